@@ -1,0 +1,86 @@
+"""wirespeed: how fast data moves along every path of a machine.
+
+The public Python API. Importing it loads no backend.
+
+>>> import wirespeed
+>>> document = wirespeed.run(["host_stream_copy"], machine="simulated:cpu-2-sockets")
+>>> [round(value / 1e9) for value in document.testcases[0].tables[0].values()]
+[260, 260]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .version import __version__
+
+if TYPE_CHECKING:
+    from .api import run
+    from .backends import describe as machine
+    from .errors import (
+        BackendError,
+        DocumentError,
+        MachineError,
+        MeasurementTimeout,
+        RunInterrupted,
+        StorageError,
+        UnknownTestcase,
+        UsageError,
+        VerificationError,
+        WirespeedError,
+    )
+    from .reports import render
+    from .results.document import Document
+    from .results.store import load, save
+    from .testcases import TABLE as TESTCASES
+    from .testcases import Testcase
+    from .topology import Machine
+
+__all__ = [
+    "TESTCASES",
+    "BackendError",
+    "Document",
+    "DocumentError",
+    "Machine",
+    "MachineError",
+    "MeasurementTimeout",
+    "RunInterrupted",
+    "StorageError",
+    "Testcase",
+    "UnknownTestcase",
+    "UsageError",
+    "VerificationError",
+    "WirespeedError",
+    "__version__",
+    "load",
+    "machine",
+    "render",
+    "run",
+    "save",
+]
+
+_HOME = {
+    "run": ("api", "run"),
+    "machine": ("backends", "describe"),
+    "Machine": ("topology", "Machine"),
+    "render": ("reports", "render"),
+    "Document": ("results.document", "Document"),
+    "load": ("results.store", "load"),
+    "save": ("results.store", "save"),
+    "TESTCASES": ("testcases", "TABLE"),
+    "Testcase": ("testcases", "Testcase"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name where it is first used, so that importing the package costs nothing."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    module, attribute = _HOME.get(name, ("errors", name))
+    return getattr(import_module(f"{__name__}.{module}"), attribute)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,173 @@
+"""The one way to run: the command lines and Python callers both come through here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import backends as _backends
+from .backends.base import Backend, RunOptions
+from .errors import UsageError
+from .results.document import Document
+from .sampling import Fixed, Precise, Rule
+from .testcases import PlanOptions, Testcase, Tier, select
+from .topology import Machine
+from .units import parse_size
+
+if TYPE_CHECKING:
+    from .session import Listener
+
+#: Precision and time budget (s) where neither is given.
+DEFAULTS = {Tier.QUICK: Precise(0.01, 0.6), Tier.STANDARD: Precise(), Tier.FULL: Precise(0.005, 10.0)}
+SAMPLES, COPIES = 3, 16
+TIMEOUT = 60.0
+
+
+def rule_for(
+    tier: Tier,
+    samples: int | None = None,
+    copies: int | None = None,
+    precision: float | None = None,
+    time_budget: float | None = None,
+) -> Rule:
+    """Return the stop rule: fixed where samples or copies are given, else precise.
+
+    Raises
+    ------
+    UsageError
+        If both kinds are asked for, or a value is out of range.
+    """
+    fixed = samples is not None or copies is not None
+    if fixed and (precision is not None or time_budget is not None):
+        raise UsageError(
+            "samples and copies are fixed counts, precision and time budget stop by themselves: "
+            "give one kind or the other"
+        )
+    if fixed:
+        return Fixed(SAMPLES if samples is None else samples, COPIES if copies is None else copies)
+    default = DEFAULTS[tier]
+    return Precise(
+        default.precision if precision is None else precision,
+        default.time_budget if time_budget is None else time_budget,
+    )
+
+
+def run(
+    testcases: Iterable[str | Testcase] = (),
+    prefixes: Iterable[str] = (),
+    *,
+    machine: str | Machine | None = None,
+    size: int | str | None = None,
+    tier: str = Tier.STANDARD,
+    samples: int | None = None,
+    copies: int | None = None,
+    precision: float | None = None,
+    time_budget: float | None = None,
+    timeout: float = TIMEOUT,
+    seed: int = 0,
+    verify: bool = True,
+    affinity: bool = True,
+    use_mean: bool = False,
+    output: str | Path | None = None,
+    backends: Sequence[Backend] | None = None,
+    listeners: Iterable[Listener] = (),
+    command: str = "",
+) -> Document:
+    """Measure, and return the Document.
+
+    Parameters
+    ----------
+    testcases
+        Names, nvbandwidth indices, or Testcases of your own. With no prefixes either: all that
+        belong to the tier.
+    prefixes
+        All testcases whose names start with one of these.
+    machine
+        None for this machine, ``"simulated:NAME"``, a machine file, or a Machine.
+    size
+        Bytes of a buffer, or a text such as ``"64MiB"``; each testcase's own default otherwise.
+    tier
+        ``quick``, ``standard`` or ``full``.
+    samples, copies
+        Fixed counts; otherwise sampling stops by itself.
+    precision, time_budget
+        Stop when the 95 % interval of the median is within this fraction of it, or after so many
+        seconds for one cell.
+    timeout
+        Seconds that one stage (preparing, measuring, verifying one cell) may take.
+    output
+        Where the Document is saved, after every testcase.
+    backends
+        What to measure with; those that fit the machine otherwise.
+
+    Raises
+    ------
+    UsageError
+        For a wrong argument, before anything is measured.
+    StorageError
+        If the Document cannot be written.
+    RunInterrupted
+        On Ctrl-C; it carries the Document.
+
+    Examples
+    --------
+    >>> import wirespeed
+    >>> document = wirespeed.run(["device_local_copy"], machine="simulated:hgx-h200-2")
+    >>> document.simulated, document.testcases[0].status.value
+    (True, 'passed')
+    """
+    from .session import Options, Session
+
+    level = _tier(tier)
+    rule = rule_for(level, samples, copies, precision, time_budget)
+    chosen = choose(testcases, prefixes, level)
+    if not timeout > 0:
+        raise UsageError(f"the time-out must be more than 0 s, not {timeout:g}")
+    options = Options(
+        chosen,
+        PlanOptions(_size(size), level),
+        rule,
+        RunOptions(seed, timeout, affinity),
+        verify,
+        use_mean,
+        command,
+    )
+    where = machine if isinstance(machine, Machine) else _backends.describe(machine)
+    watching = list(listeners)
+    if output is not None:
+        from .results.store import Saver
+
+        watching.insert(0, Saver(Path(output)))
+    own = _backends.connect(where) if backends is None else ()
+    try:
+        return Session(where, own if backends is None else backends, options, watching).run()
+    finally:
+        for backend in own:
+            backend.close()
+
+
+def choose(testcases: Iterable[str | Testcase], prefixes: Iterable[str], tier: Tier) -> tuple[Testcase, ...]:
+    """Return the testcases that are named; with no name and no prefix all that belong to the tier."""
+    wanted, prefixes = tuple(testcases), tuple(prefixes)
+    if not wanted and not prefixes:
+        return tuple(case for case in select() if tier.includes(case.tier))
+    found: list[Testcase] = []
+    for one in wanted:
+        found += [one] if isinstance(one, Testcase) else select([one])
+    found += select(prefixes=prefixes) if prefixes else ()
+    return tuple(dict.fromkeys(found))
+
+
+def _tier(name: str) -> Tier:
+    if name not in list(Tier):
+        raise UsageError(f"there is no tier {name!r}; there are {', '.join(Tier)}")
+    return Tier(name)
+
+
+def _size(size: int | str | None) -> int | None:
+    if isinstance(size, str):
+        return parse_size(size)
+    if size is not None and not 1 <= size <= 2**60:
+        raise UsageError(f"size {size} is out of range; it must be from 1 B to 1 EiB")
+    return size

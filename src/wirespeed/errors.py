@@ -1,0 +1,99 @@
+"""The tree of exceptions. Each message says what was tried, on what, and what to do.
+
+::
+
+    WirespeedError
+    ├── UsageError                  wrong option or argument (exit code 2)
+    │   ├── UnknownTestcase
+    │   ├── MachineError            a machine that is not known, or a broken machine file
+    │   └── DocumentError           not a Document, or of a newer schema
+    ├── StorageError                the Document cannot be written
+    ├── BackendError                the hardware or a library refused
+    │   └── BackendLost             nothing more can be measured in this run
+    ├── VerificationError           the data at the destination is wrong
+    └── MeasurementTimeout          a stage took longer than it may
+    KeyboardInterrupt
+    └── RunInterrupted              Ctrl-C, with what was measured until then
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .results.document import Document
+
+
+class WirespeedError(Exception):
+    """Anything that wirespeed reports to its user in one line."""
+
+
+class UsageError(WirespeedError):
+    """The caller asked for something that cannot be."""
+
+
+class UnknownTestcase(UsageError):
+    """No testcase has this name, index or prefix."""
+
+
+class MachineError(UsageError):
+    """A machine that is not known, or a file that does not describe one."""
+
+
+class DocumentError(UsageError):
+    """A file that is not a Document of a schema that this version reads."""
+
+
+class StorageError(WirespeedError):
+    """The Document cannot be written where it was asked for."""
+
+
+class BackendError(WirespeedError):
+    """A call to the hardware or to a library failed; the testcase fails, the run goes on."""
+
+
+class BackendLost(BackendError):
+    """The hardware is gone for this process; the run ends with what was measured."""
+
+
+class VerificationError(WirespeedError):
+    """Wrong data at a destination.
+
+    Parameters
+    ----------
+    transfer
+        Which one, as text.
+    offset
+        Byte offset of the first wrong 8-byte word.
+    wrong
+        Number of wrong words.
+    words
+        Number of words compared.
+    """
+
+    def __init__(self, transfer: str, offset: int, wrong: int, words: int) -> None:
+        super().__init__(
+            f"wrong data in {transfer}: {wrong} of {words} words differ, the first at byte offset {offset}"
+        )
+        self.offset = offset
+        self.wrong = wrong
+        self.words = words
+
+
+class MeasurementTimeout(WirespeedError):
+    """A stage took longer than the time-out.
+
+    ``stage`` names what was being done, and on what.
+    """
+
+    def __init__(self, stage: str, seconds: float) -> None:
+        super().__init__(f"timed out after {seconds:g} s while {stage}")
+        self.stage = stage
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """The user interrupted a run; ``document`` holds what was measured until then."""
+
+    def __init__(self, document: Document) -> None:
+        super().__init__("interrupted")
+        self.document = document

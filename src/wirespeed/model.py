@@ -1,0 +1,238 @@
+"""The words of a measurement: Memory, Executor, Transfer, Measurement, Place.
+
+Plain frozen data in base units (bytes, seconds). Nothing here imports another module of ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class MemoryKind(StrEnum):
+    """How the bytes of a Memory were allocated."""
+
+    DEVICE = "device"
+    PINNED = "pinned"
+    PAGEABLE = "pageable"
+
+
+class Engine(StrEnum):
+    """With what an Executor moves bytes."""
+
+    CE = "ce"  #: a GPU copy engine
+    SM = "sm"  #: a GPU kernel of ordinary loads and stores
+    SM_BULK = "sm_bulk"  #: a GPU kernel of bulk asynchronous copies
+    SM_SPLIT = "sm_split"  #: one GPU kernel whose warps copy in alternating directions
+    CPU = "cpu"  #: host threads, one pinned to each core
+
+
+class Role(StrEnum):
+    """Whether a Transfer is measured, or runs to disturb the measured ones."""
+
+    MEASURED = "measured"
+    LOAD = "load"
+
+
+class Operation(StrEnum):
+    """What an Executor does with the buffers of a Transfer."""
+
+    COPY = "copy"
+    SCALE = "scale"  #: b[i] = s * a[i]
+    ADD = "add"  #: c[i] = a[i] + b[i]
+    TRIAD = "triad"  #: c[i] = a[i] + s * b[i]
+    SAXPY = "saxpy"  #: z[i] = s * x[i] + y[i], in single precision
+    READ = "read"  #: every byte is loaded, none is stored
+    WRITE = "write"  #: every byte is stored, none is loaded
+    CHASE = "chase"  #: dependent loads over a random cycle
+
+
+#: Buffers that an operation reads and writes: (sources, destinations).
+BUFFERS: dict[Operation, tuple[int, int]] = {
+    Operation.COPY: (1, 1),
+    Operation.SCALE: (1, 1),
+    Operation.ADD: (2, 1),
+    Operation.TRIAD: (2, 1),
+    Operation.SAXPY: (2, 1),
+    Operation.READ: (1, 0),
+    Operation.WRITE: (0, 1),
+    Operation.CHASE: (1, 0),
+}
+
+
+class Access(StrEnum):
+    """Which side of a Transfer its Executor is on."""
+
+    READ = "read"  #: at the destination: it pulls
+    WRITE = "write"  #: at the source: it pushes
+    LOCAL = "local"  #: both are its own memory
+
+
+class Reduce(StrEnum):
+    """How the times of a Measurement become the value of one Place."""
+
+    FIRST = "first"  #: rate of the first transfer, while the others run
+    SUM = "sum"  #: sum of the rates
+    WALL = "wall"  #: all bytes over the time until the last transfer ends
+    LATENCY = "latency"  #: seconds per access of the first transfer
+
+
+class Unit(StrEnum):
+    """Base unit of a value; reports convert."""
+
+    RATE = "B/s"
+    TIME = "s"
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What the rows or the columns of a table stand for.
+
+    ``values`` are numbers in ``unit`` where the axis is a quantity (a curve), else empty.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    values: tuple[float, ...] = ()
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Where bytes live.
+
+    Parameters
+    ----------
+    device
+        ``gpu0``, ``numa0``.
+    kind
+        How they are allocated.
+    rank
+        The process that owns them, in a job of several processes.
+    """
+
+    device: str
+    kind: MemoryKind
+    rank: int | None = None
+
+    def __str__(self) -> str:
+        return self.device if self.rank is None else f"{self.rank}/{self.device}"
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """Who moves the bytes: a GPU, or CPU cores of a NUMA node.
+
+    Parameters
+    ----------
+    cpus
+        The logical CPUs to use, one thread each; empty for a GPU.
+    blocks, threads
+        Blocks of a GPU kernel, and threads of each; 0: chosen by the backend.
+    """
+
+    device: str
+    rank: int | None = None
+    cpus: tuple[int, ...] = ()
+    blocks: int = 0
+    threads: int = 0
+
+    def __str__(self) -> str:
+        return self.device if self.rank is None else f"{self.rank}/{self.device}"
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One copy, or another operation on buffers.
+
+    Parameters
+    ----------
+    bytes
+        Size of one buffer. For ``sm_split``: bytes moved in each of the two directions.
+        For a chase: the working set.
+    counted
+        How often each byte of the buffer counts in the rate: 1 for a copy between
+        memories, the number of arrays for the STREAM operations.
+    pace
+        Fraction of its full speed at which a load runs.
+    """
+
+    source: Memory
+    destination: Memory
+    executor: Executor
+    engine: Engine
+    bytes: int
+    role: Role = Role.MEASURED
+    operation: Operation = Operation.COPY
+    counted: int = 1
+    pace: float = 1.0
+
+    @property
+    def access(self) -> Access:
+        """Read where the executor is at the destination, write where it is at the source."""
+        at_source = str(self.executor) == str(self.source)
+        at_destination = str(self.executor) == str(self.destination)
+        if at_source and at_destination:
+            return Access.LOCAL
+        return Access.WRITE if at_source else Access.READ
+
+    def __str__(self) -> str:
+        return f"{self.source}->{self.destination} by {self.executor} ({self.engine})"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A cell that a Measurement fills: which one, and from which of its transfers.
+
+    ``transfers`` are indices into the Measurement's transfers.
+    """
+
+    table: str
+    row: int
+    column: int
+    reduce: Reduce = Reduce.FIRST
+    transfers: tuple[int, ...] = (0,)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Transfers that start together, and the cells that their times become."""
+
+    transfers: tuple[Transfer, ...]
+    places: tuple[Place, ...]
+
+    def __str__(self) -> str:
+        measured = [t for t in self.transfers if t.role is Role.MEASURED]
+        more = f" and {len(self.transfers) - 1} more" if len(self.transfers) > 1 else ""
+        return f"{(measured or self.transfers)[0]}{more}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one run of a Measurement yields, per transfer in its order.
+
+    Parameters
+    ----------
+    seconds
+        From a transfer's start to its end.
+    amounts
+        What it did in that time: bytes of one buffer, or accesses for a chase.
+    wall
+        Seconds from the common release until the last measured transfer ended.
+    """
+
+    seconds: tuple[float, ...]
+    amounts: tuple[float, ...]
+    wall: float
+
+
+def value_of(place: Place, measurement: Measurement, sample: Sample) -> float:
+    """Return the value of a Place from one Sample, in B/s (in s for a latency)."""
+    chosen = place.transfers
+    if place.reduce is Reduce.LATENCY:
+        return sample.seconds[chosen[0]] / sample.amounts[chosen[0]]
+    counted = [sample.amounts[i] * measurement.transfers[i].counted for i in chosen]
+    if place.reduce is Reduce.WALL:
+        return sum(counted) / sample.wall
+    rates = [n / sample.seconds[i] for n, i in zip(counted, chosen, strict=True)]
+    return sum(rates) if place.reduce is Reduce.SUM else rates[0]

@@ -1,0 +1,111 @@
+"""When to stop sampling: after fixed counts, or at a target precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .errors import UsageError
+from .model import Measurement, Sample, value_of
+from .statistics import half_width, summarise
+
+_MOST_SAMPLES = 400
+_FEWEST_SAMPLES = 6  # what a 95 % interval of the median needs
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """So many samples of so many copies, after a warm-up of one copy: the compatible modes."""
+
+    samples: int = 3
+    copies: int = 16
+
+    def __post_init__(self) -> None:
+        if self.samples < 1 or self.copies < 1:
+            raise UsageError("samples and copies must be 1 or more")
+
+
+@dataclass(frozen=True)
+class Precise:
+    """Until the interval of the median is within ``precision`` of it, or ``time_budget`` is spent.
+
+    Parameters
+    ----------
+    precision
+        Half of the 95 % confidence interval of the median over the median.
+    time_budget
+        Seconds for one Measurement.
+    """
+
+    precision: float = 0.005
+    time_budget: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.precision < 1:
+            raise UsageError("precision must be more than 0 % and less than 100 %")
+        if not self.time_budget > 0:
+            raise UsageError("the time budget must be more than 0 s")
+
+
+Rule = Fixed | Precise
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The samples of a Measurement and the copies that each made."""
+
+    samples: tuple[Sample, ...]
+    copies: int
+
+
+def take(
+    sample: Callable[[int], Sample],
+    measurement: Measurement,
+    rule: Rule,
+    now: Callable[[], float],
+    sample_seconds: float,
+    check: Callable[[], None] = lambda: None,
+) -> Taken:
+    """Sample a prepared Measurement until the rule says stop.
+
+    Parameters
+    ----------
+    sample
+        Runs every transfer so many times and returns the times.
+    now
+        The clock of the time budget.
+    sample_seconds
+        How long a sample must last; the number of copies is chosen so that it does.
+    check
+        Called after every sample, the warm-up included; verifies the data.
+    """
+    start = now()
+    warm = sample(1)
+    check()
+    if isinstance(rule, Fixed):
+        fixed: list[Sample] = []
+        for _ in range(rule.samples):
+            fixed.append(sample(rule.copies))
+            check()
+        return Taken(tuple(fixed), rule.copies)
+    copies = max(1, min(2**16, round(sample_seconds / max(warm.wall, 1e-9))))
+    samples: list[Sample] = []
+    next_look = _FEWEST_SAMPLES
+    while len(samples) < _MOST_SAMPLES:
+        samples.append(sample(copies))
+        check()
+        if now() - start >= rule.time_budget and samples:
+            break
+        if len(samples) >= next_look:
+            if _precise(measurement, samples, rule.precision):
+                break
+            next_look = max(len(samples) + 1, len(samples) * 5 // 4)
+    return Taken(tuple(samples), copies)
+
+
+def _precise(measurement: Measurement, samples: list[Sample], precision: float) -> bool:
+    """Whether every value that the Measurement yields is known well enough."""
+    return all(
+        half_width(summarise([value_of(place, measurement, s) for s in samples])) <= precision
+        for place in measurement.places
+    )

@@ -1,0 +1,381 @@
+"""Plan, waive, run, summarise: from Testcases and backends to a Document.
+
+The measuring is done in a worker thread; this one watches it, so that a call that never comes
+back, or Ctrl-C, still leaves a Document of what was measured.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from .backends.base import Backend, Prepared, RunOptions
+from .errors import (
+    BackendLost,
+    MeasurementTimeout,
+    RunInterrupted,
+    UnknownTestcase,
+    VerificationError,
+    WirespeedError,
+)
+from .model import Measurement, Sample, value_of
+from .results.document import SCHEMA, Cell, Document, Status, Table, TestcaseResult
+from .sampling import Fixed, Precise, Rule, Taken, take
+from .statistics import summarise
+from .testcases import Layout, Plan, PlanOptions, Testcase
+from .topology import Machine
+from .version import __version__
+
+#: How long a cancelled call may take to come back before the run is given up, in s.
+_GRACE = 5.0
+_LOOK = 0.1
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to run and how.
+
+    Parameters
+    ----------
+    rule
+        When to stop sampling.
+    verify
+        Whether the data is checked after every sample.
+    use_mean
+        Whether a cell's value is the mean of its samples; the median otherwise.
+    """
+
+    testcases: tuple[Testcase, ...]
+    plan: PlanOptions = field(default_factory=PlanOptions)
+    rule: Rule = field(default_factory=Precise)
+    run: RunOptions = field(default_factory=RunOptions)
+    verify: bool = True
+    use_mean: bool = False
+    command: str = ""
+
+
+class Listener(Protocol):
+    """What is told of the course of a run. All calls come from the thread that runs the Session."""
+
+    def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None: ...
+
+    def testcase_started(self, case: Testcase, measurements: int) -> None: ...
+
+    def measuring(self, case: Testcase, done: int, stage: str) -> None:
+        """Several times a second, while the testcase runs."""
+
+    def testcase_ended(self, document: Document, result: TestcaseResult) -> None: ...
+
+    def run_ended(self, document: Document) -> None: ...
+
+
+@dataclass
+class _Outcome:
+    """What the worker has found of one testcase so far; the watching thread reads along."""
+
+    cells: dict[str, list[Cell]]
+    status: Status = Status.PASSED
+    reason: str = ""
+    done: int = 0
+    stage: str = "starting"
+    since: float = 0.0
+    lost: str = ""
+    crash: BaseException | None = None
+    cancelled: bool = False
+
+    def fails(self, status: Status, reason: str) -> None:
+        """Note a failure; the first one gives the reason."""
+        if self.status is Status.PASSED:
+            self.status, self.reason = status, reason
+
+
+class Session:
+    """One run.
+
+    Parameters
+    ----------
+    machine
+        What to plan for.
+    backends
+        Each Measurement is run by the first that does not refuse it.
+    listeners
+        Told of every step: progress, printing, saving.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        backends: Sequence[Backend],
+        options: Options,
+        listeners: Iterable[Listener] = (),
+    ) -> None:
+        self.machine = machine
+        self.backends = tuple(backends)
+        self.options = options
+        self.listeners = tuple(listeners)
+        self._started = time.monotonic()
+
+    def run(self) -> Document:
+        """Run every testcase and return the Document.
+
+        Raises
+        ------
+        RunInterrupted
+            On Ctrl-C; it carries the Document.
+        """
+        self._started = time.monotonic()
+        document = Document(
+            schema=SCHEMA,
+            version=__version__,
+            command=self.options.command,
+            host=platform.node(),
+            python=platform.python_version(),
+            libraries={k: v for backend in self.backends for k, v in backend.libraries().items()},
+            simulated=self.machine.simulated,
+            machine=self.machine,
+            options=_described(self.options),
+            started=_timestamp(),
+        )
+        for listener in self.listeners:
+            listener.run_started(document, self.options.testcases)
+        try:
+            for case in self.options.testcases:
+                result, ending = self._testcase(case)
+                document = replace(
+                    self._timed(document), testcases=(*document.testcases, result), interrupted=ending
+                )
+                for listener in self.listeners:
+                    listener.testcase_ended(document, result)
+                if ending:
+                    break
+        except KeyboardInterrupt:
+            document = replace(document, interrupted=_BY_USER)
+        finally:
+            document = self._timed(document)
+            for listener in self.listeners:
+                listener.run_ended(document)
+        if document.interrupted == _BY_USER:
+            raise RunInterrupted(document)
+        return document
+
+    def _timed(self, document: Document) -> Document:
+        return replace(document, ended=_timestamp(), seconds=time.monotonic() - self._started)
+
+    def _testcase(self, case: Testcase) -> tuple[TestcaseResult, str]:
+        """Run one testcase; return its result, and why the run cannot go on (empty if it can)."""
+        base = TestcaseResult(
+            case.name, Status.WAIVED, case.description, "", case.index, str(case.engine), case.counts,
+            started=_timestamp(),
+        )  # fmt: skip
+        try:
+            plan = case.plan(self.machine, self.options.plan)
+        except UnknownTestcase as error:
+            return replace(base, status=Status.NOT_FOUND, reason=str(error)), ""
+        except WirespeedError as error:
+            return replace(base, status=Status.ERROR, reason=str(error)), ""
+        jobs, refused = self._assign(plan)
+        outcome = _Outcome(cells={layout.key: [] for layout in plan.tables}, since=time.monotonic())
+        for waived in plan.waived:
+            outcome.cells[waived.table].append(Cell(waived.row, waived.column, reason=waived.reason))
+        for measurement, reason in refused:
+            _without_value(outcome, measurement, reason)
+        if not jobs:
+            reason = plan.reason or (refused[0][1] if refused else "nothing can be measured on this machine")
+            tables = tuple(_table(layout, outcome.cells[layout.key]) for layout in plan.tables)
+            return replace(base, reason=reason, tables=tables), ""
+
+        for listener in self.listeners:
+            listener.testcase_started(case, len(jobs))
+        used = tuple(dict.fromkeys(backend for backend, _ in jobs))
+        before = _state(used)
+        clock = used[0].now()
+        ending = self._watch(case, outcome, jobs)
+        _complete(outcome, [measurement for _, measurement in jobs])
+        result = replace(
+            base,
+            status=outcome.status,
+            reason=outcome.reason,
+            tables=tuple(_table(layout, outcome.cells[layout.key]) for layout in plan.tables),
+            seconds=used[0].now() - clock,
+            warnings=tuple(dict.fromkeys(w for backend in used for w in backend.warnings)),
+            state_before=before,
+            state_after={} if ending else _state(used),
+        )
+        for backend in used:
+            backend.warnings.clear()
+        return result, ending
+
+    def _assign(self, plan: Plan) -> tuple[list[tuple[Backend, Measurement]], list[tuple[Measurement, str]]]:
+        """Give each Measurement to the first backend that runs it; the others with the reason."""
+        jobs, refused = [], []
+        for measurement in plan.measurements:
+            reasons = []
+            for backend in self.backends:
+                reason = backend.refuses(measurement)
+                if reason is None:
+                    jobs.append((backend, measurement))
+                    break
+                reasons.append(reason)
+            else:
+                refused.append((measurement, "; ".join(reasons) or "there is no backend for it"))
+        return jobs, refused
+
+    def _watch(self, case: Testcase, outcome: _Outcome, jobs: list[tuple[Backend, Measurement]]) -> str:
+        """Let the worker measure; return why the run cannot go on (empty if it can)."""
+        finished = threading.Event()
+
+        def work() -> None:
+            try:
+                self._measure(outcome, jobs)
+            except BaseException as error:  # handed to the watching thread, which raises it
+                outcome.crash = error
+            finally:
+                finished.set()
+
+        threading.Thread(target=work, name=f"measure {case.name}", daemon=True).start()
+        ending = ""
+        timeout = self.options.run.timeout
+        try:
+            while not finished.wait(_LOOK):
+                for listener in self.listeners:
+                    listener.measuring(case, outcome.done, outcome.stage)
+                if time.monotonic() - outcome.since > timeout:
+                    outcome.fails(Status.TIMED_OUT, str(MeasurementTimeout(outcome.stage, timeout)))
+                    if not self._cancel(outcome, jobs, finished):
+                        return f"{outcome.stage} did not come back after a time-out; the run ends"
+                    break
+        except KeyboardInterrupt:
+            outcome.fails(Status.INTERRUPTED, f"interrupted by the user while {outcome.stage}")
+            ending = _BY_USER
+            self._cancel(outcome, jobs, finished)
+        if outcome.crash is not None:
+            raise outcome.crash
+        return ending or outcome.lost
+
+    def _cancel(
+        self, outcome: _Outcome, jobs: list[tuple[Backend, Measurement]], finished: threading.Event
+    ) -> bool:
+        """Ask the worker to stop; return whether it did."""
+        outcome.cancelled = True
+        for backend in dict.fromkeys(backend for backend, _ in jobs):
+            backend.cancel()
+        return finished.wait(_GRACE)
+
+    def _measure(self, outcome: _Outcome, jobs: list[tuple[Backend, Measurement]]) -> None:
+        """The worker: measure one after the other, note what fails, stop where it makes no sense."""
+        for backend, measurement in jobs:
+            if outcome.cancelled:
+                return
+            try:
+                taken = self._take(outcome, backend, measurement)
+            except VerificationError as error:
+                outcome.fails(Status.FAILED, str(error))
+                _without_value(outcome, measurement, str(error))
+            except MeasurementTimeout as error:
+                outcome.fails(Status.TIMED_OUT, str(error))
+                _without_value(outcome, measurement, str(error))
+                return
+            except BackendLost as error:
+                outcome.fails(Status.ERROR, str(error))
+                _without_value(outcome, measurement, str(error))
+                outcome.lost = str(error)
+                return
+            except WirespeedError as error:
+                outcome.fails(Status.ERROR, str(error))
+                _without_value(outcome, measurement, str(error))
+            else:
+                self._fill(outcome, measurement, taken)
+            outcome.done += 1
+
+    def _take(self, outcome: _Outcome, backend: Backend, measurement: Measurement) -> Taken:
+        """Prepare and sample one Measurement, naming each stage for the time-out."""
+
+        def staged(what: str, call: Callable[[], T]) -> T:
+            outcome.stage, outcome.since = f"{what} {measurement}", time.monotonic()
+            return call()
+
+        def sample(copies: int) -> Sample:
+            return staged("measuring", lambda: prepared.sample(copies))
+
+        def verify() -> None:
+            if self.options.verify:
+                staged("verifying", prepared.verify)
+
+        prepared: Prepared = staged("preparing", lambda: backend.prepare(measurement, self.options.run))
+        with prepared:
+            return take(sample, measurement, self.options.rule, backend.now, backend.sample_seconds, verify)
+
+    def _fill(self, outcome: _Outcome, measurement: Measurement, taken: Taken) -> None:
+        """Turn the samples of a Measurement into the cells that it fills."""
+        for place in measurement.places:
+            values = tuple(value_of(place, measurement, sample) for sample in taken.samples)
+            statistics = summarise(values)
+            counted = sum(measurement.transfers[i].bytes * measurement.transfers[i].counted
+                          for i in place.transfers)  # fmt: skip
+            outcome.cells[place.table].append(
+                Cell(
+                    place.row, place.column, statistics.mean if self.options.use_mean else statistics.median,
+                    bytes=counted, copies=taken.copies, statistics=statistics, samples=values,
+                )
+            )  # fmt: skip
+
+
+_BY_USER = "by the user"
+
+
+def _without_value(outcome: _Outcome, measurement: Measurement, reason: str) -> None:
+    for place in measurement.places:
+        outcome.cells[place.table].append(Cell(place.row, place.column, reason=reason))
+
+
+def _complete(outcome: _Outcome, measurements: Sequence[Measurement]) -> None:
+    """Say of every cell that was not reached why not."""
+    filled = {(key, cell.row, cell.column) for key, cells in outcome.cells.items() for cell in cells}
+    for measurement in measurements:
+        for place in measurement.places:
+            if (place.table, place.row, place.column) not in filled:
+                reason = f"not measured: {outcome.reason}"
+                outcome.cells[place.table].append(Cell(place.row, place.column, reason=reason))
+
+
+def _state(backends: Sequence[Backend]) -> dict[str, float | str]:
+    return {name: value for backend in backends for name, value in backend.state().items()}
+
+
+def _table(layout: Layout, cells: list[Cell]) -> Table:
+    ordered = tuple(sorted(cells, key=lambda cell: (cell.row, cell.column)))
+    return Table(layout.key, layout.title, layout.unit, layout.rows, layout.columns, ordered)
+
+
+def _timestamp() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _described(options: Options) -> dict[str, str | int | float | bool | list[str] | None]:
+    """The options as they go into the Document."""
+    rule = options.rule
+    counts: dict[str, str | int | float | bool | list[str] | None] = (
+        {"rule": "fixed", "samples": rule.samples, "copies": rule.copies}
+        if isinstance(rule, Fixed)
+        else {"rule": "precise", "precision": rule.precision, "time_budget": rule.time_budget}
+    )
+    return {
+        "testcases": [case.name for case in options.testcases],
+        "tier": str(options.plan.tier),
+        "size": options.plan.size,
+        **counts,
+        "verify": options.verify,
+        "use_mean": options.use_mean,
+        "affinity": options.run.affinity,
+        "timeout": options.run.timeout,
+        "seed": options.run.seed,
+    }

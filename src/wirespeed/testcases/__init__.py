@@ -1,0 +1,81 @@
+"""The table of testcases, and how to choose from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..errors import UnknownTestcase
+from ..model import Engine
+from ..topology import Machine
+from . import device, host, processes
+from .base import Layout, Pattern, Plan, PlanOptions, Testcase, Tier, WaivedCell
+
+__all__ = [
+    "TABLE",
+    "Layout",
+    "Pattern",
+    "Plan",
+    "PlanOptions",
+    "Testcase",
+    "Tier",
+    "WaivedCell",
+    "find",
+    "missing",
+    "select",
+]
+
+#: All testcases, in the order in which they run.
+TABLE: tuple[Testcase, ...] = (*device.TESTCASES, *processes.TESTCASES, *host.TESTCASES)
+
+
+def find(wanted: str, table: Sequence[Testcase] = TABLE) -> Testcase:
+    """Return the testcase with this name, or with this nvbandwidth index.
+
+    Raises
+    ------
+    UnknownTestcase
+        With the nearest names.
+    """
+    for case in table:
+        if wanted == case.name or (case.index is not None and wanted == str(case.index)):
+            return case
+    if wanted.isascii() and wanted.isdigit():
+        raise UnknownTestcase(f"no testcase has the index {wanted}; `wirespeed list` shows them")
+    from difflib import get_close_matches
+
+    near = get_close_matches(wanted, [case.name for case in table], n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else "`wirespeed list` shows them"
+    raise UnknownTestcase(f"no testcase is called {wanted!r}; {hint}")
+
+
+def select(
+    names: Iterable[str] = (), prefixes: Iterable[str] = (), table: Sequence[Testcase] = TABLE
+) -> tuple[Testcase, ...]:
+    """Return the testcases with these names (or indices) and those with these prefixes, each once.
+
+    With neither, all of them.
+
+    Raises
+    ------
+    UnknownTestcase
+        For a name that is not there, or a prefix that fits none.
+    """
+    names, prefixes = tuple(names), tuple(prefixes)
+    if not names and not prefixes:
+        return tuple(table)
+    chosen = [find(name, table) for name in names]
+    for prefix in prefixes:
+        found = [case for case in table if case.name.startswith(prefix)]
+        if not found:
+            raise UnknownTestcase(f"no testcase starts with {prefix!r}; `wirespeed list` shows them")
+        chosen += found
+    return tuple(dict.fromkeys(chosen))
+
+
+def missing(name: str, reason: str) -> Testcase:
+    """Return a testcase that is not there: its plan says so, so that a run can go on without it."""
+
+    def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+        raise UnknownTestcase(reason)
+
+    return Testcase(name, "", pattern, "", Engine.CPU)

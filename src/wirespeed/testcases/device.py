@@ -1,0 +1,148 @@
+"""Testcases between a host and its GPUs, among the GPUs of one process, and within a GPU.
+
+Names, order and meaning are nvbandwidth's. Reads are executed by the receiver, always.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..model import Access, Axis, Engine, Executor, Memory, MemoryKind, Reduce, Role, Transfer, Unit
+from ..topology import Machine
+from ..units import MIB
+from .base import Cells, Pattern, Plan, PlanOptions, Testcase, single
+from .patterns import chase, chasing, gpus, pairs, pairs_both_ways, star, within
+
+HOST_ROW = Axis("CPU", ("host",))
+
+
+def _nearest(machine: Machine, column: int) -> Memory:
+    return Memory(f"numa{machine.gpus[column].numa}", MemoryKind.PINNED)
+
+
+def host(*, to_device: bool, opposite: bool = False, others: bool = False) -> Pattern:
+    """1 x GPUs: copies between each GPU and the host memory nearest to it; the GPU executes.
+
+    ``opposite``: the other direction runs too: as load with buffers twice as large on copy
+    engines; on SMs in the same kernel, whose warps alternate. ``others``: so do all other GPUs.
+    """
+
+    def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+        group, size = gpus(machine), case.buffer_size(machine, options)
+        if reason := group.lacks(1):
+            return Plan.waive(reason)
+        split = opposite and case.engine is not Engine.CE
+
+        def copies(index: int, role: Role) -> list[Transfer]:
+            gpu, pinned = group.parties[index], _nearest(machine, index)
+            ends = (pinned, gpu.memory) if to_device else (gpu.memory, pinned)
+            if split:  # half of the buffer goes each way
+                return [Transfer(*ends, gpu.executor, Engine.SM_SPLIT, max(1, size // 2), role)]
+            load = 2 * size  # a load must outlast what it disturbs
+            amount = size if role is Role.MEASURED else load
+            found = [Transfer(*ends, gpu.executor, case.engine, amount, role)]
+            if opposite:
+                found.append(Transfer(*ends[::-1], gpu.executor, case.engine, load, Role.LOAD))
+            return found
+
+        cells: Cells = []
+        for column in range(len(group.parties)):
+            transfers = copies(column, Role.MEASURED)
+            for other in range(len(group.parties)) if others else ():
+                transfers += copies(other, Role.LOAD) if other != column else []
+            cells.append((0, column, tuple(transfers)))
+        return single(case, HOST_ROW, group.axis, cells)
+
+    return pattern
+
+
+def chase_host(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+    """1 x GPUs: each GPU follows pointers through the host memory nearest to it."""
+    group, size = gpus(machine), case.buffer_size(machine, options)
+    if reason := group.lacks(1):
+        return Plan.waive(reason)
+    cells: Cells = [
+        (0, j, (chasing(case, Executor(gpu.label), _nearest(machine, j), size),))
+        for j, gpu in enumerate(group.parties)
+    ]
+    return single(case, HOST_ROW, group.axis, cells, Reduce.LATENCY)
+
+
+_TO, _FROM, _BOTH = "CPU(row) -> GPU(column)", "CPU(row) <- GPU(column)", "CPU(row) <-> GPU(column)"
+_PULL, _PUSH, _PAIR = "GPU(row) -> GPU(column)", "GPU(row) <- GPU(column)", "GPU(row) <-> GPU(column) {part}"
+_READ, _WRITE = Access.READ, Access.WRITE
+_LOADED = "the other direction runs as load (copy engine) or in the same kernel (SM)"
+
+
+def _copies(engine: Engine) -> tuple[Testcase, ...]:
+    """The sixteen testcases that exist for the copy engine and for SM kernels alike."""
+
+    def row(name: str, arrow: str, access: Access, pattern: Pattern, description: str) -> Testcase:
+        title = f"memcpy {engine.upper()} {arrow} bandwidth"
+        return Testcase(f"{name}_{engine}", description, pattern, title, engine, access)
+
+    return (
+        row("host_to_device_memcpy", _TO, _READ, host(to_device=True),
+            "host to GPU; the GPU executes"),
+        row("device_to_host_memcpy", _FROM, _WRITE, host(to_device=False),
+            "GPU to host; the GPU executes"),
+        row("host_to_device_bidirectional_memcpy", _BOTH, _READ, host(to_device=True, opposite=True),
+            f"host to GPU while {_LOADED}; one direction is reported"),
+        row("device_to_host_bidirectional_memcpy", _BOTH, _WRITE, host(to_device=False, opposite=True),
+            f"GPU to host while {_LOADED}; one direction is reported"),
+        row("device_to_device_memcpy_read", _PULL, _READ, pairs(gpus),
+            "the row's GPU pulls from the column's memory"),
+        row("device_to_device_memcpy_write", _PUSH, _WRITE, pairs(gpus),
+            "the row's GPU pushes to the column's memory"),
+        row("device_to_device_bidirectional_memcpy_read", _PAIR, _READ, pairs_both_ways(gpus),
+            "both GPUs of a pair pull from each other at once; each rate and the sum"),
+        row("device_to_device_bidirectional_memcpy_write", _PAIR, _WRITE, pairs_both_ways(gpus),
+            "both GPUs of a pair push to each other at once; each rate and the sum"),
+        row("all_to_host_memcpy", _FROM, _WRITE, host(to_device=False, others=True),
+            "GPU to host while all other GPUs do the same as load"),
+        row("all_to_host_bidirectional_memcpy", _BOTH, _WRITE,
+            host(to_device=False, opposite=True, others=True),
+            "GPU to host while it and all other GPUs copy both ways as load"),
+        row("host_to_all_memcpy", _TO, _READ, host(to_device=True, others=True),
+            "host to GPU while all other GPUs do the same as load"),
+        row("host_to_all_bidirectional_memcpy", _BOTH, _READ,
+            host(to_device=True, opposite=True, others=True),
+            "host to GPU while it and all other GPUs copy both ways as load"),
+        row("all_to_one_write", _PUSH, _WRITE, star(gpus, column_executes=False, reduce=Reduce.WALL),
+            "all peers push to the column's GPU at once; total into it"),
+        row("all_to_one_read", _PULL, _READ, star(gpus, column_executes=False, reduce=Reduce.WALL),
+            "all peers pull from the column's GPU at once; total out of it"),
+        row("one_to_all_write", _PULL, _WRITE, star(gpus, column_executes=True, reduce=Reduce.WALL),
+            "the column's GPU pushes to all peers at once; total out of it"),
+        row("one_to_all_read", _PUSH, _READ, star(gpus, column_executes=True, reduce=Reduce.WALL),
+            "the column's GPU pulls from all peers at once; total into it"),
+    )  # fmt: skip
+
+
+_LATENCIES = (
+    Testcase(
+        "host_device_latency_sm",
+        "the GPU follows pointers through pinned host memory: time of one dependent load",
+        chase_host, "memory latency SM CPU(row) <-> GPU(column)", Engine.SM,
+        size=2 * MIB, fixed_size=True, unit=Unit.TIME, counts="",
+    ),
+    Testcase(
+        "device_to_device_latency_sm",
+        "the row's GPU follows pointers through the column's memory: time of one dependent load",
+        chase(gpus, diagonal=False), "Device to Device Latency SM GPU(row) <-> GPU(column)", Engine.SM,
+        size=2 * MIB, fixed_size=True, unit=Unit.TIME, counts="",
+    ),
+)  # fmt: skip
+
+_LOCAL = Testcase(
+    "device_local_copy",
+    "a copy within the GPU's own memory; its memory moves twice the bytes that are counted",
+    within(gpus), "memcpy local GPU(column) bandwidth", Engine.CE, Access.LOCAL,
+    counts="every copied byte once (it is read and written)",
+)  # fmt: skip
+
+#: nvbandwidth's thirty-five testcases of one process, in its order.
+TESTCASES = tuple(
+    replace(case, index=index)
+    for index, case in enumerate((*_copies(Engine.CE), *_copies(Engine.SM), *_LATENCIES, _LOCAL))
+)

@@ -1,0 +1,217 @@
+"""Testcases of the CPUs' memory: copies, STREAM kernels, latencies, and curves of both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..model import (
+    Access,
+    Axis,
+    Engine,
+    Measurement,
+    Memory,
+    Operation,
+    Place,
+    Reduce,
+    Role,
+    Transfer,
+    Unit,
+)
+from ..topology import Machine
+from ..units import GIB, KIB, format_size
+from .base import DEFAULT_SIZE, Layout, Plan, PlanOptions, Testcase, Tier, WaivedCell
+from .patterns import Party, chase, chasing, nodes, pairs, pairs_both_ways, within
+
+#: Working sets of the latency ladder grow by this factor from 4 KiB to 1 GiB.
+_LADDER_STEP = {Tier.QUICK: 4, Tier.STANDARD: 2, Tier.FULL: 2}
+#: Fractions of full speed at which the other cores stream.
+_PACES = {
+    Tier.QUICK: (0.0, 0.25, 0.5, 0.75, 1.0),
+    Tier.STANDARD: tuple(i / 10 for i in range(11)),
+    Tier.FULL: tuple(i / 20 for i in range(21)),
+}
+
+
+def _streaming(machine: Machine) -> int:
+    """Large enough that an array does not stay in the last cache."""
+    return max(DEFAULT_SIZE, 2 * machine.last_cache_bytes())
+
+
+def _chased(machine: Machine) -> int:
+    """Much larger than the last cache, and no more than an eighth of the smallest node's memory."""
+    wanted = max(DEFAULT_SIZE, 4 * machine.last_cache_bytes())
+    smallest = min((n.memory_bytes for n in machine.numa if n.memory_bytes), default=8 * wanted)
+    return min(wanted, max(DEFAULT_SIZE, smallest // 8))
+
+
+def _one_way(case: Testcase, party: Party, size: int, cpus: tuple[int, ...]) -> Transfer:
+    executor = replace(party.executor, cpus=cpus)
+    return Transfer(party.memory, party.memory, executor, case.engine, size, counted=case.counted)
+
+
+def _size_axis(name: str, sizes: tuple[int, ...]) -> Axis:
+    return Axis(name, tuple(format_size(s) for s in sizes), tuple(float(s) for s in sizes), "B")
+
+
+def latency_ladder(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+    """Nodes x working sets: one core chases through its own node's memory."""
+    group, step = nodes(machine), _LADDER_STEP[options.tier]
+    if reason := group.lacks(1):
+        return Plan.waive(reason)
+    sizes, size = [], 4 * KIB
+    while size <= GIB:
+        sizes.append(size)
+        size *= step
+    measurements = tuple(
+        Measurement(
+            (chasing(case, party.executor, party.memory, working_set),),
+            (Place("", i, j, Reduce.LATENCY),),
+        )
+        for i, party in enumerate(group.parties)
+        for j, working_set in enumerate(sizes)
+    )
+    columns = _size_axis("working set", tuple(sizes))
+    return Plan((Layout("", case.title, group.axis, columns, case.unit),), measurements)
+
+
+def bandwidth_ladder(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+    """Nodes x sizes with all threads, and nodes x numbers of threads with the largest size."""
+    group, largest = nodes(machine), case.buffer_size(machine, options)
+    if reason := group.lacks(1):
+        return Plan.waive(reason)
+    sizes, size = [], largest
+    while size >= 16 * KIB:
+        sizes.append(size)
+        size //= 4 if options.tier is Tier.QUICK else 2
+    sizes.reverse()
+    most = max(len(party.executor.cpus) for party in group.parties)
+    counts = _counts(most, options.tier)
+    measurements, waived = [], []
+    for i, party in enumerate(group.parties):
+        cpus = party.executor.cpus
+        for j, size in enumerate(sizes):
+            measurements.append(Measurement((_one_way(case, party, size, cpus),), (Place("size", i, j),)))
+        for j, n in enumerate(counts):
+            if n > len(cpus):
+                waived.append(WaivedCell("threads", i, j, f"{party.label} has {len(cpus)} cores"))
+                continue
+            transfer = _one_way(case, party, largest, cpus[:n])
+            measurements.append(Measurement((transfer,), (Place("threads", i, j),)))
+    threads = Axis("threads", tuple(map(str, counts)), tuple(map(float, counts)), "")
+    return Plan(
+        (
+            Layout("size", case.title.format(part="over sizes"), group.axis,
+                   _size_axis("size of a buffer", tuple(sizes)), case.unit),
+            Layout("threads", case.title.format(part="over threads"), group.axis, threads, case.unit),
+        ),
+        tuple(measurements),
+        tuple(waived),
+    )  # fmt: skip
+
+
+def _counts(most: int, tier: Tier) -> tuple[int, ...]:
+    """Numbers of threads: all of them in the full tier, else powers of two and the most."""
+    if tier is Tier.FULL:
+        return tuple(range(1, most + 1))
+    return tuple(sorted({min(2**i, most) for i in range(most.bit_length() + 1)}))
+
+
+def loaded_latency(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+    """Nodes x paces: one core chases while the node's others read at a fraction of their speed."""
+    group, working_set = nodes(machine), case.buffer_size(machine, options)
+    if reason := group.lacks(1):
+        return Plan.waive(reason)
+    paces = _PACES[options.tier]
+    axis = Axis("pace of the other cores", tuple(f"{p:.0%}" for p in paces), paces, "")
+    measurements, waived = [], []
+    for i, party in enumerate(group.parties):
+        first, *others = party.executor.cpus
+        for j, pace in enumerate(paces):
+            if not others:
+                reason = f"{party.label} has one core; a second one must make the load"
+                waived += [WaivedCell(key, i, j, reason) for key in ("latency", "bandwidth")]
+                continue
+            probe = chasing(case, replace(party.executor, cpus=(first,)), party.memory, working_set)
+            places = [Place("latency", i, j, Reduce.LATENCY, (0,))]
+            loads = []
+            if pace > 0:
+                loads.append(_load(case, party.memory, party, tuple(others), _streaming(machine), pace))
+                places.append(Place("bandwidth", i, j, Reduce.SUM, (1,)))
+            measurements.append(Measurement((probe, *loads), tuple(places)))
+    return Plan(
+        (
+            Layout("latency", case.title.format(part="latency"), group.axis, axis, Unit.TIME),
+            Layout("bandwidth", case.title.format(part="bandwidth of the load"), group.axis, axis,
+                   Unit.RATE),
+        ),
+        tuple(measurements),
+        tuple(waived),
+        "" if measurements else waived[0].reason,
+    )  # fmt: skip
+
+
+def _load(
+    case: Testcase, memory: Memory, party: Party, cpus: tuple[int, ...], size: int, pace: float
+) -> Transfer:
+    executor = replace(party.executor, cpus=cpus)
+    return Transfer(memory, memory, executor, case.engine, size, Role.LOAD, Operation.READ, 1, pace)
+
+
+def _copies() -> tuple[Testcase, ...]:
+    def row(name: str, title: str, access: Access, ways: int, does: str) -> Testcase:
+        pattern = pairs(nodes, diagonal=True) if ways == 1 else pairs_both_ways(nodes)
+        return Testcase(f"numa_to_numa_{name}_cpu", does, pattern, f"memcpy CPU NUMA(row) {title} bandwidth",
+                        Engine.CPU, access, size=_streaming)  # fmt: skip
+
+    return (
+        row("memcpy_read", "<- NUMA(column)", Access.READ, 1,
+            "the row's cores copy from the column's memory into their own"),
+        row("memcpy_write", "-> NUMA(column)", Access.WRITE, 1,
+            "the row's cores copy from their own memory into the column's"),
+        row("bidirectional_memcpy_read", "<-> NUMA(column) {part}", Access.READ, 2,
+            "the cores of both nodes read from each other at once; each rate and the sum"),
+        row("bidirectional_memcpy_write", "<-> NUMA(column) {part}", Access.WRITE, 2,
+            "the cores of both nodes write to each other at once; each rate and the sum"),
+        Testcase("all_nodes_local_copy_cpu",
+                 "every node copies in its own memory at the same time; the sum is the machine's total",
+                 within(nodes, together=True), "memcpy CPU local, all nodes at once, bandwidth",
+                 Engine.CPU, Access.LOCAL, size=_streaming,
+                 counts="every copied byte once (it is read and written)"),
+    )  # fmt: skip
+
+
+def _stream(operation: Operation, arrays: int, formula: str) -> Testcase:
+    plural = "array" if arrays == 1 else "arrays"
+    return Testcase(
+        f"host_stream_{operation}", f"STREAM: {formula}, by all cores of a node in its own memory",
+        within(nodes), f"STREAM {operation} bandwidth", Engine.CPU, Access.LOCAL, operation,
+        size=_streaming, counted=arrays, counts=f"{arrays} {plural}, as STREAM counts",
+    )  # fmt: skip
+
+
+#: The host-memory testcases.
+TESTCASES = (
+    *_copies(),
+    _stream(Operation.COPY, 2, "b = a"),
+    _stream(Operation.SCALE, 2, "b = s a"),
+    _stream(Operation.ADD, 3, "c = a + b"),
+    _stream(Operation.TRIAD, 3, "c = a + s b"),
+    _stream(Operation.READ, 1, "sum of a, nothing stored"),
+    _stream(Operation.WRITE, 1, "a = s, nothing loaded"),
+    Testcase("host_latency",
+             "one of the row's cores follows a random cycle through the column's memory",
+             chase(nodes, diagonal=True), "memory latency CPU NUMA(row) <- NUMA(column)", Engine.CPU,
+             size=_chased, fixed_size=True, unit=Unit.TIME, counts=""),
+    Testcase("host_latency_ladder",
+             "the same over working sets from 4 KiB to 1 GiB: the caches show as steps",
+             latency_ladder, "memory latency CPU over working sets", Engine.CPU,
+             fixed_size=True, unit=Unit.TIME, counts=""),
+    Testcase("host_bandwidth_ladder",
+             "a local copy over sizes, and over 1 to all threads",
+             bandwidth_ladder, "memcpy CPU local {part}, bandwidth", Engine.CPU, Access.LOCAL,
+             size=_streaming, counts="every copied byte once (it is read and written)"),
+    Testcase("host_loaded_latency",
+             "latency seen by one core while the others of its node read at rising rates",
+             loaded_latency, "loaded latency CPU: {part}", Engine.CPU, size=_chased, fixed_size=True,
+             unit=Unit.TIME, counts="every byte that the load reads once"),
+)  # fmt: skip

@@ -1,0 +1,57 @@
+"""Testcases between the processes of a job, one device each: nvbandwidth's, without multicast.
+
+nvbandwidth's two ``broadcast`` testcases need NVLink multicast objects and are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..model import Access, Engine, Reduce
+from .base import Pattern, Testcase
+from .patterns import bisect, pairs, pairs_both_ways, ranks, star
+
+_PULL, _PUSH, _PAIR = "GPU(row) -> GPU(column)", "GPU(row) <- GPU(column)", "GPU(row) <-> GPU(column) {part}"
+_READ, _WRITE = Access.READ, Access.WRITE
+
+
+def _row(name: str, what: str, access: Access, engine: Engine, pattern: Pattern, does: str) -> Testcase:
+    return Testcase(f"multinode_{name}_{engine}", does, pattern, what, engine, access)
+
+
+def _pairs(engine: Engine) -> tuple[Testcase, ...]:
+    def row(name: str, arrow: str, access: Access, pattern: Pattern, does: str) -> Testcase:
+        title = f"memcpy {engine.upper()} {arrow} bandwidth"
+        return _row(f"device_to_device_{name}", title, access, engine, pattern, does)
+
+    return (
+        row("memcpy_read", _PULL, _READ, pairs(ranks), "the row's rank pulls from the column's memory"),
+        row("memcpy_write", _PUSH, _WRITE, pairs(ranks), "the row's rank pushes to the column's memory"),
+        row("bidirectional_memcpy_read", _PAIR, _READ, pairs_both_ways(ranks),
+            "both ranks of a pair pull from each other at once; each rate and the sum"),
+        row("bidirectional_memcpy_write", _PAIR, _WRITE, pairs_both_ways(ranks),
+            "both ranks of a pair push to each other at once; each rate and the sum"),
+    )  # fmt: skip
+
+
+_STAR = star(ranks, column_executes=False, reduce=Reduce.SUM)
+_TOTAL = "total bandwidth"
+
+#: The eleven, with the numbers that they have in nvbandwidth's build for several processes.
+TESTCASES = tuple(
+    replace(case, index=index)
+    for index, case in zip(
+        (35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 47),
+        (
+            *_pairs(Engine.CE),
+            *_pairs(Engine.SM),
+            _row("device_to_device_all_to_one_write", f"memcpy SM All Gpus -> GPU(column) {_TOTAL}",
+                 _WRITE, Engine.SM, _STAR, "all ranks push to the column's memory at once; sum of rates"),
+            _row("device_to_device_all_from_one_read", f"memcpy SM All Gpus <- GPU(column) {_TOTAL}",
+                 _READ, Engine.SM, _STAR, "all ranks pull from the column's memory at once; sum of rates"),
+            _row("bisect_write", "Bisect benchmarking, simultaneous write CE BW", _WRITE, Engine.CE,
+                 bisect(ranks), "every rank pushes to the one half of the job away, all at once"),
+        ),
+        strict=True,
+    )
+)  # fmt: skip

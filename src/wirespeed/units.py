@@ -1,0 +1,88 @@
+"""The one place that knows 10**9 and 2**20: parsing and formatting of quantities."""
+
+from __future__ import annotations
+
+import re
+
+from .errors import UsageError
+from .model import Unit
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+KB, MB, GB = 10**3, 10**6, 10**9
+NANO = 1e-9
+
+_SIZES = {
+    "": 1, "b": 1,
+    "k": KIB, "kib": KIB, "kb": KB,
+    "m": MIB, "mib": MIB, "mb": MB,
+    "g": GIB, "gib": GIB, "gb": GB,
+    "t": 2**40, "tib": 2**40, "tb": 10**12,
+}  # fmt: skip
+_TIMES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0, "h": 3600.0}
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zA-Zµ]*)\s*")
+_LARGEST = 2**60
+
+
+def _split(text: str, units: dict[str, float] | dict[str, int], what: str, example: str) -> float:
+    match = _QUANTITY.fullmatch(text)
+    scale = units.get(match[2].lower()) if match else None
+    if match is None or scale is None:
+        raise UsageError(f"{text!r} is not {what}; write it like {example}")
+    return float(match[1]) * scale
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes that a text such as ``512MiB``, ``4k`` or ``1.5GB`` stands for.
+
+    ``K M G T`` alone are powers of 1024, as in nccl-tests; ``KB MB GB TB`` are powers of 1000.
+
+    Raises
+    ------
+    UsageError
+        If it is not a size, less than one byte, or more than 2**60 bytes.
+    """
+    value = _split(text, _SIZES, "a size", "512MiB, 64KiB or 1GB")
+    if not 1 <= value <= _LARGEST:
+        raise UsageError(f"size {text!r} is out of range; it must be from 1 B to 1 EiB")
+    return round(value)
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds that a text such as ``5s``, ``200ms`` or ``2min`` stands for."""
+    value = _split(text, _TIMES, "a duration", "5s, 200ms or 2min")
+    if not 0 < value <= 1e9:
+        raise UsageError(f"duration {text!r} is out of range; it must be more than 0 and at most 1e9 s")
+    return value
+
+
+def parse_fraction(text: str) -> float:
+    """Return the fraction that ``0.5%`` or ``0.005`` stands for, more than 0 and less than 1."""
+    percent = text.strip().endswith("%")
+    value = _split(text.strip().removesuffix("%"), {"": 1.0}, "a fraction", "0.5% or 0.005")
+    value = value / 100 if percent else value
+    if not 0 < value < 1:
+        raise UsageError(f"fraction {text!r} is out of range; it must be more than 0% and less than 100%")
+    return value
+
+
+def format_size(size: float) -> str:
+    """Return a size with a binary unit: ``512 MiB``, ``4 KiB``, ``1.5 GiB``."""
+    for scale, unit in ((2**40, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if size >= scale:
+            return f"{size / scale:.4g} {unit}"
+    return f"{size:.4g} B"
+
+
+def format_time(seconds: float) -> str:
+    """Return a time with the unit that fits: ``1.19 µs``, ``3.2 s``."""
+    if seconds >= 120:
+        return f"{seconds / 60:.3g} min"
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds / NANO:.3g} ns"
+
+
+def displayed(unit: Unit) -> tuple[float, str]:
+    """Return what to divide a value in base units by for display, and that unit's name."""
+    return (float(GB), "GB/s") if unit is Unit.RATE else (NANO, "ns")
