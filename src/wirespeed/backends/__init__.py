@@ -1,0 +1,87 @@
+"""The backends: every folder here, and what other packages register as ``wirespeed.backends``.
+
+A backend module may offer two functions: ``discover(machine) -> Machine`` adds what it finds of
+this machine's hardware, ``connect(machine) -> Backend | None`` returns a backend for a Machine,
+None where it has nothing to do with it. Neither may fail where the hardware or a library is
+missing: what could not be found out goes into ``Machine.notes``.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module, metadata
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from ..errors import MachineError
+from ..topology import Machine, load
+
+if TYPE_CHECKING:
+    from .base import Backend
+
+GROUP = "wirespeed.backends"
+SIMULATED = "simulated:"
+
+
+def providers() -> list[ModuleType]:
+    """Return the modules of all backends; the host's first, since others add to what it finds."""
+    names = sorted(
+        (module.name for module in pkgutil.iter_modules(__path__) if module.ispkg),
+        key=lambda name: (name != "host", name),
+    )
+    own = [import_module(f"{__name__}.{name}") for name in names]
+    return own + [point.load() for point in metadata.entry_points(group=GROUP)]
+
+
+def discover() -> Machine:
+    """Return a description of this machine, as far as it can be found out without measuring."""
+    machine = Machine("")
+    for provider in providers():
+        if hasattr(provider, "discover"):
+            machine = provider.discover(machine)
+    return machine
+
+
+def describe(spec: str | None = None) -> Machine:
+    """Return this machine (None), a simulated one (``simulated:NAME``), or one from a file.
+
+    Raises
+    ------
+    MachineError
+        If there is no such machine, or the file describes one that this process is not on.
+    """
+    if spec is None:
+        return discover()
+    if spec.startswith(SIMULATED):
+        from . import simulated
+
+        return simulated.parse(spec.removeprefix(SIMULATED))
+    if not Path(spec).exists():
+        raise MachineError(
+            f"there is no machine file {spec!r}; simulated machines are written {SIMULATED}NAME"
+        )
+    machine = load(spec)
+    if not machine.simulated:
+        _check_present(machine, discover(), spec)
+    return machine
+
+
+def _check_present(wanted: Machine, here: Machine, spec: str) -> None:
+    """Refuse to measure what is not here by a description of another machine."""
+    lacking = sorted(
+        {cpu for n in wanted.numa for cpu in n.cpus} - {cpu for n in here.numa for cpu in n.cpus}
+    )
+    gpus = {gpu.bus_id for gpu in wanted.gpus} - {gpu.bus_id for gpu in here.gpus}
+    if lacking or gpus:
+        what = f"CPU {lacking[0]}" if lacking else f"the GPU at {min(gpus)}"
+        raise MachineError(
+            f"{spec} describes another machine: {what} is not here; "
+            f"use --machine {SIMULATED}{spec} to simulate it"
+        )
+
+
+def connect(machine: Machine) -> list[Backend]:
+    """Return a backend for every kind of hardware of a Machine."""
+    found = (provider.connect(machine) for provider in providers() if hasattr(provider, "connect"))
+    return [backend for backend in found if backend is not None]

@@ -1,0 +1,137 @@
+"""What every backend provides. The session knows backends only through this.
+
+A backend is one folder (or one class in somebody else's package): it says which Measurements it
+runs, prepares one at a time, and takes Samples of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+from ..model import Measurement, Sample
+from ..topology import Machine
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a backend is told about how to measure.
+
+    Parameters
+    ----------
+    seed
+        Seed of fills, cycles and (simulated) noise.
+    timeout
+        Seconds after which a gate or a wait gives up by itself.
+    affinity
+        Whether threads are pinned to cores.
+    virtual_memory
+        Whether device memory is allocated by virtual-memory management (cuMemCreate and
+        cuMemMap) in place of the plain allocator.
+    all_engines
+        Whether a copy is spread over all copy engines of a GPU where that is faster.
+    """
+
+    seed: int = 0
+    timeout: float = 60.0
+    affinity: bool = True
+    virtual_memory: bool = False
+    all_engines: bool = False
+
+
+class Prepared(Protocol):
+    """A Measurement whose buffers, threads, streams and kernels are bound; a context manager.
+
+    Leaving the context gives the buffers back to the backend's pool.
+    """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+    def sample(self, copies: int) -> Sample:
+        """Run every transfer ``copies`` times from a common start and return the times.
+
+        Raises
+        ------
+        BackendError
+            If the hardware or a library refuses.
+        MeasurementTimeout
+            If a gate gave up.
+        """
+        ...
+
+    def verify(self) -> None:
+        """Compare the destinations with what must be there after the last sample.
+
+        Raises
+        ------
+        VerificationError
+            If a word differs.
+        """
+        ...
+
+
+class Backend(Protocol):
+    """Runs Measurements on one kind of hardware.
+
+    Attributes
+    ----------
+    name
+        ``host``, ``cuda``, ``simulated``.
+    sample_seconds
+        How long a sample must last for the clock of this backend, in s.
+    warnings
+        What the user must know of the way it measured (affinity that could not be set, memory
+        that is not where it was asked for). The session reads and clears it after each testcase.
+    """
+
+    name: str
+    sample_seconds: float
+    warnings: list[str]
+
+    def refuses(self, measurement: Measurement) -> str | None:
+        """Return why this backend cannot run the Measurement, None if it can."""
+        ...
+
+    def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
+        """Bind everything that the Measurement needs.
+
+        Raises
+        ------
+        BackendError
+            If memory or another resource cannot be had.
+        """
+        ...
+
+    def now(self) -> float:
+        """Seconds on the clock that time budgets are kept on (virtual when simulated)."""
+        ...
+
+    def state(self) -> dict[str, float | str]:
+        """Return the state of the hardware now: name of the quantity with its unit -> value."""
+        ...
+
+    def libraries(self) -> dict[str, str]:
+        """Return name -> version of the libraries that it measures with."""
+        ...
+
+    def cancel(self) -> None:
+        """Make a sample under way in another thread return soon, if that is possible."""
+        ...
+
+    def close(self) -> None:
+        """Give back all that it holds."""
+        ...
+
+
+class Discoverer(Protocol):
+    """A function that adds to a Machine what it finds: devices, links, notes."""
+
+    def __call__(self, machine: Machine) -> Machine: ...

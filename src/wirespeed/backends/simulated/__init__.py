@@ -1,0 +1,53 @@
+"""Machines that exist only as a description, and the backend that measures them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import MachineError
+from ...topology import Fault, FaultKind, Machine, load
+
+if TYPE_CHECKING:
+    from ..base import Backend
+
+
+def connect(machine: Machine) -> Backend | None:
+    """Return the backend for a simulated machine, None for any other."""
+    if not machine.simulated:
+        return None
+    from .backend import SimulatedBackend
+
+    return SimulatedBackend(machine)
+
+
+def parse(spec: str) -> Machine:
+    """Return the machine that a text such as ``dgx-a100-8+corrupt@gpu0->gpu1`` means.
+
+    The machine is one that ships or a machine file; ``+KIND`` or ``+KIND@TRANSFER`` adds a fault.
+
+    Raises
+    ------
+    MachineError
+        If there is no such machine or fault.
+    """
+    from .machines import MACHINES
+
+    name, *rest = spec.split("+")
+    faults = []
+    for text in rest:
+        kind, _, where = text.partition("@")
+        if kind not in list(FaultKind):
+            raise MachineError(f"there is no simulated fault {kind!r}; there are {', '.join(FaultKind)}")
+        faults.append(Fault(FaultKind(kind), where))
+    if name in MACHINES:
+        machine = MACHINES[name]()
+    elif Path(name).is_file():
+        machine = load(name)
+    else:
+        raise MachineError(
+            f"there is no simulated machine {name!r}, nor a file of that name; "
+            f"there are {', '.join(MACHINES)}"
+        )
+    return replace(machine, simulated=True, faults=(*machine.faults, *faults))

@@ -1,0 +1,225 @@
+"""The simulated backend: Transfers share the links of a Machine, in virtual time.
+
+Concurrent transfers get max-min fair shares, recomputed whenever one ends; seeded noise is put
+on every time. It makes wrong data, errors and hangs on demand, so that what handles them can be
+tried without hardware.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
+from ...limits import Demand, Network, fair_shares
+from ...model import Engine, Measurement, Operation, Role, Sample, Transfer
+from ...topology import FaultKind, Machine
+from ..base import RunOptions
+
+_LAUNCH = 2e-6  # what every transfer costs besides moving its bytes, in s
+_ACCESSES = 2**16  # loads of one unit of a chase
+
+
+class SimulatedBackend:
+    """Runs Measurements on a description.
+
+    Parameters
+    ----------
+    machine
+        Its links must have capacities; what goes wrong, and where, is part of it.
+    """
+
+    name = "simulated"
+    sample_seconds = 1e-3
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.network = Network(machine)
+        self.clock = 0.0
+        self.warnings: list[str] = []
+        self.released = threading.Event()
+        self._capacities = self.network.capacities()
+
+    def refuses(self, measurement: Measurement) -> str | None:
+        """It runs everything whose links it knows."""
+        del measurement
+        return None
+
+    def prepare(self, measurement: Measurement, options: RunOptions) -> SimulatedMeasurement:
+        """Work out the undisturbed rates of every transfer."""
+        self.released.clear()
+        return SimulatedMeasurement(self, measurement, options)
+
+    def now(self) -> float:
+        """Virtual seconds."""
+        return self.clock
+
+    def state(self) -> dict[str, float | str]:
+        """A simulated machine has no state."""
+        return {}
+
+    def libraries(self) -> dict[str, str]:
+        """It measures with nothing."""
+        return {}
+
+    def cancel(self) -> None:
+        """End a simulated hang."""
+        self.released.set()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def shares(self, transfers: tuple[Transfer, ...]) -> list[float]:
+        """Return the rate of each of some transfers that run at the same time, in B/s."""
+        demands = [self._demand(t) for t in transfers]
+        rates = fair_shares(demands, self._capacities)
+        for transfer, rate in zip(transfers, rates, strict=True):
+            if not math.isfinite(rate) and transfer.operation is not Operation.CHASE:
+                raise BackendError(
+                    f"machine {self.machine.name!r} gives no capacity for any link of {transfer}"
+                )
+        return rates
+
+    def _demand(self, transfer: Transfer) -> Demand:
+        if transfer.operation is Operation.CHASE:  # one load at a time takes nothing worth counting
+            return Demand({})
+        demand = self.network.demand(transfer, self.machine.rates)
+        if transfer.pace < 1:
+            alone = fair_shares([demand], self._capacities)[0]
+            return replace(demand, cap=transfer.pace * alone)
+        return demand
+
+    def load_latency(self, transfer: Transfer, others: list[tuple[Transfer, float]]) -> float:
+        """Return the time of one dependent load while others stream at their rates, in s."""
+        far = self.network.latency(transfer)
+        memory = self._memory_index(transfer)
+        used = 0.0
+        for other, rate in others:
+            if memory is not None and other.operation is not Operation.CHASE:
+                used += self.network.demand(other, self.machine.rates).weights.get(memory, 0.0) * rate
+        busy = min(used / self._capacities.get(memory, math.inf), 0.95) if memory is not None else 0.0
+        far *= 1 + 0.3 * busy / (1 - busy)  # the queue of a server that is busy so much of the time
+        if transfer.engine is not Engine.CPU or transfer.source.device != transfer.executor.device:
+            return far
+        latency, held = 0.0, 0.0
+        for cache in sorted(self.machine.caches, key=lambda c: c.level):
+            if cache.latency is None or cache.type == "instruction":
+                continue
+            share = min(1.0, cache.bytes / transfer.bytes)
+            latency += max(0.0, share - held) * cache.latency
+            held = max(held, share)
+        return latency + (1 - held) * far
+
+    def _memory_index(self, transfer: Transfer) -> int | None:
+        vertex = self.machine.vertex(transfer.source)
+        for i, link in enumerate(self.machine.links):
+            if link.source == link.destination == vertex:
+                return i
+        return None
+
+
+def _identity(measurement: Measurement) -> str:
+    """What tells a Measurement from others, so that each has noise of its own."""
+    does = [f"{t} {t.operation} {t.bytes} {len(t.executor.cpus)}" for t in measurement.transfers]
+    fills = [f"{p.table} {p.row} {p.column}" for p in measurement.places]
+    return "; ".join(does + fills)
+
+
+class SimulatedMeasurement:
+    """A Measurement whose undisturbed times are known."""
+
+    def __init__(self, backend: SimulatedBackend, measurement: Measurement, options: RunOptions) -> None:
+        self.backend = backend
+        self.measurement = measurement
+        self.options = options
+        self.random = random.Random(f"{options.seed} {_identity(measurement)}")
+        self.seconds, self.rates = self._flow()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        return None
+
+    def _flow(self) -> tuple[list[float], list[float]]:
+        """Return the seconds of one copy of each transfer, and its rate while all of them run."""
+        transfers = self.measurement.transfers
+        rates = self.backend.shares(transfers)
+        first = list(rates)
+        left = [float(t.bytes) for t in transfers]
+        seconds = [0.0] * len(transfers)
+        running = {i for i, t in enumerate(transfers) if t.role is Role.MEASURED}
+        for i, transfer in enumerate(transfers):
+            if transfer.operation is Operation.CHASE:
+                others = [(t, first[j]) for j, t in enumerate(transfers) if j != i]
+                seconds[i] = _ACCESSES * self.backend.load_latency(transfer, others)
+                running.discard(i)
+        clock = 0.0
+        while running:
+            step = min(left[i] / rates[i] for i in running)
+            clock += step
+            ended = {i for i in running if left[i] / rates[i] <= step * (1 + 1e-9)}
+            for i in running:
+                left[i] -= step * rates[i]
+            for i in ended:
+                seconds[i] = clock + _LAUNCH
+            running -= ended
+            if running:  # loads go on until the last measured transfer has ended
+                on = sorted(running | {i for i, t in enumerate(transfers) if t.role is Role.LOAD})
+                for i, rate in zip(on, self.backend.shares(tuple(transfers[i] for i in on)), strict=True):
+                    rates[i] = rate
+        return seconds, first
+
+    def sample(self, copies: int) -> Sample:
+        """Return times with noise; virtual time passes."""
+        self._fail()
+        transfers = self.measurement.transfers
+        sigma = self.backend.machine.noise
+        seconds, amounts = [], []
+        for i, transfer in enumerate(transfers):
+            factor = math.exp(self.random.gauss(0.0, sigma)) if sigma else 1.0
+            if transfer.role is Role.LOAD:
+                seconds.append(0.0)  # known when the measured ones are
+                amounts.append(factor)
+                continue
+            seconds.append(self.seconds[i] * copies * factor)
+            unit = _ACCESSES if transfer.operation is Operation.CHASE else transfer.bytes
+            amounts.append(float(unit * copies))
+        wall = max(s for s, t in zip(seconds, transfers, strict=True) if t.role is Role.MEASURED)
+        for i, transfer in enumerate(transfers):
+            if transfer.role is Role.LOAD:
+                seconds[i], amounts[i] = wall, self.rates[i] * wall / amounts[i]
+        self.backend.clock += wall
+        return Sample(tuple(seconds), tuple(amounts), wall)
+
+    def _fail(self) -> None:
+        for fault in self.backend.machine.faults:
+            for transfer in self.measurement.transfers:
+                if not str(transfer).startswith(fault.where):
+                    continue
+                if fault.kind is FaultKind.ERROR:
+                    raise BackendError(f"simulated error in {transfer}")
+                if fault.kind is FaultKind.LOST:
+                    raise BackendLost(f"simulated loss of the device in {transfer}")
+                if fault.kind is FaultKind.HANG:
+                    self.backend.released.wait()
+                    raise MeasurementTimeout(f"waiting for {transfer}", self.options.timeout)
+                if fault.kind is FaultKind.STUCK:
+                    threading.Event().wait()
+
+    def verify(self) -> None:
+        """Find wrong data where it was asked for."""
+        for fault in self.backend.machine.faults:
+            for transfer in self.measurement.transfers:
+                if fault.kind is FaultKind.CORRUPT and str(transfer).startswith(fault.where):
+                    words = max(1, transfer.bytes // 8)
+                    raise VerificationError(str(transfer), 8 * self.random.randrange(words), 1, words)
