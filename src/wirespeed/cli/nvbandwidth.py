@@ -1,0 +1,225 @@
+"""``wirespeed nvbandwidth``: that program's command line, text and JSON.
+
+It exits with 1 on invalid arguments, as that program does. Sampling stops by itself unless
+``-i`` or ``--loopCount`` is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from ..api import COPIES, SAMPLES, TIMEOUT
+from ..errors import RunInterrupted, UnknownTestcase, WirespeedError
+from ..reports import Style, nvbandwidth, nvbandwidth_json
+from ..results.document import Document, TestcaseResult
+from ..testcases import TABLE, Testcase, find, missing, select
+from ..testcases.device import TESTCASES
+from ..topology import Machine
+from ..units import MIB, parse_duration
+
+_FAILED = 1
+
+
+class _Parser(argparse.ArgumentParser):
+    """Invalid arguments end with the usage and exit code 1."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"ERROR: Invalid Arguments: {message}\n", file=sys.stderr)
+        self.print_help(sys.stderr)
+        self.exit(_FAILED)
+
+
+def _boolean(text: str) -> bool:
+    values = {"true": True, "1": True, "yes": True, "on": True,
+              "false": False, "0": False, "no": False, "off": False}  # fmt: skip
+    if text.lower() not in values:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return values[text.lower()]
+
+
+def _positive(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if not 1 <= value <= 2**40:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return value
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="wirespeed nvbandwidth", add_help=False,
+        description="nvbandwidth's command line. Sampling stops when the 95 % interval of the median is "
+        "within 0.5 % of it, or after 5 s for a cell, unless -i or --loopCount is given.",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=36),
+    )  # fmt: skip
+    add = parser.add_argument
+    add("-h", "--help", action="store_true", help="produce help message")
+    add("-b", "--bufferSize", type=_positive, default=512, metavar="N", help="buffer size in MiB (512)")
+    add("-l", "--list", action="store_true", help="list available testcases")
+    add(
+        "-t",
+        "--testcase",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="X",
+        help="testcase(s) to run, by name or index",
+    )
+    add(
+        "-p",
+        "--testcasePrefixes",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="X",
+        help="testcase(s) to run, by prefix",
+    )
+    add("-v", "--verbose", action="store_true", help="every sample; min, max and average in JSON")
+    add(
+        "-s",
+        "--skipVerification",
+        nargs="?",
+        type=_boolean,
+        const=True,
+        default=False,
+        metavar="true|false",
+        help="skip the data check after copies",
+    )
+    add("-d", "--disableAffinity", action="store_true", help="no CPU binding")
+    add("-i", "--testSamples", type=_positive, metavar="N", help="samples (3 if only --loopCount is given)")
+    add("-m", "--useMean", action="store_true", help="mean instead of median")
+    add("-j", "--json", action="store_true", help="JSON instead of text")
+    add("--loopCount", type=_positive, metavar="N", help="copies per sample (16 if only -i is given)")
+    own = parser.add_argument_group("wirespeed's own")
+    own.add_argument("--machine", metavar="FILE|simulated:NAME", help="default: this machine")
+    own.add_argument("-o", "--output", metavar="FILE.json", help="also save the Document")
+    own.add_argument(
+        "--timeout",
+        type=parse_duration,
+        default=TIMEOUT,
+        metavar="TIME",
+        help="give up when one stage takes longer (60s)",
+    )
+    own.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the data (0)")  # fmt: skip
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run nvbandwidth's command line and return its exit code."""
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.help:
+        print(nvbandwidth.version(), end="")
+        parser.print_help()
+        return 0
+    if options.list:
+        print(nvbandwidth.version() + listing(), end="")
+        return 0
+    try:
+        return _run(options)
+    except WirespeedError as error:
+        _say(options, str(error))
+        return _FAILED
+
+
+def _say(options: argparse.Namespace, message: str) -> None:
+    """Report why nothing was run, in the form that was asked for."""
+    if options.json:
+        print(nvbandwidth_json.error(message), end="")
+    else:
+        print(f"ERROR: {message}", file=sys.stderr)
+
+
+def listing() -> str:
+    """Return nvbandwidth's list of testcases."""
+    entries = [f"{case.index}, {case.name}:\n\t{case.description}\n\n" for case in TESTCASES]
+    return "".join(["Index, Name:\n\tDescription\n=======================\n", *entries])
+
+
+def _run(options: argparse.Namespace) -> int:
+    from ..api import run
+    from ..backends import describe
+    from .progress import listener
+
+    if options.testcase and options.testcasePrefixes:
+        _say(options, "-t and -p cannot be given at the same time")
+        return _FAILED
+    machine = describe(options.machine)
+    chosen = _choose(options, machine)
+    if not machine.gpus:
+        _say(options, "; ".join(["no GPU was found", *machine.notes]))
+        return _FAILED
+    style = Style(verbose=options.verbose)
+    fixed = options.testSamples is not None or options.loopCount is not None
+    interrupted = None
+    try:
+        document = run(
+            chosen,
+            machine=machine,
+            size=options.bufferSize * MIB,
+            samples=(options.testSamples or SAMPLES) if fixed else None,
+            copies=(options.loopCount or COPIES) if fixed else None,
+            timeout=options.timeout,
+            seed=options.seed,
+            verify=not options.skipVerification,
+            affinity=not options.disableAffinity,
+            use_mean=options.useMean,
+            output=options.output,
+            listeners=[*listener(), *([] if options.json else [Printer(style)])],
+            command=" ".join(["wirespeed", *sys.argv[1:]]),
+        )
+    except RunInterrupted as error:
+        document, interrupted = error.document, error
+    if options.json:
+        print(nvbandwidth_json.render(document, style), end="")
+    if interrupted:
+        raise interrupted
+    return 0 if document.good else _FAILED
+
+
+def _choose(options: argparse.Namespace, machine: Machine) -> list[Testcase]:
+    """Return the testcases that were asked for; all those of this kind of job where none was."""
+    if options.testcase:
+        return [_find(name) for name in options.testcase]
+    if options.testcasePrefixes:
+        return list(select(prefixes=options.testcasePrefixes))
+    return [case for case in TABLE if case.index is not None] if machine.ranks else list(TESTCASES)
+
+
+def _find(name: str) -> Testcase:
+    """Return a testcase; where there is none, one that says so when its turn comes."""
+    try:
+        return find(name)
+    except UnknownTestcase:
+        what = "index " if name.removeprefix("-").isdigit() else ""
+        return missing(name, f"Testcase {what}{name} not found!")
+
+
+class Printer:
+    """Prints every testcase as soon as it has ended."""
+
+    def __init__(self, style: Style) -> None:
+        self.style = style
+
+    def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
+        """Print versions, host and devices."""
+        print(nvbandwidth.header(document), end="", flush=True)
+
+    def testcase_started(self, case: Testcase, measurements: int) -> None:
+        """Its name is printed with its result."""
+
+    def measuring(self, case: Testcase, done: int, stage: str) -> None:
+        """The bars show it."""
+
+    def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
+        """Print its tables."""
+        print(nvbandwidth.testcase(result, self.style), end="", flush=True)
+
+    def run_ended(self, document: Document) -> None:
+        """Print the notice."""
+        print(nvbandwidth.footer(document), end="", flush=True)

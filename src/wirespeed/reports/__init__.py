@@ -1,0 +1,64 @@
+"""Reports: every module here is a view of the Document, named like its format.
+
+A report is a function ``render(document, style) -> str`` and nothing else. Other packages add
+theirs as entry points of the group ``wirespeed.reports``.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from ..results.document import Document
+
+GROUP = "wirespeed.reports"
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a report is shown: columns of the terminal, colour, and whether with every sample."""
+
+    width: int = 80
+    color: bool = False
+    verbose: bool = False
+
+
+Report = Callable[["Document", Style], str]
+
+
+def formats() -> list[str]:
+    """Return the names of all formats."""
+    own = [m.name.replace("_", "-") for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")]
+    return sorted(own) + sorted(point.name for point in metadata.entry_points(group=GROUP))
+
+
+def render(document: Document, format: str | Report = "table", style: Style = Style()) -> str:
+    """Return a Document as text.
+
+    Parameters
+    ----------
+    format
+        The name of a format, or a report of your own.
+
+    Raises
+    ------
+    UsageError
+        If there is no such format.
+    """
+    return (_find(format) if isinstance(format, str) else format)(document, style)
+
+
+def _find(name: str) -> Report:
+    if name not in formats():
+        raise UsageError(f"there is no format {name!r}; there are {', '.join(formats())}")
+    for point in metadata.entry_points(group=GROUP, name=name):
+        found: Report = point.load()
+        return found
+    report: Report = import_module(f"{__name__}.{name.replace('-', '_')}").render
+    return report

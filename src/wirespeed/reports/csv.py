@@ -1,0 +1,56 @@
+"""One row for each cell, tidy: for spreadsheets and data frames."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from ..results.document import Cell, Document, Table, TestcaseResult
+from . import Style
+
+_COLUMNS = (
+    "testcase", "table", "status", "row", "column", "value", "unit", "reason", "n", "median", "mean", "min",
+    "max", "cv", "low", "high", "bytes", "copies", "host", "started", "simulated",
+)  # fmt: skip
+
+
+def render(document: Document, style: Style) -> str:
+    """Return a header and a row for each cell, values in base units; with ``verbose`` each sample.
+
+    A testcase without cells has one row, which gives its reason.
+    """
+    text = io.StringIO()
+    columns = (*_COLUMNS, "samples") if style.verbose else _COLUMNS
+    writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
+    for result in document.testcases:
+        common = {
+            "host": document.machine.host or document.host,
+            "started": document.started,
+            "simulated": "SIMULATED" if document.simulated else "",
+        }
+        rows = [_cell(result, table, cell) for table in result.tables for cell in table.cells]
+        for row in rows or [{"testcase": result.name, "status": result.status, "reason": result.reason}]:
+            writer.writerow({**row, **common})
+    return text.getvalue()
+
+
+def _cell(result: TestcaseResult, table: Table, cell: Cell) -> dict[str, object]:
+    row: dict[str, object] = {
+        "testcase": result.name,
+        "table": table.key,
+        "status": result.status,
+        "row": table.rows.labels[cell.row],
+        "column": table.columns.labels[cell.column],
+        "value": cell.value,
+        "unit": str(table.unit),
+        "reason": cell.reason,
+    }
+    if cell.statistics is not None:
+        s = cell.statistics
+        row |= {
+            "n": s.n, "median": s.median, "mean": s.mean, "min": s.min, "max": s.max, "cv": s.cv,
+            "low": s.low, "high": s.high, "bytes": cell.bytes, "copies": cell.copies,
+            "samples": " ".join(repr(value) for value in cell.samples),
+        }  # fmt: skip
+    return row

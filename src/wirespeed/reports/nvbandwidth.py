@@ -1,0 +1,131 @@
+"""nvbandwidth's text, for scripts that read it by position.
+
+Bidirectional testcases print a table for each part, as there. A simulated machine says so in the
+line of every device and in a note.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..model import Unit
+from ..results.document import Cell, Document, Status, Table, TestcaseResult
+from ..topology import Machine
+from ..units import displayed
+from ..version import __version__
+from . import Style
+
+#: The version of nvbandwidth whose form this is.
+COMPATIBLE = "v0.8"
+_WIDTH = 10
+_SMALLER = (
+    "NOTE: The buffer size is smaller than the default of 512 MiB; the default is suggested "
+    "to reach peak bandwidth."
+)
+_NOTICE = (
+    "NOTE: The reported results may not reflect the full capabilities of the platform.\n"
+    "Performance can vary with software drivers, hardware clocks, and system topology.\n\n"
+)
+
+
+def render(document: Document, style: Style) -> str:
+    """Return the whole report."""
+    parts = [header(document), *(testcase(result, style) for result in document.testcases)]
+    return "".join([*parts, footer(document)])
+
+
+def version() -> str:
+    """Return the two lines that every output starts with."""
+    return f"nvbandwidth Version: {COMPATIBLE}\nBuilt from Git version: wirespeed {__version__}\n\n"
+
+
+def header(document: Document) -> str:
+    """Return versions, host and devices."""
+    machine = document.machine
+    size = document.options.get("size")
+    note = _SMALLER + "\n" if isinstance(size, int) and size < 512 * 2**20 else ""
+    lines = [
+        f"CUDA Runtime Version: {machine.cuda}",
+        f"CUDA Driver Version: {machine.cuda}",
+        f"Driver Version: {machine.driver or 'none'}",
+        "",
+        machine.host or document.host,
+        *(f"Device {i}: {device}" for i, device in enumerate(devices(machine))),
+    ]
+    return version() + note + "\n".join(lines) + "\n\n"
+
+
+def devices(machine: Machine) -> list[str]:
+    """Return the display name of every GPU: model and bus id."""
+    mark = " SIMULATED" if machine.simulated else ""
+    return [f"{gpu.model}{mark} ({gpu.bus_id})" for gpu in machine.gpus]
+
+
+def testcase(result: TestcaseResult, style: Style) -> str:
+    """Return what one testcase prints: its tables, or why there are none."""
+    if result.status is Status.WAIVED:
+        return f"Waived: {result.name}: {result.reason}\n\n"
+    if result.status is Status.NOT_FOUND:
+        return f"ERROR: {result.reason}\n\n"
+    text = [f"Running {result.name}.\n"]
+    for table in result.tables:
+        if style.verbose:
+            text.append(_samples(table))
+        text.append(_table(result, table))
+    if result.status is not Status.PASSED:
+        text.append(f"ERROR: {result.name}: {result.reason}\n\n")
+    text += [f"WARNING: {warning}\n" for warning in result.warnings]
+    return "".join(text)
+
+
+def footer(document: Document) -> str:
+    """Return the closing notice."""
+    ended = f"ERROR: the run ended early: {document.interrupted}\n" if document.interrupted else ""
+    simulated = "NOTE: SIMULATED: no hardware was measured.\n" if document.simulated else ""
+    return ended + simulated + _NOTICE
+
+
+def title(table: Table) -> str:
+    """Return a table's title with the unit in parentheses, as nvbandwidth's consumers expect it."""
+    if table.title.endswith("BW"):
+        return table.title
+    return f"{table.title} ({displayed(table.unit)[1]})"
+
+
+def number(label: str, position: int) -> str:
+    """Return what stands for a row or column: the number in its label, else its position."""
+    match = re.fullmatch(r"(?:gpu|numa)?(\d+(?:->\d+)?)", label)
+    return match[1] if match else str(position)
+
+
+def _value(cell: Cell | None, unit: Unit) -> str:
+    if cell is None or cell.value is None:
+        return "N/A"
+    return f"{cell.value / displayed(unit)[0]:.2f}"
+
+
+def _table(result: TestcaseResult, table: Table) -> str:
+    rows = [number(label, i) for i, label in enumerate(table.rows.labels)]
+    indent = max([2, *(len(row) for row in rows)])
+    lines = [
+        title(table),
+        " " * indent + "".join(
+            number(label, i).rjust(_WIDTH) for i, label in enumerate(table.columns.labels)
+        ),
+    ]  # fmt: skip
+    for row, cells in zip(rows, table.grid(), strict=True):
+        lines.append(row.rjust(indent) + "".join(_value(c, table.unit).rjust(_WIDTH) for c in cells))
+    total = sum(table.values()) / displayed(table.unit)[0]
+    return "\n".join([*lines, "", f"SUM {result.key(table)} {total:.2f}", "", ""])
+
+
+def _samples(table: Table) -> str:
+    """Return a line for every sample, as ``-v`` shows them before the table."""
+    scale, unit = displayed(table.unit)
+    lines = [
+        f"\tSample {i}: {table.rows.labels[cell.row]}->{table.columns.labels[cell.column]}: "
+        f"{value / scale:.2f} {unit}\n"
+        for cell in table.cells
+        for i, value in enumerate(cell.samples)
+    ]
+    return "".join(lines)

@@ -1,0 +1,70 @@
+"""nvbandwidth's JSON, for programs that read it. Parts of a testcase each have their key."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..results.document import Cell, Document, Status, Table, TestcaseResult
+from ..units import displayed
+from ..version import __version__
+from . import Style
+from .nvbandwidth import COMPATIBLE, devices, title
+
+_STATUS = {Status.PASSED: "Passed", Status.WAIVED: "Waived", Status.NOT_FOUND: "Not Found"}
+
+
+def render(document: Document, style: Style) -> str:
+    """Return one object under the key ``nvbandwidth``; ``simulated`` is there where it is true."""
+    machine = document.machine
+    host = machine.host or document.host
+    content: dict[str, object] = {
+        "CUDA Runtime Version": machine.cuda,
+        "Driver Version": machine.driver,
+        "GPU Device list": [f"{i}: {device}: ({host})" for i, device in enumerate(devices(machine))],
+        "git_version": f"wirespeed {__version__}",
+        "testcases": [entry for result in document.testcases for entry in _entries(result, style)],
+        "version": COMPATIBLE,
+    }
+    if document.interrupted:
+        content["error"] = f"the run ended early: {document.interrupted}"
+    if document.simulated:
+        content["simulated"] = True
+    return dump(content)
+
+
+def dump(content: dict[str, object]) -> str:
+    """Return nvbandwidth's one object with this content."""
+    return msgspec.json.format(msgspec.json.encode({"nvbandwidth": content}), indent=4).decode() + "\n"
+
+
+def error(message: str) -> str:
+    """Return the object that says why nothing was run."""
+    return dump({"error": message, "git_version": f"wirespeed {__version__}", "version": COMPATIBLE})
+
+
+def _entries(result: TestcaseResult, style: Style) -> list[dict[str, object]]:
+    entry: dict[str, object] = {"name": result.name, "status": _STATUS.get(result.status, "Error")}
+    if result.reason:
+        entry["reason" if result.status is Status.WAIVED else "error"] = result.reason
+    if result.warnings:
+        entry["warning"] = "; ".join(result.warnings)
+    if result.status is Status.WAIVED or not result.tables:
+        return [entry]
+    return [{**entry, "name": result.key(table), **_matrix(table, style)} for table in result.tables]
+
+
+def _matrix(table: Table, style: Style) -> dict[str, object]:
+    scale = displayed(table.unit)[0]
+    values = [value / scale for value in table.values()]
+    found: dict[str, object] = {
+        "bandwidth_description": title(table),
+        "bandwidth_matrix": [[_text(cell, scale) for cell in row] for row in table.grid()],
+        "sum": sum(values),
+    }
+    if style.verbose and values:
+        found |= {"min": min(values), "max": max(values), "average": sum(values) / len(values)}
+    return found
+
+
+def _text(cell: Cell | None, scale: float) -> str:
+    return "N/A" if cell is None or cell.value is None else f"{cell.value / scale:.6g}"

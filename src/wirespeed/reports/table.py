@@ -1,0 +1,295 @@
+"""The report for people at a terminal."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table as Grid
+from rich.text import Text
+
+from ..model import Unit
+from ..results.document import Cell, Document, Status, Table, TestcaseResult
+from ..statistics import half_width, summarise
+from ..units import displayed, format_size, format_time
+from . import Style
+
+#: Beyond this many rows or columns a matrix is summarised, unless everything is asked for.
+_LARGE = 16
+#: A value whose interval is wider than this, relative to it, is marked.
+_UNCERTAIN = 0.05
+_COLORS = {
+    Status.PASSED: "green", Status.WAIVED: "dim", Status.FAILED: "bold red", Status.ERROR: "bold red",
+    Status.TIMED_OUT: "bold red", Status.NOT_FOUND: "bold red", Status.INTERRUPTED: "yellow",
+}  # fmt: skip
+_ONCE = "every copied byte once"
+_SIMULATED = "SIMULATED: no hardware was measured"
+
+
+def render(document: Document, style: Style) -> str:
+    """Return the Document as tables; with ``verbose`` large matrices whole and names of all waived."""
+    console = Console(
+        file=io.StringIO(), width=max(40, style.width), highlight=False, soft_wrap=False,
+        force_terminal=style.color, color_system="standard" if style.color else None, legacy_windows=False,
+    )  # fmt: skip
+    console.print(_header(document))
+    measured = [result for result in document.testcases if result.tables and _has_cells(result)]
+    for block in _blocks(measured):
+        console.print()
+        console.print(_rows(block) if len(block) > 1 else _single(block[0], style))
+    console.print(_closing(document, style), end="")
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def _header(document: Document) -> RenderableType:
+    machine = document.machine
+    cores = sum(len(node.cores) for node in machine.numa)
+    parts = [machine.host or document.host]
+    if machine.cpu:
+        parts.append(machine.cpu)
+    if cores:
+        memory = format_size(sum(node.memory_bytes for node in machine.numa))
+        nodes = len(machine.numa)
+        parts.append(f"{cores} cores, {memory}, {nodes} NUMA node{'s' if nodes > 1 else ''}")
+    for model, gpus in groupby(machine.gpus, key=lambda gpu: gpu.model):
+        parts.append(f"{len(list(gpus))} x {model}")
+    lines = [Text(f"wirespeed {document.version}", style="bold"), Text(" · ".join(parts))]
+    if document.simulated:
+        lines.insert(1, Text(f"{_SIMULATED} (machine {machine.name})", style="bold magenta"))
+    lines += [Text(f"note: {note}", style="dim") for note in machine.notes]
+    return Group(*lines)
+
+
+def _has_cells(result: TestcaseResult) -> bool:
+    return result.status is not Status.WAIVED and any(table.cells for table in result.tables)
+
+
+def _blocks(results: list[TestcaseResult]) -> Iterator[list[TestcaseResult]]:
+    """Group neighbours that are one row each over the same columns, so that they share a table."""
+
+    def shape(result: TestcaseResult) -> object:
+        table = result.tables[0]
+        if len(result.tables) > 1 or len(table.rows.labels) > 1 or table.is_curve:
+            return result.name
+        return table.unit, table.columns, len(table.columns.labels) > 5
+
+    for _, group in groupby(results, key=shape):
+        block = list(group)
+        table = block[0].tables[0]
+        if len(block) > 1 and len(table.columns.labels) > 5:
+            yield from ([result] for result in block)
+        else:
+            yield block
+
+
+def _rows(block: list[TestcaseResult]) -> RenderableType:
+    """Return testcases of one row each as one table, and which bytes count in it."""
+    first = block[0].tables[0]
+    scale, unit = displayed(first.unit)
+    grid = _grid(unit, first.columns.labels, detailed=len(first.columns.labels) == 1)
+    for result in block:
+        table = result.tables[0]
+        cells = table.grid()[0]
+        name = Text(result.name)
+        if result.status is not Status.PASSED:
+            name.append(f" {result.status}", style=_COLORS[result.status])
+        grid.add_row(name, *(_value(cell, scale) for cell in cells), *_details(cells, scale))
+    counts = [Text(f"counts {text}: {', '.join(result.name for result in results)}", style="dim")
+              for text, results in _by_counts(block)]  # fmt: skip
+    return Group(grid, *counts)
+
+
+def _by_counts(block: list[TestcaseResult]) -> list[tuple[str, list[TestcaseResult]]]:
+    """Return which testcases count which bytes, those that count each once left out."""
+    found: dict[str, list[TestcaseResult]] = {}
+    for result in block:
+        if result.counts != _ONCE:
+            found.setdefault(result.counts, []).append(result)
+    return list(found.items())
+
+
+def _single(result: TestcaseResult, style: Style) -> RenderableType:
+    """Return one testcase with its tables, under a heading."""
+    heading = Text(result.name, style="bold")
+    heading.append(f"  {result.status}", style=_COLORS[result.status])
+    parts: list[RenderableType] = [heading, Text(_does(result), style="dim")]
+    for table in result.tables:
+        if len(result.tables) > 1:
+            parts.append(Text(table.title, style="italic"))
+        if table.is_curve:
+            parts.append(_curve(table, style))
+        elif max(len(table.rows.labels), len(table.columns.labels)) > _LARGE and not style.verbose:
+            parts.append(_summary(table))
+        else:
+            parts += _matrix(table, style)
+    return Group(*parts)
+
+
+def _does(result: TestcaseResult) -> str:
+    return result.description + (f"; counts {result.counts}" if result.counts not in ("", _ONCE) else "")
+
+
+def _grid(unit: str, columns: Iterable[str], *, detailed: bool = False) -> Grid:
+    grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    grid.add_column(unit, no_wrap=True)
+    for label in columns:
+        grid.add_column(label, justify="right", no_wrap=True)
+    for label in ("±", "min", "max", "n") if detailed else ():
+        grid.add_column(label, justify="right", no_wrap=True, style="dim")
+    return grid
+
+
+def _number(value: float, scale: float) -> str:
+    shown = value / scale
+    return f"{shown:.2f}" if shown < 10_000 else f"{shown:.0f}"
+
+
+def _value(cell: Cell | None, scale: float) -> Text:
+    """Return a value; a dash where there is no such cell; what became of it where it has none."""
+    if cell is None:
+        return Text("-", style="dim")
+    if cell.value is None:
+        return Text("n/a", style="yellow")
+    uncertain = cell.statistics is not None and _UNCERTAIN < half_width(cell.statistics) < math.inf
+    return Text(("~" if uncertain else "") + _number(cell.value, scale))
+
+
+def _details(cells: list[Cell | None], scale: float) -> list[str]:
+    """Return interval, extremes and number of samples, where one cell is all there is."""
+    if len(cells) != 1:
+        return []
+    statistics = cells[0].statistics if cells[0] else None
+    if statistics is None:
+        return ["", "", "", ""]
+    width = half_width(statistics)
+    shown = f"{width:.1%}" if width < math.inf else "?"
+    return [shown, _number(statistics.min, scale), _number(statistics.max, scale), str(statistics.n)]
+
+
+def _matrix(table: Table, style: Style) -> list[RenderableType]:
+    """Return a matrix, its columns in several pieces where the terminal is too narrow."""
+    scale, unit = displayed(table.unit)
+    cells = table.grid()
+    widest = max(
+        [4, *(len(_value(cell, scale)) for row in cells for cell in row)],
+    )
+    widest = max([widest, *(len(label) for label in table.columns.labels)]) + 2
+    label = max([len(unit), *(len(label) for label in table.rows.labels)]) + 2
+    fitting = max(1, (style.width - label) // widest)
+    pieces: list[RenderableType] = []
+    for start in range(0, len(table.columns.labels), fitting):
+        chosen = slice(start, start + fitting)
+        detailed = len(table.columns.labels) == 1
+        grid = _grid(unit, table.columns.labels[chosen], detailed=detailed)
+        for name, row in zip(table.rows.labels, cells, strict=True):
+            grid.add_row(Text(name, style="dim"), *(_value(c, scale) for c in row[chosen]),
+                         *_details(row, scale))  # fmt: skip
+        pieces.append(grid)
+    return pieces
+
+
+def _summary(table: Table) -> RenderableType:
+    """Return what matters of a matrix that is too large to read."""
+    scale, unit = displayed(table.unit)
+    measured = [cell for cell in table.cells if cell.value is not None]
+    if not measured:
+        return Text("no cell was measured")
+
+    def where(cell: Cell) -> str:
+        return f"row {table.rows.labels[cell.row]}, column {table.columns.labels[cell.column]}"
+
+    def value_of(cell: Cell) -> float:
+        return cell.value or 0.0
+
+    low, high = min(measured, key=value_of), max(measured, key=value_of)
+    grid = _grid(unit, ())
+    grid.add_column("", justify="right")
+    grid.add_column("")
+    middle = _number(summarise([value_of(c) for c in measured]).median, scale)
+    grid.add_row(
+        "median", middle, f"of {len(measured)} cells, {len(table.cells) - len(measured)} without a value"
+    )
+    grid.add_row("lowest", _number(value_of(low), scale), where(low))
+    grid.add_row("highest", _number(value_of(high), scale), where(high))
+    return grid
+
+
+def _curve(table: Table, style: Style) -> RenderableType:
+    """Return curves as columns, with a bar where there is one curve only."""
+    scale, unit = displayed(table.unit)
+    rows = table.grid()
+    grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    grid.add_column(table.columns.name, no_wrap=True, justify="right")
+    for label in table.rows.labels:
+        grid.add_column(f"{label} {unit}", justify="right", no_wrap=True)
+    values = [cell.value for cell in rows[0] if cell and cell.value]
+    room = style.width - len(table.columns.name) - len(unit) - 18
+    bars = len(rows) == 1 and len(values) > 1 and room >= 8
+    if bars:
+        grid.add_column("logarithmic" if table.unit is Unit.TIME else "", no_wrap=True, style="cyan")
+    for j, label in enumerate(table.columns.labels):
+        cells = [row[j] for row in rows]
+        if all(cell is None for cell in cells):
+            continue
+        bar = [_bar(cells[0], values, min(room, 40), table.unit)] if bars else []
+        grid.add_row(label, *(_value(cell, scale) for cell in cells), *bar)
+    return grid
+
+
+def _bar(cell: Cell | None, values: list[float], width: int, unit: Unit) -> str:
+    if cell is None or not cell.value:
+        return ""
+    share: float
+    if unit is Unit.TIME:  # from one step below the smallest, so that it shows too
+        lowest = math.log(min(values) / 1.5)
+        share = (math.log(cell.value) - lowest) / (math.log(max(values)) - lowest)
+    else:
+        share = cell.value / max(values)
+    eighths = round(share * width * 8)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def _closing(document: Document, style: Style) -> RenderableType:
+    """Return what went wrong, what could not be run, and the count."""
+    lines: list[RenderableType] = []
+    for result in document.testcases:
+        if not result.status.good:
+            lines.append(Text(f"{result.name}: {result.status}: {result.reason}", style="red"))
+        lines += [Text(f"{result.name}: warning: {text}", style="yellow") for text in result.warnings]
+        reasons = {cell.reason for table in result.tables for cell in table.cells if cell.reason}
+        if result.status is Status.PASSED:
+            lines += [Text(f"{result.name}: n/a: {reason}", style="yellow") for reason in sorted(reasons)]
+    if document.interrupted:
+        lines.append(Text(f"the run ended early: {document.interrupted}", style="bold red"))
+    if any(_is_uncertain(cell) for r in document.testcases for t in r.tables for cell in t.cells):
+        lines.append(Text(f"~ the 95 % interval of the median is wider than ±{_UNCERTAIN:.0%}", style="dim"))
+    lines += _waived(document, style)
+    counts: dict[str, int] = {}
+    for result in document.testcases:
+        counts[result.status] = counts.get(result.status, 0) + 1
+    count = ", ".join(f"{n} {status}" for status, n in counts.items()) or "nothing was run"
+    line = Text(f"{count} in {format_time(document.seconds)}", style="bold")
+    if document.simulated:
+        line.append(f" · {_SIMULATED}", style="bold magenta")
+    return Group("", *lines, line)
+
+
+def _is_uncertain(cell: Cell) -> bool:
+    return cell.statistics is not None and _UNCERTAIN < half_width(cell.statistics) < math.inf
+
+
+def _waived(document: Document, style: Style) -> list[RenderableType]:
+    by_reason: dict[str, list[str]] = {}
+    for result in document.testcases:
+        if result.status is Status.WAIVED:
+            by_reason.setdefault(result.reason, []).append(result.name)
+    lines: list[RenderableType] = []
+    for reason, names in by_reason.items():
+        shown = ", ".join(names) if style.verbose or len(names) < 3 else f"{len(names)} testcases"
+        lines.append(Text(f"waived: {shown}: {reason}", style="dim"))
+    return lines

@@ -1,0 +1,147 @@
+"""Document: everything that one run knows. Every report is a view of it.
+
+The schema is versioned: ``SCHEMA`` grows whenever a reader of the older one would misread the
+newer one. Values are in base units: bytes, seconds, bytes per second.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from ..model import Axis, Unit
+from ..topology import Machine
+
+SCHEMA = 1
+
+
+class Status(StrEnum):
+    """What became of a testcase."""
+
+    PASSED = "passed"
+    FAILED = "failed"  #: the data at a destination was wrong
+    ERROR = "error"  #: the hardware or a library refused
+    TIMED_OUT = "timed out"
+    WAIVED = "waived"  #: not possible on this machine
+    NOT_FOUND = "not found"  #: there is no such testcase
+    INTERRUPTED = "interrupted"  #: by the user, after part of it was measured
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing went wrong."""
+        return self in (Status.PASSED, Status.WAIVED)
+
+
+class Statistics(msgspec.Struct, frozen=True):
+    """Statistics of the samples of a cell, in the unit of its table.
+
+    ``cv`` is the coefficient of variation (sample standard deviation over mean);
+    ``low`` and ``high`` bound the median with ``confidence`` (distribution-free, from order
+    statistics; with too few samples for that confidence they are the extremes).
+    """
+
+    n: int
+    median: float
+    mean: float
+    min: float
+    max: float
+    cv: float
+    low: float
+    high: float
+    confidence: float
+
+
+class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One cell: either measured, or without a value for a ``reason``.
+
+    ``bytes`` are those that count in one copy, ``copies`` how many one sample made.
+    """
+
+    row: int
+    column: int
+    value: float | None = None
+    reason: str = ""
+    bytes: int = 0
+    copies: int = 0
+    statistics: Statistics | None = None
+    samples: tuple[float, ...] = ()
+
+
+class Table(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A table (or, where the column axis is a quantity, curves) of cells. Absent cells do not exist."""
+
+    key: str
+    title: str
+    unit: Unit
+    rows: Axis
+    columns: Axis
+    cells: tuple[Cell, ...] = ()
+
+    @property
+    def is_curve(self) -> bool:
+        """Whether the columns are values of a quantity."""
+        return bool(self.columns.values)
+
+    def grid(self) -> list[list[Cell | None]]:
+        """Return the cells as rows x columns, None where there is none."""
+        grid: list[list[Cell | None]] = [[None] * len(self.columns.labels) for _ in self.rows.labels]
+        for cell in self.cells:
+            grid[cell.row][cell.column] = cell
+        return grid
+
+    def values(self) -> list[float]:
+        """Return the values of all measured cells, row by row."""
+        return [cell.value for row in self.grid() for cell in row if cell and cell.value is not None]
+
+
+class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of one testcase; ``reason`` says why it is not passed.
+
+    ``state_before`` and ``state_after`` are readings of the hardware, name with unit -> value.
+    """
+
+    __test__ = False
+
+    name: str
+    status: Status
+    description: str = ""
+    reason: str = ""
+    index: int | None = None
+    engine: str = ""
+    counts: str = ""
+    tables: tuple[Table, ...] = ()
+    started: str = ""
+    seconds: float = 0
+    warnings: tuple[str, ...] = ()
+    state_before: dict[str, float | str] = {}
+    state_after: dict[str, float | str] = {}
+
+    def key(self, table: Table) -> str:
+        """Return the name of one of its tables among all tables of the Document."""
+        return f"{self.name}_{table.key}" if table.key else self.name
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One run. ``interrupted`` says why it did not reach its end; empty if it did."""
+
+    schema: int = msgspec.field(name="wirespeed_schema")
+    version: str
+    command: str = ""
+    host: str = ""
+    python: str = ""
+    libraries: dict[str, str] = {}
+    simulated: bool = False
+    machine: Machine
+    options: dict[str, str | int | float | bool | list[str] | None] = {}
+    started: str
+    ended: str = ""
+    seconds: float = 0
+    interrupted: str = ""
+    testcases: tuple[TestcaseResult, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def good(self) -> bool:
+        """Whether every testcase passed or was waived, and the run reached its end."""
+        return not self.interrupted and all(result.status.good for result in self.testcases)

@@ -1,0 +1,190 @@
+"""Documents on disk: found out before measuring, written atomically, read with one clear line."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..errors import DocumentError, StorageError
+from .document import SCHEMA, Document, TestcaseResult
+
+if TYPE_CHECKING:
+    from ..testcases import Testcase
+
+#: Room that must be there before measuring starts, in bytes: the Document of a large run.
+_ROOM = 8 * 2**20
+
+
+def encode(document: Document) -> bytes:
+    """Return the Document as JSON, indented."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+
+
+def check_writable(path: Path) -> None:
+    """Find out, before anything is measured, whether a Document can be written to ``path``.
+
+    Raises
+    ------
+    StorageError
+        If the folder is missing or cannot be written to, the path is something else than a
+        file, or the disk has no room.
+    """
+    if path.exists() and not path.is_file():
+        raise StorageError(f"cannot write {path}: it exists and is not a file; choose another with -o")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise StorageError(f"cannot write {path}: permission denied; choose another with -o")
+    with _failing(path), tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, _ROOM)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                raise
+            file.write(bytes(_ROOM))  # a file system that cannot reserve: fill it
+            file.flush()
+
+
+def save(document: Document, path: Path) -> None:
+    """Write a Document so that at every moment ``path`` holds a whole one.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be written; an older file stays as it was.
+    """
+    with _failing(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(encode(document))
+                file.flush()
+                os.fsync(file.fileno())
+                os.fchmod(file.fileno(), path.stat().st_mode & 0o777 if path.exists() else 0o644)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def _reason(path: Path, error: OSError) -> str:
+    hint = {
+        errno.ENOENT: "the folder does not exist; create it or choose another with -o",
+        errno.ENOTDIR: "a part of the path is not a folder; choose another with -o",
+        errno.EACCES: "permission denied; choose another with -o",
+        errno.EROFS: "the file system is read-only; choose another with -o",
+        errno.ENOSPC: f"the disk is full; free {_ROOM // 2**20} MiB or choose another with -o",
+        errno.EDQUOT: f"your disk quota is spent; free {_ROOM // 2**20} MiB or choose another with -o",
+    }.get(error.errno or 0, f"{error.strerror}; choose another with -o")
+    return f"cannot write {path}: {hint}"
+
+
+@contextlib.contextmanager
+def _failing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(_reason(path, error)) from error
+
+
+class _Head(msgspec.Struct):
+    schema: int = msgspec.field(name="wirespeed_schema")
+
+
+def decode(data: bytes, name: str) -> Document:
+    """Return the Document that JSON text describes; ``name`` is what to call it in an error.
+
+    Raises
+    ------
+    DocumentError
+        If it is not a Document, or one of a newer schema.
+    """
+    try:
+        head = msgspec.json.decode(data, type=_Head)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DocumentError(f"{name} is not a wirespeed Document: {error}") from error
+    if head.schema > SCHEMA:
+        raise DocumentError(
+            f"{name} has schema {head.schema}, this version reads up to {SCHEMA}: use a newer wirespeed"
+        )
+    try:
+        return msgspec.json.decode(data, type=Document)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DocumentError(f"{name} is a broken wirespeed Document: {error}") from error
+
+
+def load(path: str | Path) -> Document:
+    """Read a Document.
+
+    Raises
+    ------
+    DocumentError
+        If the file cannot be read, is not a Document, or is of a newer schema.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise DocumentError(f"cannot read {path}: {error.strerror}") from error
+    return decode(data, str(path))
+
+
+def schema() -> bytes:
+    """Return the JSON Schema of a Document, generated from its types."""
+    described = msgspec.json.schema(Document)
+    described["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    described["title"] = f"wirespeed Document, schema {SCHEMA}"
+    return msgspec.json.format(msgspec.json.encode(described), indent=1) + b"\n"
+
+
+class Saver:
+    """Saves the Document after every testcase; a Listener.
+
+    A disk that fills up later does not end the run: the last Document is then written to the
+    temporary folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        check_writable(path)
+        self.path = path
+
+    def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
+        """Nothing has been measured yet."""
+
+    def testcase_started(self, case: Testcase, measurements: int) -> None:
+        """Nothing has been measured of it yet."""
+
+    def measuring(self, case: Testcase, done: int, stage: str) -> None:
+        """It is saved when the testcase has ended."""
+
+    def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
+        """Save; where that fails measuring goes on, and ``run_ended`` reports it."""
+        with contextlib.suppress(StorageError):
+            save(document, self.path)
+
+    def run_ended(self, document: Document) -> None:
+        """Save for the last time.
+
+        Raises
+        ------
+        StorageError
+            If it could be written neither to ``path`` nor to the temporary folder, or only there.
+        """
+        try:
+            save(document, self.path)
+        except StorageError as error:
+            rescue = Path(tempfile.gettempdir()) / self.path.name
+            if rescue == self.path:
+                raise
+            save(document, rescue)
+            raise StorageError(f"{error}; what was measured is in {rescue}") from error
+
+
+if __name__ == "__main__":  # how document.schema.json is made
+    import sys
+
+    sys.stdout.buffer.write(schema())
