@@ -1,0 +1,63 @@
+"""What all tests share: the machines, golden files, and skipping of tests that need a GPU."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from wirespeed.backends.simulated.machines import MACHINES
+from wirespeed.results.document import Document
+
+HERE = Path(__file__).parent
+GOLDEN = HERE / "golden"
+
+#: Every machine that tests run on: those that ship, and small ones of their own.
+SPECS = {name: f"simulated:{name}" for name in MACHINES} | {
+    path.stem: f"simulated:{path}" for path in sorted((HERE / "machines").glob("*.json"))
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if shutil.which("nvidia-smi") or Path("/proc/driver/nvidia/version").exists():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="no GPU"))
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a text with a golden file, or write it with ``--update-golden``."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert path.exists(), f"{path} is missing; make it with `pytest --update-golden` and read it"
+        assert text == path.read_text(), f"differs from {path}"
+
+    return compare
+
+
+def still(document: Document) -> Document:
+    """Return a Document without what differs from run to run and from place to place."""
+    return replace(
+        document,
+        version="0.0.0",
+        host="here",
+        python="3",
+        command="wirespeed",
+        started="2026-01-01T00:00:00Z",
+        ended="2026-01-01T00:00:01Z",
+        seconds=1.0,
+        testcases=tuple(replace(r, started="2026-01-01T00:00:00Z") for r in document.testcases),
+    )

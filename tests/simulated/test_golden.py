@@ -1,0 +1,130 @@
+"""Every testcase on every machine, in every form, against golden files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jsonschema
+import pytest
+
+import wirespeed
+from tests.conftest import GOLDEN, SPECS, still
+from wirespeed.reports import Style
+from wirespeed.results.document import Document, Status
+from wirespeed.results.store import decode, encode, schema
+from wirespeed.testcases import TABLE
+
+Golden = Callable[[str, str], None]
+#: Too many cells to keep every form of them.
+LARGE = {"nvl72"}
+
+
+@pytest.fixture(scope="module", params=sorted(SPECS))
+def run(request: pytest.FixtureRequest) -> tuple[str, Document]:
+    name: str = request.param
+    rule: dict[str, Any] = {"samples": 1, "copies": 1} if name in LARGE else {}
+    return name, still(wirespeed.run(machine=SPECS[name], **rule))
+
+
+def test_every_testcase_passes_or_says_why_it_cannot(run: tuple[str, Document]) -> None:
+    _, document = run
+    assert [r.name for r in document.testcases] == [case.name for case in TABLE]
+    for result in document.testcases:
+        assert result.status in (Status.PASSED, Status.WAIVED)
+        assert bool(result.reason) == (result.status is Status.WAIVED)
+        for table in result.tables:
+            for cell in table.cells:
+                assert (cell.value is None) == bool(cell.reason)
+    assert document.good
+
+
+@pytest.mark.parametrize("format", ["table", "nvbandwidth"])
+def test_text(run: tuple[str, Document], golden: Golden, format: str) -> None:
+    name, document = run
+    if name in LARGE and format == "nvbandwidth":
+        pytest.skip("5112 cells a table; the form is tested on the other machines")
+    text = wirespeed.render(document, format)
+    assert "SIMULATED" in text
+    assert format != "table" or max(map(len, text.splitlines())) <= 80
+    golden(f"{name}/{format}.txt", text)
+
+
+def close(a: Any, b: Any) -> bool:
+    """Equal but for the last digits, in which mathematical libraries differ."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(close(a[k], b[k]) for k in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(close(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, float) or isinstance(b, float):
+        return bool(a == pytest.approx(b, rel=1e-9))
+    return bool(a == b)
+
+
+def test_json(run: tuple[str, Document], golden: Golden, request: pytest.FixtureRequest) -> None:
+    name, document = run
+    if name in LARGE:
+        pytest.skip("too large to keep; `test_a_document_survives_being_saved` reads it")
+    for format in ("nvbandwidth-json", "json"):
+        if format == "json" and name not in ("cpu-2-sockets", "four-ranks", "pcie-2-no-p2p"):
+            continue
+        text = wirespeed.render(document, format)
+        path = GOLDEN / name / f"{format}.json"
+        if request.config.getoption("--update-golden"):
+            golden(f"{name}/{format}.json", text)
+        assert close(json.loads(text), json.loads(path.read_text())), f"differs from {path}"
+        assert "simulated" in text.lower()
+
+
+def test_csv(run: tuple[str, Document], golden: Golden) -> None:
+    name, document = run
+    text = wirespeed.render(document, "csv")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert all(row["simulated"] == "SIMULATED" for row in rows)
+    assert len(rows) == sum(max(1, sum(len(t.cells) for t in r.tables)) for r in document.testcases)
+    if name == "pcie-2-no-p2p":
+        # The last digits differ between mathematical libraries: keep twelve.
+        for row in rows:
+            for column in ("value", "median", "mean", "min", "max", "cv", "low", "high"):
+                row[column] = f"{float(row[column]):.9e}" if row[column] else ""
+        kept = "".join(",".join(row.values()) + "\n" for row in rows)
+        golden("pcie-2-no-p2p/cells.csv", kept)
+
+
+def test_a_document_survives_being_saved(run: tuple[str, Document]) -> None:
+    _, document = run
+    assert decode(encode(document), "memory") == document
+
+
+def test_documents_fit_the_shipped_schema(run: tuple[str, Document]) -> None:
+    name, document = run
+    if name in LARGE:
+        document = wirespeed.run(["multinode_bisect_write_ce"], machine=SPECS[name])
+    described = json.loads(schema())
+    jsonschema.validate(json.loads(encode(document)), described)
+
+
+def test_golden_documents_are_read_and_fit_the_schema() -> None:
+    documents = sorted(GOLDEN.glob("*/json.json"))
+    assert documents
+    for path in documents:
+        jsonschema.validate(json.loads(path.read_text()), json.loads(schema()))
+        assert wirespeed.load(path).simulated
+
+
+def test_verbose_shows_every_cell_and_every_sample(golden: Golden) -> None:
+    document = still(wirespeed.run(["multinode_bisect_write_ce", "4"], machine="simulated:nvl72", samples=2))
+    golden("nvl72/verbose.txt", wirespeed.render(document, "table", Style(verbose=True)))
+    golden("nvl72/verbose-nvbandwidth.txt", wirespeed.render(document, "nvbandwidth", Style(verbose=True)))
+
+
+def test_colour_is_only_added(golden: Golden) -> None:
+    document = still(wirespeed.run(["0", "4", "38"], machine="simulated:dgx-a100-8"))
+    text = wirespeed.render(document, "table", Style(color=True))
+    golden("dgx-a100-8/colour.txt", text)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    assert [line.rstrip() for line in plain.splitlines()] == wirespeed.render(document, "table").splitlines()

@@ -1,0 +1,163 @@
+"""The simulated machines behave like the ones they are modelled on."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+import wirespeed
+from tests.conftest import SPECS
+from wirespeed.backends.simulated import parse
+from wirespeed.errors import MachineError
+from wirespeed.topology import load
+
+
+def matrix(name: str, machine: str, table: int = 0) -> dict[tuple[int, int], float]:
+    document = wirespeed.run([name], machine=f"simulated:{machine}")
+    cells = document.testcases[0].tables[table].cells
+    return {(cell.row, cell.column): cell.value / 1e9 for cell in cells if cell.value}
+
+
+#: Read off the tables of sailbandwidth's guide: who is joined by two links.
+TWO_LINKS = {0: (4, 5, 7), 1: (4, 5, 6), 2: (5, 6, 7), 3: (4, 6, 7)}
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "two"),
+    [
+        ("device_to_device_memcpy_read_sm", 48.17, 96.31),
+        ("device_to_device_memcpy_write_sm", 46.80, 93.25),
+        ("device_to_device_bidirectional_memcpy_read_sm", 41.86, 83.70),
+        ("device_to_device_bidirectional_memcpy_write_sm", 45.26, 89.99),
+    ],
+)
+def test_ppu_pairs_show_the_pattern_of_the_guide(name: str, one: float, two: float) -> None:
+    found = matrix(name, "ppu-8")
+    assert len(found) == 56
+    for (row, column), rate in found.items():
+        low, high = min(row, column), max(row, column)
+        expected = two if high in TWO_LINKS.get(low, ()) else one
+        assert rate == pytest.approx(expected, rel=0.02), (row, column)
+
+
+@pytest.mark.parametrize(
+    ("name", "rate"),
+    [
+        ("host_to_device_memcpy_ce", 54.2),
+        ("host_to_device_bidirectional_memcpy_ce", 42.6),
+        ("device_to_device_memcpy_read_ce", 394.0),
+        ("device_to_device_memcpy_write_ce", 396.4),
+        ("device_to_device_bidirectional_memcpy_read_ce", 389.4),
+        ("device_to_device_memcpy_read_sm", 376.2),
+        ("device_to_device_memcpy_write_sm", 370.0),
+        ("device_to_device_bidirectional_memcpy_read_sm", 338.6),
+        ("host_to_device_bidirectional_memcpy_sm", 42.4),
+        ("device_local_copy", 2095.0),
+    ],
+)
+def test_h200s_show_the_recorded_figures(name: str, rate: float) -> None:
+    for value in matrix(name, "hgx-h200-2").values():
+        assert value == pytest.approx(rate, rel=0.015)
+
+
+def test_h200_latencies() -> None:
+    assert matrix("host_device_latency_sm", "hgx-h200-2")[0, 0] * 1e18 == pytest.approx(1195, rel=0.02)
+    assert matrix("device_to_device_latency_sm", "hgx-h200-2")[0, 1] * 1e18 == pytest.approx(829, rel=0.02)
+
+
+def test_gpus_behind_one_switch_share_it() -> None:
+    alone, together = matrix("0", "dgx-a100-8"), matrix("10", "dgx-a100-8")
+    assert together[0, 0] == pytest.approx(alone[0, 0] / 2, rel=0.05)
+
+
+def test_a_large_matrix_is_quick(tmp_path: Path) -> None:
+    started = time.monotonic()
+    document = wirespeed.run(
+        ["multinode_device_to_device_memcpy_write_ce"], machine="simulated:nvl72", output=tmp_path / "d.json"
+    )
+    assert len(document.testcases[0].tables[0].cells) == 72 * 71
+    assert time.monotonic() - started < 30  # about 3 s; a bound that a busy machine keeps too
+
+
+def test_a_seed_repeats_a_run_and_another_does_not() -> None:
+    def values(seed: int) -> list[float]:
+        document = wirespeed.run(["4"], machine="simulated:dgx-a100-8", seed=seed)
+        return document.testcases[0].tables[0].values()
+
+    assert values(1) == values(1) != values(2)
+
+
+@pytest.mark.parametrize("name", sorted(SPECS))
+def test_a_machine_survives_json(name: str, tmp_path: Path) -> None:
+    machine = wirespeed.machine(SPECS[name])
+    path = tmp_path / "machine.json"
+    path.write_bytes(machine.to_json())
+    assert load(path) == machine
+
+
+def test_a_machine_file_is_simulated_like_the_machine_it_describes(tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    path.write_bytes(parse("hgx-h200-2").to_json())
+    assert wirespeed.run(["0"], machine=str(path)).simulated
+    assert wirespeed.run(["0"], machine=f"simulated:{path}").good
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "does not describe a machine"),
+        ("[]", "does not describe a machine"),
+        ("{}", "required field `name`"),
+        ('{"name": "x", "links": [{"source": "a"}]}', "destination"),
+        (
+            '{"name":"x","links":[{"source":"a","destination":"b","kind":"pcie","capacity":-1}]}',
+            "capacity -1",
+        ),
+        ('{"name":"x","noise":2}', "noise is 2"),
+        ('{"name":"x","ranks":[{"index":3,"host":"h","device":"gpu0"}]}', "not numbered"),
+        ('{"name":"x","gpus":[{"index":0,"model":"a"},{"index":0,"model":"b"}]}', "GPU 0 is there twice"),
+        ('{"name":"x","rates":[{"engine":"ce","link":"pcie","efficiency":0}]}', "efficiency 0"),
+        (
+            '{"name":"x","links":[{"source":"a","destination":"b","kind":"pcie","latency":5}]}',
+            "latency 5",
+        ),
+    ],
+)
+def test_a_broken_machine_file_is_one_clear_line(text: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    path.write_text(text)
+    with pytest.raises(MachineError, match=re.escape(says)) as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_machine_that_is_not_there() -> None:
+    for spec, says in {
+        "simulated:none": "there is no simulated machine 'none'",
+        "simulated:ppu-8+broken": "no simulated fault 'broken'",
+        "none.json": "there is no machine file",
+    }.items():
+        with pytest.raises(MachineError, match=says):
+            wirespeed.machine(spec)
+
+
+def test_links_without_capacity_are_an_error_of_the_testcase(tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    path.write_text('{"name":"bare","simulated":true,"gpus":[{"index":0,"model":"g"}]}')
+    document = wirespeed.run(["0", "34"], machine=str(path))
+    assert [r.status.value for r in document.testcases] == ["error", "error"]
+    assert "no links that lead from" in document.testcases[0].reason
+    assert "no capacity" in document.testcases[1].reason
+
+
+def test_another_hosts_file_is_not_measured_here(tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    path.write_text('{"name":"far","numa":[{"index":0,"cpus":[4095],"memory_bytes":1}]}')
+    with pytest.raises(MachineError, match="CPU 4095 is not here; use --machine simulated:"):
+        wirespeed.machine(str(path))
+    path.write_text('{"name":"far","gpus":[{"index":0,"model":"g","bus_id":"ffff:00:00"}]}')
+    with pytest.raises(MachineError, match="the GPU at ffff:00:00"):
+        wirespeed.machine(str(path))

@@ -1,0 +1,122 @@
+"""A testcase, a report and a backend from outside the package, in a few lines each."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import wirespeed
+from wirespeed.backends.base import RunOptions
+from wirespeed.model import Access, Engine, Measurement, Sample, Unit
+from wirespeed.reports import Style, formats
+from wirespeed.results.document import Document
+from wirespeed.testcases import Testcase
+from wirespeed.testcases.patterns import bisect, gpus
+
+# A testcase: one row over a pattern.
+HALVES = Testcase("gpus_bisect_write_ce", "every GPU pushes to the one half of the machine away, all at once",
+                  bisect(gpus), "bisection by copy engines", Engine.CE, Access.WRITE)  # fmt: skip
+
+
+def test_a_testcase_from_outside() -> None:
+    document = wirespeed.run([HALVES], machine="simulated:dgx-a100-8")
+    table = document.testcases[0].tables[0]
+    assert table.rows.labels[0] == "gpu0->gpu4" and len(table.values()) == 8
+    for format in formats():
+        assert "gpus_bisect_write_ce" in wirespeed.render(document, format)
+
+
+# A report: one function.
+def markdown(document: Document, style: Style) -> str:
+    return "".join(f"| {r.name} | {r.status} |\n" for r in document.testcases)
+
+
+def test_a_report_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = wirespeed.run(["0"], machine="simulated:hgx-h200-2")
+    assert wirespeed.render(document, markdown) == "| host_to_device_memcpy_ce | passed |\n"
+    _install(tmp_path, monkeypatch, "[wirespeed.reports]\nmarkdown = tests.simulated.test_seams:markdown\n")
+    assert "markdown" in formats()
+    assert wirespeed.render(document, "markdown") == "| host_to_device_memcpy_ce | passed |\n"
+
+
+# A backend: a class with the methods of the protocol.
+@dataclass
+class Exact:
+    """Everything moves at one byte per nanosecond."""
+
+    measurement: Measurement
+
+    def __enter__(self) -> Exact:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def sample(self, copies: int) -> Sample:
+        amounts = tuple(float(t.bytes * copies) for t in self.measurement.transfers)
+        return Sample(tuple(n * 1e-9 for n in amounts), amounts, max(amounts) * 1e-9)
+
+    def verify(self) -> None: ...
+
+
+class ExactBackend:
+    name, sample_seconds = "exact", 1e-3
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.time = 0.0
+
+    def refuses(self, measurement: Measurement) -> str | None:
+        return None if measurement.transfers[0].engine is Engine.CE else "it has copy engines only"
+
+    def prepare(self, measurement: Measurement, options: RunOptions) -> Exact:
+        return Exact(measurement)
+
+    def now(self) -> float:
+        self.time += 1
+        return self.time
+
+    def state(self) -> dict[str, float | str]:
+        return {"mood": "good"}
+
+    def libraries(self) -> dict[str, str]:
+        return {"exact": "1.0"}
+
+    def cancel(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def test_a_backend_from_outside() -> None:
+    backend = ExactBackend()
+    backend.warnings.append("it is not real")
+    document = wirespeed.run(["4", "20"], machine="simulated:hgx-h200-2", backends=[backend])
+    copy, kernel = document.testcases
+    assert copy.tables[0].values() == pytest.approx([1e9, 1e9])
+    assert copy.tables[0].unit is Unit.RATE
+    assert copy.warnings == ("it is not real",) and copy.state_before == {"mood": "good"}
+    assert kernel.reason == "it has copy engines only"
+    assert document.libraries == {"exact": "1.0"}
+
+
+def connect(machine: wirespeed.Machine) -> ExactBackend | None:
+    """What a package registers as an entry point of the group ``wirespeed.backends``."""
+    return ExactBackend() if machine.name == "elsewhere" else None
+
+
+def test_a_backend_is_found_by_its_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _install(tmp_path, monkeypatch, "[wirespeed.backends]\nexact = tests.simulated.test_seams\n")
+    machine = wirespeed.Machine("elsewhere", gpus=wirespeed.machine("simulated:hgx-h200-2").gpus)
+    assert wirespeed.run(["4"], machine=machine).testcases[0].tables[0].values() == pytest.approx([1e9, 1e9])
+
+
+def _install(folder: Path, monkeypatch: pytest.MonkeyPatch, entry_points: str) -> None:
+    """Put a distribution with entry points on the path, as pip would."""
+    info = folder / "outside-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(entry_points)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
+    assert "outside" in {d.name for d in metadata.distributions()}

@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import wirespeed
+from wirespeed.cli.main import main
+
+Golden = Callable[[str, str], None]
+TWO = ["--machine", "simulated:hgx-h200-2"]
+SMALL = ["--machine", "simulated:pcie-2-no-p2p"]
+
+
+def call(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    try:
+        code = main(arguments)
+    except SystemExit as error:  # argparse
+        code = int(error.code or 0)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--version"], ["run", "--help"], ["--help"], ["nvbandwidth", "--help"]):
+        code, out, err = call(*arguments, capsys=capsys)
+        assert code == 0 and out and not err
+    assert call("--version", capsys=capsys)[1] == f"wirespeed {wirespeed.__version__}\n"
+
+
+def test_run_prints_saves_and_says_where(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    code, out, err = call("run", "-t", "0", "-p", "device_local", *TWO, capsys=capsys)
+    (path,) = folder.glob("wirespeed-*.json")
+    assert code == 0 and f"saved to {path.name}" in err
+    assert [r.name for r in wirespeed.load(path).testcases] == [
+        "host_to_device_memcpy_ce",
+        "device_local_copy",
+    ]
+    assert call("show", str(path), capsys=capsys)[1] == out
+
+
+@pytest.mark.parametrize("format", ["table", "json", "csv", "nvbandwidth", "nvbandwidth-json"])
+def test_every_format_on_a_run_and_on_its_document(format: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call("run", "-t", "4", *TWO, "-o", "d.json", "--format", format, capsys=capsys)
+    assert code == 0
+    assert call("show", "d.json", "--format", format, "-v", capsys=capsys)[0] == 0
+    assert call("show", "d.json", "--format", format, capsys=capsys)[1] == out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["run", "-t", "nonsense"], 2, "no testcase is called 'nonsense'"),
+        (["run", "-p", "nonsense"], 2, "no testcase starts with 'nonsense'"),
+        (["run", "--size", "0"], 2, "out of range"),
+        (["run", "--size", "x"], 2, "is not a size"),
+        (["run", "--precision", "200%"], 2, "more than 0% and less than 100%"),
+        (["run", "--samples", "0"], 2, "samples and copies must be 1 or more"),
+        (["run", "--samples", "3", "--precision", "1%"], 2, "give one kind or the other"),
+        (["run", "--tier", "huge"], 2, "invalid choice"),
+        (["run", "--timeout", "never"], 2, "is not a duration"),
+        (["run", "--format", "pdf"], 2, "there is no format 'pdf'; there are csv, json"),
+        (["run", "--machine", "simulated:x"], 2, "there is no simulated machine 'x'"),
+        (["run", "--machine", "x.json"], 2, "there is no machine file 'x.json'"),
+        (["run", *TWO, "-o", "none/d.json"], 1, "the folder does not exist"),
+        (["run", "--frobnicate"], 2, "unrecognized arguments"),
+        (["frobnicate"], 2, "invalid choice"),
+        (["show"], 2, "required"),
+        (["show", "none.json"], 2, "cannot read none.json"),
+        (["machine", "--format", "xml"], 2, "invalid choice"),
+    ],
+)
+def test_bad_input_is_one_clear_line(
+    arguments: list[str], code: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, out, err = call(*arguments, capsys=capsys)
+    assert found == code and says in err and not out
+    assert len(err.splitlines()) == 1
+
+
+def test_what_failed_is_in_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    for fault in ("corrupt", "error", "lost"):
+        code, out, _ = call("run", "-t", "4", "--machine", f"{TWO[1]}+{fault}", capsys=capsys)
+        assert code == 1 and "device_to_device_memcpy_read_ce: " in out
+    assert call("run", "-t", "4", *SMALL, capsys=capsys)[0] == 0  # waived
+
+
+def test_list(capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
+    for name in ("pcie-2-no-p2p", "cpu-2-sockets"):
+        code, out, _ = call("list", "--machine", f"simulated:{name}", capsys=capsys)
+        assert code == 0
+        golden(f"{name}/list.txt", out)
+
+
+def test_machine(capsys: pytest.CaptureFixture[str], golden: Golden, folder: Path) -> None:
+    for name in ("hgx-h200-2", "cpu-2-sockets", "dgx-a100-8", "nvl72"):
+        golden(f"{name}/machine.txt", call("machine", "--machine", f"simulated:{name}", capsys=capsys)[1])
+    (folder / "m.json").write_text(call("machine", *TWO, "--format", "json", capsys=capsys)[1])
+    assert call("machine", "--machine", "m.json", capsys=capsys) == call("machine", *TWO, capsys=capsys)
+
+
+def test_this_machine_is_described(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call("machine", capsys=capsys)
+    assert code == 0 and "numa0" in out
+    code, out, _ = call("list", capsys=capsys)
+    assert code == 0 and "SIMULATED" not in out
+
+
+class TestNvbandwidth:
+    """The compatible command line; it exits with 1 on invalid arguments, as the original does."""
+
+    def call(self, *arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+        return call("nvbandwidth", *arguments, capsys=capsys)
+
+    def test_list_has_thirty_five_in_order(self, capsys: pytest.CaptureFixture[str]) -> None:
+        code, out, _ = self.call("-l", capsys=capsys)
+        assert code == 0
+        indices = re.findall(r"^(\d+), (\w+):$", out, re.M)
+        assert [int(i) for i, _ in indices] == list(range(35))
+        assert indices[4][1] == "device_to_device_memcpy_read_ce"
+
+    def test_several_testcases_after_one_option(self, capsys: pytest.CaptureFixture[str]) -> None:
+        code, out, _ = self.call("-t", "4", "5", "-s", "true", *TWO, capsys=capsys)
+        assert code == 0 and re.findall(r"^SUM (\w+)", out, re.M) == [
+            "device_to_device_memcpy_read_ce",
+            "device_to_device_memcpy_write_ce",
+        ]
+        again = self.call("-t", "4", "-t5", "-s", *TWO, capsys=capsys)
+        assert again[:2] == (0, out)
+
+    def test_prefix(self, capsys: pytest.CaptureFixture[str]) -> None:
+        code, out, _ = self.call("-p", "device_to_device", *TWO, capsys=capsys)
+        assert code == 0 and len(re.findall(r"^Running device_to_device", out, re.M)) == 9
+        code, out, err = self.call("-p", "x", *TWO, capsys=capsys)
+        assert code == 1 and "no testcase starts with 'x'" in err
+
+    def test_an_unknown_testcase_is_reported_and_the_others_run(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        code, out, _ = self.call("-t", "nonsense", "4", "99", "-1", *TWO, capsys=capsys)
+        assert code == 1
+        assert out.index("ERROR: Testcase nonsense not found!") < out.index("Running device_to_device")
+        assert "ERROR: Testcase index 99 not found!" in out
+        assert "ERROR: Testcase index -1 not found!" in out
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["-t", "4", "-p", "x"],
+            ["-b", "0"],
+            ["-b", "x"],
+            ["-i", "0"],
+            ["-s", "maybe"],
+            ["--what"],
+            ["stray"],
+        ],
+    )
+    def test_invalid_arguments(self, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+        code, out, err = self.call(*arguments, *TWO, capsys=capsys)
+        assert code == 1 and not out and "ERROR" in err
+
+    def test_counts_are_fixed_only_where_they_are_given(
+        self, capsys: pytest.CaptureFixture[str], folder: Path
+    ) -> None:
+        for arguments, counts in {
+            (): ("precise", None, None),
+            ("-i", "5"): ("fixed", 5, 16),
+            ("--loopCount", "2"): ("fixed", 3, 2),
+        }.items():
+            assert self.call("-t", "0", *arguments, *TWO, "-o", "d.json", capsys=capsys)[0] == 0
+            options = wirespeed.load("d.json").options
+            assert (options["rule"], options.get("samples"), options.get("copies")) == counts
+
+    def test_a_small_buffer_brings_a_note(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert "NOTE: The buffer size is smaller" in self.call("-t", "0", "-b", "64", *TWO, capsys=capsys)[1]
+        assert "smaller" not in self.call("-t", "0", *TWO, capsys=capsys)[1]
+
+    def test_json_and_its_errors(self, capsys: pytest.CaptureFixture[str]) -> None:
+        _, out, _ = self.call("-j", "-t", "6", "none", "-v", "-m", *TWO, capsys=capsys)
+        content = json.loads(out)["nvbandwidth"]
+        names = [
+            t["name"].removeprefix("device_to_device_bidirectional_memcpy_") for t in content["testcases"]
+        ]
+        assert names == ["read_ce_read1", "read_ce_read2", "read_ce_total", "none"]
+        assert content["testcases"][0]["bandwidth_matrix"][0][0] == "N/A"
+        assert content["testcases"][0]["average"] > 380
+        assert content["testcases"][3]["status"] == "Not Found"
+        code, out, _ = self.call("-j", "-t", "4", "-p", "x", capsys=capsys)
+        assert code == 1 and "cannot be given" in json.loads(out)["nvbandwidth"]["error"]
+
+    def test_no_gpu_is_an_error(self, capsys: pytest.CaptureFixture[str]) -> None:
+        code, out, err = self.call("--machine", "simulated:cpu-2-sockets", capsys=capsys)
+        assert code == 1 and err == "ERROR: no GPU was found\n" and not out
+
+    def test_wrong_data_fails_and_a_waived_testcase_does_not(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        code, out, _ = self.call("-t", "0", "--machine", f"{TWO[1]}+corrupt", capsys=capsys)
+        assert code == 1 and "ERROR: host_to_device_memcpy_ce: wrong data" in out
+        code, out, _ = self.call("-t", "4", *SMALL, capsys=capsys)
+        assert code == 0 and "Waived: device_to_device_memcpy_read_ce: no GPU has peer access" in out
+
+    def test_ranks_bring_the_multi_process_testcases(self, capsys: pytest.CaptureFixture[str]) -> None:
+        machine = Path(__file__).parents[1] / "machines/four-ranks.json"
+        code, out, _ = self.call("--machine", f"simulated:{machine}", "-i", "1", capsys=capsys)
+        assert code == 0 and len(re.findall(r"^Running", out, re.M)) == 46
+
+    def test_the_recorded_output_of_the_original_has_the_same_form(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Titles, SUM lines, their order and the columns' positions, from a run on two H200s."""
+        _, out, _ = self.call(*TWO, capsys=capsys)
+        sums = re.findall(r"^SUM (\S+) \d+\.\d\d$", out, re.M)
+        assert len(sums) == 35 + 2 * 4
+        lines = out.splitlines()
+        at = lines.index("memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)")
+        assert lines[at + 1] == "           0         1"
+        assert re.fullmatch(r" 0       N/A    \d{3}\.\d\d", lines[at + 2])
+        assert re.fullmatch(r" 1    \d{3}\.\d\d       N/A", lines[at + 3])
+        assert lines[at + 4] == "" and lines[at + 5].startswith("SUM device_to_device_memcpy_read_ce ")
+        assert lines[-3].startswith("NOTE: The reported results may not reflect")
+
+
+words = st.one_of(
+    st.sampled_from(
+        "run list machine show nvbandwidth -t -p -v -j -s -b -i -m -d -l -o --size --samples --copies "
+        "--precision --time-budget --tier --timeout --seed --format --no-verify --bufferSize --loopCount "
+        "quick full 0 4 34 -1 64 1KiB 5% 2s true json csv table d.json ../x simulated:hgx-h200-2".split()
+    ),
+    st.text(max_size=8).filter(lambda text: "\x00" not in text),
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    command=st.sampled_from(["run", "list", "show", "machine", "nvbandwidth"]),
+    arguments=st.lists(words, max_size=6),
+)
+def test_no_arguments_yield_a_traceback(
+    command: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = [] if command == "show" else SMALL
+    code, _, err = call(command, *arguments, *machine, capsys=capsys)
+    assert code in (0, 1, 2) and "Traceback" not in err
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    command = f"{sys.executable} -m wirespeed list | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert "testcases can run" in done.stdout and not done.stderr
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, wirespeed; wirespeed.__all__; wirespeed.TESTCASES; wirespeed.machine();"
+        "heavy = {'numba', 'numpy', 'rich', 'mpi4py', 'cuda', 'nccl'} & set(sys.modules); assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_public_names_are_these() -> None:
+    for name in wirespeed.__all__:
+        assert getattr(wirespeed, name) is not None
+    assert dir(wirespeed) == sorted(wirespeed.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        wirespeed.nonsense  # noqa: B018

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wirespeed.backends.simulated import parse
+from wirespeed.errors import MachineError
+from wirespeed.limits import Demand, Network, fair_shares
+from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Transfer
+from wirespeed.topology import Link, LinkKind, Machine
+
+
+@st.composite
+def flows(draw: st.DrawFn) -> tuple[list[Demand], dict[object, float]]:
+    resources = draw(st.integers(1, 5))
+    capacities = {i: draw(st.floats(0.1, 1e3)) for i in range(resources)}
+    demands = []
+    for _ in range(draw(st.integers(1, 8))):
+        used = draw(st.sets(st.integers(0, resources - 1), min_size=1))
+        cap = draw(st.one_of(st.just(math.inf), st.floats(0.01, 1e3)))
+        demands.append(Demand({i: draw(st.floats(0.1, 3)) for i in used}, cap))
+    return demands, capacities  # type: ignore[return-value]
+
+
+@given(flows())
+def test_shares_are_feasible_and_max_min_fair(case: tuple[list[Demand], dict[object, float]]) -> None:
+    demands, capacities = case
+    rates = fair_shares(demands, capacities)  # type: ignore[arg-type]
+    used = {r: sum(d.weights.get(r, 0) * x for d, x in zip(demands, rates, strict=True)) for r in capacities}
+    assert all(used[r] <= capacities[r] * (1 + 1e-6) for r in capacities)
+    for demand, rate in zip(demands, rates, strict=True):
+        assert rate <= demand.cap * (1 + 1e-9)
+        # Every flow is held back by its cap, or by a spent resource on which no flow is faster.
+        at_cap = rate >= demand.cap * (1 - 1e-6)
+        bottleneck = any(
+            used[r] >= capacities[r] * (1 - 1e-6)
+            and all(rate >= x * (1 - 1e-6) for d, x in zip(demands, rates, strict=True) if r in d.weights)
+            for r in demand.weights
+        )
+        assert at_cap or bottleneck
+
+
+def test_a_flow_that_nothing_limits_is_infinite() -> None:
+    assert fair_shares([Demand({})], {}) == [math.inf]
+    assert fair_shares([], {}) == []
+
+
+def _copy(source: str, destination: str, executor: str) -> Transfer:
+    def memory(name: str) -> Memory:
+        return Memory(name, MemoryKind.DEVICE)
+
+    return Transfer(memory(source), memory(destination), Executor(executor), Engine.CE, 2**20)
+
+
+def test_a_local_copy_uses_its_memory_twice() -> None:
+    network = Network(parse("hgx-h200-2"))
+    weights = network.demand(_copy("gpu0", "gpu0", "gpu0")).weights
+    assert list(weights.values()) == [2.0]
+
+
+def test_gpus_prefer_nvlink_to_pcie() -> None:
+    network = Network(parse("dgx-a100-8"))
+    kinds = [network.links[i].kind for i in network.route("gpu0", "gpu1")]
+    assert kinds == [LinkKind.NVLINK, LinkKind.NVLINK]
+
+
+def test_data_goes_by_way_of_the_executor() -> None:
+    network = Network(parse("cpu-2-sockets"))
+    far = Transfer(
+        Memory("numa0", MemoryKind.PAGEABLE), Memory("numa0", MemoryKind.PAGEABLE), Executor("numa1", cpus=(40,)),
+        Engine.CPU, 2**20,
+    )  # fmt: skip
+    used = {
+        (network.links[int(i)].source, network.links[int(i)].destination) for i in network.demand(far).weights
+    }  # type: ignore[call-overload]
+    assert used == {("numa0", "numa0"), ("numa0", "numa1"), ("numa1", "numa0")}
+
+
+def test_stream_operations_use_as_many_arrays_as_they_name() -> None:
+    network = Network(parse("cpu-2-sockets"))
+    node = Memory("numa0", MemoryKind.PAGEABLE)
+    for operation, arrays in ((Operation.COPY, 2), (Operation.TRIAD, 3), (Operation.READ, 1)):
+        transfer = Transfer(node, node, Executor("numa0", cpus=(0,)), Engine.CPU, 8, operation=operation)
+        assert list(network.demand(transfer).weights.values()) == [arrays]
+
+
+def test_no_way_says_so() -> None:
+    machine = Machine(
+        "split", links=(Link("a", "a", LinkKind.MEMORY, 1.0), Link("b", "b", LinkKind.MEMORY, 1.0))
+    )
+    with pytest.raises(MachineError, match="no links that lead from a to b"):
+        Network(machine).route("a", "b")
+
+
+def test_a_link_without_latency_says_so() -> None:
+    machine = Machine("m", links=(Link("numa0", "numa0", LinkKind.MEMORY, 1.0),))
+    node = Memory("numa0", MemoryKind.PAGEABLE)
+    chase = Transfer(node, node, Executor("numa0"), Engine.CPU, 2**30, operation=Operation.CHASE)
+    with pytest.raises(MachineError, match="no latency"):
+        Network(machine).latency(chase)

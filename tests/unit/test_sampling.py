@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from wirespeed.errors import UsageError
+from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Place, Sample, Transfer
+from wirespeed.sampling import Fixed, Precise, take
+
+NODE = Memory("numa0", MemoryKind.PAGEABLE)
+COPY = Measurement(
+    (Transfer(NODE, NODE, Executor("numa0"), Engine.CPU, 1000),), (Place("", 0, 0),)
+)  # fmt: skip
+
+
+class Clock:
+    """Samples of given lengths, and the clock that they take."""
+
+    def __init__(self, seconds: Callable[[int], float]) -> None:
+        self.seconds, self.time, self.copies, self.checks = seconds, 0.0, list[int](), 0
+
+    def sample(self, copies: int) -> Sample:
+        spent = self.seconds(len(self.copies)) * copies
+        self.copies.append(copies)
+        self.time += spent
+        return Sample((spent,), (1000.0 * copies,), spent)
+
+    def check(self) -> None:
+        self.checks += 1
+
+
+def run(clock: Clock, rule: Fixed | Precise, sample_seconds: float = 1e-3) -> int:
+    taken = take(clock.sample, COPY, rule, lambda: clock.time, sample_seconds, clock.check)
+    assert len(taken.samples) == len(clock.copies) - 1  # the warm-up is not kept
+    assert clock.checks == len(clock.copies)
+    return len(taken.samples)
+
+
+def test_fixed_takes_what_it_says() -> None:
+    clock = Clock(lambda _: 1e-3)
+    assert run(clock, Fixed(5, 7)) == 5
+    assert clock.copies == [1, 7, 7, 7, 7, 7]
+
+
+def test_precise_stops_as_soon_as_the_interval_is_narrow() -> None:
+    assert run(Clock(lambda _: 1e-3), Precise(0.005, 10)) == 6
+
+
+def test_precise_goes_on_while_it_is_wide() -> None:
+    noise = itertools.cycle([1.0, 1.1, 0.9, 1.05, 0.95])
+    clock = Clock(lambda _: 1e-3 * next(noise))
+    assert 20 < run(clock, Precise(0.02, 100)) < 400
+
+
+def test_precise_stops_when_the_budget_is_spent() -> None:
+    noise = itertools.cycle([1.0, 2.0])
+    clock = Clock(lambda _: next(noise))
+    assert run(clock, Precise(0.001, 7.0)) <= 6
+    assert clock.time < 10
+
+
+def test_one_long_sample_is_kept_even_if_it_overruns_the_budget() -> None:
+    assert run(Clock(lambda _: 60.0), Precise(0.01, 1.0)) == 1
+
+
+def test_short_copies_are_repeated_until_a_sample_is_long_enough() -> None:
+    clock = Clock(lambda _: 1e-5)
+    run(clock, Precise(), sample_seconds=2e-3)
+    assert clock.copies[0] == 1 and clock.copies[1] == 200
+
+
+@pytest.mark.parametrize("wrong", [(0, 1), (1, 0), (-1, 5)])
+def test_wrong_counts(wrong: tuple[int, int]) -> None:
+    with pytest.raises(UsageError):
+        Fixed(*wrong)
+
+
+@pytest.mark.parametrize("wrong", [(0.0, 1.0), (1.0, 1.0), (0.1, 0.0)])
+def test_wrong_precision(wrong: tuple[float, float]) -> None:
+    with pytest.raises(UsageError):
+        Precise(*wrong)

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import errno
+import os
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import wirespeed
+from wirespeed.errors import DocumentError, StorageError
+from wirespeed.results import store
+from wirespeed.results.document import Document
+
+SHIPPED = Path(store.__file__).with_name("document.schema.json")
+
+
+@pytest.fixture
+def document() -> Document:
+    return wirespeed.run(["0"], machine="simulated:hgx-h200-2")
+
+
+def test_the_shipped_schema_is_that_of_the_types() -> None:
+    assert SHIPPED.read_bytes() == store.schema(), "run `python -m wirespeed.results.store > ...schema.json`"
+
+
+def test_saving_replaces_a_file_whole(document: Document, tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    path.write_text("old")
+    path.chmod(0o600)
+    wirespeed.save(document, path)
+    assert wirespeed.load(path) == document
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_save_leaves_the_old_file(
+    document: Document, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "d.json"
+    wirespeed.save(document, path)
+    before = path.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match="the disk is full; free 8 MiB"):
+        wirespeed.save(document, path)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+def test_what_cannot_be_written_is_found_out_before_measuring(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for path, says in {
+        tmp_path / "none" / "d.json": "the folder does not exist",
+        tmp_path / "file" / "d.json": "not a folder",
+        tmp_path: "it exists and is not a file",
+        Path("/proc/d.json"): "cannot write /proc/d.json",
+    }.items():
+        with pytest.raises(StorageError, match=says):
+            wirespeed.run(["0"], machine="simulated:hgx-h200-2+hang", output=path)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
+def test_a_full_disk_is_found_out_before_measuring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(StorageError, match="cannot write"):
+        store.check_writable(tmp_path / "d.json")
+
+
+def test_a_file_system_that_cannot_reserve_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "no")
+
+    monkeypatch.setattr(os, "posix_fallocate", unsupported)
+    store.check_writable(tmp_path / "d.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_that_fills_up_while_measuring_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rescue = tmp_path / "rescue"
+    rescue.mkdir()
+    monkeypatch.setattr(store.tempfile, "gettempdir", lambda: str(rescue))
+    path = tmp_path / "d.json"
+    real = store.save
+
+    def save(document: Document, where: Path) -> None:
+        if where == path:
+            raise StorageError("cannot write: the disk is full")
+        real(document, where)
+
+    monkeypatch.setattr(store, "save", save)
+    with pytest.raises(StorageError, match=re.escape(f"what was measured is in {rescue / 'd.json'}")):
+        wirespeed.run(["0"], machine="simulated:hgx-h200-2", output=path)
+    assert wirespeed.load(rescue / "d.json").good
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is not a wirespeed Document"),
+        ("{}", "is not a wirespeed Document"),
+        ("\x00\xff", "is not a wirespeed Document"),
+        ('{"wirespeed_schema": 99}', "has schema 99, this version reads up to 1: use a newer wirespeed"),
+        ('{"wirespeed_schema": 1}', "is a broken wirespeed Document"),
+        ("[" * 100_000, "is not a wirespeed Document"),
+    ],
+)
+def test_what_is_no_document_is_one_clear_line(text: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    path.write_text(text)
+    with pytest.raises(DocumentError, match=says) as caught:
+        wirespeed.load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(DocumentError, match="cannot read none.json: No such file"):
+        wirespeed.load("none.json")
+
+
+@given(st.data())
+def test_a_damaged_document_is_read_or_refused(data: st.DataObject) -> None:
+    text = store.encode(_DOCUMENT)
+    start = data.draw(st.integers(0, len(text)))
+    stop = data.draw(st.integers(start, min(len(text), start + 40)))
+    damaged = text[:start] + data.draw(st.binary(max_size=20)) + text[stop:]
+    try:
+        store.decode(damaged, "damaged")
+    except DocumentError as error:
+        assert "\n" not in str(error)
+
+
+_DOCUMENT = wirespeed.run(["0"], machine="simulated:hgx-h200-2")

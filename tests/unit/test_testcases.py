@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from wirespeed.backends.simulated import parse
+from wirespeed.errors import UnknownTestcase
+from wirespeed.model import Access, Engine, MemoryKind, Operation, Reduce, Role
+from wirespeed.testcases import TABLE, PlanOptions, Tier, find, select
+
+TWO = parse("hgx-h200-2")
+NVBANDWIDTH = """host_to_device_memcpy_ce device_to_host_memcpy_ce host_to_device_bidirectional_memcpy_ce
+device_to_host_bidirectional_memcpy_ce device_to_device_memcpy_read_ce device_to_device_memcpy_write_ce
+device_to_device_bidirectional_memcpy_read_ce device_to_device_bidirectional_memcpy_write_ce
+all_to_host_memcpy_ce all_to_host_bidirectional_memcpy_ce host_to_all_memcpy_ce
+host_to_all_bidirectional_memcpy_ce all_to_one_write_ce all_to_one_read_ce one_to_all_write_ce
+one_to_all_read_ce""".split()
+
+
+def test_the_first_thirty_five_are_those_of_nvbandwidth_in_its_order() -> None:
+    sm = [name.removesuffix("_ce") + "_sm" for name in NVBANDWIDTH]
+    last = ["host_device_latency_sm", "device_to_device_latency_sm", "device_local_copy"]
+    assert [case.name for case in TABLE[:35]] == [*NVBANDWIDTH, *sm, *last]
+    assert [case.index for case in TABLE[:35]] == list(range(35))
+    assert sum(case.name.startswith("multinode_") for case in TABLE) == 11
+    assert len({case.name for case in TABLE}) == len(TABLE)
+
+
+def test_choosing() -> None:
+    assert find("4").name == find("device_to_device_memcpy_read_ce").name
+    assert [c.name for c in select(["34", "device_local_copy"])] == ["device_local_copy"]
+    assert len(select(prefixes=["host_stream_"])) == 6
+    assert select() == TABLE
+    with pytest.raises(UnknownTestcase, match="did you mean device_local_copy"):
+        find("device_local_copi")
+    with pytest.raises(UnknownTestcase, match="no testcase has the index 999"):
+        find("999")
+    with pytest.raises(UnknownTestcase, match="starts with 'zzz'"):
+        select(prefixes=["zzz"])
+
+
+@pytest.mark.parametrize("spec", ["hgx-h200-2", "dgx-a100-8", "nvl72", "cpu-2-sockets"])
+def test_reads_are_executed_by_the_receiver_and_writes_by_the_sender(spec: str) -> None:
+    machine = parse(spec)
+    for case in TABLE:
+        for measurement in case.plan(machine).measurements:
+            for transfer in measurement.transfers:
+                if transfer.operation is not Operation.COPY or transfer.access is Access.LOCAL:
+                    continue
+                if "_read" in case.name:
+                    assert str(transfer.executor) == str(transfer.destination)
+                elif "_write" in case.name:
+                    assert str(transfer.executor) == str(transfer.source)
+                else:  # between host and GPU: the GPU, whichever way
+                    assert transfer.executor.device.startswith("gpu")
+
+
+def test_loads_are_twice_as_large_on_copy_engines() -> None:
+    plan = find("host_to_device_bidirectional_memcpy_ce").plan(TWO, PlanOptions(size=1000))
+    measured, load = plan.measurements[0].transfers
+    assert (measured.bytes, measured.role) == (1000, Role.MEASURED)
+    assert (load.bytes, load.role) == (2000, Role.LOAD)
+    assert (load.source, load.destination) == (measured.destination, measured.source)
+
+
+def test_all_gpus_both_ways_are_measured_with_one_kernel_each_on_sms() -> None:
+    plan = find("all_to_host_bidirectional_memcpy_sm").plan(TWO, PlanOptions(size=1000))
+    transfers = plan.measurements[0].transfers
+    assert [t.engine for t in transfers] == [Engine.SM_SPLIT, Engine.SM_SPLIT]
+    assert [t.bytes for t in transfers] == [500, 500]
+
+
+def test_host_memory_is_pinned_on_the_node_nearest_to_the_gpu() -> None:
+    machine = parse("dgx-a100-8")
+    plan = find("host_to_device_memcpy_ce").plan(machine)
+    sources = [m.transfers[0].source for m in plan.measurements]
+    assert [s.device for s in sources] == ["numa0"] * 4 + ["numa1"] * 4
+    assert {s.kind for s in sources} == {MemoryKind.PINNED}
+
+
+def test_stars_point_where_nvbandwidth_points_them() -> None:
+    machine = parse("dgx-a100-8")
+    into = {"all_to_one_write_ce": True, "one_to_all_read_ce": True,
+            "all_to_one_read_ce": False, "one_to_all_write_ce": False}  # fmt: skip
+    for name, inbound in into.items():
+        measurement = find(name).plan(machine).measurements[3]
+        ends = {(t.destination if inbound else t.source).device for t in measurement.transfers}
+        assert ends == {"gpu3"} and len(measurement.transfers) == 7
+        assert measurement.places[0].reduce is Reduce.WALL
+
+
+def test_every_rank_writes_once_in_the_bisection() -> None:
+    machine = parse("nvl72")
+    plan = find("multinode_bisect_write_ce").plan(machine)
+    (measurement,) = plan.measurements
+    assert len(measurement.transfers) == len(measurement.places) == 72
+    assert {t.destination.rank for t in measurement.transfers} == set(range(72))
+    assert plan.tables[0].rows.labels[:2] == ("0->36", "1->37")
+
+
+def test_what_cannot_run_says_why() -> None:
+    cpu, lonely, apart = parse("cpu-2-sockets"), parse("tests/machines/one-gpu.json"), parse("pcie-2-no-p2p")
+    assert find("0").plan(cpu).reason == "no GPU was found"
+    assert find("4").plan(lonely).reason == "it needs two GPUs or more"
+    assert find("4").plan(apart).reason == "no GPU has peer access to another"
+    assert "processes" in find("multinode_bisect_write_ce").plan(TWO).reason
+    assert "two NUMA nodes" in find("numa_to_numa_bidirectional_memcpy_read_cpu").plan(TWO).reason
+
+
+def test_a_pair_without_peer_access_is_waived_and_the_others_are_not() -> None:
+    gpu0, gpu1 = TWO.gpus
+    half = replace(TWO, gpus=(gpu0, replace(gpu1, peers=())))
+    plan = find("4").plan(half)
+    assert len(plan.measurements) == 1 and not plan.reason
+    assert [w.reason for w in plan.waived] == ["gpu1 has no peer access to gpu0"]
+    assert len(find("6").plan(half).waived) == 6  # both directions are needed, in three tables
+    assert len(find("12").plan(half).measurements) == 1
+
+
+def test_a_chosen_size_applies_except_where_the_size_is_what_is_measured() -> None:
+    options = PlanOptions(size=4096)
+    assert find("4").plan(TWO, options).measurements[0].transfers[0].bytes == 4096
+    assert find("33").plan(TWO, options).measurements[0].transfers[0].bytes == 2 * 2**20
+
+
+def test_tiers_grow() -> None:
+    ladder = find("host_latency_ladder")
+    counts = [len(ladder.plan(TWO, PlanOptions(tier=tier)).measurements) for tier in Tier]
+    assert counts[0] < counts[1] <= counts[2]
+    threads = find("host_bandwidth_ladder").plan(TWO, PlanOptions(tier=Tier.FULL)).tables[1].columns.values
+    assert threads == tuple(float(i) for i in range(1, 33))
+    assert Tier.FULL.includes(Tier.QUICK) and not Tier.QUICK.includes(Tier.FULL)
+
+
+def test_one_core_cannot_load_itself() -> None:
+    machine = parse("cpu-2-sockets")
+    lonely = replace(machine, numa=tuple(replace(n, cpus=n.cpus[:1]) for n in machine.numa))
+    assert "a second one must make the load" in find("host_loaded_latency").plan(lonely).reason
