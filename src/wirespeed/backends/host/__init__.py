@@ -1,0 +1,30 @@
+"""The host backend: the memory of the CPUs, measured by pinned threads of numba kernels.
+
+``topology`` finds out what the machine has and needs no library; ``backend`` measures and imports
+numba, so it is imported only where measuring starts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...topology import Machine
+
+if TYPE_CHECKING:
+    from ..base import Backend
+
+
+def discover(machine: Machine) -> Machine:
+    """Add this host's NUMA nodes, cores, caches and memory to a Machine."""
+    from . import topology
+
+    return topology.discover(machine)
+
+
+def connect(machine: Machine) -> Backend | None:
+    """Return the backend for the CPUs of this host, None for a simulated machine."""
+    if machine.simulated or not machine.numa:
+        return None
+    from .backend import HostBackend
+
+    return HostBackend(machine)

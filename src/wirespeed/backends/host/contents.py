@@ -1,0 +1,185 @@
+"""What is in the buffers: patterns before a sample, and whether the right words are there after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...errors import VerificationError
+from ...model import Operation
+from . import kernels
+from .bound import LINE, WORD, WORD_MASK, Bound, signed
+from .operations import WRITE
+from .threads import Task
+
+#: Tasks with the CPUs that they run on.
+Tasks = list[tuple[int, Task[Any]]]
+#: Runs tasks at the same time and returns their results; the text says what they do.
+Run = Callable[[Tasks, str], list[Any]]
+Table = np.ndarray[Any, np.dtype[np.int64]]
+
+#: Their sources hold whole numbers with which arithmetic in doubles is exact.
+_ARITHMETIC = (Operation.SCALE, Operation.ADD, Operation.TRIAD)
+
+
+def fill(bounds: Sequence[Bound], run: Run) -> None:
+    """Write the patterns of all sources and destinations, and build the cycles that are not there."""
+    tasks: Tasks = []
+    for bound in bounds:
+        if bound.transfer.operation is Operation.CHASE:
+            _provide_cycle(bound, run)
+            continue
+        for source, key in zip(bound.sources, bound.keys, strict=False):
+            source.holds = None
+            tasks += [
+                (cpu, partial(_filler(bound), source.address, begin // WORD, end // WORD, key))
+                for cpu, begin, end in bound.helped()
+            ]
+    run(tasks, "filling the sources")
+    poison(bounds, run)
+
+
+def poison(bounds: Sequence[Bound], run: Run) -> None:
+    """Write to all destinations what no operation leaves there, as the operation itself stores.
+
+    So the caches are as after a sample: what is too large for them leaves nothing to be written back
+    while the next sample runs.
+    """
+    tasks: Tasks = []
+    for bound in bounds:
+        if bound.destination is not None:
+            bound.destination.holds = None
+            tasks += [
+                (cpu, partial(kernels.once, WRITE, bound.streaming, *bound.addresses(begin),
+                              signed(bound.keys[2]), end - begin, 0))
+                for cpu, begin, end in bound.helped()
+            ]  # fmt: skip
+    run(tasks, "filling the destinations")
+
+
+def verify(bound: Bound, table: Table, run: Run) -> None:
+    """Compare a transfer's result with what must be there after the last sample.
+
+    Parameters
+    ----------
+    table
+        The rows that its threads wrote.
+
+    Raises
+    ------
+    VerificationError
+        If a word differs. Where the sum of a read or the place where a chase ended is wrong, its source
+        is compared; if no word of that is wrong, all are counted as wrong.
+    """
+    check = {Operation.CHASE: _check_chase, Operation.READ: _check_sums}.get(
+        bound.transfer.operation, _check_words
+    )
+    check(bound, table, run)
+
+
+def _check_words(bound: Bound, table: Table, run: Run) -> None:
+    assert bound.destination is not None
+    ranges = [
+        (cpu, begin, begin + min(_amount(table, row), end - begin)) for cpu, row, begin, end in bound.shares()
+    ]
+    _compare(bound, bound.destination.address, ranges, _counter(bound), run)
+
+
+def _check_sums(bound: Bound, table: Table, run: Run) -> None:
+    key = bound.keys[0]
+
+    def due(begin: int, end: int, amount: int) -> int:
+        passes, rest = divmod(amount, max(end - begin, 1))
+        whole, part = (int(kernels.total(begin // WORD, to // WORD, key)) for to in (end, begin + rest))
+        return signed(passes * whole + part)
+
+    shares = list(bound.shares())
+    sums = run([(cpu, partial(due, begin, end, _amount(table, row))) for cpu, row, begin, end in shares],
+               "adding up what was to be read")  # fmt: skip
+    if sums != [_carry(table, row) for _, row, _, _ in shares]:
+        ranges = [(cpu, begin, end) for cpu, _, begin, end in shares]
+        _compare(bound, bound.sources[0].address, ranges, (kernels.count_words, key, kernels.STEP), run)
+        raise _all_wrong(bound)
+
+
+def _check_chase(bound: Bound, table: Table, run: Run) -> None:
+    if _carry(table, bound.rows[0]) != bound.start:
+        bound.sources[0].holds = None
+        found = _walk(bound, run, build=False)
+        wrong, first = sum(n for n, _ in found), min(lowest for _, lowest in found)
+        if wrong:
+            raise VerificationError(str(bound.transfer), first * WORD, wrong, bound.lines)
+        raise _all_wrong(bound)
+
+
+def _provide_cycle(bound: Bound, run: Run) -> None:
+    source, holds = bound.sources[0], (bound.bytes, bound.keys[0])
+    if source.holds != holds:
+        source.holds = None
+        _walk(bound, run, build=True)
+        source.holds = holds
+
+
+def _walk(bound: Bound, run: Run, *, build: bool) -> list[tuple[int, int]]:
+    """Build or check a cycle; returns for each part how many words are wrong, and the first one's index."""
+    address, key = bound.sources[0].address, bound.keys[0]
+    tasks: Tasks = [
+        (cpu, partial(kernels.cycle, address, bound.lines, begin // LINE, end // LINE, key, build))
+        for cpu, begin, end in bound.helped()
+    ]
+    return run(tasks, "building a cycle" if build else "checking a cycle")
+
+
+def _filler(bound: Bound) -> Any:
+    """The kernel that fills the sources of a transfer."""
+    return kernels.fill_numbers if bound.transfer.operation in _ARITHMETIC else kernels.fill_words
+
+
+def _counter(bound: Bound) -> tuple[Any, ...]:
+    """The kernel that counts wrong words of a destination, and its arguments after the range."""
+    first, second, _ = bound.keys
+    match bound.transfer.operation:
+        case Operation.SCALE:
+            return kernels.count_numbers, first, second, bound.scalar, 0
+        case Operation.ADD:
+            return kernels.count_numbers, first, second, 1, 1
+        case Operation.TRIAD:
+            return kernels.count_numbers, first, second, 1, bound.scalar
+        case Operation.WRITE:
+            return kernels.count_words, bound.scalar & WORD_MASK, 0
+    return kernels.count_words, first, kernels.STEP
+
+
+def _compare(
+    bound: Bound, address: int, ranges: list[tuple[int, int, int]], counter: tuple[Any, ...], run: Run
+) -> None:
+    """Raise VerificationError if a word in the byte ranges (with their CPUs) is wrong."""
+    kernel, *arguments = counter
+
+    def count(begin: int, end: int) -> int:
+        return int(kernel(address, begin // WORD, end // WORD, *arguments))
+
+    counts = run([(cpu, partial(count, begin, end)) for cpu, begin, end in ranges], "comparing")
+    for (_, begin, end), wrong in zip(ranges, counts, strict=True):
+        if wrong:
+            while end - begin > WORD:
+                middle = (begin + end) // 2 // WORD * WORD
+                begin, end = (begin, middle) if count(begin, middle) else (middle, end)
+            words = sum(end - begin for _, begin, end in ranges) // WORD
+            raise VerificationError(str(bound.transfer), begin, sum(counts), words)
+
+
+def _all_wrong(bound: Bound) -> VerificationError:
+    words = bound.bytes // WORD
+    return VerificationError(str(bound.transfer), 0, words, words)
+
+
+def _amount(table: Table, row: int) -> int:
+    return int(table[row, kernels.AMOUNT // WORD])
+
+
+def _carry(table: Table, row: int) -> int:
+    return int(table[row, kernels.CARRY // WORD])

@@ -1,0 +1,316 @@
+# mypy: disable-error-code="no-any-return"
+"""The kernels that threads run: the gate, the timed operations, fills, comparisons and cycles.
+
+Importing this module compiles them all, or loads them from numba's cache. They release the GIL.
+Addresses and sizes are int64, sizes in bytes and whole lines of 64 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+
+from .intrinsics import (
+    add_lines,
+    as_words,
+    atomic_add,
+    atomic_load,
+    atomic_store,
+    bits_of,
+    copy_lines,
+    give_way,
+    load_word,
+    now_ns,
+    scale_lines,
+    spin_hint,
+    store_word,
+    sum_lines,
+    triad_lines,
+    write_lines,
+)
+from .operations import ADD, CHASE, COPY, READ, SCALE, TRIAD, WRITE
+
+#: Rows of the table that threads share: each word is alone in its row, so that no two share a line.
+ROW = 128
+ARRIVED, EXPECTED, RELEASED, CANCEL, RUNNING, TIMEOUT_NS, ROWS = (i * ROW for i in range(7))
+#: Words of a thread's own row.
+START, END, AMOUNT, CARRY, STATUS = (i * 8 for i in range(5))
+DONE, CANCELLED, TIMED_OUT = range(3)
+
+#: A load looks up from its work after so many bytes (accesses, in a chase).
+CHUNK, CHASE_CHUNK = 2**18, 2**12
+#: From word to word a pattern grows by this: any odd number with bits everywhere does.
+STEP = 0x9E3779B97F4A7C15
+#: Accesses of a chase are a multiple of this.
+CHASE_STEP = 8
+_SPINS = 64  # between two looks at the clock, about 2 µs
+
+
+def _jit(signature: str) -> Callable[[Callable[..., Any]], Any]:
+    """Compile at once, into numba's cache where it can be written and without it where it cannot."""
+
+    def compile_(function: Callable[..., Any]) -> Any:
+        try:
+            return numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
+        except (RuntimeError, OSError):  # no folder that can be written; a full disk
+            return numba.njit(signature, nogil=True, error_model="numpy")(function)
+
+    return compile_
+
+
+@_jit("int64(int64, int64)")
+def _arrive(table: int, first: int) -> int:
+    """Wait until all threads are here; the last one opens the gate. Returns how that ended."""
+    if atomic_add(table + ARRIVED, 1) + 1 == atomic_load(table + EXPECTED):
+        if atomic_load(table + CANCEL) == DONE:
+            atomic_store(table + RELEASED, now_ns())
+            return DONE
+        return atomic_load(table + CANCEL)
+    deadline = first + atomic_load(table + TIMEOUT_NS)
+    spins = 0
+    while atomic_load(table + RELEASED) == 0:
+        cancelled = atomic_load(table + CANCEL)
+        if cancelled != DONE:
+            return cancelled
+        spin_hint()
+        spins += 1
+        if spins % _SPINS == 0:
+            if now_ns() > deadline:
+                atomic_store(table + CANCEL, TIMED_OUT)
+                return TIMED_OUT
+            give_way()  # there may be fewer cores than threads
+    return DONE
+
+
+@_jit("int64(int64, int64, int64, int64, int64, int64, int64, int64)")
+def once(
+    operation: int,
+    streaming: int,
+    destination: int,
+    first: int,
+    second: int,
+    scalar: int,
+    size: int,
+    carry: int,
+) -> int:
+    """Do the operation once over ``size`` bytes, or follow a cycle for ``size`` accesses."""
+    if operation == COPY:
+        copy_lines(destination, first, second, scalar, size, streaming)
+    elif operation == SCALE:
+        scale_lines(destination, first, second, scalar, size, streaming)
+    elif operation == ADD:
+        add_lines(destination, first, second, scalar, size, streaming)
+    elif operation == TRIAD:
+        triad_lines(destination, first, second, scalar, size, streaming)
+    elif operation == READ:
+        carry += sum_lines(first, size)
+    elif operation == WRITE:
+        write_lines(destination, first, second, scalar, size, streaming)
+    else:
+        for _ in range(size // CHASE_STEP):
+            carry = load_word(load_word(load_word(load_word(carry))))
+            carry = load_word(load_word(load_word(load_word(carry))))
+    return carry
+
+
+@_jit("void(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)")
+def measure(
+    table: int,
+    row: int,
+    operation: int,
+    streaming: int,
+    destination: int,
+    first: int,
+    second: int,
+    scalar: int,
+    size: int,
+    carry: int,
+    copies: int,
+) -> None:
+    """Meet the other threads at the gate, run ``copies`` times, and write the times to ``row``."""
+    status = _arrive(table, now_ns())
+    start = now_ns()
+    done = 0
+    while done < copies and status == DONE:
+        carry = once(operation, streaming, destination, first, second, scalar, size, carry)
+        done += 1
+        status = atomic_load(table + CANCEL)
+    end = now_ns()
+    atomic_add(table + RUNNING, -1)
+    store_word(row + START, start)
+    store_word(row + END, end)
+    store_word(row + AMOUNT, done * size)
+    store_word(row + CARRY, carry)
+    store_word(row + STATUS, status)
+
+
+@_jit("void(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, float64)")
+def disturb(
+    table: int,
+    row: int,
+    operation: int,
+    streaming: int,
+    destination: int,
+    first: int,
+    second: int,
+    scalar: int,
+    size: int,
+    carry: int,
+    pace: float,
+) -> None:
+    """Meet the other threads at the gate and run until no measured one does.
+
+    With a ``pace`` below 1 the thread idles after each chunk for as long as makes its time at work
+    that fraction of the whole.
+    """
+    status = _arrive(table, now_ns())
+    start = now_ns()
+    busy = position = amount = 0
+    while status == DONE and size > 0 and atomic_load(table + RUNNING) > 0:
+        begin = now_ns()
+        if operation == CHASE:
+            step = CHASE_CHUNK
+            carry = once(operation, 0, 0, 0, 0, 0, step, carry)
+        else:
+            step = min(CHUNK, size - position)
+            carry = once(
+                operation, streaming, destination + position, first + position, second + position,
+                scalar, step, carry,
+            )  # fmt: skip
+            position = (position + step) % size
+        amount += step
+        busy += now_ns() - begin
+        status = atomic_load(table + CANCEL)
+        resume = start + busy / pace
+        while now_ns() < resume and atomic_load(table + RUNNING) > 0 and status == DONE:
+            spin_hint()
+            status = atomic_load(table + CANCEL)
+    store_word(row + START, start)
+    store_word(row + END, now_ns())
+    store_word(row + AMOUNT, amount)
+    store_word(row + CARRY, carry)
+    store_word(row + STATUS, status)
+
+
+@_jit("float64(uint64)")
+def _whole(word: int) -> float:
+    """A whole number below 2**48: times 15, and with another one added, it is still exact."""
+    return numba.float64(numba.int64(word >> numba.uint64(16)))
+
+
+@_jit("void(int64, int64, int64, uint64)")
+def fill_words(base: int, begin: int, end: int, key: int) -> None:
+    """Write ``key + index * STEP`` to words ``begin`` to ``end`` of a buffer.
+
+    With another key, or at another index, no word is the same.
+    """
+    words = numba.carray(as_words(base + 8 * begin), (end - begin,))
+    word = key + numba.uint64(begin) * numba.uint64(STEP)
+    for i in range(end - begin):
+        words[i] = word
+        word += numba.uint64(STEP)
+
+
+@_jit("void(int64, int64, int64, uint64)")
+def fill_numbers(base: int, begin: int, end: int, key: int) -> None:
+    """Write doubles that are whole numbers, made from the words that ``fill_words`` would write."""
+    words = numba.carray(as_words(base + 8 * begin), (end - begin,))
+    word = key + numba.uint64(begin) * numba.uint64(STEP)
+    for i in range(end - begin):
+        words[i] = bits_of(_whole(word))
+        word += numba.uint64(STEP)
+
+
+@_jit("int64(int64, int64, int64, uint64, uint64)")
+def count_words(base: int, begin: int, end: int, key: int, step: int) -> int:
+    """Return how many words from ``begin`` to ``end`` are not ``key + index * step``."""
+    words = numba.carray(as_words(base + 8 * begin), (end - begin,))
+    word = key + numba.uint64(begin) * step
+    wrong = 0
+    for i in range(end - begin):
+        wrong += words[i] != word
+        word += step
+    return wrong
+
+
+@_jit("int64(int64, int64, int64, uint64, uint64, int64, int64)")
+def count_numbers(base: int, begin: int, end: int, key: int, other: int, a: int, b: int) -> int:
+    """Return how many doubles are not ``a`` times one source's number plus ``b`` times another's."""
+    words = numba.carray(as_words(base + 8 * begin), (end - begin,))
+    first = key + numba.uint64(begin) * numba.uint64(STEP)
+    second = other + numba.uint64(begin) * numba.uint64(STEP)
+    wrong = 0
+    for i in range(end - begin):
+        wrong += words[i] != bits_of(a * _whole(first) + b * _whole(second))
+        first += numba.uint64(STEP)
+        second += numba.uint64(STEP)
+    return wrong
+
+
+@_jit("int64(int64, int64, uint64)")
+def total(begin: int, end: int, key: int) -> int:
+    """Return the wrapping sum of what ``fill_words`` writes from ``begin`` to ``end``."""
+    result = numba.uint64(0)
+    for i in range(begin, end):
+        result += key + numba.uint64(i) * numba.uint64(STEP)
+    return numba.int64(result)
+
+
+@_jit("void(int64, int64, int64)")
+def touch(base: int, begin: int, end: int) -> None:
+    """Make the kernel place every page between two byte offsets."""
+    for offset in range(begin, end, 4096):
+        store_word(base + offset, 0)
+
+
+@_jit("uint64(uint64, uint64)")
+def _mixed(key: int, index: int) -> int:
+    """A word that depends on every bit of the key and the index."""
+    word = (key ^ index) * numba.uint64(STEP)
+    word = (word ^ (word >> numba.uint64(32))) * numba.uint64(0xD6E8FEB86659FD93)
+    return word ^ (word >> numba.uint64(29))
+
+
+@_jit("int64(int64, int64, uint64)")
+def shuffled(step: int, lines: int, key: int) -> int:
+    """Return the line that a cycle over ``lines`` lines visits at a step.
+
+    A keyed permutation of the smallest power of two that holds all lines, applied again while it
+    leads outside of them. So a cycle needs no table and no order of construction: any thread can
+    build or check any part of it.
+    """
+    bits = numba.uint64(1)
+    while (1 << bits) < lines:
+        bits += numba.uint64(1)
+    mask = (numba.uint64(1) << bits) - numba.uint64(1)
+    half = (bits + numba.uint64(1)) >> numba.uint64(1)
+    line = numba.uint64(step)
+    while True:
+        for turn in range(4):
+            word = _mixed(key, numba.uint64(turn))
+            line = (line * (word | numba.uint64(1)) + (word >> numba.uint64(7))) & mask
+            line ^= line >> half
+        if line < lines:
+            return numba.int64(line)
+
+
+@_jit("UniTuple(int64, 2)(int64, int64, int64, int64, uint64, boolean)")
+def cycle(base: int, lines: int, begin: int, end: int, key: int, build: bool) -> tuple[int, int]:
+    """Build, or check, the steps ``begin`` to ``end`` of a cycle: each line holds the next's address.
+
+    Returns how many words are wrong and the index of the first (lowest) such word; building, none.
+    """
+    wrong, lowest = 0, 8 * lines
+    here = shuffled(begin, lines, key)
+    for step in range(begin, end):
+        following = shuffled(step + 1 if step + 1 < lines else 0, lines, key)
+        address, value = base + 64 * here, base + 64 * following
+        if build:
+            store_word(address, value)
+        elif load_word(address) != value:
+            wrong += 1
+            lowest = min(lowest, 8 * here)
+        here = following
+    return wrong, lowest

@@ -1,0 +1,186 @@
+"""Host memory on a NUMA node: mapped, bound, checked to be there, and kept for the next Measurement."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import BackendError
+from ...units import MIB, format_size
+from .procfs import available_bytes, read
+
+#: Size of a huge page on the CPUs that this runs on; buffers start at a multiple of it.
+GRANULE = 2 * MIB
+#: What is left to others when memory is short.
+_RESERVE = 128 * MIB
+#: Number of the system call mbind by architecture. Source: the kernel's syscall tables.
+_MBIND = {"x86_64": 237, "aarch64": 235, "riscv64": 235, "ppc64le": 259, "s390x": 268}
+
+_PROT_NONE = 0
+_MPOL_BIND = 2
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.mprotect.argtypes = _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_libc.syscall.restype = ctypes.c_long
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory of one node. ``holds`` names what was built in it, so that it need not be built again.
+
+    Between mappings there are always pages without access, so that the kernel lists each by itself.
+    """
+
+    address: int
+    bytes: int
+    node: int
+    mapping: tuple[int, int]
+    holds: tuple[int, ...] | None = None
+    checked: bool = True  #: whether the kernel said on which node its pages are
+
+
+#: Makes the kernel place every page of a buffer, from threads of its node where it has CPUs.
+Toucher = Callable[[Buffer], None]
+
+
+class BufferPool:
+    """Buffers by node, kept until memory is short or the pool is closed.
+
+    Parameters
+    ----------
+    several
+        Whether the machine has several nodes, so that there is a place to be checked.
+    available
+        Returns how many bytes may still be touched on a node, None if unknown.
+    root
+        Where ``proc`` is.
+    """
+
+    def __init__(
+        self,
+        several: bool,
+        available: Callable[[int | None], int | None] = lambda node: available_bytes(node=node),
+        root: Path = Path("/"),
+    ) -> None:
+        self._several = several
+        self._available = available
+        self._root = root
+        self._free: list[Buffer] = []
+        self._mapped: set[Buffer] = set()
+
+    def take(self, node: int, size: int, touch: Toucher, holds: tuple[int, ...] | None = None) -> Buffer:
+        """Return a buffer of at least ``size`` bytes, if possible one that already ``holds`` something.
+
+        Raises
+        ------
+        BackendError
+            If there is not so much memory, or if it does not come to lie on its node.
+        """
+        fitting = [b for b in self._free if b.node == node and b.bytes >= size]
+        if fitting:
+            buffer = min(fitting, key=lambda b: (holds is None or b.holds != holds, b.bytes))
+            self._free.remove(buffer)
+            return buffer
+        size = -(-size // GRANULE) * GRANULE
+        self._make_room(node, size)
+        buffer = self._map(node, size)
+        try:
+            bound = not self._several or _bind(buffer)
+            touch(buffer)
+            self._check_place(buffer, bound)
+        except BaseException:
+            self._unmap(buffer)
+            raise
+        return buffer
+
+    def give(self, buffer: Buffer) -> None:
+        """Take a buffer back."""
+        self._free.append(buffer)
+
+    def close(self) -> None:
+        """Unmap everything, given back or not."""
+        for buffer in tuple(self._mapped):
+            self._unmap(buffer)
+        self._free.clear()
+
+    def _make_room(self, node: int, size: int) -> None:
+        """Let go of unused buffers until there is room, before a page is touched."""
+        where = node if self._several else None
+        while (room := self._available(where)) is not None and room - _RESERVE < size:
+            if not self._free:
+                raise BackendError(
+                    f"not enough memory on numa{node}: a buffer of {format_size(size)} was wanted, "
+                    f"{format_size(max(0, room - _RESERVE))} is available "
+                    f"({format_size(_RESERVE)} is left to others); choose a smaller size"
+                )
+            self._unmap(self._free.pop(0))
+
+    def _map(self, node: int, size: int) -> Buffer:
+        reserved = size + 2 * GRANULE  # the rest stays without access, on both sides
+        start = _libc.mmap(None, reserved, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+        if start == ctypes.c_void_p(-1).value:
+            raise BackendError(f"mmap of {format_size(size)} for numa{node} failed: {_last_error()}")
+        address = -(-(start + 1) // GRANULE) * GRANULE
+        buffer = Buffer(address, size, node, (start, reserved))
+        self._mapped.add(buffer)
+        if _libc.mprotect(address, size, mmap.PROT_READ | mmap.PROT_WRITE):
+            message = _last_error()
+            self._unmap(buffer)
+            raise BackendError(f"mapping {format_size(size)} for numa{node} failed: {message}")
+        # Without transparent huge pages in the kernel this fails, and small pages are what there is.
+        _libc.madvise(address, size, mmap.MADV_HUGEPAGE)
+        return buffer
+
+    def _unmap(self, buffer: Buffer) -> None:
+        self._mapped.discard(buffer)
+        if _libc.munmap(*buffer.mapping):
+            raise BackendError(f"munmap of {format_size(buffer.bytes)} failed: {_last_error()}")
+
+    def _check_place(self, buffer: Buffer, bound: bool) -> None:
+        """Read from the kernel on which nodes the pages of a buffer are."""
+        if not self._several:
+            return
+        pages = _pages_by_node(self._root, buffer.address)
+        buffer.checked = pages is not None
+        if pages is not None and set(pages) != {buffer.node}:
+            found = ", ".join(f"{n} pages on numa{node}" for node, n in sorted(pages.items())) or "no page"
+            how = "bound with mbind" if bound else "touched by its threads, as mbind is not permitted"
+            raise BackendError(
+                f"memory for numa{buffer.node} ({how}) lies elsewhere: {found}; "
+                "allow this process that node's memory (cpuset, container settings)"
+            )
+
+
+def _bind(buffer: Buffer) -> bool:
+    """Bind untouched memory to its node; False where the kernel does not permit it."""
+    number = _MBIND.get(platform.machine())
+    if number is None:
+        return False
+    bits = 8 * ctypes.sizeof(ctypes.c_ulong)
+    words = buffer.node // bits + 1
+    mask = (ctypes.c_ulong * words)()
+    mask[buffer.node // bits] = 1 << buffer.node % bits
+    arguments = (buffer.address, buffer.bytes, _MPOL_BIND, ctypes.addressof(mask), words * bits + 1, 0)
+    return bool(_libc.syscall(ctypes.c_long(number), *(ctypes.c_ulong(a) for a in arguments)) == 0)
+
+
+def _pages_by_node(root: Path, address: int) -> dict[int, int] | None:
+    """Return node -> pages of the mapping at an address, None where the kernel does not say."""
+    for line in (read(root / "proc/self/numa_maps") or "").splitlines():
+        start, *fields = line.split()
+        if int(start, 16) == address:
+            counts = (f[1:].split("=") for f in fields if f[0] == "N" and f[1:2].isdecimal())
+            return {int(node): int(pages) for node, pages in counts}
+    return None
+
+
+def _last_error() -> str:
+    return os.strerror(ctypes.get_errno())

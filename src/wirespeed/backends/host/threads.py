@@ -1,0 +1,140 @@
+"""Threads that stay: one for each CPU, pinned to it, waiting for work without using it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import TypeVar
+
+from ...errors import BackendError, BackendLost, MeasurementTimeout
+
+Result = TypeVar("Result")
+Task = Callable[[], Result]
+_Outcome = tuple[int, object, BaseException | None]
+_Job = tuple[int, Task[object], "SimpleQueue[_Outcome]"]
+#: CPU, how many threads of the same run come before it there, whether it is pinned.
+_Key = tuple[int, int, bool]
+_ENDING = 1.0  # seconds that an idle thread may take to end
+
+
+class Workers:
+    """A pool of daemon threads, made when first needed.
+
+    Attributes
+    ----------
+    unpinned
+        CPUs to which a thread could not be pinned -> why.
+    """
+
+    def __init__(self) -> None:
+        self.unpinned: dict[int, str] = {}
+        self._inboxes: dict[_Key, SimpleQueue[_Job | None]] = {}
+        self._threads: list[Thread] = []
+
+    def run(
+        self,
+        tasks: Sequence[tuple[int, Task[Result]]],
+        *,
+        pin: bool,
+        timeout: float,
+        stage: str,
+        stop: Callable[[], None] = lambda: None,
+    ) -> list[Result]:
+        """Run each task on its CPU, all at the same time, and return their results in order.
+
+        The calling thread sleeps. When it is interrupted or out of time it calls ``stop`` and waits
+        until no task runs any more, so that their memory can be given back.
+
+        Raises
+        ------
+        MeasurementTimeout
+            If not all are done in time; it names the ``stage``.
+        BackendError
+            If no thread can be started.
+        BackendLost
+            If they did not even end after ``stop``.
+        """
+        outcomes: SimpleQueue[_Outcome] = SimpleQueue()
+        before: Counter[int] = Counter()
+        inboxes = []
+        for cpu, _ in tasks:
+            inboxes.append(self._inbox((cpu, before[cpu], pin)))
+            before[cpu] += 1
+        results: dict[int, object] = {}
+        failures: list[BaseException] = []
+        posted = 0
+        try:
+            for index, (inbox, (_, task)) in enumerate(zip(inboxes, tasks, strict=True)):
+                inbox.put((index, task, outcomes))
+                posted += 1
+            _collect(outcomes, posted, results, failures, timeout)
+        except BaseException as error:
+            stop()
+            try:
+                _collect(outcomes, posted, results, failures, timeout)
+            except Empty:
+                raise BackendLost(f"threads do not return from {stage}") from error
+            if isinstance(error, Empty):
+                raise MeasurementTimeout(stage, timeout) from None
+            raise
+        if failures:
+            raise failures[0]
+        return [results[i] for i in range(len(tasks))]  # type: ignore[misc]
+
+    def close(self) -> bool:
+        """Let the threads end; return whether they did, so that nothing uses their memory any more."""
+        for inbox in self._inboxes.values():
+            inbox.put(None)
+        for thread in self._threads:
+            thread.join(_ENDING)
+        self._inboxes.clear()
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _inbox(self, key: _Key) -> SimpleQueue[_Job | None]:
+        if key not in self._inboxes:
+            inbox: SimpleQueue[_Job | None] = SimpleQueue()
+            thread = Thread(target=self._serve, args=(key, inbox), name=f"cpu{key[0]}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise BackendError(
+                    f"no thread could be started for CPU {key[0]}: {error}; "
+                    "allow this process more threads (ulimit -u, pids.max of its control group)"
+                ) from error
+            self._threads.append(thread)
+            self._inboxes[key] = inbox
+        return self._inboxes[key]
+
+    def _serve(self, key: _Key, inbox: SimpleQueue[_Job | None]) -> None:
+        cpu, _, pin = key
+        if pin:
+            try:
+                os.sched_setaffinity(0, {cpu})  # 0: this thread
+            except OSError as error:
+                self.unpinned[cpu] = str(error.strerror)
+        while (job := inbox.get()) is not None:
+            index, task, outcomes = job
+            try:
+                outcomes.put((index, task(), None))
+            except BaseException as error:  # raised in the calling thread
+                outcomes.put((index, None, error))
+
+
+def _collect(
+    outcomes: SimpleQueue[_Outcome],
+    number: int,
+    results: dict[int, object],
+    failures: list[BaseException],
+    timeout: float,
+) -> None:
+    """Wait for outcomes until there are so many. Raises Empty when the time is over."""
+    deadline = time.monotonic() + timeout
+    while len(results) < number:
+        index, result, failure = outcomes.get(timeout=max(0.0, deadline - time.monotonic()))
+        results[index] = result
+        if failure is not None:
+            failures.append(failure)

@@ -1,0 +1,247 @@
+"""Gates, loads, time-outs and threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from wirespeed.backends.base import RunOptions
+from wirespeed.backends.host import backend as backend_module
+from wirespeed.backends.host import connect, kernels
+from wirespeed.backends.host.threads import Workers
+from wirespeed.errors import BackendError, BackendLost, MeasurementTimeout
+from wirespeed.model import (
+    Engine,
+    Executor,
+    Measurement,
+    Memory,
+    MemoryKind,
+    Operation,
+    Role,
+)
+from wirespeed.topology import Machine
+
+NO_CPU = 2**14  # a CPU that no machine has
+
+needs_two_cpus = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="a load beside what it disturbs needs two CPUs"
+)
+
+
+@needs_two_cpus
+def test_pace_slows_a_load(backend, transfer, node):
+    rates = {}
+    for pace in (1.0, 0.1):
+        probe = transfer(Operation.CHASE, 2**14, node.cpus[:1])
+        load = transfer(Operation.READ, 2**16, node.cpus[1:2], Role.LOAD, pace)
+        with backend.prepare(Measurement((probe, load), ()), RunOptions()) as prepared:
+            samples = [prepared.sample(4) for _ in range(5)]
+            prepared.verify()
+        rates[pace] = max(s.amounts[1] / s.seconds[1] for s in samples)
+    assert 0 < rates[0.1] < 0.5 * rates[1.0]
+
+
+@needs_two_cpus
+def test_a_load_runs_as_long_as_what_it_disturbs(backend, transfer, node):
+    probe = transfer(Operation.CHASE, 2**14, node.cpus[:1])
+    load = transfer(Operation.TRIAD, 2**16, node.cpus[1:2], Role.LOAD)
+    with backend.prepare(Measurement((probe, load), ()), RunOptions()) as prepared:
+        sample = prepared.sample(20)
+    assert sample.amounts[0] == 20 * 2**20
+    assert sample.seconds[1] > 0.5 * sample.seconds[0]
+    assert sample.wall < sample.seconds[0] + 0.5 * sample.seconds[1]
+
+
+def test_a_load_can_chase(backend, transfer, node):
+    load = transfer(Operation.CHASE, 2**12, node.cpus[-1:], Role.LOAD)
+    with backend.prepare(Measurement((transfer(size=2**20), load), ()), RunOptions()) as prepared:
+        for _ in range(3):
+            prepared.sample(50)
+            prepared.verify()
+
+
+def test_more_threads_than_cpus(backend, measurement, node):
+    with backend.prepare(measurement(Operation.COPY, 2**20, node.cpus * 3), RunOptions()) as prepared:
+        assert prepared.sample(2).amounts == (2.0**21,)
+        prepared.verify()
+
+
+def test_transfers_share_a_cpu(backend, transfer, node):
+    both = Measurement((transfer(Operation.ADD), transfer(Operation.WRITE)), ())
+    with backend.prepare(both, RunOptions()) as prepared:
+        sample = prepared.sample(3)
+        prepared.verify()
+    assert sample.wall >= max(sample.seconds)
+
+
+def test_gate_gives_up_on_a_thread_that_never_comes(backend, measurement, node):
+    with backend.prepare(measurement(cpus=node.cpus), RunOptions(timeout=0.2)) as prepared:
+        prepared.sample(1)
+        prepared.table[kernels.EXPECTED // kernels.ROW, 0] += 1
+        begin = time.monotonic()
+        with pytest.raises(MeasurementTimeout, match=r"0.2 s while waiting at the gate .*came") as caught:
+            prepared.sample(1)
+        assert "numa" in caught.value.stage
+        assert time.monotonic() - begin < 5
+        prepared.table[kernels.EXPECTED // kernels.ROW, 0] -= 1
+        prepared.sample(1)
+        prepared.verify()
+
+
+def test_a_sample_that_takes_too_long_times_out(backend, measurement):
+    options = RunOptions(timeout=0.1)
+    with (
+        backend.prepare(measurement(size=2**20), options) as prepared,
+        pytest.raises(MeasurementTimeout, match="while running"),
+    ):
+        prepared.sample(10**8)
+
+
+def test_cancel_ends_a_sample(backend, measurement, node):
+    with backend.prepare(measurement(size=2**20, cpus=node.cpus), RunOptions()) as prepared:
+        timer = threading.Timer(0.2, backend.cancel)
+        timer.start()
+        begin = time.monotonic()
+        with pytest.raises(BackendError, match="cancelled"):
+            prepared.sample(10**9)
+        assert time.monotonic() - begin < 10
+        timer.join()
+        with pytest.raises(BackendError, match="cancelled"):
+            prepared.sample(1)
+    with backend.prepare(measurement(size=2**20), RunOptions()) as prepared:
+        prepared.sample(1)
+        prepared.verify()
+
+
+def test_cancel_ends_what_waits_at_the_gate(backend, measurement):
+    with backend.prepare(measurement(), RunOptions()) as prepared:
+        prepared.table[kernels.EXPECTED // kernels.ROW, 0] += 1
+        timer = threading.Timer(0.1, backend.cancel)
+        timer.start()
+        with pytest.raises(BackendError, match="cancelled"):
+            prepared.sample(1)
+        timer.join()
+
+
+def test_cancel_before_anything_runs_is_harmless(backend):
+    backend.cancel()
+
+
+def test_a_cpu_that_is_not_there_is_a_warning(backend, measurement):
+    with backend.prepare(measurement(cpus=(NO_CPU,)), RunOptions()) as prepared:
+        prepared.sample(1)
+        prepared.verify()
+    assert len(backend.warnings) == 1
+    assert f"CPU {NO_CPU}" in backend.warnings[0]
+    backend.warnings.clear()
+    with backend.prepare(measurement(cpus=(NO_CPU,)), RunOptions()):
+        pass
+    assert len(backend.warnings) == 1  # for every testcase, not only for the first
+
+
+def test_without_affinity_nothing_is_pinned(backend, measurement):
+    with backend.prepare(measurement(cpus=(NO_CPU,)), RunOptions(affinity=False)) as prepared:
+        prepared.sample(1)
+        prepared.verify()
+    assert backend.warnings == []
+
+
+def test_threads_are_pinned_to_their_cpu(node):
+    workers = Workers()
+    tasks = [(cpu, lambda: os.sched_getaffinity(0)) for cpu in node.cpus]
+    assert workers.run(tasks, pin=True, timeout=5, stage="looking") == [{cpu} for cpu in node.cpus]
+    assert workers.close()
+
+
+def test_an_error_in_a_thread_is_raised_by_the_caller():
+    def fail() -> None:
+        raise ValueError("here")
+
+    workers = Workers()
+    with pytest.raises(ValueError, match="here"):
+        workers.run([(0, fail)], pin=False, timeout=5, stage="failing")
+    assert workers.run([(0, lambda: 1)], pin=False, timeout=5, stage="going on") == [1]
+    workers.close()
+
+
+def test_no_more_threads_is_an_error(monkeypatch):
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with pytest.raises(BackendError, match="no thread could be started for CPU 0"):
+        Workers().run([(0, int)], pin=False, timeout=1, stage="starting")
+
+
+def test_threads_that_hang_end_the_run(backend):
+    released = threading.Event()
+    workers = Workers()
+    with pytest.raises(BackendLost, match="do not return from hanging"):
+        workers.run([(0, released.wait)], pin=False, timeout=0.05, stage="hanging")
+    released.set()
+    workers.close()
+
+
+def test_closing_leaves_memory_that_a_thread_may_still_use(backend, monkeypatch):
+    monkeypatch.setattr(backend._workers, "close", lambda: False)
+    monkeypatch.setattr(backend._pool, "close", lambda: pytest.fail("unmapped"))
+    backend.close()
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"engine": Engine.SM}, "no engine sm"),
+        ({"operation": Operation.SAXPY}, "no operation saxpy"),
+        ({"source": Memory("gpu0", MemoryKind.DEVICE)}, "device memory of gpu0 is not"),
+        ({"destination": Memory("numa77", MemoryKind.PAGEABLE)}, "numa77 is not"),
+        ({"source": Memory("numa0", MemoryKind.PINNED)}, "pinned memory"),
+        ({"source": Memory("numa0", MemoryKind.PAGEABLE, 1)}, "other processes"),
+        ({"executor": Executor("numa0", 1, (0,))}, "other processes"),
+        ({"executor": Executor("numa0")}, "no CPUs"),
+        ({"operation": Operation.CHASE, "executor": Executor("numa0", cpus=(0, 1))}, "one CPU"),
+        ({"role": Role.LOAD}, "nothing in it is measured"),
+        ({"pace": 0.0}, "pace"),
+        ({}, None),
+    ],
+)
+def test_refuses_what_it_cannot_run(change, reason, backend, transfer):
+    answer = backend.refuses(Measurement((replace(transfer(), **change),), ()))
+    assert answer is None if reason is None else reason in answer
+
+
+def test_state_and_libraries(backend, tmp_path, node):
+    state = backend.state()
+    assert state["available memory [B]"] > 0
+    assert set(backend.libraries()) == {"numba", "llvmlite", "numpy"}
+    assert backend.state(tmp_path) == {}
+    folder = tmp_path / f"sys/devices/system/cpu/cpu{node.cpus[0]}/cpufreq"
+    folder.mkdir(parents=True)
+    (folder / "scaling_cur_freq").write_text("2100000\n")
+    (folder / "scaling_governor").write_text("powersave\n")
+    cpu = node.cpus[0]
+    assert backend.state(tmp_path) == {
+        f"frequency of CPU {cpu} [Hz]": 2.1e9,
+        f"governor of CPU {cpu}": "powersave",
+    }
+
+
+def test_only_a_real_machine_with_nodes_is_connected(machine):
+    assert isinstance(connect(machine), backend_module.HostBackend)
+    assert connect(Machine("")) is None
+    assert connect(replace(machine, simulated=True)) is None
+
+
+def test_kernels_compile_without_a_cache(monkeypatch):
+    def no_cache(*arguments, cache=False, **options):
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return lambda function: function
+
+    monkeypatch.setattr(kernels.numba, "njit", no_cache)
+    assert kernels._jit("int64(int64)")(abs) is abs
