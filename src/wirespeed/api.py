@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import backends as _backends
 from .backends.base import Backend, RunOptions
 from .errors import UsageError
+from .model import Engine, Operation, Unit
 from .results.document import Document
 from .sampling import Fixed, Precise, Rule
 from .testcases import PlanOptions, Testcase, Tier, select
+from .testcases.sweep import parse_sizes, sweep
 from .topology import Machine
 from .units import parse_size
 
@@ -69,6 +72,15 @@ def run(
     verify: bool = True,
     affinity: bool = True,
     use_mean: bool = False,
+    sizes: str | Sequence[int] | None = None,
+    devices: Collection[int] | None = None,
+    local_copy: bool = False,
+    pageable: bool = False,
+    bulk: bool = False,
+    blocks: int = 0,
+    threads: int = 0,
+    all_engines: bool = False,
+    virtual_memory: bool = False,
     output: str | Path | None = None,
     backends: Sequence[Backend] | None = None,
     listeners: Iterable[Listener] = (),
@@ -96,6 +108,23 @@ def run(
         seconds for one cell.
     timeout
         Seconds that one stage (preparing, measuring, verifying one cell) may take.
+    sizes
+        Sweep over sizes of a buffer: ``"4KiB:1GiB:x4"``, or bytes; every cell becomes a curve.
+    devices
+        Indices of the GPUs to use; all of them otherwise.
+    local_copy
+        Fill the diagonal of tables of pairs of GPUs with local copies.
+    pageable
+        Use pageable host memory, in place of pinned, in copies between host and GPU.
+    bulk
+        Copy by kernels of bulk asynchronous copies where SM kernels copy; needs compute
+        capability 9.0, otherwise ordinary kernels are used and a warning says so.
+    blocks, threads
+        Shape of the copy kernels; 0: chosen by the program.
+    all_engines
+        Spread copies over all copy engines of a GPU where that is faster.
+    virtual_memory
+        Allocate device memory by virtual-memory management.
     output
         Where the Document is saved, after every testcase.
     backends
@@ -122,18 +151,29 @@ def run(
     level = _tier(tier)
     rule = rule_for(level, samples, copies, precision, time_budget)
     chosen = choose(testcases, prefixes, level)
+    if sizes is not None:
+        over = parse_sizes(sizes) if isinstance(sizes, str) else tuple(map(_checked_size, sizes))
+        chosen = tuple(sweep(case, over) for case in chosen)
+    where = machine if isinstance(machine, Machine) else _backends.describe(machine)
+    if devices is not None:
+        where = where.only(devices)
+    warnings: tuple[str, ...] = ()
+    if bulk:
+        chosen, warnings = _with_bulk(chosen, where)
+    if min(blocks, threads) < 0 or threads > 1024:
+        raise UsageError("blocks must be 0 or more, threads from 0 to 1024")
     if not timeout > 0:
         raise UsageError(f"the time-out must be more than 0 s, not {timeout:g}")
     options = Options(
         chosen,
-        PlanOptions(_size(size), level),
+        PlanOptions(_size(size), level, blocks, threads, local_copy, pageable),
         rule,
-        RunOptions(seed, timeout, affinity),
+        RunOptions(seed, timeout, affinity, virtual_memory, all_engines),
         verify,
         use_mean,
         command,
+        warnings,
     )
-    where = machine if isinstance(machine, Machine) else _backends.describe(machine)
     watching = list(listeners)
     if output is not None:
         from .results.store import Saver
@@ -159,6 +199,20 @@ def choose(testcases: Iterable[str | Testcase], prefixes: Iterable[str], tier: T
     return tuple(dict.fromkeys(found))
 
 
+def _with_bulk(cases: tuple[Testcase, ...], machine: Machine) -> tuple[tuple[Testcase, ...], tuple[str, ...]]:
+    """Return the testcases with bulk copies in place of ordinary kernels, where all GPUs have them."""
+    lacking = [gpu.name for gpu in machine.gpus if not gpu.has_bulk_copy]
+    if lacking:
+        note = f"{lacking[0]} has no bulk copies (compute capability 9.0): ordinary copy kernels are used"
+        return cases, (note,)
+    return tuple(
+        replace(case, engine=Engine.SM_BULK)
+        if case.engine is Engine.SM and case.unit is Unit.RATE and case.operation is Operation.COPY
+        else case
+        for case in cases
+    ), ()
+
+
 def _tier(name: str) -> Tier:
     if name not in list(Tier):
         raise UsageError(f"there is no tier {name!r}; there are {', '.join(Tier)}")
@@ -166,8 +220,10 @@ def _tier(name: str) -> Tier:
 
 
 def _size(size: int | str | None) -> int | None:
-    if isinstance(size, str):
-        return parse_size(size)
-    if size is not None and not 1 <= size <= 2**60:
+    return parse_size(size) if isinstance(size, str) else None if size is None else _checked_size(size)
+
+
+def _checked_size(size: int) -> int:
+    if not 1 <= size <= 2**60:
         raise UsageError(f"size {size} is out of range; it must be from 1 B to 1 EiB")
     return size

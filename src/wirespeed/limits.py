@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .errors import MachineError
-from .model import BUFFERS, Access, Engine, Transfer
+from .model import BUFFERS, Access, Engine, Measurement, Operation, Reduce, Transfer
 from .topology import EngineRate, LinkKind, Machine
 
 
@@ -155,6 +155,8 @@ class Network:
             if rate.cap is not None:
                 threads = max(1, len(transfer.executor.cpus)) if transfer.engine is Engine.CPU else 1
                 cap = min(cap, rate.cap * threads / max(1, reads + writes - 1))
+            if rate.block_cap is not None and transfer.executor.blocks:
+                cap = min(cap, rate.block_cap * transfer.executor.blocks)
 
         ways = [(source, destination)]
         if transfer.engine is Engine.SM_SPLIT:
@@ -187,6 +189,34 @@ class Network:
                 )
             total += link.latency
         return total
+
+
+def ceilings(network: Network, measurement: Measurement) -> list[float | None]:
+    """Return what the links allow for each Place of a Measurement, in B/s, at their line rates.
+
+    All transfers of the Measurement compete for the links; None where a link on the way has no
+    known capacity, or the way itself is unknown, and for latencies.
+    """
+    capacities = network.capacities()
+    try:
+        demands = [
+            Demand({}) if t.operation is Operation.CHASE else network.demand(t) for t in measurement.transfers
+        ]
+    except MachineError:  # the way is unknown, and so is what it allows
+        return [None] * len(measurement.places)
+    shares = fair_shares(demands, capacities)
+    known = [
+        math.isfinite(share) and all(resource in capacities for resource in demand.weights)
+        for share, demand in zip(shares, demands, strict=True)
+    ]
+    found: list[float | None] = []
+    for place in measurement.places:
+        if place.reduce is Reduce.LATENCY or not all(known[i] for i in place.transfers):
+            found.append(None)
+            continue
+        rates = [shares[i] * measurement.transfers[i].counted for i in place.transfers]
+        found.append(rates[0] if place.reduce is Reduce.FIRST else sum(rates))
+    return found
 
 
 _ANY = EngineRate(Engine.CPU, LinkKind.MEMORY)

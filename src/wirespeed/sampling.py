@@ -10,6 +10,7 @@ from .model import Measurement, Sample, value_of
 from .statistics import half_width, summarise
 
 _MOST_SAMPLES = 400
+_MOST_COPIES = 2**16
 _FEWEST_SAMPLES = 6  # what a 95 % interval of the median needs
 
 
@@ -88,7 +89,13 @@ def take(
             fixed.append(sample(rule.copies))
             check()
         return Taken(tuple(fixed), rule.copies)
-    copies = max(1, min(2**16, round(sample_seconds / max(warm.wall, 1e-9))))
+    copies = 1
+    while copies < _MOST_COPIES:
+        copies = min(_MOST_COPIES, max(copies, round(copies * sample_seconds / max(warm.wall, 1e-9))))
+        if warm.wall >= sample_seconds / 2:
+            break
+        warm = sample(copies)  # what a short sample lasts is mostly the start: measure a longer one
+        check()
     samples: list[Sample] = []
     next_look = _FEWEST_SAMPLES
     while len(samples) < _MOST_SAMPLES:

@@ -25,7 +25,8 @@ from .errors import (
     VerificationError,
     WirespeedError,
 )
-from .model import Measurement, Sample, value_of
+from .limits import Network, ceilings
+from .model import Measurement, Reduce, Sample, value_of
 from .results.document import SCHEMA, Cell, Document, Status, Table, TestcaseResult
 from .sampling import Fixed, Precise, Rule, Taken, take
 from .statistics import summarise
@@ -61,6 +62,7 @@ class Options:
     verify: bool = True
     use_mean: bool = False
     command: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 class Listener(Protocol):
@@ -122,6 +124,7 @@ class Session:
         self.backends = tuple(backends)
         self.options = options
         self.listeners = tuple(listeners)
+        self._network = Network(machine)
         self._started = time.monotonic()
 
     def run(self) -> Document:
@@ -144,6 +147,7 @@ class Session:
             machine=self.machine,
             options=_described(self.options),
             started=_timestamp(),
+            warnings=self.options.warnings,
         )
         for listener in self.listeners:
             listener.run_started(document, self.options.testcases)
@@ -316,17 +320,23 @@ class Session:
 
     def _fill(self, outcome: _Outcome, measurement: Measurement, taken: Taken) -> None:
         """Turn the samples of a Measurement into the cells that it fills."""
-        for place in measurement.places:
+        limits = ceilings(self._network, measurement)
+        for place, limit in zip(measurement.places, limits, strict=True):
             values = tuple(value_of(place, measurement, sample) for sample in taken.samples)
             statistics = summarise(values)
-            counted = sum(measurement.transfers[i].bytes * measurement.transfers[i].counted
-                          for i in place.transfers)  # fmt: skip
-            outcome.cells[place.table].append(
-                Cell(
-                    place.row, place.column, statistics.mean if self.options.use_mean else statistics.median,
-                    bytes=counted, copies=taken.copies, statistics=statistics, samples=values,
-                )
-            )  # fmt: skip
+            moved = taken.samples[0].amounts
+            counted = sum(moved[i] * measurement.transfers[i].counted for i in place.transfers)
+            cell = Cell(
+                place.row,
+                place.column,
+                statistics.mean if self.options.use_mean else statistics.median,
+                limit,
+                bytes=0 if place.reduce is Reduce.LATENCY else round(counted / taken.copies),
+                copies=taken.copies,
+                statistics=statistics,
+                samples=values,
+            )
+            outcome.cells[place.table].append(cell)
 
 
 _BY_USER = "by the user"
@@ -376,6 +386,12 @@ def _described(options: Options) -> dict[str, str | int | float | bool | list[st
         "verify": options.verify,
         "use_mean": options.use_mean,
         "affinity": options.run.affinity,
+        "blocks": options.plan.blocks,
+        "threads": options.plan.threads,
+        "local_copy": options.plan.local_copy,
+        "pageable": options.plan.pageable,
+        "virtual_memory": options.run.virtual_memory,
+        "all_engines": options.run.all_engines,
         "timeout": options.run.timeout,
         "seed": options.run.seed,
     }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import msgspec
 
 from .errors import MachineError
 from .model import Access, Engine, Executor, Memory
+from .units import MIB
 
 
 class LinkKind(StrEnum):
@@ -97,6 +98,12 @@ class Gpu:
         """The name of its Memory and of its Executor: ``gpu0``."""
         return f"gpu{self.index}"
 
+    @property
+    def has_bulk_copy(self) -> bool:
+        """Whether its kernels can copy in bulk, asynchronously (compute capability 9.0 and later)."""
+        major = self.compute_capability.partition(".")[0]
+        return major.isdecimal() and int(major) >= 9
+
 
 @dataclass(frozen=True)
 class Rank:
@@ -119,6 +126,8 @@ class EngineRate:
         Bytes on the opposite link (requests, acknowledgements) per byte of payload.
     cap
         The most that one executor reaches over such a link, in B/s; for ``cpu``, per thread.
+    block_cap
+        The most that one block of a kernel reaches, in B/s.
     source
         Where the figures come from.
     """
@@ -129,6 +138,7 @@ class EngineRate:
     efficiency: float = 1.0
     reverse: float = 0.0
     cap: float | None = None
+    block_cap: float | None = None
     source: str = ""
 
 
@@ -191,10 +201,36 @@ class Machine:
                     return f"{rank.index}/{end.device}"
         return str(end)
 
+    def only(self, devices: Collection[int]) -> Machine:
+        """Return the Machine with these GPUs alone.
+
+        Raises
+        ------
+        MachineError
+            If one of them is not there.
+        """
+        present = {gpu.index for gpu in self.gpus}
+        if absent := sorted(set(devices) - present):
+            there = ", ".join(map(str, sorted(present))) or "none"
+            raise MachineError(f"there is no GPU {absent[0]}; GPUs here: {there}")
+        kept = {gpu.name for gpu in self.gpus if gpu.index in devices}
+        gpus = tuple(
+            replace(gpu, peers=tuple(peer for peer in gpu.peers if peer in kept))
+            for gpu in self.gpus
+            if gpu.name in kept
+        )
+        return replace(self, gpus=gpus)
+
     def last_cache_bytes(self) -> int:
-        """Size of the last cache level in one instance, 32 MiB where nothing is known."""
-        sizes = [c.bytes for c in self.caches if c.type != "instruction"]
-        return max(sizes, default=32 * 2**20)
+        """Size of the last cache level, all instances that the CPUs of the largest node share.
+
+        32 MiB where nothing is known.
+        """
+        last = max((c for c in self.caches if c.type != "instruction"), key=lambda c: c.level, default=None)
+        if last is None:
+            return 32 * MIB
+        most = max((len(node.cpus) for node in self.numa), default=1)
+        return last.bytes * max(1, -(-most // max(1, last.shared_by)))
 
     def to_json(self) -> bytes:
         """Return the description as indented JSON, which ``load`` reads back."""

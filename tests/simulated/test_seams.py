@@ -16,6 +16,7 @@ from wirespeed.reports import Style, formats
 from wirespeed.results.document import Document
 from wirespeed.testcases import Testcase
 from wirespeed.testcases.patterns import bisect, gpus
+from wirespeed.topology import Rank
 
 # A testcase: one row over a pattern.
 HALVES = Testcase("gpus_bisect_write_ce", "every GPU pushes to the one half of the machine away, all at once",
@@ -108,8 +109,8 @@ def connect(machine: wirespeed.Machine) -> ExactBackend | None:
 
 def test_a_backend_is_found_by_its_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _install(tmp_path, monkeypatch, "[wirespeed.backends]\nexact = tests.simulated.test_seams\n")
-    machine = wirespeed.Machine("elsewhere", gpus=wirespeed.machine("simulated:hgx-h200-2").gpus)
-    assert wirespeed.run(["4"], machine=machine).testcases[0].tables[0].values() == pytest.approx([1e9, 1e9])
+    machine = wirespeed.Machine("elsewhere", ranks=(Rank(0, "a", "gpu0"), Rank(1, "b", "gpu0")))
+    assert wirespeed.run(["35"], machine=machine).testcases[0].tables[0].values() == pytest.approx([1e9, 1e9])
 
 
 def _install(folder: Path, monkeypatch: pytest.MonkeyPatch, entry_points: str) -> None:

@@ -77,6 +77,9 @@ def test_every_format_on_a_run_and_on_its_document(format: str, capsys: pytest.C
         (["run", "--machine", "simulated:x"], 2, "there is no simulated machine 'x'"),
         (["run", "--machine", "x.json"], 2, "there is no machine file 'x.json'"),
         (["run", *TWO, "-o", "none/d.json"], 1, "the folder does not exist"),
+        (["run", "--sizes", "8:1", *TWO], 2, "is no sizes"),
+        (["run", "--devices", "x"], 2, "is not a list of GPU indices"),
+        (["run", "--devices", "9", *TWO], 2, "there is no GPU 9"),
         (["run", "--frobnicate"], 2, "unrecognized arguments"),
         (["frobnicate"], 2, "invalid choice"),
         (["show"], 2, "required"),
@@ -165,6 +168,7 @@ class TestNvbandwidth:
             ["-b", "x"],
             ["-i", "0"],
             ["-s", "maybe"],
+            ["--nBlocks", "-2"],
             ["--what"],
             ["stray"],
         ],
@@ -202,6 +206,27 @@ class TestNvbandwidth:
         code, out, _ = self.call("-j", "-t", "4", "-p", "x", capsys=capsys)
         assert code == 1 and "cannot be given" in json.loads(out)["nvbandwidth"]["error"]
 
+    def test_sailbandwidth_has_its_defaults(self, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+        code, out, _ = call("sailbandwidth", "-t", "20", *TWO, "-o", "d.json", capsys=capsys)
+        assert code == 0 and out.startswith("sailbandwidth Version: v2.1.0")
+        document = wirespeed.load("d.json")
+        assert document.testcases[0].engine == "sm_bulk"
+        assert document.options["virtual_memory"] is True and document.options["all_engines"] is True
+        plain = ["--useNormalCopy", "--isSingleDie", "--disableVm", "--nBlocks", "16", "--nThreads=-1"]
+        assert call("sailbandwidth", "-t", "20", *plain, *TWO, "-o", "d.json", capsys=capsys)[0] == 0
+        document = wirespeed.load("d.json")
+        assert document.testcases[0].engine == "sm" and document.options["blocks"] == 16
+        assert document.options["virtual_memory"] is False and document.options["all_engines"] is False
+
+    def test_utilization_and_local_copies(self, capsys: pytest.CaptureFixture[str]) -> None:
+        arguments = ["-t", "4", "0", "--displayUR", "--testLocalCopy", *TWO]
+        code, out, _ = self.call(*arguments, capsys=capsys)
+        assert code == 0 and out.count("utilization ratio (%)") == 1
+        assert "N/A" not in out and re.search(r"^ 0     \d\d\.\d\d     82\.\d\d$", out, re.M)
+        out = self.call(*arguments, "-j", capsys=capsys)[1]
+        matrix = json.loads(out)["nvbandwidth"]["testcases"][0]["utilization_matrix"]
+        assert float(matrix[0][1]) == pytest.approx(82.3, abs=0.5)
+
     def test_no_gpu_is_an_error(self, capsys: pytest.CaptureFixture[str]) -> None:
         code, out, err = self.call("--machine", "simulated:cpu-2-sockets", capsys=capsys)
         assert code == 1 and err == "ERROR: no GPU was found\n" and not out
@@ -235,19 +260,19 @@ class TestNvbandwidth:
         assert lines[-3].startswith("NOTE: The reported results may not reflect")
 
 
+OPTIONS = """run list machine show nvbandwidth -t -p -v -j -s -b -i -m -d -l -o --size --samples --copies
+--precision --time-budget --tier --timeout --seed --format --no-verify --bufferSize --loopCount
+--displayUR --nBlocks --devices --sizes --pageable --blocks --bulk 0,1 1k:8k
+quick full 0 4 34 -1 64 1KiB 5% 2s true json csv table d.json ../x simulated:hgx-h200-2"""
 words = st.one_of(
-    st.sampled_from(
-        "run list machine show nvbandwidth -t -p -v -j -s -b -i -m -d -l -o --size --samples --copies "
-        "--precision --time-budget --tier --timeout --seed --format --no-verify --bufferSize --loopCount "
-        "quick full 0 4 34 -1 64 1KiB 5% 2s true json csv table d.json ../x simulated:hgx-h200-2".split()
-    ),
+    st.sampled_from(OPTIONS.split()),
     st.text(max_size=8).filter(lambda text: "\x00" not in text),
 )
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    command=st.sampled_from(["run", "list", "show", "machine", "nvbandwidth"]),
+    command=st.sampled_from(["run", "list", "show", "machine", "nvbandwidth", "sailbandwidth"]),
     arguments=st.lists(words, max_size=6),
 )
 def test_no_arguments_yield_a_traceback(
@@ -267,7 +292,8 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
 def test_importing_the_package_loads_nothing_heavy() -> None:
     code = (
         "import sys, wirespeed; wirespeed.__all__; wirespeed.TESTCASES; wirespeed.machine();"
-        "heavy = {'numba', 'numpy', 'rich', 'mpi4py', 'cuda', 'nccl'} & set(sys.modules); assert not heavy, heavy"
+        "heavy = {'numba', 'numpy', 'rich', 'mpi4py', 'cuda', 'nccl'} & set(sys.modules);"
+        "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

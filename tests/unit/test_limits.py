@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from wirespeed.backends.simulated import parse
 from wirespeed.errors import MachineError
-from wirespeed.limits import Demand, Network, fair_shares
-from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Transfer
+from wirespeed.limits import Demand, Network, ceilings, fair_shares
+from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Place, Transfer
+from wirespeed.testcases import find
 from wirespeed.topology import Link, LinkKind, Machine
 
 
@@ -69,10 +70,8 @@ def test_gpus_prefer_nvlink_to_pcie() -> None:
 
 def test_data_goes_by_way_of_the_executor() -> None:
     network = Network(parse("cpu-2-sockets"))
-    far = Transfer(
-        Memory("numa0", MemoryKind.PAGEABLE), Memory("numa0", MemoryKind.PAGEABLE), Executor("numa1", cpus=(40,)),
-        Engine.CPU, 2**20,
-    )  # fmt: skip
+    node = Memory("numa0", MemoryKind.PAGEABLE)
+    far = Transfer(node, node, Executor("numa1", cpus=(40,)), Engine.CPU, 2**20)
     used = {
         (network.links[int(i)].source, network.links[int(i)].destination) for i in network.demand(far).weights
     }  # type: ignore[call-overload]
@@ -85,6 +84,29 @@ def test_stream_operations_use_as_many_arrays_as_they_name() -> None:
     for operation, arrays in ((Operation.COPY, 2), (Operation.TRIAD, 3), (Operation.READ, 1)):
         transfer = Transfer(node, node, Executor("numa0", cpus=(0,)), Engine.CPU, 8, operation=operation)
         assert list(network.demand(transfer).weights.values()) == [arrays]
+
+
+def test_ceilings_are_fair_shares_of_the_line_rates() -> None:
+    def found(name: str, spec: str) -> list[float | None]:
+        machine = parse(spec)
+        plan = find(name).plan(machine)
+        return [x and x / 1e9 for x in ceilings(Network(machine), plan.measurements[0])]
+
+    assert found("device_local_copy", "hgx-h200-2") == [pytest.approx(4814 / 2)]
+    assert found("device_stream_triad", "hgx-h200-2") == [pytest.approx(4814)]
+    assert found("device_to_device_memcpy_read_ce", "hgx-h200-2") == [pytest.approx(478.1)]
+    both = found("device_to_device_bidirectional_memcpy_read_ce", "hgx-h200-2")
+    assert both == [pytest.approx(478.1), pytest.approx(478.1), pytest.approx(956.2)]
+    assert found("all_to_one_write_ce", "dgx-a100-8") == [pytest.approx(300)]  # into one GPU
+    assert found("host_to_all_memcpy_ce", "dgx-a100-8") == [pytest.approx(31.5 / 2)]  # two share a switch
+    assert found("host_device_latency_sm", "hgx-h200-2") == [None]
+
+
+def test_an_unknown_capacity_gives_no_ceiling() -> None:
+    machine = Machine("m", links=(Link("numa0", "numa0", LinkKind.MEMORY),))
+    node = Memory("numa0", MemoryKind.PAGEABLE)
+    copy = Measurement((Transfer(node, node, Executor("numa0"), Engine.CPU, 8),), (Place("", 0, 0),))
+    assert ceilings(Network(machine), copy) == [None]
 
 
 def test_no_way_says_so() -> None:

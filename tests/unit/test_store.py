@@ -125,7 +125,7 @@ def test_what_is_no_document_is_one_clear_line(text: str, says: str, tmp_path: P
 
 
 def test_a_file_that_is_not_there() -> None:
-    with pytest.raises(DocumentError, match="cannot read none.json: No such file"):
+    with pytest.raises(DocumentError, match=r"cannot read none\.json: No such file"):
         wirespeed.load("none.json")
 
 

@@ -10,12 +10,13 @@ from wirespeed.model import Access, Engine, MemoryKind, Operation, Reduce, Role
 from wirespeed.testcases import TABLE, PlanOptions, Tier, find, select
 
 TWO = parse("hgx-h200-2")
-NVBANDWIDTH = """host_to_device_memcpy_ce device_to_host_memcpy_ce host_to_device_bidirectional_memcpy_ce
+_COPIES = """host_to_device_memcpy_ce device_to_host_memcpy_ce host_to_device_bidirectional_memcpy_ce
 device_to_host_bidirectional_memcpy_ce device_to_device_memcpy_read_ce device_to_device_memcpy_write_ce
 device_to_device_bidirectional_memcpy_read_ce device_to_device_bidirectional_memcpy_write_ce
 all_to_host_memcpy_ce all_to_host_bidirectional_memcpy_ce host_to_all_memcpy_ce
 host_to_all_bidirectional_memcpy_ce all_to_one_write_ce all_to_one_read_ce one_to_all_write_ce
-one_to_all_read_ce""".split()
+one_to_all_read_ce"""
+NVBANDWIDTH = _COPIES.split()
 
 
 def test_the_first_thirty_five_are_those_of_nvbandwidth_in_its_order() -> None:

@@ -66,10 +66,10 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[:1] == ["--version"]:
         print(f"wirespeed {__version__}")
         return OK
-    if arguments[:1] == ["nvbandwidth"]:
+    if arguments[:1] in (["nvbandwidth"], ["sailbandwidth"]):
         from . import nvbandwidth
 
-        return nvbandwidth.main(arguments[1:])
+        return nvbandwidth.main(arguments[0], arguments[1:])
     parser, commands = _parser()
     if not arguments:
         arguments = ["run", "--tier", "quick"]
@@ -113,7 +113,8 @@ def _parser() -> tuple[Parser, dict[str, Callable[[argparse.Namespace], int]]]:
     showing.add_argument("file", metavar="FILE.json")
     _add_format(showing)
     showing.add_argument("-v", "--verbose", action="store_true", help="every sample, every cell, every name")
-    sub.add_parser("nvbandwidth", help="nvbandwidth's command line, text and JSON", add_help=False)
+    for name in ("nvbandwidth", "sailbandwidth"):
+        sub.add_parser(name, help=f"{name}'s command line, text and JSON", add_help=False)
     return parser, {"run": _run, "list": _list, "machine": _machine, "show": _show}
 
 
@@ -158,6 +159,14 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     )
     _add_tier(what)  # type: ignore[arg-type]
     what.add_argument(
+        "--sizes", metavar="SIZES", help="sweep: 4KiB:1GiB:x4 or 1MiB,3MiB; every cell becomes a curve"
+    )
+    what.add_argument("--devices", type=_indices, metavar="0,2", help="use these GPUs alone")
+    what.add_argument("--pageable", action="store_true", help="pageable host memory in place of pinned")
+    what.add_argument(
+        "--local-copy", action="store_true", help="local copies on the diagonal of tables of GPU pairs"
+    )
+    what.add_argument(
         "--size",
         type=_typed(parse_size),
         metavar="SIZE",
@@ -193,6 +202,14 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--seed", type=int, default=0, metavar="N", help="seed of data and order (default: 0)")
     how.add_argument("--no-verify", action="store_true", help="do not check the data after each sample")
     how.add_argument("--no-affinity", action="store_true", help="do not pin threads to cores")
+    gpu = parser.add_argument_group("how GPUs copy")
+    gpu.add_argument("--bulk", action="store_true", help="SM kernels of bulk asynchronous copies")
+    gpu.add_argument("--blocks", type=int, default=0, metavar="N", help="blocks of a copy kernel")
+    gpu.add_argument("--threads", type=int, default=0, metavar="N", help="threads of a block")
+    gpu.add_argument("--all-engines", action="store_true", help="spread a copy over all copy engines")
+    gpu.add_argument(
+        "--virtual-memory", action="store_true", help="allocate by cuMemCreate and cuMemMap, not cuMemAlloc"
+    )
     out = parser.add_argument_group("output")
     out.add_argument(
         "-o",
@@ -202,6 +219,13 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     )
     _add_format(out)  # type: ignore[arg-type]
     out.add_argument("-v", "--verbose", action="store_true", help="every sample, every cell, every name")
+
+
+def _indices(text: str) -> list[int]:
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of GPU indices; write it like 0,2")
+    return [int(part) for part in parts]
 
 
 def _typed(parse: Callable[[str], float]) -> Callable[[str], float]:
@@ -242,6 +266,15 @@ def _run(options: argparse.Namespace) -> int:
             seed=options.seed,
             verify=not options.no_verify,
             affinity=not options.no_affinity,
+            sizes=options.sizes,
+            devices=options.devices,
+            local_copy=options.local_copy,
+            pageable=options.pageable,
+            bulk=options.bulk,
+            blocks=options.blocks,
+            threads=options.threads,
+            all_engines=options.all_engines,
+            virtual_memory=options.virtual_memory,
             output=output,
             listeners=listener(),
             command=" ".join(["wirespeed", *sys.argv[1:]]),

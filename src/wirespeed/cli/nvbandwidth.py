@@ -1,7 +1,7 @@
-"""``wirespeed nvbandwidth``: that program's command line, text and JSON.
+"""``wirespeed nvbandwidth`` and ``wirespeed sailbandwidth``: those programs' command lines.
 
-It exits with 1 on invalid arguments, as that program does. Sampling stops by itself unless
-``-i`` or ``--loopCount`` is given.
+They exit with 1 on invalid arguments, as those programs do. Sampling stops by itself unless
+``-i`` or ``--loopCount`` is given. Both take the same options; their defaults differ.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from ..topology import Machine
 from ..units import MIB, parse_duration
 
 _FAILED = 1
+#: Those that nvbandwidth has, the ones of its build for several processes included.
+_ALL = [case for case in TABLE if case.index is not None]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -40,6 +42,10 @@ def _boolean(text: str) -> bool:
     return values[text.lower()]
 
 
+def _shape(text: str) -> int:
+    return -1 if text == "-1" else _positive(text)
+
+
 def _positive(text: str) -> int:
     try:
         value = int(text)
@@ -50,10 +56,10 @@ def _positive(text: str) -> int:
     return value
 
 
-def _parser() -> _Parser:
+def _parser(program: str) -> _Parser:
     parser = _Parser(
-        prog="wirespeed nvbandwidth", add_help=False,
-        description="nvbandwidth's command line. Sampling stops when the 95 % interval of the median is "
+        prog=f"wirespeed {program}", add_help=False,
+        description=f"{program}'s command line. Sampling stops when the 95 % interval of the median is "
         "within 0.5 % of it, or after 5 s for a cell, unless -i or --loopCount is given.",
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=36),
     )  # fmt: skip
@@ -95,6 +101,22 @@ def _parser() -> _Parser:
     add("-m", "--useMean", action="store_true", help="mean instead of median")
     add("-j", "--json", action="store_true", help="JSON instead of text")
     add("--loopCount", type=_positive, metavar="N", help="copies per sample (16 if only -i is given)")
+    sail = parser.add_argument_group(
+        "sailbandwidth's",
+        "Its defaults are bulk copies by SMs, all copy engines and virtual-memory allocations; "
+        "nvbandwidth's are ordinary copies, one engine and plain allocations."
+        + ("" if program == SAIL else " Given here, --nBlocks and --nThreads shape the ordinary copy."),
+    )
+    add = sail.add_argument
+    add("--useNormalCopy", action="store_true", help="ordinary copies by SMs, not bulk copies")
+    add("--nBlocks", type=_shape, default=-1, metavar="N", help="blocks of the copy kernel (-1: chosen)")
+    add("--nThreads", type=_shape, default=-1, metavar="N", help="threads per block (-1: chosen)")
+    add("--isSingleDie", action="store_true", help="copies by one copy engine")
+    add(
+        "--testLocalCopy", action="store_true", help="local copies on the diagonal of device-to-device tables"
+    )
+    add("--displayUR", action="store_true", help="also tables of measured over the limit, in %%")
+    add("--disableVm", action="store_true", help="plain allocations")
     own = parser.add_argument_group("wirespeed's own")
     own.add_argument("--machine", metavar="FILE|simulated:NAME", help="default: this machine")
     own.add_argument("-o", "--output", metavar="FILE.json", help="also save the Document")
@@ -109,16 +131,20 @@ def _parser() -> _Parser:
     return parser
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run nvbandwidth's command line and return its exit code."""
-    parser = _parser()
+NV, SAIL = "nvbandwidth", "sailbandwidth"
+
+
+def main(program: str, argv: Sequence[str]) -> int:
+    """Run the command line of ``program`` and return its exit code."""
+    parser = _parser(program)
     options = parser.parse_args(argv)
+    options.program = program
     if options.help:
-        print(nvbandwidth.version(), end="")
+        print(nvbandwidth.version(program), end="")
         parser.print_help()
         return 0
     if options.list:
-        print(nvbandwidth.version() + listing(), end="")
+        print(nvbandwidth.version(program) + listing(), end="")
         return 0
     try:
         return _run(options)
@@ -154,7 +180,8 @@ def _run(options: argparse.Namespace) -> int:
     if not machine.gpus:
         _say(options, "; ".join(["no GPU was found", *machine.notes]))
         return _FAILED
-    style = Style(verbose=options.verbose)
+    style = Style(verbose=options.verbose, utilization=options.displayUR)
+    sail = options.program == SAIL
     fixed = options.testSamples is not None or options.loopCount is not None
     interrupted = None
     try:
@@ -169,8 +196,14 @@ def _run(options: argparse.Namespace) -> int:
             verify=not options.skipVerification,
             affinity=not options.disableAffinity,
             use_mean=options.useMean,
+            local_copy=options.testLocalCopy,
+            bulk=sail and not options.useNormalCopy,
+            blocks=max(0, options.nBlocks),
+            threads=max(0, options.nThreads),
+            all_engines=sail and not options.isSingleDie,
+            virtual_memory=sail and not options.disableVm,
             output=options.output,
-            listeners=[*listener(), *([] if options.json else [Printer(style)])],
+            listeners=[*listener(), *([] if options.json else [Printer(style, options.program)])],
             command=" ".join(["wirespeed", *sys.argv[1:]]),
         )
     except RunInterrupted as error:
@@ -187,8 +220,8 @@ def _choose(options: argparse.Namespace, machine: Machine) -> list[Testcase]:
     if options.testcase:
         return [_find(name) for name in options.testcase]
     if options.testcasePrefixes:
-        return list(select(prefixes=options.testcasePrefixes))
-    return [case for case in TABLE if case.index is not None] if machine.ranks else list(TESTCASES)
+        return list(select(prefixes=options.testcasePrefixes, table=_ALL))
+    return _ALL if machine.ranks else list(TESTCASES)
 
 
 def _find(name: str) -> Testcase:
@@ -203,12 +236,13 @@ def _find(name: str) -> Testcase:
 class Printer:
     """Prints every testcase as soon as it has ended."""
 
-    def __init__(self, style: Style) -> None:
+    def __init__(self, style: Style, program: str) -> None:
         self.style = style
+        self.program = program
 
     def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
         """Print versions, host and devices."""
-        print(nvbandwidth.header(document), end="", flush=True)
+        print(nvbandwidth.header(document, self.program), end="", flush=True)
 
     def testcase_started(self, case: Testcase, measurements: int) -> None:
         """Its name is printed with its result."""

@@ -22,11 +22,22 @@ GROUP = "wirespeed.reports"
 
 @dataclass(frozen=True)
 class Style:
-    """How a report is shown: columns of the terminal, colour, and whether with every sample."""
+    """How a report is shown.
+
+    Parameters
+    ----------
+    width
+        Columns of the terminal.
+    verbose
+        Whether with every sample and every cell.
+    utilization
+        Whether with tables of measured over limit, where the format has them.
+    """
 
     width: int = 80
     color: bool = False
     verbose: bool = False
+    utilization: bool = False
 
 
 Report = Callable[["Document", Style], str]

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import re
 
-from ..model import Unit
+from msgspec.structs import replace
+
 from ..results.document import Cell, Document, Status, Table, TestcaseResult
 from ..topology import Machine
 from ..units import displayed
 from ..version import __version__
 from . import Style
 
-#: The version of nvbandwidth whose form this is.
-COMPATIBLE = "v0.8"
+#: The versions of the programs whose form this is.
+COMPATIBLE = {"nvbandwidth": "v0.8", "sailbandwidth": "v2.1.0"}
 _WIDTH = 10
 _SMALLER = (
     "NOTE: The buffer size is smaller than the default of 512 MiB; the default is suggested "
@@ -34,12 +35,12 @@ def render(document: Document, style: Style) -> str:
     return "".join([*parts, footer(document)])
 
 
-def version() -> str:
+def version(program: str = "nvbandwidth") -> str:
     """Return the two lines that every output starts with."""
-    return f"nvbandwidth Version: {COMPATIBLE}\nBuilt from Git version: wirespeed {__version__}\n\n"
+    return f"{program} Version: {COMPATIBLE[program]}\nBuilt from Git version: wirespeed {__version__}\n\n"
 
 
-def header(document: Document) -> str:
+def header(document: Document, program: str = "nvbandwidth") -> str:
     """Return versions, host and devices."""
     machine = document.machine
     size = document.options.get("size")
@@ -52,7 +53,8 @@ def header(document: Document) -> str:
         machine.host or document.host,
         *(f"Device {i}: {device}" for i, device in enumerate(devices(machine))),
     ]
-    return version() + note + "\n".join(lines) + "\n\n"
+    note += "".join(f"NOTE: {warning}\n" for warning in document.warnings)
+    return version(program) + note + "\n".join(lines) + "\n\n"
 
 
 def devices(machine: Machine) -> list[str]:
@@ -72,6 +74,8 @@ def testcase(result: TestcaseResult, style: Style) -> str:
         if style.verbose:
             text.append(_samples(table))
         text.append(_table(result, table))
+        if style.utilization and "device_to_device" in result.name:
+            text.append(_utilization(table))
     if result.status is not Status.PASSED:
         text.append(f"ERROR: {result.name}: {result.reason}\n\n")
     text += [f"WARNING: {warning}\n" for warning in result.warnings]
@@ -98,25 +102,41 @@ def number(label: str, position: int) -> str:
     return match[1] if match else str(position)
 
 
-def _value(cell: Cell | None, unit: Unit) -> str:
-    if cell is None or cell.value is None:
-        return "N/A"
-    return f"{cell.value / displayed(unit)[0]:.2f}"
+def _value(cell: Cell | None, scale: float) -> str:
+    return "N/A" if cell is None or cell.value is None else f"{cell.value / scale:.2f}"
 
 
 def _table(result: TestcaseResult, table: Table) -> str:
+    scale = displayed(table.unit)[0]
+    total = sum(table.values()) / scale
+    lines = [title(table), *_grid(table, scale), "", f"SUM {result.key(table)} {total:.2f}", "", ""]
+    return "\n".join(lines)
+
+
+def _grid(table: Table, scale: float) -> list[str]:
+    """Return the line of column numbers and a line for each row."""
     rows = [number(label, i) for i, label in enumerate(table.rows.labels)]
     indent = max([2, *(len(row) for row in rows)])
     lines = [
-        title(table),
         " " * indent + "".join(
             number(label, i).rjust(_WIDTH) for i, label in enumerate(table.columns.labels)
         ),
     ]  # fmt: skip
     for row, cells in zip(rows, table.grid(), strict=True):
-        lines.append(row.rjust(indent) + "".join(_value(c, table.unit).rjust(_WIDTH) for c in cells))
-    total = sum(table.values()) / displayed(table.unit)[0]
-    return "\n".join([*lines, "", f"SUM {result.key(table)} {total:.2f}", "", ""])
+        lines.append(row.rjust(indent) + "".join(_value(c, scale).rjust(_WIDTH) for c in cells))
+    return lines
+
+
+def _utilization(table: Table) -> str:
+    """Return measured over limit in %; nothing where no limit is known."""
+    cells = tuple(
+        replace(cell, value=100 * cell.value / cell.limit if cell.value and cell.limit else None)
+        for cell in table.cells
+    )
+    if not any(cell.value for cell in cells):
+        return ""
+    heading = f"{table.title.removesuffix(' bandwidth')} utilization ratio (%)"
+    return "\n".join([heading, *_grid(replace(table, cells=cells), 1.0), "", ""])
 
 
 def _samples(table: Table) -> str:

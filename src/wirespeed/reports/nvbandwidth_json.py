@@ -23,8 +23,10 @@ def render(document: Document, style: Style) -> str:
         "GPU Device list": [f"{i}: {device}: ({host})" for i, device in enumerate(devices(machine))],
         "git_version": f"wirespeed {__version__}",
         "testcases": [entry for result in document.testcases for entry in _entries(result, style)],
-        "version": COMPATIBLE,
+        "version": COMPATIBLE["nvbandwidth"],
     }
+    if document.warnings:
+        content["warning"] = "; ".join(document.warnings)
     if document.interrupted:
         content["error"] = f"the run ended early: {document.interrupted}"
     if document.simulated:
@@ -39,7 +41,9 @@ def dump(content: dict[str, object]) -> str:
 
 def error(message: str) -> str:
     """Return the object that says why nothing was run."""
-    return dump({"error": message, "git_version": f"wirespeed {__version__}", "version": COMPATIBLE})
+    return dump(
+        {"error": message, "git_version": f"wirespeed {__version__}", "version": COMPATIBLE["nvbandwidth"]}
+    )
 
 
 def _entries(result: TestcaseResult, style: Style) -> list[dict[str, object]]:
@@ -61,6 +65,8 @@ def _matrix(table: Table, style: Style) -> dict[str, object]:
         "bandwidth_matrix": [[_text(cell, scale) for cell in row] for row in table.grid()],
         "sum": sum(values),
     }
+    if style.utilization and any(cell.limit for cell in table.cells):
+        found["utilization_matrix"] = [[_utilization(cell) for cell in row] for row in table.grid()]
     if style.verbose and values:
         found |= {"min": min(values), "max": max(values), "average": sum(values) / len(values)}
     return found
@@ -68,3 +74,10 @@ def _matrix(table: Table, style: Style) -> dict[str, object]:
 
 def _text(cell: Cell | None, scale: float) -> str:
     return "N/A" if cell is None or cell.value is None else f"{cell.value / scale:.6g}"
+
+
+def _utilization(cell: Cell | None) -> str:
+    """Measured over limit in %."""
+    if cell is None or not cell.value or not cell.limit:
+        return "N/A"
+    return f"{100 * cell.value / cell.limit:.6g}"

@@ -61,7 +61,7 @@ def _header(document: Document) -> RenderableType:
     lines = [Text(f"wirespeed {document.version}", style="bold"), Text(" · ".join(parts))]
     if document.simulated:
         lines.insert(1, Text(f"{_SIMULATED} (machine {machine.name})", style="bold magenta"))
-    lines += [Text(f"note: {note}", style="dim") for note in machine.notes]
+    lines += [Text(f"note: {note}", style="dim") for note in (*machine.notes, *document.warnings)]
     return Group(*lines)
 
 
@@ -122,7 +122,7 @@ def _single(result: TestcaseResult, style: Style) -> RenderableType:
         if len(result.tables) > 1:
             parts.append(Text(table.title, style="italic"))
         if table.is_curve:
-            parts.append(_curve(table, style))
+            parts += _curve(table, style)
         elif max(len(table.rows.labels), len(table.columns.labels)) > _LARGE and not style.verbose:
             parts.append(_summary(table))
         else:
@@ -219,26 +219,33 @@ def _summary(table: Table) -> RenderableType:
     return grid
 
 
-def _curve(table: Table, style: Style) -> RenderableType:
-    """Return curves as columns, with a bar where there is one curve only."""
+def _curve(table: Table, style: Style) -> list[RenderableType]:
+    """Return curves as columns, in several pieces where there are too many; a bar for a lone one."""
     scale, unit = displayed(table.unit)
     rows = table.grid()
-    grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    grid.add_column(table.columns.name, no_wrap=True, justify="right")
-    for label in table.rows.labels:
-        grid.add_column(f"{label} {unit}", justify="right", no_wrap=True)
+    labels = [f"{label} {unit}" for label in table.rows.labels]
+    first = max(len(label) for label in (table.columns.name, *table.columns.labels)) + 2
+    fitting = max(1, (style.width - first) // (max(map(len, labels)) + 2))
     values = [cell.value for cell in rows[0] if cell and cell.value]
-    room = style.width - len(table.columns.name) - len(unit) - 18
-    bars = len(rows) == 1 and len(values) > 1 and room >= 8
-    if bars:
-        grid.add_column("logarithmic" if table.unit is Unit.TIME else "", no_wrap=True, style="cyan")
-    for j, label in enumerate(table.columns.labels):
-        cells = [row[j] for row in rows]
-        if all(cell is None for cell in cells):
-            continue
-        bar = [_bar(cells[0], values, min(room, 40), table.unit)] if bars else []
-        grid.add_row(label, *(_value(cell, scale) for cell in cells), *bar)
-    return grid
+    room = style.width - first - len(labels[0]) - 2
+    bars = len(rows) == 1 and len(values) > 1 and room >= 12
+    pieces: list[RenderableType] = []
+    for start in range(0, len(rows), fitting):
+        chosen = slice(start, start + fitting)
+        grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+        grid.add_column(table.columns.name, no_wrap=True, justify="right")
+        for label in labels[chosen]:
+            grid.add_column(label, justify="right", no_wrap=True)
+        if bars:
+            grid.add_column("logarithmic" if table.unit is Unit.TIME else "", no_wrap=True, style="cyan")
+        for j, label in enumerate(table.columns.labels):
+            cells = [row[j] for row in rows[chosen]]
+            if all(cell is None for cell in cells):
+                continue
+            bar = [_bar(cells[0], values, min(room, 40), table.unit)] if bars else []
+            grid.add_row(label, *(_value(cell, scale) for cell in cells), *bar)
+        pieces.append(grid)
+    return pieces
 
 
 def _bar(cell: Cell | None, values: list[float], width: int, unit: Unit) -> str:

@@ -55,12 +55,14 @@ class Statistics(msgspec.Struct, frozen=True):
 class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     """One cell: either measured, or without a value for a ``reason``.
 
-    ``bytes`` are those that count in one copy, ``copies`` how many one sample made.
+    ``bytes`` are those that count in one copy, ``copies`` how many one sample made. ``limit`` is
+    what the links allow at their line rates, all transfers considered; None where it is unknown.
     """
 
     row: int
     column: int
     value: float | None = None
+    limit: float | None = None
     reason: str = ""
     bytes: int = 0
     copies: int = 0

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 #: All testcases, in the order in which they run.
-TABLE: tuple[Testcase, ...] = (*device.TESTCASES, *processes.TESTCASES, *host.TESTCASES)
+TABLE: tuple[Testcase, ...] = (*device.TESTCASES, *device.OWN, *processes.TESTCASES, *host.TESTCASES)
 
 
 def find(wanted: str, table: Sequence[Testcase] = TABLE) -> Testcase:

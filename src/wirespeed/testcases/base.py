@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ..model import Access, Axis, Engine, Measurement, Operation, Place, Reduce, Transfer, Unit
@@ -30,12 +30,25 @@ class Tier(StrEnum):
 class PlanOptions:
     """What the user chose that changes which Measurements there are.
 
-    ``size`` replaces the default buffer size, in bytes; testcases whose size is part of what they
-    measure (latencies, ladders) keep theirs.
+    Parameters
+    ----------
+    size
+        Replaces the default buffer size, in bytes; testcases whose size is part of what they
+        measure (latencies, ladders) keep theirs.
+    blocks, threads
+        Blocks of a GPU copy kernel and threads of each; 0: chosen by the backend.
+    local_copy
+        Whether tables of pairs of GPUs have local copies on their diagonal.
+    pageable
+        Whether copies between host and GPU use pageable host memory in place of pinned.
     """
 
     size: int | None = None
     tier: Tier = Tier.STANDARD
+    blocks: int = 0
+    threads: int = 0
+    local_copy: bool = False
+    pageable: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,13 +133,32 @@ class Testcase:
 
     def plan(self, machine: Machine, options: PlanOptions = PlanOptions()) -> Plan:
         """Return what this testcase measures on a Machine; touches no hardware."""
-        return self.pattern(machine, self, options)
+        plan = self.pattern(machine, self, options)
+        return _shaped(plan, options) if options.blocks or options.threads else plan
 
     def buffer_size(self, machine: Machine, options: PlanOptions) -> int:
         """Bytes of a buffer: the user's choice, or this testcase's default for the machine."""
         if options.size and not self.fixed_size:
             return options.size
         return self.size if isinstance(self.size, int) else self.size(machine)
+
+
+#: Engines whose kernels can be given a shape.
+_KERNELS = (Engine.SM, Engine.SM_BULK, Engine.SM_SPLIT)
+
+
+def _shaped(plan: Plan, options: PlanOptions) -> Plan:
+    """Return a plan whose copy kernels have the blocks and threads that the user chose."""
+
+    def shape(transfer: Transfer) -> Transfer:
+        if transfer.engine not in _KERNELS or transfer.operation is not Operation.COPY:
+            return transfer
+        executor = transfer.executor
+        blocks, threads = executor.blocks or options.blocks, executor.threads or options.threads
+        return replace(transfer, executor=replace(executor, blocks=blocks, threads=threads))
+
+    measurements = tuple(replace(m, transfers=tuple(map(shape, m.transfers))) for m in plan.measurements)
+    return replace(plan, measurements=measurements)
 
 
 #: Row, column, and the transfers of a Measurement or the reason why there is none.

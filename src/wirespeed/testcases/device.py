@@ -7,17 +7,32 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..model import Access, Axis, Engine, Executor, Memory, MemoryKind, Reduce, Role, Transfer, Unit
+from ..model import (
+    Access,
+    Axis,
+    Engine,
+    Executor,
+    Measurement,
+    Memory,
+    MemoryKind,
+    Operation,
+    Place,
+    Reduce,
+    Role,
+    Transfer,
+    Unit,
+)
 from ..topology import Machine
 from ..units import MIB
-from .base import Cells, Pattern, Plan, PlanOptions, Testcase, single
-from .patterns import chase, chasing, gpus, pairs, pairs_both_ways, star, within
+from .base import DEFAULT_SIZE, Cells, Layout, Pattern, Plan, PlanOptions, Testcase, Tier, single
+from .patterns import chase, chasing, copy, gpus, pairs, pairs_both_ways, star, within
+from .stream import stream
 
 HOST_ROW = Axis("CPU", ("host",))
 
 
-def _nearest(machine: Machine, column: int) -> Memory:
-    return Memory(f"numa{machine.gpus[column].numa}", MemoryKind.PINNED)
+def _nearest(machine: Machine, column: int, kind: MemoryKind = MemoryKind.PINNED) -> Memory:
+    return Memory(f"numa{machine.gpus[column].numa}", kind)
 
 
 def host(*, to_device: bool, opposite: bool = False, others: bool = False) -> Pattern:
@@ -34,8 +49,9 @@ def host(*, to_device: bool, opposite: bool = False, others: bool = False) -> Pa
         split = opposite and case.engine is not Engine.CE
 
         def copies(index: int, role: Role) -> list[Transfer]:
-            gpu, pinned = group.parties[index], _nearest(machine, index)
-            ends = (pinned, gpu.memory) if to_device else (gpu.memory, pinned)
+            kind = MemoryKind.PAGEABLE if options.pageable else MemoryKind.PINNED
+            gpu, near = group.parties[index], _nearest(machine, index, kind)
+            ends = (near, gpu.memory) if to_device else (gpu.memory, near)
             if split:  # half of the buffer goes each way
                 return [Transfer(*ends, gpu.executor, Engine.SM_SPLIT, max(1, size // 2), role)]
             load = 2 * size  # a load must outlast what it disturbs
@@ -131,6 +147,45 @@ _LATENCIES = (
         "the row's GPU follows pointers through the column's memory: time of one dependent load",
         chase(gpus, diagonal=False), "Device to Device Latency SM GPU(row) <-> GPU(column)", Engine.SM,
         size=2 * MIB, fixed_size=True, unit=Unit.TIME, counts="",
+    ),
+)  # fmt: skip
+
+
+def sm_scaling(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+    """Kernels x blocks: two GPUs, with more and more blocks of ordinary and of bulk copies."""
+    group, size = gpus(machine), case.buffer_size(machine, options)
+    if reason := group.lacks(2):
+        return Plan.waive(reason)
+    pairs_there = [(i, j) for i in range(len(group.parties)) for j in range(len(group.parties)) if i != j]
+    here, there = next((i, j) for i, j in pairs_there if not group.barrier(i, j))
+    most = machine.gpus[here].multiprocessors or 128
+    counts = tuple(sorted({min(2**i, most) for i in range(most.bit_length() + 1)}))
+    kernels = [(engine, access) for engine in (Engine.SM, Engine.SM_BULK) for access in (_WRITE, _READ)]
+    rows = Axis("kernel", tuple(f"{engine} {access}" for engine, access in kernels))
+    measurements = []
+    for row, (engine, access) in enumerate(kernels):
+        one = copy(
+            replace(case, engine=engine, access=access), group.parties[here], group.parties[there], size
+        )
+        for column, blocks in enumerate(counts):
+            transfer = replace(one, executor=replace(one.executor, blocks=blocks))
+            measurements.append(Measurement((transfer,), (Place("", row, column),)))
+    columns = Axis("blocks", tuple(map(str, counts)), tuple(map(float, counts)))
+    return Plan((Layout("", case.title, rows, columns, case.unit),), tuple(measurements))
+
+
+#: What nvbandwidth does not have.
+OWN = (
+    *stream("device", gpus, Engine.SM, "by a kernel in the GPU's own memory", "GPU(column) ", DEFAULT_SIZE),
+    Testcase(
+        "device_saxpy", "z = s x + y in single precision, by a kernel in the GPU's own memory",
+        within(gpus), "saxpy GPU(column) bandwidth", Engine.SM, Access.LOCAL, Operation.SAXPY,
+        counted=3, counts="3 arrays",
+    ),
+    Testcase(
+        "device_to_device_sm_scaling",
+        "copies by the first GPU from and to its first peer, by more and more blocks: how few fill the link",
+        sm_scaling, "memcpy SM and SM_BULK over blocks, bandwidth", Engine.SM, tier=Tier.STANDARD,
     ),
 )  # fmt: skip
 

@@ -21,6 +21,7 @@ from ..topology import Machine
 from ..units import GIB, KIB, format_size
 from .base import DEFAULT_SIZE, Layout, Plan, PlanOptions, Testcase, Tier, WaivedCell
 from .patterns import Party, chase, chasing, nodes, pairs, pairs_both_ways, within
+from .stream import stream
 
 #: Working sets of the latency ladder grow by this factor from 4 KiB to 1 GiB.
 _LADDER_STEP = {Tier.QUICK: 4, Tier.STANDARD: 2, Tier.FULL: 2}
@@ -33,7 +34,7 @@ _PACES = {
 
 
 def _streaming(machine: Machine) -> int:
-    """Large enough that an array does not stay in the last cache."""
+    """Large enough that an array does not stay in the last caches of a node."""
     return max(DEFAULT_SIZE, 2 * machine.last_cache_bytes())
 
 
@@ -180,24 +181,10 @@ def _copies() -> tuple[Testcase, ...]:
     )  # fmt: skip
 
 
-def _stream(operation: Operation, arrays: int, formula: str) -> Testcase:
-    plural = "array" if arrays == 1 else "arrays"
-    return Testcase(
-        f"host_stream_{operation}", f"STREAM: {formula}, by all cores of a node in its own memory",
-        within(nodes), f"STREAM {operation} bandwidth", Engine.CPU, Access.LOCAL, operation,
-        size=_streaming, counted=arrays, counts=f"{arrays} {plural}, as STREAM counts",
-    )  # fmt: skip
-
-
 #: The host-memory testcases.
 TESTCASES = (
     *_copies(),
-    _stream(Operation.COPY, 2, "b = a"),
-    _stream(Operation.SCALE, 2, "b = s a"),
-    _stream(Operation.ADD, 3, "c = a + b"),
-    _stream(Operation.TRIAD, 3, "c = a + s b"),
-    _stream(Operation.READ, 1, "sum of a, nothing stored"),
-    _stream(Operation.WRITE, 1, "a = s, nothing loaded"),
+    *stream("host", nodes, Engine.CPU, "by all cores of a node in its own memory", "", _streaming),
     Testcase("host_latency",
              "one of the row's cores follows a random cycle through the column's memory",
              chase(nodes, diagonal=True), "memory latency CPU NUMA(row) <- NUMA(column)", Engine.CPU,

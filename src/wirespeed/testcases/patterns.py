@@ -113,13 +113,14 @@ def pairs(group_of: Grouping, *, diagonal: bool = False) -> Pattern:
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         group, size = group_of(machine), case.buffer_size(machine, options)
+        with_local = diagonal or options.local_copy
         if reason := group.lacks(1 if diagonal else 2):
             return Plan.waive(reason)
         cells: Cells = [
             (i, j, group.barrier(i, j) or (copy(case, row, column, size),))
             for i, row in enumerate(group.parties)
             for j, column in enumerate(group.parties)
-            if diagonal or i != j
+            if with_local or i != j
         ]
         return single(case, group.axis, group.axis, cells)
 

@@ -63,11 +63,24 @@ def _cpu_rates(core: float, remote: float, source: str) -> list[EngineRate]:
     ]
 
 
+#: What one block reaches over a link between GPUs, in B/s: bulk copies need few of them.
+_BLOCK_CAPS = {Engine.SM: 8 * _G, Engine.SM_BULK: 45 * _G}
+
+
 def _rates(kind: LinkKind, source: str, rows: Iterable[tuple[Sequence[Engine], Access, float, float]],
            caps: dict[tuple[Engine, Access], float] | None = None) -> list[EngineRate]:  # fmt: skip
     """Records for the rows (engines, access, efficiency, reverse)."""
     return [
-        EngineRate(engine, kind, access, efficiency, reverse, (caps or {}).get((engine, access)), source)
+        EngineRate(
+            engine,
+            kind,
+            access,
+            efficiency,
+            reverse,
+            (caps or {}).get((engine, access)),
+            _BLOCK_CAPS.get(engine),
+            source,
+        )
         for engines, access, efficiency, reverse in rows
         for engine in engines
     ]
