@@ -35,7 +35,8 @@ class Precise:
     precision
         Half of the 95 % confidence interval of the median over the median.
     time_budget
-        Seconds for one Measurement.
+        Seconds for one Measurement; up to three times that where it takes as long to have the
+        six samples that an interval needs.
     """
 
     precision: float = 0.005
@@ -101,7 +102,8 @@ def take(
     while len(samples) < _MOST_SAMPLES:
         samples.append(sample(copies))
         check()
-        if now() - start >= rule.time_budget and samples:
+        spent = now() - start
+        if spent >= rule.time_budget and (len(samples) >= _FEWEST_SAMPLES or spent >= 3 * rule.time_budget):
             break
         if len(samples) >= next_look:
             if _precise(measurement, samples, rule.precision):

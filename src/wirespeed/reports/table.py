@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
@@ -276,10 +277,8 @@ def _closing(document: Document, style: Style) -> RenderableType:
     if any(_is_uncertain(cell) for r in document.testcases for t in r.tables for cell in t.cells):
         lines.append(Text(f"~ the 95 % interval of the median is wider than ±{_UNCERTAIN:.0%}", style="dim"))
     lines += _waived(document, style)
-    counts: dict[str, int] = {}
-    for result in document.testcases:
-        counts[result.status] = counts.get(result.status, 0) + 1
-    count = ", ".join(f"{n} {status}" for status, n in counts.items()) or "nothing was run"
+    counts = Counter(result.status for result in document.testcases)
+    count = ", ".join(f"{counts[s]} {s}" for s in Status if counts[s]) or "nothing was run"
     line = Text(f"{count} in {format_time(document.seconds)}", style="bold")
     if document.simulated:
         line.append(f" · {_SIMULATED}", style="bold magenta")

@@ -23,7 +23,7 @@ from .base import DEFAULT_SIZE, Layout, Plan, PlanOptions, Testcase, Tier, Waive
 from .patterns import Party, chase, chasing, nodes, pairs, pairs_both_ways, within
 from .stream import stream
 
-#: Working sets of the latency ladder grow by this factor from 4 KiB to 1 GiB.
+#: Working sets and buffers of the ladders grow by this factor.
 _LADDER_STEP = {Tier.QUICK: 4, Tier.STANDARD: 2, Tier.FULL: 2}
 #: Fractions of full speed at which the other cores stream.
 _PACES = {
@@ -80,11 +80,11 @@ def bandwidth_ladder(machine: Machine, case: Testcase, options: PlanOptions) -> 
     group, largest = nodes(machine), case.buffer_size(machine, options)
     if reason := group.lacks(1):
         return Plan.waive(reason)
-    sizes, size = [], largest
-    while size >= 16 * KIB:
+    sizes, size = [], 16 * KIB
+    while size < largest:
         sizes.append(size)
-        size //= 4 if options.tier is Tier.QUICK else 2
-    sizes.reverse()
+        size *= _LADDER_STEP[options.tier]
+    sizes.append(largest)
     most = max(len(party.executor.cpus) for party in group.parties)
     counts = _counts(most, options.tier)
     measurements, waived = [], []
