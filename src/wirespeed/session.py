@@ -258,7 +258,7 @@ class Session:
                         return f"{outcome.stage} did not come back after a time-out; the run ends"
                     break
         except KeyboardInterrupt:
-            outcome.fails(Status.INTERRUPTED, f"interrupted by the user while {outcome.stage}")
+            outcome.fails(Status.INTERRUPTED, f"by the user while {outcome.stage}")
             ending = _BY_USER
             self._cancel(outcome, jobs, finished)
         if outcome.crash is not None:

@@ -1,0 +1,221 @@
+"""What the commands share: the parser, options that several have, and printing a report."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from ..results.document import Document
+
+OK, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line, with exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what was wrong and where to look."""
+        self.exit(WRONG_USE, f"{self.prog}: error: {message} (see `{self.prog} --help`)\n")
+
+
+class Options(Protocol):
+    """What options can be added to: a parser, or a group of one."""
+
+    def add_argument(self, *names: str, **settings: Any) -> argparse.Action: ...
+
+
+def parser(name: str, does: str) -> Parser:
+    """Return the parser of a command."""
+    return Parser(prog=f"wirespeed {name}", description=does, formatter_class=formatter())
+
+
+def formatter() -> type[argparse.HelpFormatter]:
+    """Coloured help on a terminal; plain where nobody would see it, which is faster."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return argparse.RawDescriptionHelpFormatter
+    from rich_argparse import RawDescriptionRichHelpFormatter
+
+    return RawDescriptionRichHelpFormatter
+
+
+def add_machine(to: Options) -> None:
+    """Add ``--machine``."""
+    to.add_argument(
+        "--machine",
+        metavar="FILE|simulated:NAME",
+        help="a machine file, or a simulated machine (simulated:dgx-a100-8); default: this machine",
+    )
+
+
+def add_tier(to: Options) -> None:
+    """Add ``--tier``."""
+    to.add_argument(
+        "--tier",
+        choices=("quick", "standard", "full"),
+        default="standard",
+        help="how thorough (default: %(default)s)",
+    )
+
+
+def add_report(to: Options) -> None:
+    """Add ``--format`` and ``-v``."""
+    to.add_argument(
+        "--format",
+        default="table",
+        metavar="FORMAT",
+        help="table (default), json, csv, nvbandwidth, nvbandwidth-json",
+    )
+    to.add_argument("-v", "--verbose", action="store_true", help="every sample, every cell, every name")
+
+
+def add_measuring(parser: argparse.ArgumentParser) -> None:
+    """Add what to measure, when to stop and how GPUs copy."""
+    from ..units import parse_duration, parse_fraction, parse_size
+
+    what = parser.add_argument_group("what to measure")
+    what.add_argument(
+        "-t",
+        "--testcase",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME",
+        help="testcases by name or nvbandwidth index (default: all)",
+    )
+    what.add_argument(
+        "-p",
+        "--prefix",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="PREFIX",
+        help="all testcases whose names start so",
+    )
+    add_tier(what)
+    what.add_argument(
+        "--sizes", metavar="SIZES", help="sweep: 4KiB:1GiB:x4 or 1MiB,3MiB; every cell becomes a curve"
+    )
+    what.add_argument("--devices", type=indices, metavar="0,2", help="use these GPUs alone")
+    what.add_argument("--pageable", action="store_true", help="pageable host memory in place of pinned")
+    what.add_argument(
+        "--local-copy", action="store_true", help="local copies on the diagonal of tables of GPU pairs"
+    )
+    what.add_argument(
+        "--size",
+        type=typed(parse_size),
+        metavar="SIZE",
+        help="bytes of a buffer, such as 512MiB; default: each testcase's own",
+    )
+    add_machine(what)
+    how = parser.add_argument_group(
+        "when to stop: at a precision (default), or after fixed counts (--samples, --copies)"
+    )
+    how.add_argument(
+        "--precision",
+        type=typed(parse_fraction),
+        metavar="PERCENT",
+        help="half of the 95 %% interval of the median (0.5%%; quick: 1%%)",
+    )
+    how.add_argument(
+        "--time-budget",
+        type=typed(parse_duration),
+        metavar="TIME",
+        help="at most so long for one cell (5s; quick: 0.6s; full: 10s)",
+    )
+    how.add_argument("--samples", type=int, metavar="N", help="so many samples (3 if only --copies is given)")
+    how.add_argument(
+        "--copies", type=int, metavar="N", help="so many copies in a sample (16 if only --samples is given)"
+    )
+    how.add_argument(
+        "--timeout",
+        type=typed(parse_duration),
+        default=60.0,
+        metavar="TIME",
+        help="give up when one stage takes longer (default: 60s)",
+    )
+    how.add_argument("--seed", type=int, default=0, metavar="N", help="seed of data and order (default: 0)")
+    how.add_argument("--no-verify", action="store_true", help="do not check the data after each sample")
+    how.add_argument("--no-affinity", action="store_true", help="do not pin threads to cores")
+    gpu = parser.add_argument_group("how GPUs copy")
+    gpu.add_argument("--bulk", action="store_true", help="SM kernels of bulk asynchronous copies")
+    gpu.add_argument("--blocks", type=int, default=0, metavar="N", help="blocks of a copy kernel")
+    gpu.add_argument("--threads", type=int, default=0, metavar="N", help="threads of a block")
+    gpu.add_argument("--all-engines", action="store_true", help="spread a copy over all copy engines")
+    gpu.add_argument(
+        "--virtual-memory", action="store_true", help="allocate by cuMemCreate and cuMemMap, not cuMemAlloc"
+    )
+
+
+def indices(text: str) -> Collection[int]:
+    """Parse ``0,2``."""
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of GPU indices; write it like 0,2")
+    return [int(part) for part in parts]
+
+
+def typed(parse: Callable[[str], float]) -> Callable[[str], float]:
+    """Let argparse show the message of our own parsers."""
+
+    def convert(text: str) -> float:
+        try:
+            return parse(text)
+        except UsageError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return convert
+
+
+def measuring(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of ``wirespeed.run`` that the options of ``add_measuring`` stand for."""
+    return {
+        "testcases": options.testcase,
+        "prefixes": options.prefix,
+        "verify": not options.no_verify,
+        "affinity": not options.no_affinity,
+        "command": " ".join(["wirespeed", *sys.argv[1:]]),
+        **{name: getattr(options, name) for name in _SAME},
+    }
+
+
+#: Arguments of ``wirespeed.run`` whose options have their name.
+_SAME = (
+    "machine", "size", "tier", "samples", "copies", "precision", "time_budget", "timeout", "seed", "sizes",
+    "devices", "local_copy", "pageable", "bulk", "blocks", "threads", "all_engines", "virtual_memory",
+)  # fmt: skip
+
+
+def check_format(name: str) -> None:
+    """Refuse an unknown format before anything is measured.
+
+    Raises
+    ------
+    UsageError
+        With the formats that there are.
+    """
+    from ..reports import formats
+
+    if name not in formats():
+        raise UsageError(f"there is no format {name!r}; there are {', '.join(formats())}")
+
+
+def print_report(document: Document, options: argparse.Namespace) -> None:
+    """Print a Document in the format and detail that were asked for."""
+    from ..reports import Style, render
+
+    colored = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    style = Style(columns(), colored, options.verbose)
+    sys.stdout.write(render(document, options.format, style))
+    sys.stdout.flush()
+
+
+def columns() -> int:
+    """Return the width of the terminal; 80 where there is none."""
+    return shutil.get_terminal_size().columns

@@ -1,0 +1,20 @@
+"""``wirespeed show``: print any report from any saved Document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .common import OK, add_report, check_format, parser, print_report
+
+
+def main(name: str, argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    from ..results.store import load
+
+    arguments = parser(name, "Print any report from any saved Document.")
+    arguments.add_argument("file", metavar="FILE.json")
+    add_report(arguments)
+    options = arguments.parse_args(argv)
+    check_format(options.format)
+    print_report(load(options.file), options)
+    return OK

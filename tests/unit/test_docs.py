@@ -1,0 +1,79 @@
+"""What the documentation says is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import wirespeed
+from wirespeed.reports import formats
+from wirespeed.testcases import TABLE
+
+ROOT = Path(__file__).parents[2]
+DOCS = sorted(ROOT.glob("docs/*.md"))
+
+
+def table_of_testcases() -> str:
+    """The page of all testcases, made from the table itself."""
+    lines = [
+        "# Testcases",
+        "",
+        "`wirespeed list` shows which of them can run on a machine, and why the others cannot. The number is",
+        "that of nvbandwidth. Rows, columns and arrows in titles are nvbandwidth's too: in its titles of",
+        "reads, `GPU(row) -> GPU(column)` means that the row reads from the column.",
+        "",
+        "| # | testcase | measures | counts |",
+        "|---|---|---|---|",
+    ]
+    for case in TABLE:
+        index = "" if case.index is None else case.index
+        lines.append(f"| {index} | `{case.name}` | {case.description} | {case.counts or 'a latency'} |")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_page_of_testcases_is_the_table(request: pytest.FixtureRequest) -> None:
+    path = ROOT / "docs/testcases.md"
+    if request.config.getoption("--update-golden"):
+        path.write_text(table_of_testcases())
+    assert path.read_text() == table_of_testcases(), "run `pytest --update-golden`"
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", *DOCS], ids=lambda p: p.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
+        if "://" not in target:
+            assert (path.parent / target).exists(), target
+
+
+def test_python_examples_run() -> None:
+    for path in [ROOT / "README.md", *DOCS]:
+        for example in re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL):
+            exec(compile(example, str(path), "exec"), {})
+
+
+def test_every_format_is_documented() -> None:
+    page = (ROOT / "docs/formats.md").read_text()
+    assert all(f"| `{name}` |" in page for name in formats())
+
+
+def test_every_option_that_the_readme_shows_exists(capsys: pytest.CaptureFixture[str]) -> None:
+    from wirespeed.cli.main import main
+
+    shown = ""
+    for command in ("run", "list", "machine", "show", "nvbandwidth", "sailbandwidth"):
+        with pytest.raises(SystemExit) if command not in ("nvbandwidth", "sailbandwidth") else _nothing():
+            main([command, "--help"])
+        shown += capsys.readouterr().out
+    for option in set(re.findall(r"`[^`]*?(--[a-zA-Z-]+)", (ROOT / "README.md").read_text())):
+        assert option in shown or option == "--help", option
+
+
+class _nothing:
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+def test_the_changelog_knows_this_version() -> None:
+    assert f"## [{wirespeed.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
