@@ -79,11 +79,10 @@ def take(
     sample_seconds
         How long a sample must last; the number of copies is chosen so that it does.
     check
-        Called after every sample, the warm-up included; verifies the data.
+        Called after every sample but warm-ups; verifies the data.
     """
     start = now()
     warm = sample(1)
-    check()
     if isinstance(rule, Fixed):
         fixed: list[Sample] = []
         for _ in range(rule.samples):
@@ -96,7 +95,6 @@ def take(
         if warm.wall >= sample_seconds / 2:
             break
         warm = sample(copies)  # what a short sample lasts is mostly the start: measure a longer one
-        check()
     samples: list[Sample] = []
     next_look = _FEWEST_SAMPLES
     while len(samples) < _MOST_SAMPLES:

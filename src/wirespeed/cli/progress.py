@@ -5,9 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from ..results.document import Document, TestcaseResult
 from ..session import Listener
 from ..testcases import Testcase
@@ -22,6 +19,9 @@ class Bars:
     """Two bars, for the testcases and for the cells of one, and the stage under way."""
 
     def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
         self.progress = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
             TimeElapsedColumn(), console=Console(stderr=True), transient=True,
