@@ -9,6 +9,8 @@ missing: what could not be found out goes into ``Machine.notes``.
 from __future__ import annotations
 
 import pkgutil
+import sys
+from functools import lru_cache
 from importlib import import_module, metadata
 from pathlib import Path
 from types import ModuleType
@@ -31,7 +33,14 @@ def providers() -> list[ModuleType]:
         key=lambda name: (name != "host", name),
     )
     own = [import_module(f"{__name__}.{name}") for name in names]
-    return own + [point.load() for point in metadata.entry_points(group=GROUP)]
+    return own + [point.load() for point in _registered(tuple(sys.path))]
+
+
+@lru_cache(maxsize=1)
+def _registered(path: tuple[str, ...]) -> metadata.EntryPoints:
+    """Return what other packages register; looking through hundreds of packages takes tens of ms."""
+    del path  # what is found depends on it
+    return metadata.entry_points(group=GROUP)
 
 
 def discover() -> Machine:

@@ -1,0 +1,301 @@
+"""The backend that measures NVIDIA GPUs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from ...errors import BackendError, BackendLost
+from ...model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
+from ...topology import Gpu, Machine
+from ...units import MIB
+from ..base import RunOptions
+from .nvml import INSTALL, Nvml
+from .shapes import NODE, WORD, unfit
+
+if TYPE_CHECKING:
+    from .contents import Contents
+    from .device import Device
+    from .gate import Gate
+    from .memory import Pool
+    from .prepared import CudaPrepared
+
+_BINDINGS = "cuda-bindings"
+_PACKAGES = (_BINDINGS, "cuda-core", "nvidia-cuda-nvrtc", "nvidia-ml-py")
+#: cp.async.bulk.
+_BULK_CAPABILITY = (9, 0)
+#: Copies by several engines are tried where a sample is long against the joining of streams.
+_SPREAD_FROM = 16 * MIB
+_TRIALS = 3
+
+
+class CudaBackend:
+    """Runs transfers of GPUs: copy engines, kernels, chases.
+
+    Parameters
+    ----------
+    machine
+        The machine that this process runs on, as ``discovery.discover`` describes it.
+    gate
+        What holds streams until all is enqueued: ``wait_value`` or ``spin``.
+    """
+
+    name = "cuda"
+    #: Events are 0.5 µs apart at least, and a kernel needs some 8 µs to start and end: 0.1 % of this.
+    sample_seconds = 8e-3
+
+    def __init__(self, machine: Machine, gate: str = "wait_value") -> None:
+        self.warnings: list[str] = []
+        self._machine = machine
+        self._gate_kind = gate
+        self._gpus = {gpu.name: gpu for gpu in machine.gpus}
+        self._nodes = {node.name for node in machine.numa}
+        self._unusable = _unusable(machine)
+        self._devices: dict[str, Device] = {}
+        self._contents: dict[str, Contents] = {}
+        self._handles: dict[str, Any] = {}
+        self._others: dict[str, str] = {}
+        self._engines: dict[Transfer, int] = {}
+        self._cancelled, self._stuck = threading.Event(), threading.Event()
+        self._nvml: Nvml | None = None
+        self._pool: Pool | None = None
+        self._gate: Gate | None = None
+
+    def refuses(self, measurement: Measurement) -> str | None:
+        """Return why the Measurement cannot run here, None if it can."""
+        for transfer in measurement.transfers:
+            if reason := self._refuses(transfer):
+                return f"{transfer}: {reason}"
+        transfers = measurement.transfers
+        if all(t.role is Role.LOAD for t in transfers):
+            return "nothing in it is measured"
+        kinds = {end.kind for t in transfers for end in (t.source, t.destination)}
+        if MemoryKind.PAGEABLE in kinds and len(transfers) > 1:
+            return "copies of pageable memory are made by the calling thread, so only one can run at a time"
+        return self._unusable or None
+
+    def _refuses(self, transfer: Transfer) -> str:
+        ends = (transfer.source, transfer.destination)
+        copy = transfer.operation is Operation.COPY
+        pageable = any(end.kind is MemoryKind.PAGEABLE for end in ends)
+        if transfer.engine is Engine.CPU:
+            return "the CUDA backend has no engine cpu"
+        if transfer.executor.rank is not None or any(end.rank is not None for end in ends):
+            return "the CUDA backend does not measure between processes"
+        if transfer.executor.device not in self._gpus:
+            return f"{transfer.executor} is not a GPU of this machine"
+        gpu = self._gpus[transfer.executor.device]
+        for end in ends:
+            known = self._gpus if end.kind is MemoryKind.DEVICE else self._nodes
+            if end.device not in known:
+                return f"{end.kind} memory of {end.device} is not this machine's"
+            if end.device in self._gpus and end.device not in (gpu.name, *gpu.peers):
+                return f"{gpu.name} has no peer access to {end.device}"
+        if transfer.engine is not Engine.SM and not copy:
+            return f"the engine {transfer.engine} does nothing but copies"
+        if pageable and transfer.engine is not Engine.CE:
+            return "kernels do not see pageable memory"
+        capability = tuple(int(part) for part in gpu.compute_capability.split(".") if part)
+        if transfer.engine is Engine.SM_BULK and capability < _BULK_CAPABILITY:
+            return (
+                f"bulk copies need compute capability 9.0 or more, and {gpu.name} has "
+                f"{gpu.compute_capability}; use the engine sm"
+            )
+        if transfer.operation is Operation.CHASE:
+            if transfer.bytes < 2 * NODE:
+                return f"a chase needs {2 * NODE} bytes at least"
+        elif not copy and transfer.bytes % WORD:
+            return f"{transfer.operation} works on whole words of {WORD} bytes"
+        if transfer.bytes < 1:
+            return "there is nothing to do"
+        if transfer.pace != 1:
+            return "a load on a GPU runs at full speed"
+        return "" if transfer.engine is Engine.CE else unfit(transfer)
+
+    def prepare(self, measurement: Measurement, options: RunOptions) -> CudaPrepared:
+        """Take and fill the buffers of a Measurement and bind what it enqueues.
+
+        Raises
+        ------
+        BackendError
+            If memory, peer access or the driver itself cannot be had.
+        """
+        if reason := self.refuses(measurement):
+            raise BackendError(reason)
+        self._cancelled.clear()
+        engines = [self._spread(t, options) if options.all_engines else 1 for t in measurement.transfers]
+        return self._prepare(measurement, engines, options)
+
+    def _prepare(self, measurement: Measurement, engines: list[int], options: RunOptions) -> CudaPrepared:
+        from .binding import Binder
+        from .driver import OutOfMemory
+        from .gate import Gate, GateKind
+        from .memory import Pool
+        from .prepared import CudaPrepared, Signals
+
+        self._open(
+            {end.device for t in measurement.transfers for end in (t.source, t.destination, t.executor)}
+        )
+        if self._pool is None:
+            self._pool = Pool(self._machine, self._device, self._warn)
+        if self._gate is None:
+            first = self._device(measurement.transfers[0].executor.device)
+            self._gate = Gate(GateKind(self._gate_kind), first, options.timeout)
+
+        def attempt(pool: Pool, gate: Gate) -> CudaPrepared:
+            binder = Binder(pool, self._device, self._contents_of, options)
+            signals = Signals(self._cancelled, self._stuck)
+            return CudaPrepared(measurement, engines, binder, pool, gate, signals, options)
+
+        try:
+            return attempt(self._pool, self._gate)
+        except OutOfMemory:
+            if not self._pool.give_way():
+                raise
+            return attempt(self._pool, self._gate)
+
+    def _spread(self, transfer: Transfer, options: RunOptions) -> int:
+        """Return over how many copy engines a transfer is fastest: both ways are tried, once each."""
+        if transfer.engine is not Engine.CE or transfer.bytes < _SPREAD_FROM:
+            return 1
+        if transfer not in self._engines:
+            alone = Measurement((replace(transfer, role=Role.MEASURED),), ())
+            times = {}
+            for engines in (1, 2):
+                with self._prepare(alone, [engines], options) as prepared:
+                    times[engines] = min(prepared.sample(2).wall for _ in range(_TRIALS))
+            self._engines[transfer] = min(times, key=lambda engines: times[engines])
+        return self._engines[transfer]
+
+    def now(self) -> float:
+        """Seconds of the monotonic clock."""
+        return time.monotonic()
+
+    def state(self) -> dict[str, float | str]:
+        """Return clocks, temperatures, links and error counters of all GPUs now, as NVML has them."""
+        nvml = self._monitor()
+        if nvml is None:
+            return {}
+        return {name: value for gpu in self._machine.gpus for name, value in nvml.state(gpu).items()}
+
+    def busy(self) -> str:
+        """Return which processes use the GPUs besides this one; empty if none does."""
+        used = {gpu.name: self._users(gpu) for gpu in self._machine.gpus}
+        return "; ".join(f"{name} is in use by {users}" for name, users in used.items() if users)
+
+    def libraries(self) -> dict[str, str]:
+        """Return the versions of the driver and of the libraries that it measures with."""
+        found = {"NVIDIA driver": self._machine.driver} if self._machine.driver else {}
+        for name in _PACKAGES:
+            with suppress(PackageNotFoundError):
+                found[name] = version(name)
+        return found
+
+    def cancel(self) -> None:
+        """Make a sample under way in another thread return soon; it raises BackendError."""
+        self._cancelled.set()
+        if self._gate is not None:
+            self._gate.abandon()
+
+    def close(self) -> None:
+        """Give back memory, streams and contexts; what a GPU still works on goes with the process."""
+        if self._stuck.is_set():
+            return
+        with suppress(BackendLost):  # what is lost gives nothing back
+            if self._pool is not None:
+                self._pool.close()
+            if self._gate is not None:
+                self._gate.free()
+            for contents in self._contents.values():
+                contents.close()
+            with ThreadPoolExecutor(max(1, len(self._devices))) as threads:
+                for _ in threads.map(lambda device: device.close(), self._devices.values()):
+                    pass
+        self._pool = self._gate = None
+        self._contents.clear()
+        self._devices.clear()
+        if self._nvml is not None:
+            self._nvml.close()
+            self._nvml = None
+
+    def _open(self, names: set[str]) -> None:
+        """Open several GPUs at the same time: each takes 0.1 s, all of it in the driver."""
+        unopened = sorted(name for name in names if name in self._gpus and name not in self._devices)
+        if len(unopened) < 2:
+            return
+        self._monitor()
+        self._find_handles()
+        with ThreadPoolExecutor(len(unopened)) as threads:
+            for _ in threads.map(self._device, unopened):
+                pass
+
+    def _find_handles(self) -> None:
+        from .device import handles
+
+        if not self._handles:
+            self._handles = handles()
+
+    def _device(self, name: str) -> Device:
+        """Return a GPU with its context, opened when first needed."""
+        if name not in self._devices:
+            from .device import Device
+
+            self._find_handles()
+            gpu = self._gpus[name]
+            if gpu.bus_id not in self._handles:
+                raise BackendError(
+                    f"CUDA does not let this process use {name} at {gpu.bus_id}; "
+                    "check CUDA_VISIBLE_DEVICES and the permissions of /dev/nvidia*"
+                )
+            if users := self._users(gpu):
+                self._warn(f"{name} is in use by {users}; figures may be lower than it can")
+            self._others[name] = users
+            self._devices[name] = Device(gpu, self._handles[gpu.bus_id])
+        return self._devices[name]
+
+    def _users(self, gpu: Gpu) -> str:
+        """Return who else uses a GPU; once it is open NVML lists this process too, so then who did before."""
+        if gpu.name in self._others:
+            return self._others[gpu.name]
+        nvml = self._monitor()
+        return "" if nvml is None else ", ".join(nvml.users(gpu))
+
+    def _contents_of(self, device: Device) -> Contents:
+        from .contents import Contents
+
+        if device.name not in self._contents:
+            self._contents[device.name] = Contents(device)
+        return self._contents[device.name]
+
+    def _monitor(self) -> Nvml | None:
+        if self._nvml is None and not self._unusable and find_spec("pynvml"):
+            import pynvml
+
+            with suppress(pynvml.NVMLError):  # discovery has said why
+                self._nvml = Nvml(pynvml)
+        return self._nvml
+
+    def _warn(self, message: str) -> None:
+        if message not in self.warnings:
+            self.warnings.append(message)
+
+
+def _unusable(machine: Machine) -> str:
+    """Return why GPUs cannot be measured with what is installed; empty if they can."""
+    try:
+        needed = int(version(_BINDINGS).split(".")[0])
+    except PackageNotFoundError:
+        return f"the Python package {_BINDINGS} is missing: {INSTALL}"
+    if machine.cuda and machine.cuda // 1000 < needed:
+        have = f"{machine.cuda // 1000}.{machine.cuda % 1000 // 10}"
+        return (
+            f"the driver {machine.driver} supports CUDA {have}, the installed {_BINDINGS} needs {needed}.0: "
+            "update the driver"
+        )
+    return ""

@@ -1,0 +1,251 @@
+"""A Transfer bound to buffers, streams and arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ctypes import addressof, c_double, c_uint64
+from dataclasses import dataclass, field
+from typing import Any
+
+from cuda.bindings import driver
+
+from ...errors import VerificationError
+from ...model import BUFFERS, Engine, Memory, MemoryKind, Operation, Role, Transfer
+from ...units import KIB
+from ..base import RunOptions
+from .arguments import Arguments, narrow, pointer, wide
+from .contents import SCALAR, Contents, Expected, Region, key, near, pattern_of
+from .device import Device, Lane
+from .driver import check
+from .memory import Buffer, Pool
+from .shapes import WORD, shape
+from .work import Chase, EngineCopy, Kernel, Work
+
+#: Halves of a buffer that is copied both ways, and parts of a copy on several engines, begin at these.
+_ALIGNMENT = 4 * KIB
+_SUMS = 2 * WORD
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """The buffers of a Transfer."""
+
+    sources: tuple[Buffer, ...]
+    destination: Buffer | None
+
+
+@dataclass(eq=False)
+class Bound:
+    """A Transfer that can be enqueued.
+
+    Parameters
+    ----------
+    lanes
+        Its streams with what is put into each; the first one times it.
+    expected
+        What must be in its destinations after a sample.
+    """
+
+    transfer: Transfer
+    device: Device
+    buffers: Buffers
+    lanes: list[tuple[Lane, Work]] = field(default_factory=list)
+    expected: list[Expected] = field(default_factory=list)
+    amount: float = 0.0  #: what one copy does: bytes of a buffer, or accesses
+    sums: int = 0  #: of a read: where the kernel adds up what it read, and what there is to be read
+
+    @property
+    def lane(self) -> Lane:
+        """The stream that times it."""
+        return self.lanes[0][0]
+
+    @property
+    def measured(self) -> bool:
+        """Whether it is measured, or is load."""
+        return self.transfer.role is Role.MEASURED
+
+    @property
+    def held(self) -> bool:
+        """Whether its copies can be enqueued behind a closed gate: pageable memory is copied by the host."""
+        return MemoryKind.PAGEABLE not in (self.transfer.source.kind, self.transfer.destination.kind)
+
+    def check_account(self) -> None:
+        """Check what a read added up, or where a chase stopped.
+
+        Raises
+        ------
+        VerificationError
+            If it is wrong; all words are counted as wrong, since nobody knows which are.
+        """
+        work = self.lanes[0][1]
+        words = self.transfer.bytes // WORD
+        if isinstance(work, Chase) and (strayed := work.strayed()):
+            text = f"{self.transfer} ({strayed} multiprocessors left the cycle)"
+            raise VerificationError(text, 0, words, words)
+        if self.sums and isinstance(work, Kernel):
+            self.device.use()
+            found = (c_uint64 * 2)()
+            check(driver.cuMemcpyDtoH, addressof(found), self.sums, _SUMS)
+            if (found[0] - found[1] * work.done) % 2**64:
+                raise VerificationError(str(self.transfer), 0, words, words)
+
+
+class Binder:
+    """Binds the transfers of one Measurement; ``taken``, ``lanes`` and ``fillers`` are what they use.
+
+    Parameters
+    ----------
+    device, contents
+        Return the open GPU of a name, and what fills and compares with a GPU.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        device: Callable[[str], Device],
+        contents: Callable[[Device], Contents],
+        options: RunOptions,
+    ) -> None:
+        self.taken: list[Buffer] = []
+        self.lanes: list[Lane] = []
+        self.fillers: set[Contents] = set()
+        self._pool, self._device, self._contents, self._options = pool, device, contents, options
+
+    def bind(self, index: int, transfer: Transfer, engines: int) -> Bound:
+        """Take buffers for a transfer, fill them, and prepare what it enqueues.
+
+        Parameters
+        ----------
+        engines
+            Over how many streams a copy by copy engine is spread.
+        """
+        executor = self._device(transfer.executor.device)
+        for end in (transfer.source, transfer.destination):
+            if end.kind is MemoryKind.DEVICE:
+                executor.reach(self._device(end.device))
+        sources, destinations = BUFFERS[transfer.operation]
+        split = transfer.engine is Engine.SM_SPLIT
+        size = _aligned(transfer.bytes) + transfer.bytes if split else transfer.bytes
+        buffers = Buffers(
+            tuple(self._take(transfer.source, size, executor) for _ in range(sources)),
+            self._take(transfer.destination, size, executor) if destinations else None,
+        )
+        bound = Bound(transfer, executor, buffers, amount=float(transfer.bytes))
+        keys = key(self._options.seed, index, 0), key(self._options.seed, index, 1)
+        if transfer.operation is Operation.CHASE:
+            self._chase(bound)
+            return bound
+        self._fill(bound, keys)
+        if transfer.engine is Engine.CE:
+            self._engine_copies(bound, engines)
+        else:
+            self._kernel(bound, keys)
+        return bound
+
+    def _take(self, memory: Memory, size: int, executor: Device) -> Buffer:
+        virtual, affinity = self._options.virtual_memory, self._options.affinity
+        buffer = self._pool.take(memory, size, executor, virtual, affinity)
+        self.taken.append(buffer)
+        return buffer
+
+    def _fill(self, bound: Bound, keys: tuple[int, int]) -> None:
+        """Fill the sources and poison the destinations; both ways at once, halves are both."""
+        transfer, buffers = bound.transfer, bound.buffers
+        pattern = pattern_of(transfer.operation)
+        regions = [(self._region(bound, b), k) for b, k in zip(buffers.sources, keys, strict=False)]
+        text = str(transfer)
+        if buffers.destination is not None:
+            there = self._region(bound, buffers.destination)
+            bound.expected.append(Expected(there, transfer.operation, keys, text))
+            if transfer.engine is Engine.SM_SPLIT:
+                offset = _aligned(transfer.bytes)
+                regions.append((self._region(bound, buffers.destination, offset), keys[1]))
+                back = self._region(bound, buffers.sources[0], offset)
+                bound.expected.append(
+                    Expected(back, transfer.operation, keys[::-1], f"{text}, the opposite direction")
+                )
+        for region, seed in regions:
+            self._filler(region).fill(region, pattern, seed)
+        for expected in bound.expected:
+            self._filler(expected.region).poison(expected)
+
+    def _lane(self, device: Device) -> Lane:
+        self.lanes.append(device.take_lane())
+        return self.lanes[-1]
+
+    def _region(self, bound: Bound, buffer: Buffer, offset: int = 0) -> Region:
+        device = near(buffer, bound.device, self._device)
+        staging = None
+        if buffer.memory.kind is MemoryKind.PAGEABLE:
+            staging = self._take(Memory(device.name, MemoryKind.DEVICE), bound.transfer.bytes, device)
+        return Region(device, buffer, bound.transfer.bytes, offset, staging)
+
+    def _filler(self, region: Region) -> Contents:
+        contents = self._contents(region.device)
+        self.fillers.add(contents)
+        return contents
+
+    def _engine_copies(self, bound: Bound, engines: int) -> None:
+        size, source, destination = bound.transfer.bytes, bound.buffers.sources[0], bound.buffers.destination
+        assert destination is not None
+        to, origin = destination.address or destination.host, source.address or source.host
+        each = _aligned(-(-size // engines))
+        for begin in range(0, size, each):
+            lane = self._lane(bound.device)
+            part = EngineCopy(lane, to + begin, origin + begin, min(each, size - begin))
+            bound.lanes.append((lane, part))
+
+    def _kernel(self, bound: Bound, keys: tuple[int, int]) -> None:
+        transfer, device, buffers = bound.transfer, bound.device, bound.buffers
+        form = shape(transfer, device.multiprocessors, device.shared_memory)
+        origin = [pointer(buffer.address) for buffer in buffers.sources]
+        to = [pointer(buffers.destination.address)] if buffers.destination is not None else []
+        size = wide(transfer.bytes)
+        values: list[Any] = [*to, *origin, size]
+        passes: int | None = None
+        if transfer.operation is Operation.COPY:
+            if transfer.engine is Engine.SM_SPLIT:
+                values.append(wide(_aligned(transfer.bytes)))
+            elif transfer.engine is Engine.SM_BULK:
+                values.append(narrow(form.chunk))
+            passes = len(values)
+            values.append(narrow(1))
+        elif transfer.operation is Operation.WRITE:
+            values.append(wide(keys[0]))
+        elif transfer.operation is Operation.READ:
+            bound.sums = self._account(bound, keys[0])
+            values.append(pointer(bound.sums))
+        else:
+            second = origin[1] if len(origin) > 1 else pointer(0)
+            values = [to[0], origin[0], second, size, c_double(SCALAR)]
+        warm = values.index(size) if passes is not None else None
+        lane = self._lane(device)
+        bound.lanes.append((lane, Kernel(lane, form, Arguments(*values), warm, passes)))
+
+    def _account(self, bound: Bound, seed: int) -> int:
+        """Two words on the GPU: where a read adds up what it loads, and what that is in one pass."""
+        transfer, device = bound.transfer, bound.device
+        memory = Memory(device.name, MemoryKind.DEVICE)
+        account = self._pool.take(memory, _SUMS, device, False, False)
+        self.taken.append(account)
+        contents = self._contents(device)
+        self.fillers.add(contents)
+        contents.zero(account.address, _SUMS)
+        words = transfer.bytes // WORD
+        contents.total(words, pattern_of(transfer.operation), seed, account.address + WORD)
+        return account.address
+
+    def _chase(self, bound: Bound) -> None:
+        device = bound.device
+        ends = self._pool.take(
+            Memory(device.name, MemoryKind.DEVICE), WORD * device.multiprocessors, device, False, False
+        )
+        self.taken.append(ends)
+        lane = self._lane(device)
+        work = Chase(lane, bound.buffers.sources[0], bound.transfer.bytes, ends.address)
+        bound.amount = float(work.accesses)
+        bound.lanes.append((lane, work))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -1,0 +1,173 @@
+"""One GPU: its context, streams, kernels, and access to its peers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cuda.bindings import driver
+
+from ...errors import BackendError
+from ...topology import Gpu
+from . import compiler
+from .driver import check, enable_peer_access
+
+_ATTRIBUTE = driver.CUdevice_attribute
+
+
+def handles() -> dict[str, Any]:
+    """Return bus id -> device of all GPUs that CUDA lets this process use."""
+    check(driver.cuInit, 0)
+    found = {}
+    for ordinal in range(check(driver.cuDeviceGetCount)):
+        device = check(driver.cuDeviceGet, ordinal)
+        domain, bus, slot = (
+            check(driver.cuDeviceGetAttribute, attribute, device)
+            for attribute in (
+                _ATTRIBUTE.CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID,
+                _ATTRIBUTE.CU_DEVICE_ATTRIBUTE_PCI_BUS_ID,
+                _ATTRIBUTE.CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID,
+            )
+        )
+        found[f"{domain:08x}:{bus:02x}:{slot:02x}"] = device
+    return found
+
+
+class Lane:
+    """A stream of a GPU and the events that time what runs in it."""
+
+    def __init__(self, device: Device) -> None:
+        device.use()
+        self.device = device
+        self.stream = check(driver.cuStreamCreate, driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        self.ready, self.start, self.stop, self.end = (
+            check(driver.cuEventCreate, driver.CUevent_flags.CU_EVENT_DEFAULT) for _ in range(4)
+        )
+
+    def record(self, event: Any) -> None:
+        """Record an event in this stream."""
+        self.device.use()
+        check(driver.cuEventRecord, event, self.stream)
+
+    def wait(self, event: Any) -> None:
+        """Let this stream wait for an event of any stream."""
+        self.device.use()
+        check(driver.cuStreamWaitEvent, self.stream, event, 0)
+
+    def destroy(self) -> None:
+        """Give stream and events back."""
+        self.device.use()
+        for event in (self.ready, self.start, self.stop, self.end):
+            check(driver.cuEventDestroy, event)
+        check(driver.cuStreamDestroy, self.stream)
+
+
+class Device:
+    """A GPU with its primary context.
+
+    Attributes
+    ----------
+    multiprocessors, shared_memory
+        How many it has; the most bytes of shared memory that one block may have.
+    """
+
+    def __init__(self, gpu: Gpu, handle: Any) -> None:
+        self.gpu = gpu
+        self.handle = handle
+        self.context = check(driver.cuDevicePrimaryCtxRetain, handle)
+        self._modules: dict[str, Any] = {}
+        self._kernels: dict[tuple[str, str], Any] = {}
+        self._lanes: list[Lane] = []
+        self._reached: set[str] = set()
+        self.multiprocessors = self._attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+        self.shared_memory = self._attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+
+    @property
+    def name(self) -> str:
+        """As in the Machine: ``gpu0``."""
+        return self.gpu.name
+
+    @property
+    def ordinal(self) -> int:
+        """Its number for CUDA."""
+        return int(self.handle)
+
+    def use(self) -> None:
+        """Make its context the current one of this thread."""
+        check(driver.cuCtxSetCurrent, self.context)
+
+    def kernel(self, file: str, name: str) -> Any:
+        """Return a kernel; the first time its file is compiled or found in the cache.
+
+        It is loaded here, not at its first launch: loading waits for the GPU, which is held by a gate.
+        """
+        if (file, name) not in self._kernels:
+            self.use()
+            if file not in self._modules:
+                code = compiler.cubin(compiler.source(file), self.architecture)
+                self._modules[file] = check(driver.cuModuleLoadData, code)
+            function = check(driver.cuModuleGetFunction, self._modules[file], name.encode())
+            check(driver.cuFuncLoad, function)
+            self._kernels[file, name] = function
+        return self._kernels[file, name]
+
+    def allow_shared_memory(self, kernel: Any) -> None:
+        """Let blocks of a kernel have all the shared memory that there is."""
+        most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        check(driver.cuFuncSetAttribute, kernel, most, self.shared_memory)
+
+    @property
+    def architecture(self) -> str:
+        """What NVRTC calls it: ``sm_90``."""
+        major = self._attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
+        minor = self._attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
+        return f"sm_{major}{minor}"
+
+    def reach(self, other: Device) -> None:
+        """Make another GPU's memory accessible to this one.
+
+        Raises
+        ------
+        BackendError
+            If that fails although the driver says that they are peers.
+        """
+        if other is self or other.name in self._reached:
+            return
+        self.use()
+        try:
+            enable_peer_access(other.context)
+        except BackendError as error:
+            raise type(error)(
+                f"{self.name} cannot access the memory of {other.name}, although the driver reports them "
+                f"as peers: {error}; check the IOMMU and ACS settings, or `nvidia-smi topo -p2p r`"
+            ) from error
+        self._reached.add(other.name)
+
+    def take_lane(self) -> Lane:
+        """Return a stream that nobody uses."""
+        return self._lanes.pop() if self._lanes else Lane(self)
+
+    def give_lane(self, lane: Lane) -> None:
+        """Take a stream back."""
+        self._lanes.append(lane)
+
+    def memory(self) -> tuple[int, int]:
+        """Return the free and all bytes of its memory."""
+        self.use()
+        free, total = check(driver.cuMemGetInfo)
+        return free, total
+
+    def close(self) -> None:
+        """Give back streams, kernels and the context."""
+        for lane in self._lanes:
+            lane.destroy()
+        self.use()
+        for module in self._modules.values():
+            check(driver.cuModuleUnload, module)
+        check(driver.cuDevicePrimaryCtxRelease, self.handle)
+
+    def _attribute(self, attribute: Any) -> int:
+        return int(check(driver.cuDeviceGetAttribute, attribute, self.handle))
+
+
+Devices = Mapping[str, Device]

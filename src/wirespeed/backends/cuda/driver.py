@@ -1,0 +1,86 @@
+"""Calls to the CUDA driver: the one place where its answers are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cuda.bindings import driver
+
+from ...errors import BackendError, BackendLost
+
+_SUCCESS = driver.CUresult.CUDA_SUCCESS
+_NOT_READY = driver.CUresult.CUDA_ERROR_NOT_READY
+_ALREADY_ENABLED = driver.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
+
+#: After one of these every further call of the process fails. Names, since older bindings lack some.
+_LASTING = {
+    f"CUDA_ERROR_{name}"
+    for name in (
+        "ASSERT", "CONTAINED", "CONTEXT_IS_DESTROYED", "DEINITIALIZED", "DEVICE_UNAVAILABLE",
+        "ECC_UNCORRECTABLE", "EXTERNAL_DEVICE", "HARDWARE_STACK_ERROR", "ILLEGAL_ADDRESS",
+        "ILLEGAL_INSTRUCTION", "INVALID_ADDRESS_SPACE", "INVALID_PC", "LAUNCH_FAILED", "LAUNCH_TIMEOUT",
+        "MISALIGNED_ADDRESS", "MPS_CLIENT_TERMINATED", "NVLINK_UNCORRECTABLE", "TENSOR_MEMORY_LEAK",
+        "UNKNOWN",
+    )
+}  # fmt: skip
+
+
+class OutOfMemory(BackendError):
+    """An allocation failed; it may succeed once other buffers are freed."""
+
+
+def check(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
+    """Call a driver function and return what it returns besides its status.
+
+    Raises
+    ------
+    OutOfMemory
+        If memory is short.
+    BackendLost
+        If the error stays: nothing more can be measured by this process.
+    BackendError
+        If the call failed otherwise, or the driver cannot be loaded.
+    """
+    try:
+        status, *values = function(*arguments)
+    except RuntimeError as error:  # of the bindings: no driver, or one that lacks this function
+        raise BackendError(f"{function.__name__} cannot be called: {error}") from error
+    if status != _SUCCESS:
+        raise _failure(function.__name__, status)
+    if len(values) == 1:
+        return values[0]
+    return tuple(values) or None
+
+
+def finished(event: Any) -> bool:
+    """Return whether all that is before an event in its stream is done."""
+    return _ready(driver.cuEventQuery, event)
+
+
+def idle(stream: Any) -> bool:
+    """Return whether all that a stream was given is done."""
+    return _ready(driver.cuStreamQuery, stream)
+
+
+def _ready(function: Callable[..., tuple[Any]], subject: Any) -> bool:
+    (status,) = function(subject)
+    if status not in (_SUCCESS, _NOT_READY):
+        raise _failure(function.__name__, status)
+    return bool(status == _SUCCESS)
+
+
+def enable_peer_access(context: Any) -> None:
+    """Let the current context use the memory of another."""
+    (status,) = driver.cuCtxEnablePeerAccess(context, 0)
+    if status not in (_SUCCESS, _ALREADY_ENABLED):
+        raise _failure("cuCtxEnablePeerAccess", status)
+
+
+def _failure(call: str, status: Any) -> BackendError:
+    text = driver.cuGetErrorString(status)[1]
+    explained = text.decode() if isinstance(text, bytes) else "no text"
+    message = f"{call} failed: {status.name} ({explained})"
+    if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+        return OutOfMemory(message)
+    return BackendLost(message) if status.name in _LASTING else BackendError(message)

@@ -1,0 +1,74 @@
+"""The gate: holds streams of all GPUs until one store by the host."""
+
+from __future__ import annotations
+
+import ctypes
+from enum import StrEnum
+from typing import Any
+
+from cuda.bindings import driver
+
+from ...units import KIB, NANO
+from .arguments import Arguments
+from .device import Device
+from .driver import check
+
+
+class GateKind(StrEnum):
+    """What waits in a stream: the stream itself for a value in memory, or a kernel."""
+
+    WAIT_VALUE = "wait_value"
+    SPIN = "spin"
+
+
+class Gate:
+    """A word of pinned memory that every GPU sees. It counts up, so it is never reset.
+
+    Parameters
+    ----------
+    device
+        Any GPU; its context owns the word.
+    timeout
+        Seconds after which a spinning kernel gives up by itself.
+    """
+
+    def __init__(self, kind: GateKind, device: Device, timeout: float) -> None:
+        self._kind = kind
+        self._serial = 0
+        device.use()
+        flags = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP
+        self._host = check(driver.cuMemHostAlloc, 4 * KIB, flags)
+        self._word = ctypes.c_uint32.from_address(int(self._host))
+        self._word.value = 0
+        self._address = check(driver.cuMemHostGetDevicePointer, self._host, 0)
+        self._device = device
+        self._arguments = Arguments(
+            ctypes.c_void_p(int(self._address)), ctypes.c_uint32(0), ctypes.c_uint64(round(timeout / NANO))
+        )
+
+    def close_all(self) -> None:
+        """Begin a new round: what is held from now on waits for the next release."""
+        self._serial += 1
+        self._arguments.values[1].value = self._serial
+
+    def hold(self, device: Device, stream: Any) -> None:
+        """Let a stream of the current device wait."""
+        if self._kind is GateKind.SPIN:
+            kernel = device.kernel("gate", "spin")
+            check(driver.cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, stream, self._arguments.address, 0)
+        else:
+            wait = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
+            check(driver.cuStreamWaitValue32, stream, self._address, self._serial, wait)
+
+    def release(self) -> None:
+        """Let all streams go, at the same time."""
+        self._word.value = self._serial
+
+    def abandon(self) -> None:
+        """Let all streams go after something went wrong."""
+        self._word.value = self._serial
+
+    def free(self) -> None:
+        """Give the word back."""
+        self._device.use()
+        check(driver.cuMemFreeHost, self._host)

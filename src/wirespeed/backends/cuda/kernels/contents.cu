@@ -1,0 +1,84 @@
+// What buffers hold: seeded patterns, and the comparison with what must be there.
+
+// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+__device__ __forceinline__ u64 scrambled(u64 key, u64 index) {
+    u64 z = key + (index + 1) * 0x9E3779B97F4A7C15ull;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+    return z ^ (z >> 31);
+}
+
+// Whole numbers with which arithmetic is exact, so that a result can be compared bit by bit.
+__device__ __forceinline__ double number(u64 key, u64 index) {
+    return (double)(scrambled(key, index) >> 32);
+}
+__device__ __forceinline__ float small_number(u64 key, u64 index, u32 half) {
+    return (float)(scrambled(key, index) >> (32 * half) & 0xFFFF);
+}
+__device__ __forceinline__ u64 floats(float low, float high) {
+    return (u64)__float_as_uint(high) << 32 | __float_as_uint(low);
+}
+
+enum Pattern : u32 { BITS, NUMBERS, SMALL_NUMBERS };
+enum Operation : u32 { COPY, SCALE, ADD, TRIAD, SAXPY, WRITE };
+
+__device__ __forceinline__ u64 pattern(u32 kind, u64 key, u64 index) {
+    if (kind == NUMBERS) return __double_as_longlong(number(key, index));
+    if (kind == SMALL_NUMBERS) return floats(small_number(key, index, 0), small_number(key, index, 1));
+    return scrambled(key, index);
+}
+
+__device__ __forceinline__ u64 result(u32 operation, u64 a, u64 b, double scalar, u64 i) {
+    if (operation == SCALE) return __double_as_longlong(scalar * number(a, i));
+    if (operation == ADD) return __double_as_longlong(number(a, i) + number(b, i));
+    if (operation == TRIAD) return __double_as_longlong(number(a, i) + scalar * number(b, i));
+    if (operation == SAXPY) {
+        const float s = (float)scalar;
+        return floats(s * small_number(a, i, 0) + small_number(b, i, 0),
+                      s * small_number(a, i, 1) + small_number(b, i, 1));
+    }
+    return operation == WRITE ? a : scrambled(a, i);
+}
+
+__device__ __forceinline__ uint4 packed(u64 x, u64 y) {
+    return uint4{(u32)x, (u32)(x >> 32), (u32)y, (u32)(y >> 32)};
+}
+
+extern "C" __global__ void __launch_bounds__(1024) fill(u64* to, u64 bytes, u32 kind, u64 key) {
+    for (u64 i = thread_index(); i < (bytes + 15) / 16; i += thread_count())
+        store16(to + 2 * i, packed(pattern(kind, key, 2 * i), pattern(kind, key, 2 * i + 1)));
+}
+
+// Compares words with the result of an operation and leaves its complement there, which no correct copy
+// contains: what the next sample does not write will be seen. Without `found` it only leaves the complement.
+// found[0]: the number of wrong words, found[1]: the complement of the least index of one; both 0 before.
+extern "C" __global__ void __launch_bounds__(1024)
+    compare(u64* at, u64 bytes, u32 operation, u64 a, u64 b, double scalar, u64* found) {
+    const u64 words = (bytes + 7) / 8;
+    const u64 rest = bytes % 8 ? (1ull << 8 * (bytes % 8)) - 1 : ~0ull;  // what counts of the last word
+    u64 wrong = 0, first = ~0ull;
+    for (u64 i = thread_index(); i < (words + 1) / 2; i += thread_count()) {
+        const u64 x = result(operation, a, b, scalar, 2 * i), y = result(operation, a, b, scalar, 2 * i + 1);
+        if (found) {
+            const uint4 v = load16(at + 2 * i);
+            const u64 low = ((u64)v.y << 32 | v.x) ^ x, high = ((u64)v.w << 32 | v.z) ^ y;
+            const bool low_wrong = low & (2 * i == words - 1 ? rest : ~0ull);
+            const bool high_wrong = 2 * i + 1 < words && high & (2 * i + 1 == words - 1 ? rest : ~0ull);
+            if ((low_wrong || high_wrong) && !wrong) first = low_wrong ? 2 * i : 2 * i + 1;
+            wrong += low_wrong + high_wrong;
+        }
+        store16(at + 2 * i, packed(~x, ~y));
+    }
+    if (wrong) {
+        atomicAdd(found, wrong);
+        atomicMax(found + 1, ~first);
+    }
+}
+
+// Adds up what a read of the pattern must find.
+extern "C" __global__ void __launch_bounds__(1024) total(u64 words, u32 kind, u64 key, u64* sum) {
+    u64 mine = 0;
+    for (u64 i = thread_index(); i < words; i += thread_count()) mine += pattern(kind, key, i);
+    for (u32 distance = 16; distance; distance /= 2) mine += __shfl_down_sync(~0u, mine, distance);
+    if (threadIdx.x % 32 == 0) atomicAdd(sum, mine);
+}

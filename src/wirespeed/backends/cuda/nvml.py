@@ -1,0 +1,122 @@
+"""What NVML says of GPUs that run: clocks, what holds them back, temperatures, errors, processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ...topology import Gpu
+
+#: What to do where a package is missing.
+INSTALL = "pip install wirespeed[cuda]"
+_MEGA = 1e6
+_MILLI = 1e-3
+
+#: Bits of the reasons for low clocks. Source: nvmlClocksEventReason* in nvml.h.
+_REASONS = {
+    0x1: "idle",
+    0x2: "application clocks",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+    0x100: "display clocks",
+}
+
+#: Quantity -> name of the field in NVML.
+_COUNTERS = {
+    "PCIe replays": "NVML_FI_DEV_PCIE_REPLAY_COUNTER",
+    "corrected ECC errors": "NVML_FI_DEV_ECC_SBE_VOL_TOTAL",
+    "uncorrected ECC errors": "NVML_FI_DEV_ECC_DBE_VOL_TOTAL",
+    "NVLink CRC errors": "NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
+    "NVLink replays": "NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
+    "NVLink recoveries": "NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
+}
+
+
+class Nvml:
+    """NVML, initialised; every question that it does not answer is None.
+
+    Parameters
+    ----------
+    library
+        The module ``pynvml``, or what stands in for it in a test.
+    """
+
+    def __init__(self, library: Any) -> None:
+        self.library = library
+        library.nvmlInit()
+
+    def close(self) -> None:
+        """End the use of NVML."""
+        self.library.nvmlShutdown()
+
+    def ask(self, function: str, *arguments: Any) -> Any:
+        """Return what a function of NVML returns, None where it refuses or does not exist."""
+        call: Callable[..., Any] | None = getattr(self.library, function, None)
+        if call is None:
+            return None
+        try:
+            return call(*arguments)
+        except self.library.NVMLError:
+            return None
+
+    def handle(self, gpu: Gpu) -> Any:
+        """Return NVML's handle of a GPU; by its place, since CUDA may number GPUs otherwise."""
+        return self.ask("nvmlDeviceGetHandleByPciBusId", f"{gpu.bus_id}.0".encode())
+
+    def fields(self, handle: Any, wanted: dict[str, Any]) -> dict[str, float]:
+        """Return name -> value of those fields that NVML knows."""
+        answers = self.ask("nvmlDeviceGetFieldValues", handle, list(wanted.values()))
+        found = {}
+        for name, answer in zip(wanted, answers or (), strict=False):
+            if answer.nvmlReturn == 0:
+                found[name] = _value(answer)
+        return found
+
+    def state(self, gpu: Gpu) -> dict[str, float | str]:
+        """Return what influences the speed of a GPU now."""
+        handle, lib = self.handle(gpu), self.library
+        if handle is None:
+            return {}
+        found: dict[str, float | str] = {}
+
+        def note(name: str, function: str, *arguments: Any, scale: float = 1) -> None:
+            if (value := self.ask(function, handle, *arguments)) is not None:
+                found[f"{gpu.name} {name}"] = value * scale
+
+        note("SM clock [Hz]", "nvmlDeviceGetClockInfo", lib.NVML_CLOCK_SM, scale=_MEGA)
+        note("memory clock [Hz]", "nvmlDeviceGetClockInfo", lib.NVML_CLOCK_MEM, scale=_MEGA)
+        note("temperature [°C]", "nvmlDeviceGetTemperature", lib.NVML_TEMPERATURE_GPU)
+        note("power [W]", "nvmlDeviceGetPowerUsage", scale=_MILLI)
+        note("PCIe generation", "nvmlDeviceGetCurrPcieLinkGeneration")
+        note("PCIe width", "nvmlDeviceGetCurrPcieLinkWidth")
+        reasons = self.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+        if reasons is not None:
+            held = [text for bit, text in _REASONS.items() if reasons & bit]
+            found[f"{gpu.name} clocks held back by"] = ", ".join(held) or "nothing"
+        wanted = {name: getattr(lib, field) for name, field in _COUNTERS.items() if hasattr(lib, field)}
+        for name, value in self.fields(handle, wanted).items():
+            found[f"{gpu.name} {name}"] = value
+        processes = self.ask("nvmlDeviceGetComputeRunningProcesses", handle)
+        if processes is not None:
+            found[f"{gpu.name} processes"] = len(processes)
+        return found
+
+    def users(self, gpu: Gpu) -> Iterator[str]:
+        """Yield the processes that compute on a GPU, by name where that can be seen."""
+        for process in self.ask("nvmlDeviceGetComputeRunningProcesses", self.handle(gpu)) or ():
+            try:
+                name = Path(f"/proc/{process.pid}/comm").read_text().strip()
+            except OSError:  # of another container, or gone
+                name = "a process"
+            yield f"{name} (PID {process.pid})"
+
+
+def _value(answer: Any) -> float:
+    """The member of the union that the type of an answer names. Source: nvmlValueType_t in nvml.h."""
+    member = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")[answer.valueType]
+    return float(getattr(answer.value, member))

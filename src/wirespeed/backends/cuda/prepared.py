@@ -1,0 +1,258 @@
+"""A Measurement bound to streams: it runs behind the gate, is timed by events, and verified."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from cuda.bindings import driver
+
+from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
+from ...model import Measurement, Sample
+from ..base import RunOptions
+from .binding import Binder, Bound, Buffers
+from .device import Lane
+from .driver import check, finished, idle
+from .gate import Gate
+from .memory import Pool
+
+#: Entries that a stream is given before the release: its queue has room for about 1000, and is then full.
+_QUEUE = 400
+#: Copies that each stream gets in turn after the release.
+_TURN = 64
+#: Seconds for work to run out after a time-out or a cancellation.
+_GRACE = 3.0
+_LONGEST_SLEEP = 1e-3
+_MILLI = 1e-3
+
+
+@dataclass(frozen=True)
+class Signals:
+    """Between the backend and what it has prepared: a wish to stop, and work that never ends."""
+
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    stuck: threading.Event = field(default_factory=threading.Event)
+
+
+class CudaPrepared:
+    """A Measurement whose buffers are filled and whose streams are ready.
+
+    Destinations are poisoned when it is made and by every ``verify``: what a sample does not write,
+    or writes wrong, is found by the ``verify`` after it. Loads are compared once: what they move
+    does not count, and comparing them can take longer than measuring.
+
+    Attributes
+    ----------
+    buffers
+        The buffers of each transfer, in the order of the Measurement.
+    """
+
+    def __init__(
+        self,
+        measurement: Measurement,
+        engines: Sequence[int],
+        binder: Binder,
+        pool: Pool,
+        gate: Gate,
+        signals: Signals,
+        options: RunOptions,
+    ) -> None:
+        self._measurement = measurement
+        self._binder, self._pool, self._gate = binder, pool, gate
+        self._signals, self._options = signals, options
+        self._verified = True
+        self._loads_checked = False
+        try:
+            self._bound: list[Bound] = [
+                binder.bind(i, transfer, n)
+                for i, (transfer, n) in enumerate(zip(measurement.transfers, engines, strict=True))
+            ]
+            self._run_contents("filling the buffers of")
+        except BaseException:
+            self._give_back()
+            raise
+        self.buffers: list[Buffers] = [bound.buffers for bound in self._bound]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._give_back()
+
+    def sample(self, copies: int) -> Sample:
+        """Run every transfer ``copies`` times from a common start and return the times.
+
+        A copy of a chase is 512 accesses on each multiprocessor.
+
+        Raises
+        ------
+        BackendError
+            If a call fails, or if it was cancelled.
+        MeasurementTimeout
+            If the work is not done in time.
+        """
+        self._verified = False
+        bound, measured = self._bound, [b for b in self._bound if b.measured]
+        first = measured[0].lane
+        self._gate.close_all()
+        if not all(b.held for b in bound):
+            self._gate.release()
+        with self._watched():
+            for lane in self._lanes():
+                lane.device.use()
+                self._gate.hold(lane.device, lane.stream)
+            self._warm_up(measured)
+            left = self._put([copies] * len(bound), _QUEUE)
+            if any(left):
+                self._gate.release()
+                while any(left):
+                    left = self._put(left, _TURN)
+            self._put_ends(measured)
+            self._gate.release()
+            self._await([first.end, *(b.lane.stop for b in bound)], f"running {self._measurement}")
+        return Sample(
+            tuple(_elapsed(b.lane.start, b.lane.stop) for b in bound),
+            tuple(b.amount * copies for b in bound),
+            _elapsed(first.start, first.end if len(measured) > 1 else first.stop),
+        )
+
+    def verify(self) -> None:
+        """Compare the destinations with what must be there after the last sample.
+
+        Raises
+        ------
+        VerificationError
+            For the first transfer of which a word differs.
+        """
+        if self._verified:
+            return
+        fillers = self._binder.fillers
+        checked = [bound for bound in self._bound if bound.measured or not self._loads_checked]
+        self._loads_checked = True
+        for bound in checked:
+            for expected in bound.expected:
+                next(f for f in fillers if f.device is expected.region.device).compare(expected)
+        self._run_contents("comparing the destinations of")
+        self._verified = True
+        failures = [
+            VerificationError(expected.text, 8 * index, wrong, expected.words)
+            for contents in fillers
+            for expected, wrong, index in contents.found()
+            if wrong
+        ]
+        if failures:
+            raise failures[0]
+        for bound in checked:
+            bound.check_account()
+
+    def _lanes(self) -> list[Lane]:
+        return [lane for bound in self._bound for lane, _ in bound.lanes]
+
+    def _warm_up(self, measured: Sequence[Bound]) -> None:
+        """Put a warm-up into each stream, then let what is measured start together.
+
+        Loads go on by themselves: they must be under way when the others start.
+        """
+        first = measured[0].lane
+        for bound in self._bound:
+            bound.device.use()
+            for _, work in bound.lanes:
+                work.warm_up()
+        for bound in measured[1:]:
+            bound.lane.record(bound.lane.ready)
+            first.wait(bound.lane.ready)
+        first.record(first.start)
+        for bound in self._bound:
+            lane = bound.lane
+            if lane is not first:
+                if bound.measured:
+                    lane.wait(first.start)
+                lane.record(lane.start)
+            for other, _ in bound.lanes[1:]:
+                other.wait(lane.start)
+
+    def _put(self, left: Sequence[int], most: int) -> list[int]:
+        """Give every stream a turn of the copies that are left; return how many are left then."""
+        rest = []
+        for bound, copies in zip(self._bound, left, strict=True):
+            bound.device.use()
+            turn = copies if bound.lanes[0][1].loops else min(copies, most)
+            for _, work in bound.lanes if turn else ():
+                work.put(turn)
+            rest.append(copies - turn)
+        return rest
+
+    def _put_ends(self, measured: Sequence[Bound]) -> None:
+        """Record the end of every transfer, and of all that are measured."""
+        for bound in self._bound:
+            for lane, _ in bound.lanes[1:]:
+                lane.record(lane.stop)
+                bound.lane.wait(lane.stop)
+            bound.lane.record(bound.lane.stop)
+        first = measured[0].lane
+        for bound in measured[1:]:
+            first.wait(bound.lane.stop)
+        first.record(first.end)
+
+    def _run_contents(self, what: str) -> None:
+        with self._watched():
+            events = [contents.flush() for contents in self._binder.fillers]
+            self._await(events, f"{what} {self._measurement}")
+
+    def _await(self, events: Sequence[Any], stage: str) -> None:
+        """Wait until events have happened, the time is over or somebody cancels."""
+        start = time.monotonic()
+        for event in events:
+            while not finished(event):
+                waited = time.monotonic() - start
+                if self._signals.cancelled.is_set():
+                    raise BackendError(f"{stage} was cancelled")
+                if waited > self._options.timeout:
+                    raise MeasurementTimeout(stage, self._options.timeout)
+                # Sleeping for a small part of what has passed costs nothing and leaves the CPU to others.
+                time.sleep(min(waited / 64, _LONGEST_SLEEP))
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Let work run out when anything goes wrong, so that buffers and streams can be used again."""
+        try:
+            yield
+        except BackendLost:
+            self._signals.stuck.set()
+            self._gate.abandon()
+            raise
+        except BaseException as error:
+            self._gate.abandon()
+            deadline = time.monotonic() + _GRACE
+            for lane in (*self._binder.lanes, *(contents.lane for contents in self._binder.fillers)):
+                while not idle(lane.stream):
+                    if time.monotonic() > deadline:
+                        self._signals.stuck.set()
+                        raise BackendLost(f"the GPU goes on for {_GRACE:g} s after this: {error}") from error
+                    time.sleep(_LONGEST_SLEEP)
+            raise
+
+    def _give_back(self) -> None:
+        """Give buffers and streams back, unless work that never ended may still use them."""
+        if self._signals.stuck.is_set():
+            return
+        for buffer in self._binder.taken:
+            self._pool.give(buffer)
+        for lane in self._binder.lanes:
+            lane.device.give_lane(lane)
+        self._binder.taken.clear()
+        self._binder.lanes.clear()
+
+
+def _elapsed(start: Any, stop: Any) -> float:
+    return float(check(driver.cuEventElapsedTime, start, stop)) * _MILLI
