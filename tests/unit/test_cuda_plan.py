@@ -151,8 +151,10 @@ def test_shapes() -> None:
     assert grid(copy(Engine.SM, 17)) == ("copy_cover", 1, 1024, True)
     assert grid(copy(Engine.SM, 64 * MIB - 1)) == ("copy_cover", 4096, 1024, True)
     assert grid(copy(Engine.SM, 17, executor=Executor("gpu0", blocks=4))) == ("copy_stride", 4, 1024, True)
-    assert grid(copy(Engine.SM_SPLIT, large)) == ("copy_split", 65536, 1024, False)
+    assert grid(copy(Engine.SM_SPLIT, large)) == ("copy_split", 65536, 1024, True)
     assert grid(copy(Engine.SM_SPLIT, large, executor=Executor("gpu0", blocks=4)))[1:3] == (4, 1024)
+    assert [shape(copy(Engine.SM_SPLIT, large, executor=Executor("gpu0", blocks=b)), 132, H200_SHARED).passes
+            for b in (0, 4)] == [4, 1]  # fmt: skip
     few = copy(Engine.SM_BULK, large, executor=Executor("gpu0", blocks=16))
     assert grid(few) == ("copy_bulk_fine", 16, 1, True)
     assert grid(replace(few, source=GPU1, destination=GPU0)) == ("copy_bulk", 16, 1, True)

@@ -1,9 +1,9 @@
 """The backends: every folder here, and what other packages register as ``wirespeed.backends``.
 
-A backend module may offer two functions: ``discover(machine) -> Machine`` adds what it finds of
+A backend module may offer three functions: ``discover(machine) -> Machine`` adds what it finds of
 this machine's hardware, ``connect(machine) -> Backend | None`` returns a backend for a Machine,
-None where it has nothing to do with it. Neither may fail where the hardware or a library is
-missing: what could not be found out goes into ``Machine.notes``.
+None where it has nothing to do with it, ``warm_up()`` begins what takes long. None may fail where the
+hardware or a library is missing: what could not be found out goes into ``Machine.notes``.
 """
 
 from __future__ import annotations
@@ -41,6 +41,16 @@ def _registered(path: tuple[str, ...]) -> metadata.EntryPoints:
     """Return what other packages register; looking through hundreds of packages takes tens of ms."""
     del path  # what is found depends on it
     return metadata.entry_points(group=GROUP)
+
+
+def warm_up() -> None:
+    """Let backends begin what takes them long, before a measurement on this machine.
+
+    It goes on in the background while the machine is discovered.
+    """
+    for provider in providers():
+        if hasattr(provider, "warm_up"):
+            provider.warm_up()
 
 
 def discover() -> Machine:

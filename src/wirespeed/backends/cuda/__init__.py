@@ -6,6 +6,11 @@ bindings, only where measuring starts.
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...topology import Machine
@@ -19,6 +24,23 @@ def discover(machine: Machine) -> Machine:
     from . import discovery
 
     return discovery.discover(machine)
+
+
+@cache
+def warm_up() -> None:
+    """Begin to initialise the driver, which takes a quarter of a second, in the background.
+
+    Whatever is wrong with it is reported by whoever uses it first.
+    """
+    if Path("/proc/driver/nvidia/version").exists() and find_spec("cuda"):
+        threading.Thread(target=_initialise, name="initialise CUDA", daemon=True).start()
+
+
+def _initialise() -> None:
+    with suppress(ImportError, RuntimeError):
+        from cuda.bindings import driver
+
+        driver.cuInit(0)
 
 
 def connect(machine: Machine) -> Backend | None:

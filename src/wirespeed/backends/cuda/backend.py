@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
@@ -47,8 +46,8 @@ class CudaBackend:
     """
 
     name = "cuda"
-    #: Events are 0.5 µs apart at least, and a kernel needs some 8 µs to start and end: 0.1 % of this.
-    sample_seconds = 8e-3
+    #: Events are 0.5 µs apart at least and a copy needs about 2 µs to start: 0.1 % of this.
+    sample_seconds = 4e-3
 
     def __init__(self, machine: Machine, gate: str = "wait_value") -> None:
         self.warnings: list[str] = []
@@ -139,9 +138,6 @@ class CudaBackend:
         from .memory import Pool
         from .prepared import CudaPrepared, Signals
 
-        self._open(
-            {end.device for t in measurement.transfers for end in (t.source, t.destination, t.executor)}
-        )
         if self._pool is None:
             self._pool = Pool(self._machine, self._device, self._warn)
         if self._gate is None:
@@ -214,9 +210,8 @@ class CudaBackend:
                 self._gate.free()
             for contents in self._contents.values():
                 contents.close()
-            with ThreadPoolExecutor(max(1, len(self._devices))) as threads:
-                for _ in threads.map(lambda device: device.close(), self._devices.values()):
-                    pass
+            for device in self._devices.values():
+                device.close()
         self._pool = self._gate = None
         self._contents.clear()
         self._devices.clear()
@@ -224,29 +219,13 @@ class CudaBackend:
             self._nvml.close()
             self._nvml = None
 
-    def _open(self, names: set[str]) -> None:
-        """Open several GPUs at the same time: each takes 0.1 s, all of it in the driver."""
-        unopened = sorted(name for name in names if name in self._gpus and name not in self._devices)
-        if len(unopened) < 2:
-            return
-        self._monitor()
-        self._find_handles()
-        with ThreadPoolExecutor(len(unopened)) as threads:
-            for _ in threads.map(self._device, unopened):
-                pass
-
-    def _find_handles(self) -> None:
-        from .device import handles
-
-        if not self._handles:
-            self._handles = handles()
-
     def _device(self, name: str) -> Device:
         """Return a GPU with its context, opened when first needed."""
         if name not in self._devices:
-            from .device import Device
+            from .device import Device, handles
 
-            self._find_handles()
+            if not self._handles:
+                self._handles = handles()
             gpu = self._gpus[name]
             if gpu.bus_id not in self._handles:
                 raise BackendError(

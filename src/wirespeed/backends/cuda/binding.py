@@ -198,6 +198,7 @@ class Binder:
     def _kernel(self, bound: Bound, keys: tuple[int, int]) -> None:
         transfer, device, buffers = bound.transfer, bound.device, bound.buffers
         form = shape(transfer, device.multiprocessors, device.shared_memory)
+        bound.amount = float(transfer.bytes * form.passes)
         origin = [pointer(buffer.address) for buffer in buffers.sources]
         to = [pointer(buffers.destination.address)] if buffers.destination is not None else []
         size = wide(transfer.bytes)

@@ -85,6 +85,7 @@ class Kernel:
         self.loops = shape.loops
         self.done = 0
         self._arguments, self._size, self._passes = arguments, size, passes
+        self._unit = shape.passes
         kernel = lane.device.kernel(shape.file, shape.kernel)
         if shape.shared:
             lane.device.allow_shared_memory(kernel)
@@ -107,7 +108,7 @@ class Kernel:
         self.done += copies
         launches = copies
         if self._passes is not None:
-            self._arguments.values[self._passes].value = copies if self.loops else 1
+            self._arguments.values[self._passes].value = copies * self._unit if self.loops else 1
             launches = 1 if self.loops else copies
         for _ in range(launches):
             check(driver.cuLaunchKernel, *self._launch)
