@@ -30,11 +30,14 @@ if TYPE_CHECKING:
         WirespeedError,
     )
     from .reports import render
+    from .results.baseline import make as baseline
+    from .results.compare import compare
     from .results.document import Document
     from .results.store import load, save
     from .testcases import TABLE as TESTCASES
     from .testcases import Testcase
     from .topology import Machine
+    from .verdicts import judge
 
 __all__ = [
     "TESTCASES",
@@ -52,6 +55,9 @@ __all__ = [
     "VerificationError",
     "WirespeedError",
     "__version__",
+    "baseline",
+    "compare",
+    "judge",
     "load",
     "machine",
     "render",
@@ -65,6 +71,9 @@ _HOME = {
     "Machine": ("topology", "Machine"),
     "render": ("reports", "render"),
     "Document": ("results.document", "Document"),
+    "baseline": ("results.baseline", "make"),
+    "compare": ("results.compare", "compare"),
+    "judge": ("verdicts", "judge"),
     "load": ("results.store", "load"),
     "save": ("results.store", "save"),
     "TESTCASES": ("testcases", "TABLE"),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import backends as _backends
-from .backends.base import Backend, RunOptions
-from .errors import UsageError
+from .backends.base import Backend, RunOptions, Watching
+from .errors import MeasurementTimeout, UsageError
 from .model import Engine, Operation, Unit
 from .results.document import Document
 from .sampling import Fixed, Precise, Rule
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 DEFAULTS = {Tier.QUICK: Precise(0.01, 0.6), Tier.STANDARD: Precise(), Tier.FULL: Precise(0.005, 10.0)}
 SAMPLES, COPIES = 3, 16
 TIMEOUT = 60.0
+#: How often a machine is looked at that is waited for, in s.
+_LOOK = 1.0
 
 
 def rule_for(
@@ -154,6 +157,8 @@ def run(
     if sizes is not None:
         over = parse_sizes(sizes) if isinstance(sizes, str) else tuple(map(_checked_size, sizes))
         chosen = tuple(sweep(case, over) for case in chosen)
+    if machine is None:
+        _backends.warm_up()
     where = machine if isinstance(machine, Machine) else _backends.describe(machine)
     if devices is not None:
         where = where.only(devices)
@@ -184,6 +189,28 @@ def run(
         return Session(where, own if backends is None else backends, options, watching).run()
     finally:
         for backend in own:
+            backend.close()
+
+
+def wait_idle(machine: Machine, seconds: float) -> None:
+    """Wait until nothing else uses a machine, as far as its backends can tell.
+
+    Raises
+    ------
+    MeasurementTimeout
+        If something still does after so many seconds; it says what.
+    """
+    connected = _backends.connect(machine)
+    end = time.monotonic() + seconds
+    try:
+        watching = [backend for backend in connected if isinstance(backend, Watching)]
+        while busy := "; ".join(reason for backend in watching if (reason := backend.busy())):
+            left = end - time.monotonic()
+            if left <= 0:
+                raise MeasurementTimeout(f"waiting for an idle machine: {busy}", seconds)
+            time.sleep(min(_LOOK, left))
+    finally:
+        for backend in connected:
             backend.close()
 
 

@@ -7,23 +7,27 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from .errors import MachineError
-from .model import BUFFERS, Access, Engine, Measurement, Operation, Reduce, Transfer
+from .model import BUFFERS, Access, Engine, Measurement, MemoryKind, Operation, Place, Reduce, Transfer
 from .topology import EngineRate, LinkKind, Machine
+from .units import MIB
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What one byte per second of a flow's payload takes of each resource, and its own ceiling."""
+    """What one byte per second of a flow's payload takes of each resource, and its own ceiling.
 
-    weights: Mapping[Hashable, float]
+    A resource is a number: the index of a link.
+    """
+
+    weights: Mapping[int, float]
     cap: float = math.inf
 
 
-def fair_shares(demands: Sequence[Demand], capacities: Mapping[Hashable, float]) -> list[float]:
+def fair_shares(demands: Sequence[Demand], capacities: Mapping[int, float]) -> list[float]:
     """Return the max-min fair rate of each flow, in payload per second.
 
     All flows rise together; a flow stops at its own cap or when a resource that it uses is
@@ -34,7 +38,7 @@ def fair_shares(demands: Sequence[Demand], capacities: Mapping[Hashable, float])
     left = dict(capacities)
     active = set(range(len(demands)))
     while active:
-        load: dict[Hashable, float] = {}
+        load: dict[int, float] = {}
         for flow in active:
             for resource, weight in demands[flow].weights.items():
                 if weight > 0 and resource in left:
@@ -85,10 +89,13 @@ class Network:
             i: by_ends.get((link.destination, link.source, link.kind)) for i, link in enumerate(machine.links)
         }
         self._routes: dict[str, dict[str, int]] = {}
+        self._capacities: dict[int, float] = {
+            i: link.capacity for i, link in enumerate(machine.links) if link.capacity is not None
+        }
 
-    def capacities(self) -> dict[Hashable, float]:
+    def capacities(self) -> Mapping[int, float]:
         """Return the capacity of every link that has one, in B/s."""
-        return {i: link.capacity for i, link in enumerate(self.links) if link.capacity is not None}
+        return self._capacities
 
     def route(self, source: str, destination: str) -> tuple[int, ...]:
         """Return the links of the best way between two vertices; none where they are the same.
@@ -141,7 +148,7 @@ class Network:
         """
         source, executor, destination = self.ends(transfer)
         reads, writes = BUFFERS[transfer.operation]
-        access, weights, cap = transfer.access, dict[Hashable, float](), math.inf
+        access, weights, cap = transfer.access, dict[int, float](), math.inf
 
         def use(link: int | None, times: float) -> None:
             nonlocal cap
@@ -191,32 +198,170 @@ class Network:
         return total
 
 
-def ceilings(network: Network, measurement: Measurement) -> list[float | None]:
-    """Return what the links allow for each Place of a Measurement, in B/s, at their line rates.
+def ceilings(
+    network: Network, measurement: Measurement, rates: Sequence[EngineRate] = ()
+) -> list[float | None]:
+    """Return what the links allow for each Place of a Measurement, in B/s.
 
-    All transfers of the Measurement compete for the links; None where a link on the way has no
-    known capacity, or the way itself is unknown, and for latencies.
+    All transfers of the Measurement compete for the links, at line rate or as ``rates`` say. None
+    where a link on the way has no known capacity, or the way itself is unknown, and for latencies.
     """
+    return _of_places(measurement, _flows(network, measurement, rates))
+
+
+#: Of each transfer: what it takes of the links, and its fair share in B/s; None where that is unknown.
+_Flows = list[tuple[Demand, float | None]]
+
+
+def _flows(network: Network, measurement: Measurement, rates: Sequence[EngineRate]) -> _Flows:
     capacities = network.capacities()
     try:
         demands = [
-            Demand({}) if t.operation is Operation.CHASE else network.demand(t) for t in measurement.transfers
+            Demand({}) if t.operation is Operation.CHASE else network.demand(t, rates)
+            for t in measurement.transfers
         ]
     except MachineError:  # the way is unknown, and so is what it allows
-        return [None] * len(measurement.places)
-    shares = fair_shares(demands, capacities)
-    known = [
-        math.isfinite(share) and all(resource in capacities for resource in demand.weights)
-        for share, demand in zip(shares, demands, strict=True)
+        return [(Demand({}), None)] * len(measurement.transfers)
+    return [
+        (demand, share if math.isfinite(share) and demand.weights.keys() <= capacities.keys() else None)
+        for demand, share in zip(demands, fair_shares(demands, capacities), strict=True)
     ]
+
+
+def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:
     found: list[float | None] = []
     for place in measurement.places:
-        if place.reduce is Reduce.LATENCY or not all(known[i] for i in place.transfers):
+        shares = [share for i in place.transfers if (share := flows[i][1]) is not None]
+        if place.reduce is Reduce.LATENCY or len(shares) < len(place.transfers):
             found.append(None)
             continue
-        rates = [shares[i] * measurement.transfers[i].counted for i in place.transfers]
-        found.append(rates[0] if place.reduce is Reduce.FIRST else sum(rates))
+        chosen = [measurement.transfers[i] for i in place.transfers]
+        rates = [share * t.counted for share, t in zip(shares, chosen, strict=True)]
+        if place.reduce is Reduce.WALL:  # the slowest decides; those that end before do not help it
+            wall = max(t.bytes / share for share, t in zip(shares, chosen, strict=True))
+            found.append(sum(t.bytes * t.counted for t in chosen) / wall)
+        else:
+            found.append(rates[0] if place.reduce is Reduce.FIRST else sum(rates))
     return found
+
+
+#: Smaller buffers stay in caches (those of GPUs have up to 126 MB), or are copied in a time that is
+#: partly the start; what they reach says little of the links.
+JUDGED_BYTES = 256 * MIB
+#: A link of which less is taken is not told: it matters to nothing.
+NOTED = 0.05
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What the links allow for one Place of a Measurement.
+
+    Parameters
+    ----------
+    limit
+        The fair share at line rate, in B/s.
+    peak
+        The same if nothing else of the Measurement ran, where that makes a difference.
+    expected
+        The lowest normal and the typical value; None where it is not known or depends on more
+        than the links: small buffers, a chosen shape of kernels, pageable memory on the way to a
+        GPU, a paced load.
+    links
+        The links that the Place's transfers use, for data or for requests: index, the fraction of
+        the capacity that the whole Measurement typically takes (0 where the capacity is unknown),
+        and how far the value depends on it. Those that are hardly used are left out.
+    """
+
+    limit: float | None
+    peak: float | None
+    expected: tuple[float, float] | None
+    links: tuple[tuple[int, float, float], ...]
+
+
+def allowances(
+    network: Network, measurement: Measurement, ranges: Sequence[Sequence[EngineRate]]
+) -> list[Allowance]:
+    """Return what the links allow for each Place; ``ranges`` are the lowest and the typical rates."""
+    limits = ceilings(network, measurement)
+    low, typical = (
+        _flows(network, measurement, _capped(rates, ranges[-1], network.machine)) for rates in ranges
+    )
+    load: dict[int, float] = {}
+    for demand, share in typical:
+        for link, weight in demand.weights.items():
+            load[link] = load.get(link, 0.0) + weight * (share or 0.0)
+    found = []
+    bounds = zip(limits, _of_places(measurement, low), _of_places(measurement, typical), strict=True)
+    for place, (limit, least, normal) in zip(measurement.places, bounds, strict=True):
+        own = tuple(measurement.transfers[i] for i in place.transfers)
+        peak = limit
+        if len(own) < len(measurement.transfers):
+            alone = replace(place, transfers=tuple(range(len(own))))
+            peak = ceilings(network, Measurement(own, (alone,)))[0]
+        judged = all(_is_judged(network.machine, transfer) for transfer in own)
+        expected = (least, normal) if judged and least is not None and normal is not None else None
+        parts = _parts(place, own, [typical[i] for i in place.transfers])
+        links = []
+        for i, part in sorted(parts.items()):
+            capacity = network.links[i].capacity
+            taken = load[i] / capacity if capacity else 0.0
+            if taken >= NOTED or capacity is None:
+                links.append((i, round(taken, 3), part))
+        found.append(Allowance(limit, peak if peak != limit else None, expected, tuple(links)))
+    return found
+
+
+def _parts(place: Place, transfers: Sequence[Transfer], flows: _Flows) -> dict[int, float]:
+    """Return how far the value of a Place depends on each link that its transfers use.
+
+    0 where a link carries only requests and acknowledgements: it may slow the transfer, or not.
+    """
+    seconds = [t.bytes / share if share else 0.0 for t, (_, share) in zip(transfers, flows, strict=True)]
+    rates = [t.counted * (share or 0.0) for t, (_, share) in zip(transfers, flows, strict=True)]
+    found: dict[int, float] = {}
+    for (demand, _), time, rate in zip(flows, seconds, rates, strict=True):
+        for link, weight in demand.weights.items():
+            before = found.setdefault(link, 0.0)
+            if weight < 1:
+                continue
+            if place.reduce is Reduce.WALL:
+                found[link] = max(before, time / (max(seconds) or 1.0))
+            else:
+                found[link] = before + rate / (sum(rates) or 1.0)
+    return {link: round(part, 3) for link, part in found.items()}
+
+
+def _capped(
+    rates: Sequence[EngineRate], typical: Sequence[EngineRate], machine: Machine
+) -> Sequence[EngineRate]:
+    """Return rates with the caps that a machine's description gives for its engines."""
+    caps = [rate for rate in machine.rates if rate.cap is not None and rate.engine is not Engine.CPU]
+    if not caps:
+        return rates
+    own = [
+        replace(rate, efficiency=low.efficiency, reverse=low.reverse, cap=(rate.cap or 0.0) * below)
+        for rate in caps
+        for low, normal in zip(rates, typical, strict=True)
+        if (low.engine, low.link) == (rate.engine, rate.link) and low.access in (None, rate.access)
+        for below in (low.efficiency / normal.efficiency,)
+    ]
+    return (*own, *rates)
+
+
+def _is_judged(machine: Machine, transfer: Transfer) -> bool:
+    """Whether the links alone say what a transfer should reach."""
+    kinds = (transfer.source.kind, transfer.destination.kind)
+    least = JUDGED_BYTES
+    if transfer.engine is Engine.CPU:
+        least = max(least, machine.last_cache_bytes())
+    return (
+        transfer.operation is not Operation.CHASE
+        and transfer.bytes >= least
+        and transfer.pace == 1
+        and not transfer.executor.blocks
+        and not transfer.executor.threads
+        and (transfer.engine is Engine.CPU or MemoryKind.PAGEABLE not in kinds)
+    )
 
 
 _ANY = EngineRate(Engine.CPU, LinkKind.MEMORY)

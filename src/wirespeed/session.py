@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 from msgspec.structs import replace
 
 from .backends.base import Backend, Prepared, RunOptions
+from .data import efficiencies
 from .errors import (
     BackendLost,
     MeasurementTimeout,
@@ -25,8 +26,8 @@ from .errors import (
     VerificationError,
     WirespeedError,
 )
-from .limits import Network, ceilings
-from .model import Measurement, Reduce, Sample, value_of
+from .limits import Network, allowances
+from .model import Measurement, Reduce, Role, Sample, value_of
 from .results.document import SCHEMA, Cell, Document, Status, Table, TestcaseResult
 from .sampling import Fixed, Precise, Rule, Taken, take
 from .statistics import summarise
@@ -320,18 +321,19 @@ class Session:
 
     def _fill(self, outcome: _Outcome, measurement: Measurement, taken: Taken) -> None:
         """Turn the samples of a Measurement into the cells that it fills."""
-        limits = ceilings(self._network, measurement)
-        for place, limit in zip(measurement.places, limits, strict=True):
+        allowed = allowances(self._network, measurement, efficiencies())
+        for place, by_links in zip(measurement.places, allowed, strict=True):
             values = tuple(value_of(place, measurement, sample) for sample in taken.samples)
             statistics = summarise(values)
             moved = taken.samples[0].amounts
             counted = sum(moved[i] * measurement.transfers[i].counted for i in place.transfers)
+            paced = any(measurement.transfers[i].role is Role.LOAD for i in place.transfers)  # no fixed size
             cell = Cell(
                 place.row,
                 place.column,
                 statistics.mean if self.options.use_mean else statistics.median,
-                limit,
-                bytes=0 if place.reduce is Reduce.LATENCY else round(counted / taken.copies),
+                **vars(by_links),
+                bytes=0 if paced or place.reduce is Reduce.LATENCY else round(counted / taken.copies),
                 copies=taken.copies,
                 statistics=statistics,
                 samples=values,

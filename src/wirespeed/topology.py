@@ -150,14 +150,27 @@ class FaultKind(StrEnum):
     LOST = "lost"  #: the device is gone
     HANG = "hang"  #: nothing comes back until it is cancelled
     STUCK = "stuck"  #: nothing comes back at all
+    SPEED = "speed"  #: links are so many times as fast as they are described
+    DOWN = "down"  #: links are not there
+    BUSY = "busy"  #: something else uses the machine
+
+    @property
+    def of_links(self) -> bool:
+        """Whether it is a fault of links, not of transfers."""
+        return self in (FaultKind.SPEED, FaultKind.DOWN)
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault in every transfer whose text starts with ``where`` (``gpu0->gpu1``)."""
+    """A fault in every transfer whose text starts with ``where`` (``gpu0->gpu1``).
+
+    For a fault of links ``where`` is what ``Machine.links_at`` reads; ``factor`` is what the speed
+    is multiplied by. The description of the machine, and with it what is expected, stays the same.
+    """
 
     kind: FaultKind
     where: str = ""
+    factor: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -200,6 +213,25 @@ class Machine:
                 if rank.host == self.ranks[0].host and rank.device == end.device:
                     return f"{rank.index}/{end.device}"
         return str(end)
+
+    def links_at(self, where: str) -> tuple[int, ...]:
+        """Return the indices of the links that a text names; none where there is no such link.
+
+        ``gpu0-gpu1``: both ways between two vertices (``gpu0-gpu0``: the memory of ``gpu0``),
+        ``gpu0->gpu1``: one way, ``gpu0``: all links at a vertex, its memory too.
+        """
+        return tuple(
+            i
+            for i, x in enumerate(self.links)
+            if where
+            in (
+                x.source,
+                x.destination,
+                f"{x.source}->{x.destination}",
+                f"{x.source}-{x.destination}",
+                f"{x.destination}-{x.source}",
+            )
+        )
 
     def only(self, devices: Collection[int]) -> Machine:
         """Return the Machine with these GPUs alone.

@@ -63,7 +63,17 @@ def test_every_option_that_the_readme_shows_exists(capsys: pytest.CaptureFixture
     from wirespeed.cli.main import main
 
     shown = ""
-    for command in ("run", "list", "machine", "show", "nvbandwidth", "sailbandwidth"):
+    for command in (
+        "run",
+        "check",
+        "compare",
+        "baseline",
+        "list",
+        "machine",
+        "show",
+        "nvbandwidth",
+        "sailbandwidth",
+    ):
         with pytest.raises(SystemExit) if command not in ("nvbandwidth", "sailbandwidth") else nullcontext():
             main([command, "--help"])
         shown += capsys.readouterr().out

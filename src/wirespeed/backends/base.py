@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from ..model import Measurement, Sample
 from ..topology import Machine
@@ -128,6 +128,15 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Give back all that it holds."""
+        ...
+
+
+@runtime_checkable
+class Watching(Protocol):
+    """What a backend may offer besides: whether something else uses its hardware now."""
+
+    def busy(self) -> str:
+        """Return what uses the hardware, with the figure that shows it; empty if it is idle."""
         ...
 
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from ..errors import UsageError
 
 if TYPE_CHECKING:
+    from ..reports import Style
     from ..results.document import Document
 
-OK, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
+OK, FAILED, WRONG_USE, WARNED, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 class Parser(argparse.ArgumentParser):
@@ -72,6 +73,11 @@ def add_report(to: Options) -> None:
         metavar="FORMAT",
         help="table (default), json, csv, nvbandwidth, nvbandwidth-json",
     )
+    add_verbose(to)
+
+
+def add_verbose(to: Options) -> None:
+    """Add ``-v``."""
     to.add_argument("-v", "--verbose", action="store_true", help="every sample, every cell, every name")
 
 
@@ -208,12 +214,18 @@ def check_format(name: str) -> None:
 
 def print_report(document: Document, options: argparse.Namespace) -> None:
     """Print a Document in the format and detail that were asked for."""
-    from ..reports import Style, render
+    from ..reports import render
+
+    sys.stdout.write(render(document, options.format, style(options)))
+    sys.stdout.flush()
+
+
+def style(options: argparse.Namespace) -> Style:
+    """Return how to show something on this terminal, in the detail that was asked for."""
+    from ..reports import Style
 
     colored = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    style = Style(columns(), colored, options.verbose)
-    sys.stdout.write(render(document, options.format, style))
-    sys.stdout.flush()
+    return Style(columns(), colored, getattr(options, "verbose", False))
 
 
 def columns() -> int:

@@ -1,6 +1,7 @@
 """``wirespeed``: find the command, call it, and turn what happened into an exit code.
 
-Exit codes: 0 all passed or waived, 1 something failed or timed out, 2 wrong use, 130 interrupted.
+Exit codes: 0 all passed or waived, 1 something failed or timed out, 2 wrong use, 3 a check that only
+warned or could judge nothing, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -22,12 +23,18 @@ if TYPE_CHECKING:
 #: Command -> the module whose ``main(name, argv)`` runs it, and what it does.
 COMMANDS = {
     "run": ("run", "measure, print the results and save them"),
+    "check": ("check", "is this machine as fast as it should be? one screen, an exit code"),
+    "baseline": ("baseline", "make a baseline for check from runs of good machines"),
+    "compare": ("compare", "what changed between two saved runs"),
     "list": ("listing", "list all testcases, and whether each can run here"),
     "machine": ("machine", "show what was discovered of the machine"),
     "show": ("show", "print any report from any saved Document"),
     "nvbandwidth": ("nvbandwidth", "nvbandwidth's command line, text and JSON"),
     "sailbandwidth": ("nvbandwidth", "sailbandwidth's command line, text and JSON"),
 }
+#: Commands that measure this machine, and beginnings of arguments with which they do not.
+_MEASURING = ("run", "check", "nvbandwidth", "sailbandwidth")
+_ELSEWHERE = ("--machine", "--from", "--help", "-h", "--list", "-l")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,6 +74,10 @@ def _dispatch(arguments: list[str]) -> int:
     if name not in COMMANDS:
         _top().parse_args(arguments)  # --version, --help, or an error
         return OK
+    if name in _MEASURING and not any(a.startswith(_ELSEWHERE) for a in arguments):
+        from ..backends import warm_up
+
+        warm_up()  # while this process imports what it needs
     module = import_module(f".{COMMANDS[name][0]}", __package__)
     code: int = module.main(name, arguments[1:])
     return code
@@ -83,7 +94,7 @@ def _top() -> Parser:
         "Without arguments: discover the machine and measure, quickly, all that can be measured here.\n\n"
         f"commands (each has --help):\n{rows}",
         epilog="exit codes: 0 all passed or waived, 1 something failed or timed out, 2 wrong use, "
-        "130 interrupted",
+        "3 check only warned\nor could judge nothing, 130 interrupted",
     )
     top.add_argument("--version", action="version", version=f"wirespeed {__version__}")
     top.add_argument("command", choices=COMMANDS, metavar="COMMAND")

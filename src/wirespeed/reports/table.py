@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
 from ..model import Unit
 from ..results.document import Cell, Document, Status, Table, TestcaseResult
 from ..statistics import half_width, summarise
-from ..units import displayed, format_size, format_time
+from ..units import displayed, format_time
 from . import Style
+from ._console import SIMULATED, heading, number, printed
 
 #: Beyond this many rows or columns a matrix is summarised, unless everything is asked for.
 _LARGE = 16
@@ -27,43 +27,16 @@ _COLORS = {
     Status.TIMED_OUT: "bold red", Status.NOT_FOUND: "bold red", Status.INTERRUPTED: "yellow",
 }  # fmt: skip
 _ONCE = "every copied byte once"
-_SIMULATED = "SIMULATED: no hardware was measured"
 
 
 def render(document: Document, style: Style) -> str:
     """Return the Document as tables; with ``verbose`` large matrices whole and names of all waived."""
-    console = Console(
-        file=io.StringIO(), width=max(40, style.width), highlight=False, soft_wrap=False,
-        force_terminal=style.color, color_system="standard" if style.color else None, legacy_windows=False,
-    )  # fmt: skip
-    console.print(_header(document))
+    notes = [Text(f"note: {note}", style="dim") for note in (*document.machine.notes, *document.warnings)]
+    parts: list[RenderableType] = [heading(document), *notes]
     measured = [result for result in document.testcases if result.tables and _has_cells(result)]
     for block in _blocks(measured):
-        console.print()
-        console.print(_rows(block) if len(block) > 1 else _single(block[0], style))
-    console.print(_closing(document, style), end="")
-    file = console.file
-    assert isinstance(file, io.StringIO)
-    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
-
-
-def _header(document: Document) -> RenderableType:
-    machine = document.machine
-    cores = sum(len(node.cores) for node in machine.numa)
-    parts = [machine.host or document.host]
-    if machine.cpu:
-        parts.append(machine.cpu)
-    if cores:
-        memory = format_size(sum(node.memory_bytes for node in machine.numa))
-        nodes = len(machine.numa)
-        parts.append(f"{cores} cores, {memory}, {nodes} NUMA node{'s' if nodes > 1 else ''}")
-    for model, gpus in groupby(machine.gpus, key=lambda gpu: gpu.model):
-        parts.append(f"{len(list(gpus))} x {model}")
-    lines = [Text(f"wirespeed {document.version}", style="bold"), Text(" · ".join(parts))]
-    if document.simulated:
-        lines.insert(1, Text(f"{_SIMULATED} (machine {machine.name})", style="bold magenta"))
-    lines += [Text(f"note: {note}", style="dim") for note in (*machine.notes, *document.warnings)]
-    return Group(*lines)
+        parts += ["", _rows(block) if len(block) > 1 else _single(block[0], style)]
+    return printed(style, *parts, _closing(document, style))
 
 
 def _has_cells(result: TestcaseResult) -> bool:
@@ -92,14 +65,19 @@ def _rows(block: list[TestcaseResult]) -> RenderableType:
     """Return testcases of one row each as one table, and which bytes count in it."""
     first = block[0].tables[0]
     scale, unit = displayed(first.unit)
-    grid = _grid(unit, first.columns.labels, detailed=len(first.columns.labels) == 1)
+    several = len(first.columns.labels) > 1
+    grid = _grid(unit, first.columns.labels, detailed=not several)
+    if several:
+        grid.add_column("of limit", justify="right", no_wrap=True, style="dim")
     for result in block:
         table = result.tables[0]
         cells = table.grid()[0]
         name = Text(result.name)
         if result.status is not Status.PASSED:
             name.append(f" {result.status}", style=_COLORS[result.status])
-        grid.add_row(name, *(_value(cell, scale) for cell in cells), *_details(cells, scale))
+        used = [cell.value / cell.limit for cell in cells if cell and cell.value and cell.limit]
+        least = [f"{min(used):.0%}" if used else ""] if several else []
+        grid.add_row(name, *(_value(cell, scale) for cell in cells), *_details(cells, scale), *least)
     counts = [Text(f"counts {text}: {', '.join(result.name for result in results)}", style="dim")
               for text, results in _by_counts(block)]  # fmt: skip
     return Group(grid, *counts)
@@ -140,14 +118,9 @@ def _grid(unit: str, columns: Iterable[str], *, detailed: bool = False) -> Grid:
     grid.add_column(unit, no_wrap=True)
     for label in columns:
         grid.add_column(label, justify="right", no_wrap=True)
-    for label in ("±", "min", "max", "n") if detailed else ():
+    for label in ("±", "min", "max", "n", "of limit") if detailed else ():
         grid.add_column(label, justify="right", no_wrap=True, style="dim")
     return grid
-
-
-def _number(value: float, scale: float) -> str:
-    shown = value / scale
-    return f"{shown:.2f}" if shown < 10_000 else f"{shown:.0f}"
 
 
 def _value(cell: Cell | None, scale: float) -> Text:
@@ -157,19 +130,20 @@ def _value(cell: Cell | None, scale: float) -> Text:
     if cell.value is None:
         return Text("n/a", style="yellow")
     uncertain = cell.statistics is not None and _UNCERTAIN < half_width(cell.statistics) < math.inf
-    return Text(("~" if uncertain else "") + _number(cell.value, scale))
+    return Text(("~" if uncertain else "") + number(cell.value, scale))
 
 
 def _details(cells: list[Cell | None], scale: float) -> list[str]:
-    """Return interval, extremes and number of samples, where one cell is all there is."""
+    """Return interval, extremes, number of samples and use of the limit, where one cell is all there is."""
     if len(cells) != 1:
         return []
-    statistics = cells[0].statistics if cells[0] else None
-    if statistics is None:
-        return ["", "", "", ""]
-    width = half_width(statistics)
+    cell = cells[0]
+    if cell is None or cell.statistics is None:
+        return [""] * 5
+    statistics, width = cell.statistics, half_width(cell.statistics)
     shown = f"{width:.1%}" if width < math.inf else "?"
-    return [shown, _number(statistics.min, scale), _number(statistics.max, scale), str(statistics.n)]
+    used = f"{cell.value / cell.limit:.0%}" if cell.value and cell.limit else ""
+    return [shown, number(statistics.min, scale), number(statistics.max, scale), str(statistics.n), used]
 
 
 def _matrix(table: Table, style: Style) -> list[RenderableType]:
@@ -191,7 +165,28 @@ def _matrix(table: Table, style: Style) -> list[RenderableType]:
             grid.add_row(Text(name, style="dim"), *(_value(c, scale) for c in row[chosen]),
                          *_details(row, scale))  # fmt: skip
         pieces.append(grid)
-    return pieces
+    return pieces + _use(table)
+
+
+def _use(table: Table) -> list[RenderableType]:
+    """Return how much of the limit the cells of a matrix reach, where there is one and several of them."""
+    known = [(cell.value / cell.limit, cell) for cell in table.cells if cell.value and cell.limit]
+    if len(known) < 2:
+        return []
+    scale, unit = displayed(table.unit)
+    (low, worst), (high, _) = min(known, key=lambda k: k[0]), max(known, key=lambda k: k[0])
+    limits = sorted({number(cell.limit, scale) for _, cell in known if cell.limit}, key=float)
+    of = limits[0] if len(limits) == 1 else f"{limits[0]} to {limits[-1]}"
+    share = f"{low:.1%}"
+    if share != f"{high:.1%}":
+        share += f" ({_where(table, worst)}) to {high:.1%}"
+    return [Text(f"{share} of the limit, {of} {unit}", style="dim")]
+
+
+def _where(table: Table, cell: Cell) -> str:
+    """Name a cell by its labels; by the column alone where there is one row."""
+    column = table.columns.labels[cell.column]
+    return column if len(table.rows.labels) == 1 else f"{table.rows.labels[cell.row]}, {column}"
 
 
 def _summary(table: Table) -> RenderableType:
@@ -211,12 +206,12 @@ def _summary(table: Table) -> RenderableType:
     grid = _grid(unit, ())
     grid.add_column("", justify="right")
     grid.add_column("")
-    middle = _number(summarise([value_of(c) for c in measured]).median, scale)
+    middle = number(summarise([value_of(c) for c in measured]).median, scale)
     grid.add_row(
         "median", middle, f"of {len(measured)} cells, {len(table.cells) - len(measured)} without a value"
     )
-    grid.add_row("lowest", _number(value_of(low), scale), where(low))
-    grid.add_row("highest", _number(value_of(high), scale), where(high))
+    grid.add_row("lowest", number(value_of(low), scale), where(low))
+    grid.add_row("highest", number(value_of(high), scale), where(high))
     return grid
 
 
@@ -281,7 +276,7 @@ def _closing(document: Document, style: Style) -> RenderableType:
     count = ", ".join(f"{counts[s]} {s}" for s in Status if counts[s]) or "nothing was run"
     line = Text(f"{count} in {format_time(document.seconds)}", style="bold")
     if document.simulated:
-        line.append(f" · {_SIMULATED}", style="bold magenta")
+        line.append(f" · {SIMULATED}", style="bold magenta")
     return Group("", *lines, line)
 
 

@@ -56,13 +56,19 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     """One cell: either measured, or without a value for a ``reason``.
 
     ``bytes`` are those that count in one copy, ``copies`` how many one sample made. ``limit`` is
-    what the links allow at their line rates, all transfers considered; None where it is unknown.
+    what the links allow at their line rates, all transfers considered; ``peak`` the same if nothing
+    else of the measurement ran, where that differs; ``expected`` the lowest normal and the typical
+    value; None where it is unknown. ``links`` are those that it uses: index in the machine's links,
+    fraction of the capacity that all transfers typically take, and how far the value depends on it.
     """
 
     row: int
     column: int
     value: float | None = None
     limit: float | None = None
+    peak: float | None = None
+    expected: tuple[float, float] | None = None
+    links: tuple[tuple[int, float, float], ...] = ()
     reason: str = ""
     bytes: int = 0
     copies: int = 0

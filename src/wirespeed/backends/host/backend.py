@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from .prepared import HostPrepared
 
 _KILO = 1e3
+#: An idle machine runs daemons and what asks it: this load, and this much more for each CPU.
+_IDLE_LOAD, _IDLE_SHARE = 0.5, 0.02
 
 
 class HostBackend:
@@ -117,6 +120,13 @@ class HostBackend:
         if (available := available_bytes(root)) is not None:
             state["available memory [B]"] = float(available)
         return state
+
+    def busy(self, root: Path = Path("/")) -> str:
+        """Return the load average of the last minute where it is more than an idle machine's."""
+        load, cpus = read(root / "proc/loadavg"), os.cpu_count() or 1
+        if load is None or float(load.split()[0]) <= _IDLE_LOAD + _IDLE_SHARE * cpus:
+            return ""
+        return f"the load average of 1 minute is {load.split()[0]} on {cpus} CPUs"
 
     def libraries(self) -> dict[str, str]:
         """Return the versions of the libraries that it measures with."""

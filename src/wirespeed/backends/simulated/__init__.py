@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import MachineError
-from ...topology import Fault, FaultKind, Machine, load
+from ...topology import Machine, load
+from .faults import parse_fault
 
 if TYPE_CHECKING:
     from ..base import Backend
@@ -25,7 +26,8 @@ def connect(machine: Machine) -> Backend | None:
 def parse(spec: str) -> Machine:
     """Return the machine that a text such as ``dgx-a100-8+corrupt@gpu0->gpu1`` means.
 
-    The machine is one that ships or a machine file; ``+KIND`` or ``+KIND@TRANSFER`` adds a fault.
+    The machine is one that ships or a machine file; ``+KIND`` or ``+KIND@TRANSFER`` adds a fault of
+    transfers, ``+down@LINK`` or ``+speed@LINK=FACTOR`` one of links.
 
     Raises
     ------
@@ -35,12 +37,6 @@ def parse(spec: str) -> Machine:
     from .machines import MACHINES
 
     name, *rest = spec.split("+")
-    faults = []
-    for text in rest:
-        kind, _, where = text.partition("@")
-        if kind not in list(FaultKind):
-            raise MachineError(f"there is no simulated fault {kind!r}; there are {', '.join(FaultKind)}")
-        faults.append(Fault(FaultKind(kind), where))
     if name in MACHINES:
         machine = MACHINES[name]()
     elif Path(name).is_file():
@@ -50,4 +46,5 @@ def parse(spec: str) -> Machine:
             f"there is no simulated machine {name!r}, nor a file of that name; "
             f"there are {', '.join(MACHINES)}"
         )
+    faults = tuple(parse_fault(text, machine) for text in rest)
     return replace(machine, simulated=True, faults=(*machine.faults, *faults))

@@ -19,6 +19,7 @@ from ...limits import Demand, Network, fair_shares
 from ...model import Engine, Measurement, Operation, Role, Sample, Transfer
 from ...topology import FaultKind, Machine
 from ..base import RunOptions
+from .faults import faulty
 
 _LAUNCH = 2e-6  # what every transfer costs besides moving its bytes, in s
 _ACCESSES = 2**16  # loads of one unit of a chase
@@ -38,7 +39,7 @@ class SimulatedBackend:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.network = Network(machine)
+        self.network = Network(faulty(machine))
         self.clock = 0.0
         self.warnings: list[str] = []
         self.released = threading.Event()
@@ -61,6 +62,10 @@ class SimulatedBackend:
     def state(self) -> dict[str, float | str]:
         """A simulated machine has no state."""
         return {}
+
+    def busy(self) -> str:
+        """Something else uses the machine where that was asked for."""
+        return "a simulated load" if any(f.kind is FaultKind.BUSY for f in self.machine.faults) else ""
 
     def libraries(self) -> dict[str, str]:
         """It measures with nothing."""
@@ -116,7 +121,7 @@ class SimulatedBackend:
 
     def _memory_index(self, transfer: Transfer) -> int | None:
         vertex = self.machine.vertex(transfer.source)
-        for i, link in enumerate(self.machine.links):
+        for i, link in enumerate(self.network.links):
             if link.source == link.destination == vertex:
                 return i
         return None

@@ -1,0 +1,169 @@
+"""How well the slow device or link is named: precision and recall over injected faults.
+
+    python benchmarks/localise.py [HEALTHY_SEEDS] [FAULTY_SEEDS]
+
+On simulated machines of eight GPUs, every link (both ways and one way), every memory and every GPU
+with all its links is made slower, alone and two at a time; every cell of every seed has 1 % of noise
+of its own. A fault is found if it is named; of a link that is slow one way, also if the link is
+named with no direction, since requests and data of the two directions share it. Two faults that
+meet in a device are left out. Exit code 1 if a goal is missed: all single faults of 10 % or more
+found and nothing else named, and nothing named on healthy machines.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from msgspec.structs import replace
+
+import wirespeed
+from wirespeed.backends.simulated import parse
+from wirespeed.results.document import Document
+from wirespeed.topology import LinkKind, Machine
+from wirespeed.verdicts import judge
+
+MACHINES = ("dgx-a100-8", "ppu-8")
+TESTCASES = (
+    "host_to_device_memcpy_ce", "device_to_host_memcpy_ce", "host_to_all_memcpy_ce", "all_to_host_memcpy_ce",
+    "device_to_device_memcpy_read_ce", "device_to_device_memcpy_write_ce", "device_local_copy",
+    "device_to_device_bidirectional_memcpy_write_ce", "device_to_device_memcpy_write_sm",
+)  # fmt: skip
+NOISE = 0.01
+FACTORS = (0.9, 0.8, 0.5, 0.25)
+#: How many pairs of faults are drawn on each machine.
+PAIRS = 150
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is made slow: the name that must be named, and the fault of the simulated machine."""
+
+    name: str
+    where: str
+
+
+def faults(machine: Machine) -> Iterator[Fault]:
+    """Yield every single fault of a machine's links and devices that its GPUs can see."""
+    for gpu in machine.gpus:
+        yield Fault(gpu.name, gpu.name)
+    for link in machine.links:
+        if not any("gpu" in end or "pcie" in end for end in (link.source, link.destination)):
+            continue
+        if link.kind is LinkKind.MEMORY:
+            yield Fault(f"memory of {link.source}", f"{link.source}-{link.source}")
+            continue
+        yield Fault(f"{link.kind} {link.source}->{link.destination}", f"{link.source}->{link.destination}")
+        if link.source < link.destination:
+            yield Fault(f"{link.kind} {link.source}-{link.destination}", f"{link.source}-{link.destination}")
+
+
+def measured(spec: str) -> Document:
+    """Return a run without noise."""
+    machine = parse(spec)
+    return wirespeed.run(TESTCASES, machine=dataclasses.replace(machine, noise=0.0), samples=1, copies=1)
+
+
+def noisy(document: Document, seed: int) -> Document:
+    """Return a Document whose cells have 1 % of noise."""
+    draw = random.Random(seed)
+    return replace(
+        document,
+        testcases=tuple(
+            replace(
+                result,
+                tables=tuple(
+                    replace(
+                        table,
+                        cells=tuple(
+                            replace(cell, value=cell.value * (1 + draw.gauss(0, NOISE)))
+                            if cell.value
+                            else cell
+                            for cell in table.cells
+                        ),
+                    )
+                    for table in result.tables
+                ),
+            )
+            for result in document.testcases
+        ),
+    )
+
+
+def named(document: Document) -> list[set[str]]:
+    """Return the names of the culprits; a link by its name with its ends in any order."""
+    return [{_canonical(name) for name in culprit.names} for culprit in judge(document).culprits]
+
+
+def _canonical(name: str) -> str:
+    kind, _, ends = name.rpartition(" ")
+    return name if "->" in ends else f"{kind} {'-'.join(sorted(ends.split('-')))}".strip()
+
+
+@dataclass
+class Score:
+    """Counts over runs."""
+
+    injected: int = 0
+    named: int = 0
+    right: int = 0
+
+    def add(self, wanted: Sequence[str], found: Sequence[set[str]]) -> bool:
+        """Count one run; return whether exactly what was wanted was named."""
+        names = [{_canonical(name), _canonical(name.replace("->", "-"))} for name in wanted]
+        right = sum(any(name & culprit for culprit in found) for name in names)
+        self.injected += len(names)
+        self.named += len(found)
+        self.right += right
+        return right == len(names) == len(found)
+
+    def __str__(self) -> str:
+        precision, recall = self.right / max(1, self.named), self.right / max(1, self.injected)
+        return f"precision {precision:8.3%}  recall {recall:8.3%}  of {self.injected} injected"
+
+
+def main() -> int:
+    """Print precision and recall for each machine and number of faults."""
+    healthy = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    seeds = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+    missed = False
+    for name in MACHINES:
+        started = time.perf_counter()
+        sound = measured(name)
+        wrong = sum(bool(named(noisy(sound, seed))) for seed in range(healthy))
+        print(
+            f"{name:<12} healthy   named in {wrong} of {healthy} seeds   "
+            f"{time.perf_counter() - started:.0f} s"
+        )
+        missed |= wrong > 0
+        every = list(faults(parse(name)))
+        for factor in FACTORS:
+            score = Score()
+            for fault in every:
+                document = measured(f"{name}+speed@{fault.where}={factor}")
+                for seed in range(seeds):
+                    found = named(noisy(document, seed))
+                    if not score.add([fault.name], found):
+                        print(f"    {fault.name} x {factor}, seed {seed}: named {[sorted(f) for f in found]}")
+            missed |= score.right < max(score.injected, score.named)
+            print(f"{name:<12} 1 fault   x {factor:<5} {score}   {time.perf_counter() - started:.0f} s")
+        draw = random.Random(0)
+        score = Score()
+        for first, second in draw.sample([*combinations(every, 2)], PAIRS):
+            if set(first.where.replace("->", "-").split("-")) & set(
+                second.where.replace("->", "-").split("-")
+            ):
+                continue
+            document = measured(f"{name}+speed@{first.where}=0.8+speed@{second.where}=0.5")
+            score.add([first.name, second.name], named(noisy(document, draw.randrange(2**32))))
+        print(f"{name:<12} 2 faults  {' ':7} {score}   {time.perf_counter() - started:.0f} s")
+    return int(missed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,31 @@
+"""``wirespeed baseline make``: what machines that are well reach, from their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import StorageError
+from .common import OK, parser
+
+
+def main(name: str, argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    arguments = parser(name, "Make a baseline for `wirespeed check --baseline` from runs of good machines.")
+    arguments.add_argument("action", choices=("make",))
+    arguments.add_argument("runs", nargs="+", metavar="RUN.json")
+    arguments.add_argument("-o", "--output", type=Path, required=True, metavar="FILE")
+    options = arguments.parse_args(argv)
+    from ..results import baseline
+    from ..results.store import load
+
+    made = baseline.make([load(path) for path in options.runs])
+    try:
+        options.output.write_bytes(baseline.encode(made))
+    except OSError as error:
+        raise StorageError(f"cannot write {options.output}: {error.strerror}") from error
+    for model, entries in made.models.items():
+        mark = "SIMULATED: " if made.simulated else ""
+        runs = max((entry.runs for entry in entries), default=0)
+        print(f"{mark}{model}: {len(entries)} cells of {runs} run{'s' * (runs != 1)}")
+    return OK

@@ -1,0 +1,56 @@
+"""What ``wirespeed compare`` prints: what changed, the worst first."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from ..results.compare import Change, Comparison, Outcome
+from ..units import displayed
+from . import Style
+from ._console import SIMULATED, number, printed
+
+#: So many testcases are shown; all of them with ``verbose``.
+_SHOWN = 12
+_COLORS = {Outcome.LOST: "red", Outcome.WORSE: "red", Outcome.BETTER: "green"}
+
+
+def render(comparison: Comparison, style: Style) -> str:
+    """Return a Comparison as text; with ``verbose`` every cell that changed."""
+    counts = Counter(change.outcome for change in comparison.changes)
+    parts: list[RenderableType] = []
+    for name, document in (("A", comparison.first), ("B", comparison.second)):
+        line = Text(f"{name}: {document.machine.host or document.host}, {document.started}")
+        if document.simulated:
+            line.append(f" · {SIMULATED}", style="bold magenta")
+        parts.append(line)
+    changed = comparison.those(Outcome.LOST, Outcome.WORSE, Outcome.BETTER)
+    order: dict[tuple[str, str], list[Change]] = {}
+    for change in changed:
+        order.setdefault((change.outcome, change.key.testcase), []).append(change)
+    for (_, name), changes in list(order.items())[: None if style.verbose else _SHOWN]:
+        head = Text(f"{changes[0].outcome:<8}", style=_COLORS[changes[0].outcome])
+        head.append(name, style="bold")
+        head.append(f"  {len(changes)} cells, the worst:" if len(changes) > 1 and not style.verbose else "")
+        parts += ["", head, *(Text(f"  {_moved(c)}") for c in (changes if style.verbose else changes[:1]))]
+    if len(order) > _SHOWN and not style.verbose:
+        parts += ["", Text(f"and {len(order) - _SHOWN} testcases more: -v shows all", style="dim")]
+    reasons = {change.key.testcase: change.reason for change in changed if change.reason}
+    parts += [Text(f"{name}: {reason}", style="red") for name, reason in reasons.items()]
+    summary = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+    told = f"changes of {comparison.least:.1%} or more, beyond the 95 % intervals of both"
+    parts += ["", Text(told, style="dim"), Text(f"cells: {summary}", style="bold")]
+    return printed(style, *parts)
+
+
+def _moved(change: Change) -> str:
+    """Return the cell, both values, and by how much they differ."""
+    scale, unit = displayed(change.unit)
+    key = change.key
+    before, after = (number(value, scale) if value else "n/a" for value in (change.before, change.after))
+    text = " ".join(part for part in (key.table, key.row, key.column) if part) + f": {before}, then {after}"
+    if change.before and change.after:
+        return f"{text} {unit}, {change.after / change.before - 1:+.1%}"
+    return f"{text} {unit}"

@@ -1,0 +1,52 @@
+"""What the reports for people share: printing to text, and the heading."""
+
+from __future__ import annotations
+
+import io
+from itertools import groupby
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from ..results.document import Document
+from ..units import format_size
+from . import Style
+
+SIMULATED = "SIMULATED: no hardware was measured"
+
+
+def printed(style: Style, *parts: RenderableType) -> str:
+    """Return the parts one below the other as text, without blanks at the ends of lines."""
+    file = io.StringIO()
+    console = Console(
+        file=file, width=max(40, style.width), highlight=False, soft_wrap=False,
+        force_terminal=style.color, color_system="standard" if style.color else None, legacy_windows=False,
+    )  # fmt: skip
+    for part in parts:
+        console.print(part)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def heading(document: Document) -> RenderableType:
+    """Return version, host, CPU, memory and GPUs; and that the machine is simulated, if it is."""
+    machine = document.machine
+    cores = sum(len(node.cores) for node in machine.numa)
+    parts = [machine.host or document.host]
+    if machine.cpu:
+        parts.append(machine.cpu)
+    if cores:
+        memory = format_size(sum(node.memory_bytes for node in machine.numa))
+        nodes = len(machine.numa)
+        parts.append(f"{cores} cores, {memory}, {nodes} NUMA node{'s' if nodes > 1 else ''}")
+    for model, gpus in groupby(machine.gpus, key=lambda gpu: gpu.model):
+        parts.append(f"{len(list(gpus))} x {model}")
+    lines = [Text(f"wirespeed {document.version}", style="bold"), Text(" · ".join(parts))]
+    if document.simulated:
+        lines.insert(1, Text(f"{SIMULATED} (machine {machine.name})", style="bold magenta"))
+    return Group(*lines)
+
+
+def number(value: float, scale: float) -> str:
+    """Return a value in the unit of display with as many digits as are of use."""
+    shown = value / scale
+    return f"{shown:.2f}" if shown < 10_000 else f"{shown:.0f}"

@@ -1,0 +1,136 @@
+"""Baselines: what machines of a model reach that are well, cell by cell, from their Documents."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from ..errors import DocumentError, UsageError
+from ..model import Unit
+from ..topology import Machine
+from .cells import Key, model_of, placed
+from .document import Document
+
+SCHEMA = 1
+#: The deviation of a normal distribution over its median absolute deviation.
+_DEVIATION = 1.4826
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One cell: the median over the runs, their deviation relative to it, and how many they are."""
+
+    testcase: str
+    table: str
+    row: str
+    column: str
+    bytes: int
+    unit: Unit
+    median: float
+    spread: float
+    runs: int
+
+    @property
+    def key(self) -> Key:
+        """Where the cell is."""
+        return Key(self.testcase, self.table, self.row, self.column, self.bytes)
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    """Entries for each model of machine."""
+
+    schema: int = msgspec.field(name="wirespeed_baseline")
+    simulated: bool
+    models: dict[str, tuple[Entry, ...]]
+
+    def entries(self, machine: Machine) -> dict[Key, Entry]:
+        """Return the entries for a machine's model.
+
+        Raises
+        ------
+        UsageError
+            If there are none, or one is simulated and the other is not.
+        """
+        if machine.simulated != self.simulated:
+            kinds = ("a real machine", "a simulated one")
+            raise UsageError(
+                f"the baseline is of {kinds[self.simulated]}, the run of {kinds[machine.simulated]}"
+            )
+        model = model_of(machine)
+        if model not in self.models:
+            raise UsageError(f"the baseline has no machine like {model!r}; it has {', '.join(self.models)}")
+        return {entry.key: entry for entry in self.models[model]}
+
+
+def make(documents: Sequence[Document]) -> Baseline:
+    """Return the baseline of runs on machines that are well.
+
+    The spread is the median absolute deviation, scaled to a standard deviation; of a single run it
+    is half of the interval of the median.
+
+    Raises
+    ------
+    UsageError
+        If there is no run, one of them did not end well, or some are simulated and some are not.
+    """
+    if not documents:
+        raise UsageError("a baseline needs one run or more")
+    if len({document.simulated for document in documents}) > 1:
+        raise UsageError("some of the runs are simulated and some are not: no baseline can be of both")
+    values: dict[str, dict[Key, list[tuple[float, float]]]] = {}
+    units: dict[Key, Unit] = {}
+    for document in documents:
+        if not document.good:
+            failed = next((f"{r.name}: {r.status}" for r in document.testcases if not r.status.good), "")
+            raise UsageError(
+                f"the run of {document.started} on {document.machine.host or document.host} is not good: "
+                f"{failed or document.interrupted}"
+            )
+        of_model = values.setdefault(model_of(document.machine), {})
+        for one in placed(document):
+            if one.cell.value and one.cell.statistics:
+                half = (one.cell.statistics.high - one.cell.statistics.low) / 2 / one.cell.value
+                of_model.setdefault(one.key, []).append((one.cell.value, half))
+                units[one.key] = one.unit
+    models = {
+        model: tuple(_entry(key, units[key], found) for key, found in sorted(cells.items()))
+        for model, cells in values.items()
+    }
+    return Baseline(schema=SCHEMA, simulated=documents[0].simulated, models=models)
+
+
+def _entry(key: Key, unit: Unit, found: Sequence[tuple[float, float]]) -> Entry:
+    values = [value for value, _ in found]
+    median = statistics.median(values)
+    spread = _DEVIATION * statistics.median(abs(value - median) for value in values) / median
+    if len(values) == 1:
+        spread = found[0][1]
+    return Entry(key.testcase, key.table, key.row, key.column, key.bytes, unit, median, spread, len(values))
+
+
+def encode(baseline: Baseline) -> bytes:
+    """Return the baseline as JSON, indented."""
+    return msgspec.json.format(msgspec.json.encode(baseline), indent=1) + b"\n"
+
+
+def load(path: str | Path) -> Baseline:
+    """Read a baseline.
+
+    Raises
+    ------
+    DocumentError
+        If the file cannot be read, is not a baseline, or is of a newer schema.
+    """
+    try:
+        baseline = msgspec.json.decode(Path(path).read_bytes(), type=Baseline)
+    except OSError as error:
+        raise DocumentError(f"cannot read {path}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DocumentError(
+            f"{path} is not a baseline: {error}; `wirespeed baseline make` makes one"
+        ) from error
+    if baseline.schema > SCHEMA:
+        raise DocumentError(f"{path} has schema {baseline.schema}: use a newer wirespeed")
+    return baseline

@@ -1,0 +1,52 @@
+"""Every cell of a Document with a name of its own, so that Documents can be held side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..model import Unit
+from ..topology import Machine
+from .document import Cell, Document, TestcaseResult
+
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """Where a cell is: testcase, table, labels of row and column; and the bytes of one copy."""
+
+    testcase: str
+    table: str
+    row: str
+    column: str
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A cell with its key, its unit and the testcase that it is of."""
+
+    key: Key
+    cell: Cell
+    unit: Unit
+    result: TestcaseResult
+
+
+def placed(document: Document) -> Iterator[Placed]:
+    """Yield every cell of a Document."""
+    for result in document.testcases:
+        for table in result.tables:
+            rows, columns = table.rows.labels, table.columns.labels
+            for cell in table.cells:
+                key = Key(result.name, table.key, rows[cell.row], columns[cell.column], cell.bytes)
+                yield Placed(key, cell, table.unit, result)
+
+
+def model_of(machine: Machine) -> str:
+    """Return what machines have in common whose results can be compared: CPU and GPUs."""
+    counts: dict[str, int] = {}
+    for gpu in machine.gpus:
+        counts[gpu.model] = counts.get(gpu.model, 0) + 1
+    cores = sum(len(node.cores) for node in machine.numa)
+    ranks = [f"{len(machine.ranks)} ranks"] if machine.ranks else []
+    cpu = f"{machine.cpu or 'CPU of unknown model'}, {cores} cores, {len(machine.numa)} NUMA nodes"
+    return "; ".join([cpu, *(f"{n} x {model}" for model, n in counts.items()), *ranks])

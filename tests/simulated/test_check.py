@@ -1,0 +1,261 @@
+"""``wirespeed check``, ``compare`` and ``baseline`` on simulated machines, well and with faults."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import wirespeed
+from tests.conftest import SPECS, still
+from wirespeed.cli.main import main
+from wirespeed.reports import Style, _check, _compare, _machine
+from wirespeed.verdicts import Verdict, judge
+
+Golden = Callable[[str, str], None]
+QUICK = ["--tier", "quick", "--samples", "1", "--copies", "1"]
+CHECK = ["check", *QUICK, "--allow-simulated", "--machine"]
+
+#: Fault -> (machine, what must be named, how its values are called).
+FAULTS = {
+    "a link is down": ("hgx-h200-2+down@gpu0-gpu1", "nvlink gpu0-gpu1", "fail"),
+    "a GPU's NVLinks are down": ("dgx-a100-8+down@gpu3-nvswitch", "nvlink gpu3-nvswitch", "fail"),
+    "PCIe at half width": ("hgx-h200-2+speed@numa0-gpu1=0.5", "pcie gpu1-numa0", "fail"),
+    "a throttled GPU": ("dgx-a100-8+speed@gpu5=0.6", "gpu5", "fail"),
+    "slow memory": ("dgx-a100-8+speed@gpu2-gpu2=0.5", "memory of gpu2", "fail"),
+    "an impossible value": ("hgx-h200-2+speed@gpu0-gpu1=3", "", "implausible"),
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path
+
+
+def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    code = main(arguments)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_a_simulated_machine_is_refused_before_it_is_measured(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    # It hangs as soon as it is measured.
+    code, out, err = run("check", "--machine", "simulated:hgx-h200-2+stuck", capsys=capsys)
+    assert code == 2 and not out and "--allow-simulated" in err and len(err.splitlines()) == 1
+    wirespeed.run(["0"], machine="simulated:hgx-h200-2", output="d.json")
+    assert run("check", "--from", "d.json", capsys=capsys)[0] == 2
+    assert run("check", "--from", "d.json", "--allow-simulated", capsys=capsys)[0] == 0
+
+
+@pytest.mark.parametrize("name", sorted(set(SPECS) - {"nvl72"}))
+def test_healthy_machines_pass_and_are_marked(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(*CHECK, SPECS[name], capsys=capsys)
+    assert code == 0 and "SIMULATED" in out.splitlines()[1] and "SIMULATED" in out.splitlines()[-1]
+    assert out.splitlines()[-1].startswith("PASS") and "slow:" not in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_fail_and_are_named_and_can_be_accepted(
+    fault: str, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    machine, culprit, verdict = FAULTS[fault]
+    code, out, _ = run(*CHECK, f"simulated:{machine}", capsys=capsys)
+    assert code == 1 and re.search(rf"^{verdict} ", out, re.M)
+    slow = re.findall(r"^slow: (.*?), \d+% of normal", out, re.M)
+    assert slow == ([culprit] if culprit else [])
+    assert max(map(len, out.splitlines())) <= 80 and len(out.splitlines()) <= 50
+
+    where = machine.partition("@")[2].partition("=")[0]
+    (folder / "known.toml").write_text(f'[[override]]\nlink = "{where}"\nreason = "a known fault"\n')
+    code, out, _ = run(*CHECK, f"simulated:{machine}", "--overrides", "known.toml", capsys=capsys)
+    assert code == 0 and f"of {where}: a known fault" in out and "SIMULATED" in out
+
+
+def test_wrong_data_fails_and_cannot_be_accepted(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    (folder / "known.toml").write_text('[[override]]\ntestcase = "*memcpy*"\nreason = "who cares"\n')
+    arguments = [*CHECK, "simulated:hgx-h200-2+corrupt@gpu1->gpu0", "-t", "4", "0"]
+    code, out, _ = run(*arguments, "--overrides", "known.toml", capsys=capsys)
+    assert code == 1 and "failed: wrong data" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "missing required field"),
+        ("x", "does not hold overrides"),
+        ('[[override]]\nreason = "r"\n', "names neither a link nor a testcase"),
+        ('[[override]]\nlink = "gpu0-gpu1"\nreason = " "\n', "gives no reason"),
+        ('[[override]]\nlink = "gpu0-gpu1"\n', "missing required field `reason`"),
+        ('[[override]]\nlink = "gpu0-gpu1"\nreason = "r"\naccept = 2.0\n', "give 0 to 1"),
+        ('[[override]]\nlnk = "gpu0-gpu1"\nreason = "r"\n', "unknown field `lnk`"),
+        ('[[override]]\nlink = "gpu0-gpu7"\nreason = "r"\n', "matches nothing: the machine has no link"),
+        ('[[override]]\ntestcase = "none*"\nreason = "r"\n', "matches nothing that was measured"),
+    ],
+)
+def test_overrides_that_cannot_be_are_refused(
+    text: str, says: str, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    (folder / "o.toml").write_text(text)
+    code, _, err = run(*CHECK, "simulated:hgx-h200-2", "-t", "4", "--overrides", "o.toml", capsys=capsys)
+    assert code == 2 and says in err and len(err.splitlines()) == 1
+    code, _, err = run(*CHECK, "simulated:hgx-h200-2", "--overrides", "none.toml", capsys=capsys)
+    assert code == 2 and "cannot read the overrides none.toml" in err
+
+
+def test_an_override_accepts_no_more_than_it_says() -> None:
+    from wirespeed.results.overrides import Override
+
+    document = wirespeed.run(["0"], machine="simulated:hgx-h200-2+speed@numa0-gpu1=0.5")
+    for accept, verdict in ((0.6, Verdict.PASS), (0.9, Verdict.FAIL), (None, Verdict.PASS)):
+        override = Override("x8", link="numa0-gpu1", accept=accept)
+        assert judge(document, [override]).verdict is verdict
+    fast = wirespeed.run(["0"], machine="simulated:hgx-h200-2+speed@numa0-gpu1=3")
+    assert judge(fast, [Override("x8", link="numa0-gpu1", accept=0.1)]).verdict is Verdict.FAIL
+
+
+def test_waiting_for_an_idle_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    machine = "simulated:hgx-h200-2"
+    code, _, err = run(*CHECK, f"{machine}+busy", "-t", "0", "--wait-idle", "10ms", capsys=capsys)
+    assert code == 1 and err == (
+        "wirespeed: error: timed out after 0.01 s while waiting for an idle machine: a simulated load\n"
+    )
+    assert run(*CHECK, machine, "-t", "0", "--wait-idle", "10ms", capsys=capsys)[0] == 0
+
+
+def test_what_cannot_be_judged_is_no_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(*CHECK, "simulated:hgx-h200-2", "-t", "32", capsys=capsys)
+    assert code == 3 and "UNKNOWN" in out and "a latency: only a baseline judges it" in out
+    code, out, _ = run(*CHECK, "simulated:cpu-2-sockets", "-t", "0", capsys=capsys)  # it has no GPU
+    assert code == 3 and "nothing could be judged" in out
+    code, out, _ = run(*CHECK, "simulated:hgx-h200-2", "-t", "0", "--size", "1MiB", capsys=capsys)
+    assert code == 3 and "small buffers" in out
+
+
+def test_a_value_under_its_peers_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(*CHECK, "simulated:dgx-a100-8+speed@gpu3-nvswitch=0.88", capsys=capsys)
+    assert code == 3 and "slow: nvlink gpu3-nvswitch, 88% of normal" in out
+    assert "less than its peers: nvlink gpu3-nvswitch" in out
+
+
+def test_baselines(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    machine = "simulated:hgx-h200-2"
+    for seed in range(3):
+        wirespeed.run(["4", "32"], machine=machine, seed=seed, output=f"good{seed}.json")
+    wirespeed.run(["4", "32"], machine=f"{machine}+speed@gpu0-gpu1=0.93", output="slow.json")
+    goods = [f"good{seed}.json" for seed in range(3)]
+    code, out, _ = run("baseline", "make", *goods, "-o", "base.json", capsys=capsys)
+    assert code == 0 and out.startswith("SIMULATED: ") and "4 cells of 3 runs" in out
+    judged = ["--baseline", "base.json", "--allow-simulated"]
+    code, out, _ = run("check", "--from", "good0.json", *judged, capsys=capsys)
+    assert code == 0 and "4 pass" in out and "unknown" not in out
+    code, out, _ = run("check", "--from", "slow.json", *judged, capsys=capsys)
+    assert code == 1 and "under the baseline of 3 runs" in out and "slow: nvlink gpu0-gpu1" in out
+    assert run("check", "--from", "slow.json", *judged, "--tolerance", "9%", capsys=capsys)[0] == 0
+    assert run("check", "--from", "slow.json", "--allow-simulated", capsys=capsys)[0] == 0
+
+    for arguments, says in (
+        (["check", "--allow-simulated", "--machine", "simulated:ppu-8", "--baseline", "base.json"],
+         "has no machine like"),
+        (["check", "-t", "host_latency", "--baseline", "base.json"], "is of a simulated one"),
+        (["check", "--baseline", "good0.json"], "is not a baseline"),
+        (["check", "--baseline", "none.json"], "cannot read none.json"),
+    ):  # fmt: skip
+        code, _, err = run(*arguments, capsys=capsys)
+        assert code == 2 and says in err and len(err.splitlines()) == 1
+    wirespeed.run(["4"], machine=f"{machine}+corrupt", output="bad.json")
+    code, _, err = run("baseline", "make", "bad.json", "-o", "base.json", capsys=capsys)
+    assert code == 2 and "is not good: device_to_device_memcpy_read_ce: failed" in err
+    assert run("baseline", "make", "good0.json", "-o", "none/b.json", capsys=capsys)[0] == 1
+
+
+def test_a_latency_above_its_baseline_fails() -> None:
+    from msgspec.structs import replace
+
+    document = wirespeed.run(["32"], machine="simulated:hgx-h200-2")
+    baseline = wirespeed.baseline([document])
+    (table,) = document.testcases[0].tables
+    cells = tuple(replace(cell, value=(cell.value or 0) * 1.2) for cell in table.cells)
+    result = replace(document.testcases[0], tables=(replace(table, cells=cells),))
+    slow = wirespeed.judge(replace(document, testcases=(result,)), baseline=baseline)
+    assert slow.verdict is Verdict.FAIL and "20.0% above the baseline of 1 run" in slow.judgements[0].why
+    assert wirespeed.judge(document, baseline=baseline).verdict is Verdict.PASS
+
+
+def test_what_the_state_says_is_shown() -> None:
+    from msgspec.structs import replace
+
+    document = wirespeed.run(["0"], machine="simulated:hgx-h200-2+speed@numa0-gpu1=0.5")
+    before = {"gpu1 PCIe width": 16.0, "gpu0 clocks held back by": "idle", "gpu0 power [W]": 80.0}
+    after = {"gpu1 PCIe width": 8.0, "gpu0 clocks held back by": "power cap", "gpu0 power [W]": 400.0}
+    result = replace(document.testcases[0], state_before=before, state_after=after)
+    document = replace(document, testcases=(result,))
+    text = _check.render(document, judge(document), Style())
+    assert "  gpu1 PCIe width: 16, then 8\n" in text
+    assert "  gpu0 clocks held back by: idle, then power cap\n" in text and "power [W]" not in text
+
+
+def plain(text: str) -> str:
+    return "\n".join(line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()) + "\n"
+
+
+def both(name: str, render: Callable[[Style], str], golden: Golden) -> None:
+    """Compare with golden files, with and without colour; colour is only added."""
+    text, coloured = render(Style()), render(Style(color=True))
+    golden(f"{name}.txt", text)
+    golden(f"{name}-colour.txt", coloured)
+    assert plain(coloured) == text and coloured != text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("name", "machine"),
+    [
+        ("healthy", "hgx-h200-2"),
+        ("half-width", "dgx-a100-8+speed@gpu3-pcie1=0.5"),
+        ("throttled", "dgx-a100-8+speed@gpu5=0.6"),
+        ("impossible", "hgx-h200-2+speed@gpu0-gpu1=3"),
+    ],
+)
+def test_golden_checks(name: str, machine: str, golden: Golden) -> None:
+    document = still(wirespeed.run(machine=f"simulated:{machine}", tier="quick"))
+    both(f"check/{name}", lambda style: _check.render(document, judge(document), style), golden)
+
+
+def test_golden_comparison(golden: Golden) -> None:
+    first, second = (
+        still(wirespeed.run(["0", "4", "32", "34"], machine=f"simulated:hgx-h200-2{fault}", seed=seed))
+        for seed, fault in ((0, ""), (1, "+speed@gpu0-gpu1=0.9+speed@gpu1-gpu1=1.1"))
+    )
+    comparison = wirespeed.compare(first, second)
+    assert comparison.regressed
+    both("compare/slower", lambda style: _compare.render(comparison, style), golden)
+
+
+@pytest.mark.parametrize("name", ["dgx-a100-8", "pcie-2-no-p2p"])
+def test_golden_machine(name: str, golden: Golden) -> None:
+    both(f"machine/{name}", lambda style: _machine.render(wirespeed.machine(SPECS[name]), style), golden)
+
+
+def test_comparing(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    machine = "simulated:hgx-h200-2"
+    wirespeed.run(["0", "4"], machine=machine, output="a.json")
+    wirespeed.run(["0", "4"], machine=machine, seed=1, output="same.json")
+    wirespeed.run(["0", "4"], machine=f"{machine}+speed@gpu0-gpu1=0.9", output="slow.json")
+    wirespeed.run(["0", "4"], machine=f"{machine}+corrupt@gpu0->gpu1", output="bad.json")
+    wirespeed.run(["34"], machine=machine, output="other.json")
+    assert run("compare", "a.json", "same.json", capsys=capsys)[0] == 0
+    code, out, _ = run("compare", "a.json", "slow.json", capsys=capsys)
+    assert code == 1 and "2 worse, 2 same" in out and "-10." in out
+    assert run("compare", "slow.json", "a.json", capsys=capsys)[0] == 0
+    assert run("compare", "a.json", "slow.json", "--least", "20%", capsys=capsys)[0] == 0
+    code, out, _ = run("compare", "a.json", "bad.json", capsys=capsys)
+    assert code == 1 and "lost" in out and "wrong data" in out
+    code, _, err = run("compare", "a.json", "other.json", capsys=capsys)
+    assert code == 2 and "nothing can be compared" in err

@@ -1,0 +1,60 @@
+"""Faults of links change how a simulated machine behaves, not how it is described."""
+
+from __future__ import annotations
+
+import pytest
+
+import wirespeed
+from wirespeed.backends.simulated import parse
+from wirespeed.backends.simulated.faults import faulty
+from wirespeed.errors import MachineError
+
+
+def rates(fault: str, testcase: str = "4") -> list[float]:
+    document = wirespeed.run([testcase], machine=f"simulated:hgx-h200-2{fault}")
+    limits = [cell.limit for cell in document.testcases[0].tables[0].cells]
+    healthy = wirespeed.run([testcase], machine="simulated:hgx-h200-2")
+    assert limits == [cell.limit for cell in healthy.testcases[0].tables[0].cells]
+    return [value / 1e9 for value in document.testcases[0].tables[0].values()]
+
+
+def test_speed_is_of_one_way_or_both() -> None:
+    assert rates("") == pytest.approx([394, 394], rel=0.01)
+    assert rates("+speed@gpu0-gpu1=0.5") == pytest.approx([197, 197], rel=0.01)
+    assert rates("+speed@gpu1->gpu0=0.5") == pytest.approx([197, 394], rel=0.01)  # gpu0 reads gpu1
+    assert rates("+speed@gpu0-gpu1=0.5+speed@gpu0-gpu1=0.5") == pytest.approx([98.5, 98.5], rel=0.01)
+
+
+def test_data_goes_another_way_where_a_link_is_down() -> None:
+    assert rates("+down@gpu0-gpu1") == pytest.approx([54, 54], rel=0.02)  # PCIe
+    document = wirespeed.run(["0"], machine="simulated:hgx-h200-2+down@numa0-gpu1+down@gpu0-gpu1")
+    assert document.testcases[0].status == "error" and "no links that lead" in document.testcases[0].reason
+
+
+def test_memory_and_a_whole_gpu() -> None:
+    assert rates("+speed@gpu1-gpu1=0.5", "34") == pytest.approx([2095, 1048], rel=0.01)
+    machine = parse("dgx-a100-8+speed@gpu3=0.5")
+    changed = {
+        (a.source, a.destination)
+        for a, b in zip(machine.links, faulty(machine).links, strict=True)
+        if a.capacity != b.capacity
+    }
+    assert changed == {
+        ("gpu3", "gpu3"), ("gpu3", "nvswitch"), ("nvswitch", "gpu3"), ("gpu3", "pcie1"), ("pcie1", "gpu3"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("down@gpu0-gpu9", "has no link 'gpu0-gpu9' for the fault"),
+        ("down", "has no link ''"),
+        ("speed@gpu0", "needs a factor"),
+        ("speed@gpu0=fast", "needs a factor"),
+        ("speed@gpu0=0", "needs a factor"),
+        ("slow@gpu0", "no simulated fault 'slow'; there are corrupt"),
+    ],
+)
+def test_faults_that_cannot_be(fault: str, says: str) -> None:
+    with pytest.raises(MachineError, match=says):
+        parse(f"hgx-h200-2+{fault}")

@@ -1,0 +1,118 @@
+"""Who is slow: from made-up matrices of machines with eight GPUs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wirespeed.backends.simulated import parse
+from wirespeed.data import efficiencies
+from wirespeed.limits import Network, allowances
+from wirespeed.localise import Observation, localise
+from wirespeed.testcases import find
+
+SWITCHED = parse("dgx-a100-8")
+NETWORK = Network(SWITCHED)
+TESTCASES = {
+    name: [
+        (place, allowed)
+        for measurement in find(name).plan(SWITCHED).measurements
+        for place, allowed in zip(
+            measurement.places, allowances(NETWORK, measurement, efficiencies()), strict=True
+        )
+    ]
+    for name in ("device_to_device_memcpy_read_ce", "device_to_device_memcpy_write_ce",
+                 "host_to_device_memcpy_ce", "device_to_host_memcpy_ce", "device_local_copy")
+}  # fmt: skip
+PAIRS = [name for name in TESTCASES if "to_device_memcpy_" in name and "host" not in name]
+#: The factor of a cell, by testcase, row and column.
+Slow = Callable[[str, int, int], float]
+
+
+def named(slow: Slow, seed: int = 0, names: list[str] | None = None, noise: float = 0.01) -> list[str]:
+    """Return who is named where cells are slower by these factors, with 1 % of noise."""
+    draw = random.Random(seed)
+    observations = [
+        Observation(
+            name, 0.8 * slow(name, place.row, place.column) * (1 + draw.gauss(0, noise)), 0.8, a.links
+        )
+        for name in names or TESTCASES
+        for place, a in TESTCASES[name]
+    ]
+    return [str(culprit) for culprit in localise(SWITCHED, observations)]
+
+
+def test_a_row_and_a_column_are_the_device() -> None:
+    """All that a GPU does is slow: itself; only what it does with other GPUs: its link."""
+
+    def slow(name: str, row: int, column: int) -> float:
+        touches = column == 3 or (row == 3 and name in PAIRS)
+        return 0.85 if touches else 1.0
+
+    assert named(slow) == ["gpu3"]
+    assert named(lambda n, r, c: slow(n, r, c) if n in PAIRS else 1.0) == ["nvlink gpu3-nvswitch"]
+    assert named(slow, names=PAIRS) == ["nvlink gpu3-nvswitch"]
+
+
+def test_a_row_or_a_column_alone_is_a_direction() -> None:
+    # In reads the row's GPU pulls: a slow row is slow into it; in writes it is slow out of it.
+    read = PAIRS[0]
+    assert named(lambda n, r, c: 0.85 if r == 3 else 1.0, names=[read]) == ["nvlink nvswitch->gpu3"]
+    assert named(lambda n, r, c: 0.85 if c == 3 else 1.0, names=[read]) == ["nvlink gpu3->nvswitch"]
+
+
+def test_one_cell_and_its_opposite_are_the_pair() -> None:
+    assert named(lambda n, r, c: 0.85 if {r, c} == {2, 6} and n in PAIRS else 1.0) == ["gpu2-gpu6"]
+    read = PAIRS[0]
+    assert named(lambda n, r, c: 0.85 if (r, c) == (2, 6) else 1.0, names=[read]) == ["gpu6->gpu2"]
+
+
+def test_a_block_is_the_switch() -> None:
+    host = ["host_to_device_memcpy_ce", "device_to_host_memcpy_ce"]
+    assert named(lambda n, r, c: 0.85 if c in (4, 5) else 1.0, names=host) == ["pcie numa1-pcie2"]
+
+
+def test_two_at_once_are_both_named() -> None:
+    def slow(name: str, row: int, column: int) -> float:
+        if name == "device_local_copy":
+            return 0.7 if column == 1 else 1.0
+        return 0.85 if name in PAIRS and 6 in (row, column) else 1.0
+
+    assert set(named(slow)) == {"memory of gpu1", "nvlink gpu6-nvswitch"}
+
+
+def test_slow_cells_that_nothing_explains_name_nobody() -> None:
+    assert named(lambda n, r, c: 0.85 if (n, r, c) == (PAIRS[0], 2, 6) else 1.0) == []
+
+
+@given(st.integers(0, 2**32), st.floats(0.0, 0.01))
+@settings(max_examples=50, deadline=None)
+def test_nobody_is_named_on_a_machine_that_is_well(seed: int, noise: float) -> None:
+    assert named(lambda *_: 1.0, seed, noise=noise) == []
+
+
+@given(st.integers(0, 7), st.floats(0.3, 0.9), st.integers(0, 2**32))
+@settings(max_examples=50, deadline=None)
+def test_any_slow_gpu_is_named(gpu: int, factor: float, seed: int) -> None:
+    def slow(name: str, row: int, column: int) -> float:
+        return factor if column == gpu or (row == gpu and name in PAIRS) else 1.0
+
+    assert named(slow, seed) == [f"gpu{gpu}"]
+
+
+def test_few_cells_are_no_peers() -> None:
+    two = parse("hgx-h200-2")
+    links = [i for i, x in enumerate(two.links) if x.kind == "nvlink"]
+    pair = [
+        Observation("t", ratio, 0.8, ((i, 1.0, 1.0),)) for ratio, i in zip((0.8, 0.6), links, strict=True)
+    ]
+    assert localise(two, pair) == []
+    pair[1] = replace(pair[1], low=True)
+    (culprit,) = localise(two, pair)
+    assert str(culprit) == "nvlink gpu1->gpu0" and culprit.ratio == pytest.approx(0.75)
+    assert localise(two, []) == []

@@ -1,0 +1,119 @@
+"""Verdicts on single cells, and what they have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+import wirespeed
+from wirespeed.backends.host.backend import HostBackend
+from wirespeed.data import efficiencies
+from wirespeed.limits import JUDGED_BYTES
+from wirespeed.results.baseline import make
+from wirespeed.results.document import Document
+from wirespeed.topology import Machine
+from wirespeed.verdicts import Verdict, judge
+
+DOCUMENT = wirespeed.run(["4"], machine="simulated:hgx-h200-2")
+
+
+def with_values(document: Document, factor: float) -> Document:
+    """Return a Document whose cells have this part of their limit."""
+    (result,) = document.testcases
+    (table,) = result.tables
+    cells = tuple(replace(cell, value=(cell.limit or 1.0) * factor) for cell in table.cells)
+    return replace(document, testcases=(replace(result, tables=(replace(table, cells=cells),)),))
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict", "overall"),
+    [
+        (0.50, Verdict.FAIL, Verdict.FAIL),
+        (0.72, Verdict.WARN, Verdict.WARN),
+        (0.80, Verdict.PASS, Verdict.PASS),
+        (1.005, Verdict.PASS, Verdict.PASS),
+        (1.02, Verdict.IMPLAUSIBLE, Verdict.FAIL),
+    ],
+)
+def test_the_bounds(factor: float, verdict: Verdict, overall: Verdict) -> None:
+    check = judge(with_values(DOCUMENT, factor))
+    assert {judgement.verdict for judgement in check.judgements} == {verdict}
+    assert check.verdict is overall and check.testcases == {"device_to_device_memcpy_read_ce": verdict}
+
+
+@given(st.floats(0.01, 2), st.floats(0.01, 2))
+def test_more_is_never_worse_up_to_the_limit(a: float, b: float) -> None:
+    low, high = sorted((min(a, 1.0), min(b, 1.0)))
+    assert judge(with_values(DOCUMENT, low)).verdict.rank <= judge(with_values(DOCUMENT, high)).verdict.rank
+
+
+@given(st.floats(0.01, 2))
+def test_a_baseline_takes_the_place_of_the_range_but_not_of_the_limit(factor: float) -> None:
+    document = with_values(DOCUMENT, factor)
+    check = judge(document, baseline=make([with_values(DOCUMENT, factor)]))
+    assert check.verdict is (Verdict.FAIL if factor > 1.01 else Verdict.PASS)
+
+
+def test_judging_is_deterministic_and_the_worst_is_first() -> None:
+    document = wirespeed.run(machine="simulated:dgx-a100-8+speed@gpu3=0.7", samples=1, copies=1, tier="quick")
+    check = judge(document)
+    assert check == judge(document)
+    ranks = [judgement.verdict.rank for judgement in check.judgements]
+    assert ranks == sorted(ranks)
+
+
+def test_an_unknown_capacity_is_never_a_pass() -> None:
+    machine = wirespeed.machine("simulated:hgx-h200-2")
+    import dataclasses
+
+    blind = dataclasses.replace(
+        machine, links=tuple(dataclasses.replace(x, capacity=None) for x in machine.links)
+    )
+    (result,) = DOCUMENT.testcases
+    cells = tuple(replace(c, limit=None, peak=None, expected=None) for c in result.tables[0].cells)
+    result = replace(result, tables=(replace(result.tables[0], cells=cells),))
+    check = judge(replace(DOCUMENT, machine=blind, testcases=(result,)))
+    assert check.verdict is Verdict.UNKNOWN
+    assert check.judgements[0].why == "the capacity of the memory and nvlink links is not known"
+
+
+def test_a_load_that_is_slow_makes_nothing_implausible() -> None:
+    """Two GPUs share an uplink; where one is slow, the other gets more than its fair share."""
+    document = wirespeed.run(["10"], machine="simulated:dgx-a100-8+speed@gpu2-pcie1=0.2")
+    column = {judgement.key.column: judgement for judgement in judge(document).judgements}
+    assert column["gpu3"].value > 1.2 * column["gpu3"].limit  # type: ignore[operator]
+    assert column["gpu3"].verdict is Verdict.PASS and column["gpu2"].verdict is Verdict.FAIL
+
+
+def test_what_is_normal_is_between_nothing_and_the_line_rate() -> None:
+    for low, typical in zip(*efficiencies(), strict=True):
+        assert 0 < low.efficiency < typical.efficiency <= 1 and low.source
+        assert (low.engine, low.link, low.access) == (typical.engine, typical.link, typical.access)
+
+
+def test_small_buffers_are_not_judged() -> None:
+    for size, judged in ((JUDGED_BYTES, True), (JUDGED_BYTES // 2, False)):
+        document = wirespeed.run(["4"], machine="simulated:hgx-h200-2", size=size)
+        assert (judge(document).verdict is Verdict.PASS) == judged
+
+
+def test_the_host_is_busy_where_its_load_says_so(tmp_path: Path) -> None:
+    backend = HostBackend(Machine(""))
+    (tmp_path / "proc").mkdir()
+    for load, busy in (("0.00 0.1 0.2 1/99 7", False), ("999.5 1 1 1/99 7", True)):
+        (tmp_path / "proc/loadavg").write_text(load)
+        assert bool(backend.busy(tmp_path)) == busy
+    assert "999.5" in backend.busy(tmp_path)
+    (tmp_path / "proc/loadavg").unlink()
+    assert backend.busy(tmp_path) == ""
+    backend.close()
+
+
+def test_a_run_that_ended_early_fails() -> None:
+    check = judge(replace(DOCUMENT, interrupted="by the user"))
+    assert check.verdict is Verdict.FAIL
+    assert check.judgements[0].why == "the run ended early: by the user"
