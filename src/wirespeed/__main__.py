@@ -1,6 +1,6 @@
 """``python -m wirespeed``."""
 
-from .cli.main import main
+from .cli.main import entry
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    entry()

@@ -70,7 +70,8 @@ def test_copies_between_host_and_gpu(
     usable(machine, engine)
     for ends in ((host(machine), device("gpu0")), (device("gpu0"), host(machine))):
         sample = run(backend, options, copy(*ends, "gpu0", engine, size))
-        assert sample.amounts == (2.0 * size,)
+        passes = 4 if engine is Engine.SM_SPLIT else 1  # what counts as one copy
+        assert sample.amounts == (2.0 * passes * size,)
 
 
 @pytest.mark.parametrize("size", (*SIZES, ODD))
@@ -106,7 +107,7 @@ def test_copies_between_gpus(
 
 
 @pytest.mark.parametrize("engine", [Engine.SM, Engine.SM_BULK, Engine.SM_SPLIT])
-@pytest.mark.parametrize(("blocks", "threads"), [(1, 32), (3, 32), (7, 0), (16, 1), (0, 32), (1000, 32)])
+@pytest.mark.parametrize(("blocks", "threads"), [(1, 64), (3, 32), (7, 0), (16, 0), (0, 64), (1000, 32)])
 def test_chosen_grids(
     backend: CudaBackend,
     machine: Machine,

@@ -83,7 +83,7 @@ REFUSED = [
     (copy(Engine.SM, executor=Executor("gpu0", threads=33)), "not 33 threads"),
     (copy(Engine.SM, executor=Executor("gpu0", threads=2048)), "not 2048 threads"),
     (copy(Engine.SM, executor=Executor("gpu0", blocks=2**31)), "blocks"),
-    (copy(Engine.SM_BULK, executor=Executor("gpu0", threads=33)), "1 to 32 threads a block, not 33"),
+    (copy(Engine.SM_BULK, executor=Executor("gpu0", threads=65)), "1 to 64 threads a block, not 65"),
     (copy(Engine.SM_SPLIT, executor=Executor("gpu0", blocks=1, threads=32)), "two warps or more"),
 ]
 
@@ -163,7 +163,7 @@ def test_shapes() -> None:
     assert grid(copy(Engine.SM, large, operation=Operation.READ)) == ("read", 264, 1024, False)
 
 
-@given(st.integers(1, 32), st.sampled_from([232_448, 166_912, 101_376]))
+@given(st.integers(1, 64), st.sampled_from([232_448, 166_912, 101_376]))
 def test_rings_of_bulk_copies_fit(threads: int, shared: int) -> None:
     transfer = copy(Engine.SM_BULK, executor=Executor("gpu0", threads=threads))
     assert unfit(transfer) == ""

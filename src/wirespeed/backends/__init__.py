@@ -8,18 +8,17 @@ hardware or a library is missing: what could not be found out goes into ``Machin
 
 from __future__ import annotations
 
-import pkgutil
 import sys
 from functools import lru_cache
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ..errors import MachineError
-from ..topology import Machine, load
-
 if TYPE_CHECKING:
+    from importlib import metadata
+    from types import ModuleType
+
+    from ..topology import Machine
     from .base import Backend
 
 GROUP = "wirespeed.backends"
@@ -27,34 +26,42 @@ SIMULATED = "simulated:"
 
 
 def providers() -> list[ModuleType]:
-    """Return the modules of all backends; the host's first, since others add to what it finds."""
-    names = sorted(
-        (module.name for module in pkgutil.iter_modules(__path__) if module.ispkg),
-        key=lambda name: (name != "host", name),
-    )
-    own = [import_module(f"{__name__}.{name}") for name in names]
-    return own + [point.load() for point in _registered(tuple(sys.path))]
+    """Return the modules of all backends."""
+    return _own() + [point.load() for point in _registered(tuple(sys.path))]
+
+
+@lru_cache(maxsize=1)
+def _own() -> list[ModuleType]:
+    """Return the modules of the folders here; the host's first, since others add to what it finds."""
+    found = (path.parent.name for path in Path(__file__).parent.glob("*/__init__.py"))
+    names = sorted(found, key=lambda name: (name != "host", name))
+    return [import_module(f"{__name__}.{name}") for name in names]
 
 
 @lru_cache(maxsize=1)
 def _registered(path: tuple[str, ...]) -> metadata.EntryPoints:
     """Return what other packages register; looking through hundreds of packages takes tens of ms."""
     del path  # what is found depends on it
+    from importlib import metadata
+
     return metadata.entry_points(group=GROUP)
 
 
 def warm_up() -> None:
-    """Let backends begin what takes them long, before a measurement on this machine.
+    """Let our backends begin what takes them long, before a measurement on this machine.
 
-    It goes on in the background while the machine is discovered.
+    It goes on in the background while this process imports what it needs and discovers the machine;
+    so nothing is imported here that could wait.
     """
-    for provider in providers():
+    for provider in _own():
         if hasattr(provider, "warm_up"):
             provider.warm_up()
 
 
 def discover() -> Machine:
     """Return a description of this machine, as far as it can be found out without measuring."""
+    from ..topology import Machine
+
     machine = Machine("")
     for provider in providers():
         if hasattr(provider, "discover"):
@@ -70,6 +77,9 @@ def describe(spec: str | None = None) -> Machine:
     MachineError
         If there is no such machine, or the file describes one that this process is not on.
     """
+    from ..errors import MachineError
+    from ..topology import load
+
     if spec is None:
         return discover()
     if spec.startswith(SIMULATED):
@@ -88,6 +98,8 @@ def describe(spec: str | None = None) -> Machine:
 
 def _check_present(wanted: Machine, here: Machine, spec: str) -> None:
     """Refuse to measure what is not here by a description of another machine."""
+    from ..errors import MachineError
+
     lacking = sorted(
         {cpu for n in wanted.numa for cpu in n.cpus} - {cpu for n in here.numa for cpu in n.cpus}
     )

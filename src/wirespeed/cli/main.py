@@ -37,6 +37,23 @@ _MEASURING = ("run", "check", "nvbandwidth", "sailbandwidth")
 _ELSEWHERE = ("--machine", "--from", "--help", "-h", "--list", "-l")
 
 
+def entry() -> NoReturn:
+    """Run the command line as a process.
+
+    It ends at once where nothing but memory and devices must be given back, which the system does
+    faster than the interpreter and the libraries: 0.1 s with two GPUs. MPI must be finalised.
+    """
+    code = main()
+    if "mpi4py" in sys.modules:
+        sys.exit(code)
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        code = code or FAILED
+    os._exit(code)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)

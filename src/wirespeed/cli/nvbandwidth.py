@@ -175,7 +175,7 @@ def listing() -> str:
 
 def _run(options: argparse.Namespace) -> int:
     from ..api import run
-    from ..backends import describe
+    from ..backends import connect, describe
     from .progress import listener
 
     if options.testcase and options.testcasePrefixes:
@@ -211,6 +211,7 @@ def _run(options: argparse.Namespace) -> int:
             all_engines=sail and not options.isSingleDie,
             virtual_memory=sail and not options.disableVm,
             output=options.output,
+            backends=connect(machine),  # they are given back by the end of the process
             listeners=[*listener(), *([] if options.json else [Printer(style, options.program)])],
             command=" ".join(["wirespeed", *sys.argv[1:]]),
         )

@@ -13,9 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...topology import Machine
-
 if TYPE_CHECKING:
+    from ...topology import Machine
     from ..base import Backend
 
 

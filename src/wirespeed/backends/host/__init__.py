@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...topology import Machine
-
 if TYPE_CHECKING:
+    from ...topology import Machine
     from ..base import Backend
 
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import MachineError
-from ...topology import Machine, load
-from .faults import parse_fault
-
 if TYPE_CHECKING:
+    from ...topology import Machine
     from ..base import Backend
 
 
@@ -34,6 +29,12 @@ def parse(spec: str) -> Machine:
     MachineError
         If there is no such machine or fault.
     """
+    from dataclasses import replace
+    from pathlib import Path
+
+    from ...errors import MachineError
+    from ...topology import load
+    from .faults import parse_fault
     from .machines import MACHINES
 
     name, *rest = spec.split("+")
