@@ -204,7 +204,7 @@ def ceilings(
     """Return what the links allow for each Place of a Measurement, in B/s.
 
     All transfers of the Measurement compete for the links, at line rate or as ``rates`` say. None
-    where a link on the way has no known capacity, or the way itself is unknown, and for latencies.
+    where what is known of the way does not bound it, or the way itself is unknown, and for latencies.
     """
     return _of_places(measurement, _flows(network, measurement, rates))
 
@@ -223,9 +223,22 @@ def _flows(network: Network, measurement: Measurement, rates: Sequence[EngineRat
     except MachineError:  # the way is unknown, and so is what it allows
         return [(Demand({}), None)] * len(measurement.transfers)
     return [
-        (demand, share if math.isfinite(share) and demand.weights.keys() <= capacities.keys() else None)
+        (demand, share if math.isfinite(share) and _is_bounded(network, demand) else None)
         for demand, share in zip(demands, fair_shares(demands, capacities), strict=True)
     ]
+
+
+def _is_bounded(network: Network, demand: Demand) -> bool:
+    """Whether what is known of the way bounds a flow.
+
+    An unknown memory does not hide a link on the way that is known: no machine is built with memory
+    that is slower than one of its links.
+    """
+    unknown = demand.weights.keys() - network.capacities().keys()
+    kinds = {network.links[i].kind for i in demand.weights.keys() - unknown}
+    return not unknown or (
+        all(network.links[i].kind is LinkKind.MEMORY for i in unknown) and bool(kinds - {LinkKind.MEMORY})
+    )
 
 
 def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -107,6 +108,17 @@ def test_an_unknown_capacity_gives_no_ceiling() -> None:
     node = Memory("numa0", MemoryKind.PAGEABLE)
     copy = Measurement((Transfer(node, node, Executor("numa0"), Engine.CPU, 8),), (Place("", 0, 0),))
     assert ceilings(Network(machine), copy) == [None]
+
+
+def test_an_unknown_memory_does_not_hide_a_known_link() -> None:
+    machine = parse("hgx-h200-2")
+    links = tuple(
+        replace(x, capacity=None) if x.source == "numa0" == x.destination else x for x in machine.links
+    )
+    bare = replace(machine, links=links)
+    for name, limit in (("host_to_device_memcpy_ce", 63e9), ("numa_to_numa_memcpy_read_cpu", None)):
+        found = ceilings(Network(bare), find(name).plan(bare).measurements[0])
+        assert found == [limit and pytest.approx(limit)]
 
 
 def test_no_way_says_so() -> None:
