@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -224,3 +225,23 @@ def test_no_two_patterns_share_a_key() -> None:
     keys = {key(seed, transfer, part) for seed in (0, 1) for transfer in range(20) for part in (0, 1)}
     assert len(keys) == 80
     assert all(0 <= value < 2**64 for value in keys)
+
+
+def test_a_full_queue_opens_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that waits for room behind a closed gate would wait for ever."""
+    pytest.importorskip("cuda.bindings")
+    from wirespeed.backends.cuda import prepared as module
+
+    opened = threading.Event()
+
+    class Gate:
+        release = staticmethod(opened.set)
+
+    monkeypatch.setattr(module, "_STALLED", 0.01)
+    stuck = module.CudaPrepared.__new__(module.CudaPrepared)
+    stuck._gate = Gate()  # type: ignore[assignment]
+    with stuck._unblocking(1000):
+        assert opened.wait(5)
+    opened.clear()
+    with stuck._unblocking(2):  # so few fill no queue: nobody watches
+        assert not opened.wait(0.1)

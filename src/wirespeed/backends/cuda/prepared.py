@@ -21,8 +21,11 @@ from .driver import check, finished, idle
 from .gate import Gate
 from .memory import Pool
 
-#: Entries that a stream is given before the release: its queue has room for about 1000, and is then full.
-_QUEUE = 400
+#: Copies that a stream is given before the release: its queue has room for about 1000 entries, of which
+#: a copy may take several.
+_QUEUE = 100
+#: So many copies never fill a queue; after so many seconds of enqueueing one is taken to be full.
+_UNWATCHED, _STALLED = 32, 0.5
 #: Copies that each stream gets in turn after the release.
 _TURN = 64
 #: Seconds for work to run out after a time-out or a cancellation.
@@ -92,7 +95,7 @@ class CudaPrepared:
     def sample(self, copies: int) -> Sample:
         """Run every transfer ``copies`` times from a common start and return the times.
 
-        A copy of a chase is 512 accesses on each multiprocessor.
+        A copy of a chase is ``work.ACCESSES`` accesses on each multiprocessor.
 
         Raises
         ------
@@ -108,17 +111,18 @@ class CudaPrepared:
         if not all(b.held for b in bound):
             self._gate.release()
         with self._watched():
-            for lane in self._lanes():
-                lane.device.use()
-                self._gate.hold(lane.device, lane.stream)
-            self._warm_up(measured)
-            left = self._put([copies] * len(bound), _QUEUE)
-            if any(left):
+            with self._unblocking(copies):
+                for lane in self._lanes():
+                    lane.device.use()
+                    self._gate.hold(lane.device, lane.stream)
+                self._warm_up(measured)
+                left = self._put([copies] * len(bound), _QUEUE)
+                if any(left):
+                    self._gate.release()
+                    while any(left):
+                        left = self._put(left, _TURN)
+                self._put_ends(measured)
                 self._gate.release()
-                while any(left):
-                    left = self._put(left, _TURN)
-            self._put_ends(measured)
-            self._gate.release()
             self._await([first.end, *(b.lane.stop for b in bound)], f"running {self._measurement}")
         return Sample(
             tuple(_elapsed(b.lane.start, b.lane.stop) for b in bound),
@@ -221,6 +225,21 @@ class CudaPrepared:
                     raise MeasurementTimeout(stage, self._options.timeout)
                 # Sleeping for a small part of what has passed costs nothing and leaves the CPU to others.
                 time.sleep(min(waited / 64, _LONGEST_SLEEP))
+
+    @contextmanager
+    def _unblocking(self, copies: int) -> Iterator[None]:
+        """Open the gate if it takes too long to enqueue behind it.
+
+        How much of a queue one copy takes is the driver's affair; when the queue is full the call that
+        would add to it waits for the gate, which this thread is to open.
+        """
+        guard = threading.Timer(_STALLED, self._gate.release)
+        if copies > _UNWATCHED:
+            guard.start()
+        try:
+            yield
+        finally:
+            guard.cancel()
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
