@@ -78,9 +78,7 @@ def main() -> int:
                 cells[name][key].append(value)
     missed = report(cells["peer"], cells["ours"])
     peer, ours = (statistics.median(walls[name]) for name in ("peer", "ours"))
-    print(
-        f"\nwall time, median of {options.runs}: peer {peer:.2f} s, ours {ours:.2f} s, {ours / peer:.3f}"
-    )
+    print(f"\nwall time, median of {options.runs}: peer {peer:.2f} s, ours {ours:.2f} s, {ours / peer:.3f}")
     if not chosen and ours > peer / 5:
         missed.append(f"the suite takes {ours / peer:.2f} of the peer's time")
     if len(options.testcase) == 1 and ours > peer:
