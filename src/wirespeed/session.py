@@ -28,7 +28,7 @@ from .errors import (
 )
 from .limits import Network, allowances
 from .model import Measurement, Reduce, Role, Sample, value_of
-from .results.document import SCHEMA, Cell, Document, Status, Table, TestcaseResult
+from .results.document import SCHEMA, Cell, Document, Reading, Status, Table, TestcaseResult
 from .sampling import Fixed, Precise, Rule, Taken, take
 from .statistics import summarise
 from .testcases import Layout, Plan, PlanOptions, Testcase
@@ -38,6 +38,8 @@ from .version import __version__
 #: How long a cancelled call may take to come back before the run is given up, in s.
 _GRACE = 5.0
 _LOOK = 0.1
+#: How often the state is read in a long testcase, in s, and how often at most.
+_EVERY, _MOST_READINGS = 1.0, 120
 #: Reading the state of a GPU takes 10 ms, of eight of them ten times as long.
 _FRESH = 0.05
 
@@ -96,6 +98,7 @@ class _Outcome:
     lost: str = ""
     crash: BaseException | None = None
     cancelled: bool = False
+    readings: list[Reading] = field(default_factory=list)
 
     def fails(self, status: Status, reason: str) -> None:
         """Note a failure; the first one gives the reason."""
@@ -217,6 +220,7 @@ class Session:
             warnings=tuple(dict.fromkeys(w for backend in used for w in backend.warnings)),
             state_before=before,
             state_after={} if ending else self._state(used),
+            readings=tuple(outcome.readings),
         )
         for backend in used:
             backend.warnings.clear()
@@ -229,6 +233,15 @@ class Session:
             state = {name: value for backend in used for name, value in backend.state().items()}
             self._read = (time.monotonic(), used, state)
         return state
+
+    def _read_state(self, outcome: _Outcome, jobs: list[tuple[Backend, Measurement]], seconds: float) -> None:
+        """Read the state of the hardware under load, once a second, of testcases that last so long."""
+        if seconds < (len(outcome.readings) + 1) * _EVERY or len(outcome.readings) >= _MOST_READINGS:
+            return
+        state: dict[str, float | str] = {}
+        for backend in dict.fromkeys(backend for backend, _ in jobs):
+            state |= backend.state()
+        outcome.readings.append(Reading(round(seconds, 1), state))
 
     def _assign(self, plan: Plan) -> tuple[list[tuple[Backend, Measurement]], list[tuple[Measurement, str]]]:
         """Give each Measurement to the first backend that runs it; the others with the reason."""
@@ -260,10 +273,12 @@ class Session:
         threading.Thread(target=work, name=f"measure {case.name}", daemon=True).start()
         ending = ""
         timeout = self.options.run.timeout
+        started = time.monotonic()
         try:
             while not finished.wait(_LOOK):
                 for listener in self.listeners:
                     listener.measuring(case, outcome.done, outcome.stage)
+                self._read_state(outcome, jobs, time.monotonic() - started)
                 if time.monotonic() - outcome.since > timeout:
                     outcome.fails(Status.TIMED_OUT, str(MeasurementTimeout(outcome.stage, timeout)))
                     if not self._cancel(outcome, jobs, finished):

@@ -270,6 +270,8 @@ def _failures(document: Document) -> list[Judgement]:
     return found
 
 
+#: So many values of a quantity that changes are told.
+_TOLD = 4
 #: What ``clocks held back by`` says of a GPU that nothing holds back.
 _HARMLESS = {"nothing", "idle"}
 
@@ -284,15 +286,19 @@ def _causes(result: TestcaseResult, machine: Machine) -> tuple[str, ...]:
         return ()
     gpus = {gpu.name for gpu in machine.gpus}
     found = []
-    for name, after in result.state_after.items():
-        before = result.state_before.get(name, after)
+    states = [result.state_before, *(reading.state for reading in result.readings), result.state_after]
+    for name in dict.fromkeys(name for state in states for name in state):
+        values = [state[name] for state in states if name in state]
+        course = [value for i, value in enumerate(values) if i == 0 or value != values[i - 1]]
         of_gpu = name.split()[0] in gpus
-        if "[" in name or not (of_gpu or isinstance(after, str)):
+        if "[" in name or not (of_gpu or isinstance(course[0], str)):
             continue
-        if before != after:
-            found.append(f"{name}: {_plain(before)}, then {_plain(after)}")
-        elif of_gpu and isinstance(after, str) and after not in _HARMLESS:
-            found.append(f"{name}: {after}")
+        if "PCIe generation" in name and course == sorted(course, key=float):
+            continue  # an idle link wakes up
+        if len(course) > 1:
+            found.append(f"{name}: " + ", then ".join(_plain(value) for value in course[:_TOLD]))
+        elif of_gpu and isinstance(course[0], str) and course[0] not in _HARMLESS:
+            found.append(f"{name}: {course[0]}")
     return tuple(found)
 
 

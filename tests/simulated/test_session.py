@@ -14,6 +14,7 @@ import pytest
 
 import wirespeed
 from wirespeed import session
+from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.model import Measurement
 from wirespeed.results.document import Document, Status, TestcaseResult
 from wirespeed.testcases import Testcase
@@ -183,3 +184,12 @@ def test_no_thread_is_left_after_a_run() -> None:
     before = set(threading.enumerate())
     wirespeed.run(["0"], machine=TWO)
     assert set(threading.enumerate()) <= before
+
+
+def test_the_state_is_read_while_a_long_testcase_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_EVERY", 0.2)
+    monkeypatch.setattr(SimulatedBackend, "state", lambda self: {"clock [Hz]": 1e9})
+    result = only(wirespeed.run(["4"], machine=f"{TWO}+hang", timeout=1.0))
+    assert 3 <= len(result.readings) <= 6
+    assert [reading.seconds for reading in result.readings] == sorted(r.seconds for r in result.readings)
+    assert result.readings[0].state == {"clock [Hz]": 1e9}

@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.backends.host.backend import HostBackend
+from wirespeed.backends.simulated import parse
 from wirespeed.data import efficiencies
 from wirespeed.limits import JUDGED_BYTES
 from wirespeed.results.baseline import make
-from wirespeed.results.document import Document
+from wirespeed.results.document import Document, Reading, Status, TestcaseResult
 from wirespeed.topology import Machine
-from wirespeed.verdicts import Verdict, judge
+from wirespeed.verdicts import Verdict, _causes, judge
 
 DOCUMENT = wirespeed.run(["4"], machine="simulated:hgx-h200-2")
 
@@ -117,3 +118,15 @@ def test_a_run_that_ended_early_fails() -> None:
     check = judge(replace(DOCUMENT, interrupted="by the user"))
     assert check.verdict is Verdict.FAIL
     assert check.judgements[0].why == "the run ended early: by the user"
+
+
+def test_what_held_a_gpu_back_while_it_was_measured_is_named() -> None:
+    held = "gpu0 clocks held back by"
+    result = TestcaseResult(
+        "t",
+        Status.PASSED,
+        state_before={held: "nothing", "gpu0 PCIe generation": 1, "gpu0 power [W]": 80},
+        readings=(Reading(1.0, {held: "heat", "gpu0 PCIe generation": 5, "gpu0 power [W]": 700}),),
+        state_after={held: "nothing", "gpu0 PCIe generation": 5, "gpu0 power [W]": 90},
+    )
+    assert _causes(result, parse("hgx-h200-2")) == (f"{held}: nothing, then heat, then nothing",)

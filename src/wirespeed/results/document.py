@@ -103,10 +103,18 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True):
         return [cell.value for row in self.grid() for cell in row if cell and cell.value is not None]
 
 
+class Reading(msgspec.Struct, frozen=True):
+    """The state of the hardware at a moment of a testcase, ``seconds`` after its start."""
+
+    seconds: float
+    state: dict[str, float | str]
+
+
 class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of one testcase; ``reason`` says why it is not passed.
 
-    ``state_before`` and ``state_after`` are readings of the hardware, name with unit -> value.
+    ``state_before`` and ``state_after`` are readings of the hardware, name with unit -> value;
+    ``readings`` are taken while a long one measures.
     """
 
     __test__ = False
@@ -124,6 +132,7 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
     warnings: tuple[str, ...] = ()
     state_before: dict[str, float | str] = {}
     state_after: dict[str, float | str] = {}
+    readings: tuple[Reading, ...] = ()
 
     def key(self, table: Table) -> str:
         """Return the name of one of its tables among all tables of the Document."""
