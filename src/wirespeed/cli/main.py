@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import textwrap
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
@@ -35,6 +36,12 @@ COMMANDS = {
 #: Commands that measure this machine, and beginnings of arguments with which they do not.
 _MEASURING = ("run", "check", "nvbandwidth", "sailbandwidth")
 _ELSEWHERE = ("--machine", "--from", "--help", "-h", "--list", "-l")
+#: nccl-tests' programs, by the names of their operations; together one line of the help.
+COLLECTIVES = (
+    "all_reduce", "all_gather", "reduce_scatter", "alltoall", "alltoallv", "broadcast", "reduce", "gather",
+    "scatter", "sendrecv", "hypercube",
+)  # fmt: skip
+COMMANDS |= {f"{name}_perf": ("nccl_tests", "") for name in COLLECTIVES}
 
 
 def entry() -> NoReturn:
@@ -102,7 +109,9 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _top() -> Parser:
     """The parser of what stands in place of a command."""
-    rows = "\n".join(f"  {name:<15}{does}" for name, (_, does) in COMMANDS.items())
+    rows = "\n".join(f"  {name:<15}{does}" for name, (_, does) in COMMANDS.items() if does)
+    others = textwrap.indent(textwrap.fill(", ".join(COLLECTIVES[1:]), 73), " " * 17)
+    rows += f"\n  {'NAME_perf':<15}nccl-tests' programs over NCCL or MPI; NAME is all_reduce,\n{others}"
     top = Parser(
         prog="wirespeed",
         usage="wirespeed [-h] [--version] [COMMAND ...]",

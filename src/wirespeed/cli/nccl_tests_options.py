@@ -1,0 +1,268 @@
+"""nccl-tests' options, and which of them are refused, with the reason."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from .common import Parser, add_machine, formatter, typed
+
+if TYPE_CHECKING:
+    from ..collectives.job import Request
+    from ..collectives.operations import Operation
+
+NCCL, MPI, SIMULATED = "nccl", "mpi", "simulated"
+#: What ``--format`` is if not told: printed line by line.
+FORMAT = "nccl-tests"
+SUFFIX = "_perf"
+_TIMEOUT = 300
+_NO_GPU = "MPI moves data between processes of the host: this option is about GPUs"
+_NO_LIBRARY = "nothing runs on a simulated machine that it could have an effect on"
+_PROCESSES = "over MPI every rank is a process: start them with `mpirun -np N wirespeed ...`"
+#: Provider -> option -> why it is not possible; an option is refused where it is not at its default.
+_IMPOSSIBLE = {
+    NCCL: {},
+    MPI: {
+        "nthreads": _PROCESSES, "ngpus": _PROCESSES, "agg_iters": "MPI cannot group operations",
+        "cudagraph": _NO_GPU, "local_register": _NO_GPU, "cta_policy": _NO_GPU, "stream_null": _NO_GPU,
+        "parallel_init": _NO_GPU, "memory": _NO_GPU,
+    },
+    SIMULATED: {
+        "agg_iters": _NO_LIBRARY, "blocking": _NO_LIBRARY, "local_register": _NO_LIBRARY,
+        "cta_policy": _NO_LIBRARY, "stream_null": _NO_LIBRARY, "parallel_init": _NO_LIBRARY,
+        "memory": _NO_LIBRARY, "unalign": _NO_LIBRARY, "mpi": _NO_LIBRARY,
+    },
+}  # fmt: skip
+_DEVICE = (
+    "kernels of the device API are compiled by nvcc against NCCL's headers, and wirespeed compiles nothing "
+    "that needs either"
+)
+
+
+def parser(program: str) -> Parser:
+    """Return nccl-tests' options, and ours."""
+    from ..collectives.operations import OPERATIONS
+
+    does = OPERATIONS[program.removesuffix(SUFFIX)].does
+    made = Parser(
+        prog=f"wirespeed {program}",
+        formatter_class=formatter(),
+        description=f"Measure {does}: nccl-tests' options, text and JSON.\n"
+        "Over NCCL where GPUs are, one process for each; over MPI on host memory otherwise.",
+    )
+    for title, options in _table():
+        group = made.add_argument_group(title)
+        for short, long, metavar, default, kind, does in options:
+            settings: dict[str, Any] = {"default": default, "help": does}
+            if isinstance(kind, tuple):
+                settings |= {"choices": kind, "type": type(kind[0]), "metavar": metavar}
+            elif kind is bool:
+                settings["action"] = "store_true"
+            else:
+                settings |= {"type": kind, "metavar": metavar}
+            group.add_argument(*((short,) if short else ()), long, **settings)
+        if title == "ranks":
+            add_machine(group)
+    return made
+
+
+def _table() -> tuple[tuple[str, tuple[tuple[str, str, str, Any, Any, str], ...]], ...]:
+    """Return the options: letter, name, metavar, default, type or choices, help."""
+    from ..collectives.types import BY_NAME, OPERATORS
+    from ..units import parse_size
+
+    size = typed(parse_size)
+    # fmt: off
+    return (
+        ("ranks", (
+            ("-t", "--nthreads", "N", None, _count, "threads of a process"),
+            ("-g", "--ngpus", "N", 1, _count, "GPUs of a thread (1)"),
+            ("-p", "--parallel_init", "0|1", 0, _flag, "each thread sets up its ranks (0)"),
+            ("", "--launch", "HOW", "auto", ("auto", "processes", "here"),
+             "without a launcher: processes, one for each GPU; here, as -t and -g say; "
+             "auto: here if -t is given, else processes"),
+            ("", "--mpi", "", False, bool, "over MPI on host memory, although GPUs are here"),
+        )),
+        ("sizes (K, M, G are powers of 1024)", (
+            ("-b", "--minbytes", "SIZE", 32 * 2**20, size, "the first (32M)"),
+            ("-e", "--maxbytes", "SIZE", None, size, "the last (32M)"),
+            ("-i", "--stepbytes", "SIZE", 2**20, size, "step between sizes (1M)"),
+            ("-f", "--stepfactor", "N", 1, _count, "factor between sizes, in place of a step"),
+        )),
+        ("operation", (
+            ("-o", "--op", "OP", "sum", (*OPERATORS, "all"),
+             f"operator: {', '.join(OPERATORS)} or all (sum)"),
+            ("-d", "--datatype", "TYPE", "float", (*BY_NAME, "all"), f"{', '.join(BY_NAME)} or all (float)"),
+            ("-r", "--root", "RANK", 0, _root, "root, or all (0)"),
+            ("-u", "--unalign", "N", 0, _whole, "buffers begin N elements behind their alignment (0)"),
+            ("-R", "--local_register", "HOW", 0, (0, 1, 2),
+             "register buffers: 1 of each rank, 2 symmetric (0: no)"),
+            ("-x", "--cta_policy", "HOW", None, (0, 1, 2), "NCCL's CTAs: 0 default, 1 efficiency, 2 zero"),
+            ("-y", "--stream_null", "0|1", 0, _flag, "use the default stream (0)"),
+            ("-D", "--device_implementation", "N", 0, _whole, "refused: kernels of NCCL's device API"),
+            ("-V", "--device_cta_count", "N", None, _count, "refused: their CTAs"),
+        )),
+        ("timing", (
+            ("-n", "--iters", "N", 20, _count, "iterations (20)"),
+            ("-w", "--warmup_iters", "N", 1, _whole, "iterations that are not timed (1)"),
+            ("-m", "--agg_iters", "N", 1, _count, "operations grouped in each iteration (1)"),
+            ("-N", "--run_cycles", "N", 1, _whole, "run all sizes so often (1; 0: until interrupted)"),
+            ("-z", "--blocking", "HOW", 0, (0, 1, 2, 3),
+             "1: wait and meet after each operation, 2: wait, 3: wait and meet after each iteration, "
+             "untimed (0)"),
+            ("-G", "--cudagraph", "N", 0, _whole, "launch a graph of all iterations N times (0: no graph)"),
+            ("-C", "--report_cputime", "0|1", 0, _flag, "time until all is enqueued (0)"),
+            ("-a", "--average", "HOW", 1, (0, 1, 2, 3),
+             "time of: 0 rank 0, 1 the mean, 2 least, 3 largest (1)"),
+            ("-I", "--per_iter_timing", "0|1", 0, _flag,
+             "time each iteration; say which process is late (0)"),
+            ("-K", "--per_iter_skip", "N", 0, _whole, "leave the first N out of -I (0)"),
+            ("-T", "--timeout", "SECONDS", _TIMEOUT, _whole,
+             f"give up when a stage takes longer ({_TIMEOUT}; 0: never)"),
+        )),
+        ("checks and output", (
+            ("-c", "--check", "N", 1, _whole, "check the data N times at each size (1)"),
+            ("-M", "--memory", "0|1", 0, _flag, "report GPU memory (0)"),
+            ("-S", "--report_timestamps", "0|1", 0, _flag, "a time stamp on each line (0)"),
+            ("-J", "--output_file", "FILE.json", None, Path, "also write nccl-tests' JSON"),
+            ("", "--output", "FILE.json", None, Path, "also save the Document, after each size"),
+            ("", "--format", "FORMAT", FORMAT, str,
+             "what is printed: nccl-tests (line by line), table, csv, json, ..."),
+        )),
+    )
+    # fmt: on
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) > 2**40:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    value = _whole(text)
+    if not value:
+        raise argparse.ArgumentTypeError("it must be 1 or more")
+    return value
+
+
+def _flag(text: str) -> int:
+    value = _whole(text)
+    if value > 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither 0 nor 1")
+    return value
+
+
+def _root(text: str) -> int | None:
+    return None if text in ("all", "-1") else _whole(text)
+
+
+def check(options: argparse.Namespace, operation: Operation) -> None:
+    """Refuse options that contradict each other or have no meaning for the operation.
+
+    Raises
+    ------
+    UsageError
+        With the reason.
+    """
+    if options.maxbytes is None:
+        options.maxbytes = max(options.minbytes, 32 * 2**20)
+    o, name = options, operation.name
+    file = o.output_file
+    problems = {
+        f"-b {o.minbytes} is more than -e {o.maxbytes}": o.minbytes > o.maxbytes,
+        f"{name} has no operator: leave out -o": operation.operator is not None and o.op != "sum",
+        f"{name} has no root: leave out -r": not operation.rooted and o.root != 0,
+        f"-D: {_DEVICE}": o.device_implementation,
+        f"-V: {_DEVICE}": o.device_cta_count is not None,
+        "-I and -G: iterations inside a graph cannot be timed one by one": o.per_iter_timing and o.cudagraph,
+        "-z and -G: a graph is launched as a whole, nothing waits inside": o.blocking and o.cudagraph,
+        "-z 1 or 2 and -m: operations of a group end together; use -z 3": o.blocking in (1, 2)
+        and o.agg_iters > 1,
+        "-y and -G: the default stream cannot be captured": o.stream_null and o.cudagraph,
+        f"-K must be less than -n {o.iters}": o.per_iter_skip >= o.iters,
+        "-K is about -I 1": o.per_iter_skip and not o.per_iter_timing,
+        f"-J {file}: only .json can be written": file is not None and file.suffix.lower() != ".json",
+    }
+    for variable in ("MATRIX_FILE", "MATRIX_SCALE", "SPREAD", "PRINT_SUMMARY"):
+        variable = f"NCCL_TESTS_ALLTOALLV_{variable}"
+        problems[f"{variable} is set: only the pattern that grows with the distance is there"] = (
+            name == "alltoallv" and variable in os.environ
+        )
+    for problem, there in problems.items():
+        if there:
+            raise UsageError(problem)
+
+
+def refuse(options: argparse.Namespace, parser: Parser, provider: str) -> None:
+    """Refuse what the provider cannot do.
+
+    Raises
+    ------
+    UsageError
+        With the reason.
+    """
+    for name, reason in _IMPOSSIBLE[provider].items():
+        value = getattr(options, name)
+        if value != parser.get_default(name) and not (name == "nthreads" and value == 1):
+            raise UsageError(f"--{name}: {reason}")
+    if provider == SIMULATED and any(n in os.environ for n in ("NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK")):
+        raise UsageError(
+            "NCCL_TESTS_SPLIT: a simulated machine has all ranks in one process, which is one group"
+        )
+
+
+def request(
+    options: argparse.Namespace, program: str, provider: str, each: int, threads: int, gpus: int
+) -> Request:
+    """Return what the options ask for."""
+    from ..collectives.base import Timing
+    from ..collectives.job import Request
+    from ..collectives.operations import OPERATIONS
+    from ..collectives.types import BY_NAME, OPERATORS, TYPES
+
+    o = options
+    provided = {}
+    if provider == NCCL:
+        policy = -1 if o.cta_policy is None else o.cta_policy
+        provided = {
+            "first": _first(),
+            "registration": o.local_register,
+            "policy": policy,
+            "null_stream": o.stream_null,
+        }
+    return Request(
+        OPERATIONS[program.removesuffix(SUFFIX)],
+        provider,
+        TYPES if o.datatype == "all" else (BY_NAME[o.datatype],),
+        OPERATORS if o.op == "all" else (o.op,),
+        o.root,
+        _sizes(o.minbytes, o.maxbytes, o.stepbytes, o.stepfactor),
+        Timing(o.iters, o.agg_iters, o.blocking, o.cudagraph, bool(o.per_iter_timing)),
+        threads=threads, gpus=gpus, each=each, first_size=o.minbytes, last_size=o.maxbytes,
+        step=o.stepbytes, factor=o.stepfactor, warmup=o.warmup_iters,
+        cycles=o.run_cycles, checks=o.check, average=o.average, skip=o.per_iter_skip, unalign=o.unalign,
+        cpu_time=bool(o.report_cputime), timestamps=bool(o.report_timestamps), memory=bool(o.memory),
+        parallel_init=bool(o.parallel_init), timeout=float(o.timeout), provided=provided,
+    )  # fmt: skip
+
+
+def _sizes(first: int, last: int, step: int, factor: int) -> tuple[int, ...]:
+    """Return the sizes from the first to the last."""
+    if factor < 2:
+        return tuple(range(first, last + 1, step))
+    found = [first]
+    while found[-1] * factor <= last:
+        found.append(found[-1] * factor)
+    return tuple(found)
+
+
+def _first() -> int:
+    """CUDA's number of the first GPU that ``NCCL_TESTS_DEVICE`` asks for; -1 where it does not."""
+    text = os.environ.get("NCCL_TESTS_DEVICE", "")
+    if text and not text.isdecimal():
+        raise UsageError(f"NCCL_TESTS_DEVICE={text!r} is not the number of a GPU")
+    return int(text) if text else -1

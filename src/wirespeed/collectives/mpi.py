@@ -1,0 +1,346 @@
+"""Collectives over MPI on host memory, by mpi4py: one rank in each process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import BackendError
+from ..units import format_size
+from ..worlds.base import World
+from ..worlds.mpi import library, version
+from . import contents
+from .base import Case, Device, Elapsed, Group, OutOfMemory, Refused, Setting
+from .operations import Piece, unequal
+
+_ALIGNMENT = 4096
+_MOST = 2**31 - 1  # elements that MPI counts in an int, which mpi4py passes where the MPI has no larger
+_CHUNK = 2**14  # elements: what is worked out for them fits into the cache
+Step = Callable[[], object]
+
+
+class MpiProvider:
+    """Runs collectives with MPI.
+
+    Parameters
+    ----------
+    unalign
+        By how many elements the buffers are off their alignment.
+
+    Raises
+    ------
+    Refused
+        If the processes of the World are not those of MPI.
+    """
+
+    name = "mpi"
+    can_cancel = False
+
+    def __init__(self, world: World, group: Group, unalign: int = 0) -> None:
+        self._mpi = library()
+        everyone = self._mpi.COMM_WORLD
+        if everyone.Get_size() != world.size:
+            raise Refused(
+                f"MPI has {everyone.Get_size()} ranks, this job {world.size}: over MPI, start the ranks with "
+                "mpirun or srun"
+            )
+        self.group = group
+        self._comm = everyone.Split(group.color, world.rank)
+        self._rank = self._comm.Get_rank()
+        self._local = sum(member.host == world.me.host for member in world.members)
+        self._unalign = unalign
+        self._space: list[Any] = []
+        self._case: Case | None = None
+        self._steps: list[Step] = []
+        self._again = True
+        self.devices: tuple[Device, ...] = (Device(world.local_rank, "host", _cpu()),)
+
+    def libraries(self) -> dict[str, str]:
+        """Return the MPI and mpi4py."""
+        import mpi4py
+
+        return {"mpi": version(self._mpi), "mpi4py": mpi4py.__version__}
+
+    def transport(self) -> str:
+        """MPI does not say; its name must do."""
+        return f"{version(self._mpi)} on host memory"
+
+    def refuses(self, setting: Setting) -> str | None:
+        """Refuse what MPI or numpy has no name for."""
+        ranks = self.group.ranks
+        if not setting.type.numpy or setting.type.name == "half":
+            return f"MPI has no type {setting.type.name}"
+        if setting.operator in ("avg", "mulsum"):
+            return f"MPI has no operator {setting.operator}"
+        if setting.operation.name == "hypercube" and ranks & (ranks - 1):
+            return f"hypercube needs a power of two of ranks, not {ranks}"
+        return None
+
+    def allocate(self, size: int) -> None:
+        """Have two buffers whose pages are there.
+
+        Raises
+        ------
+        OutOfMemory
+            If all processes of this host would take more than what is free.
+        """
+        self._space.clear()
+        self._steps.clear()
+        free = _available()
+        wanted = 2 * (size + _ALIGNMENT) * self._local
+        if free is not None and wanted > 0.9 * free:
+            raise OutOfMemory(
+                f"2 buffers of {format_size(size)} for each of {self._local} ranks on this host do not fit "
+                f"into the {format_size(free)} that are free"
+            )
+        try:
+            for _ in range(2):
+                whole = np.zeros(size + _ALIGNMENT, np.uint8)
+                whole.fill(1)
+                self._space.append(whole[-whole.ctypes.data % _ALIGNMENT :])
+        except MemoryError as error:
+            raise OutOfMemory(f"2 buffers of {format_size(size)}: {error}") from error
+
+    def register(self) -> None:
+        """MPI registers what it needs by itself."""
+
+    def bind(self, case: Case) -> None:
+        """Make the calls of a loop."""
+        self._case = case
+        offset = self._unalign * case.width
+        room = min(len(space) for space in self._space) - offset - _ALIGNMENT
+        shifts = case.shifts(room)
+        made: dict[int, Step] = {}
+        for shift in shifts:
+            if shift not in made:
+                made[shift] = self._step(case, offset + shift)
+        self._steps = [made[shift] for shift in shifts]
+
+    def _buffers(self, case: Case, offset: int) -> tuple[Any, Any]:
+        """Return the arrays to send from and to receive into."""
+        kind, counts, at = case.setting.type.numpy, case.counts, self._rank
+
+        def view(space: Any, first: int, count: int) -> Any:
+            start = offset + first * case.width
+            return space[start : start + count * case.width].view(kind)
+
+        sends = self._space[1] if case.in_place else self._space[0]
+        send_at = counts.send_at * at if case.in_place else 0
+        receive_at = counts.receive_at * at if case.in_place else 0
+        return view(sends, send_at, counts.send), view(self._space[1], receive_at, counts.receive)
+
+    def _step(self, case: Case, offset: int) -> Step:
+        """Return one operation as a call."""
+        send, receive = self._buffers(case, offset)
+        comm, mpi, root = self._comm, self._mpi, case.setting.root
+        here, in_place = self._rank, case.in_place
+        name, ranks, each = case.setting.operation.name, case.ranks, case.counts.each
+        operator = {"sum": mpi.SUM, "prod": mpi.PROD, "max": mpi.MAX, "min": mpi.MIN}.get(
+            case.setting.operator
+        )
+        same = mpi.IN_PLACE if in_place else send
+        if case.bytes // case.width > _MOST:
+            raise BackendError(f"{case.bytes // case.width} elements are more than this MPI counts")
+        if name == "all_reduce":
+            return partial(comm.Allreduce, same, receive, operator)
+        if name == "all_gather":
+            return partial(comm.Allgather, same, receive)
+        if name == "reduce":
+            if not in_place:
+                return partial(comm.Reduce, send, receive if here == root else None, operator, root)
+            if here == root:
+                return partial(comm.Reduce, mpi.IN_PLACE, receive, operator, root)
+            return partial(comm.Reduce, receive, None, operator, root)
+        if name == "gather":
+            inside = here == root and in_place
+            return partial(
+                comm.Gather, mpi.IN_PLACE if inside else send, receive if here == root else None, root
+            )
+        if name == "scatter":
+            inside = here == root and in_place
+            return partial(
+                comm.Scatter, send if here == root else None, mpi.IN_PLACE if inside else receive, root
+            )
+        if name == "sendrecv":
+            after, before = (here + 1) % ranks, (here - 1) % ranks
+            if in_place:
+                return partial(comm.Sendrecv_replace, receive, after, 0, before, 0)
+            return partial(comm.Sendrecv, send, after, 0, receive, before, 0)
+        if name == "alltoall":
+            return partial(comm.Alltoall, same, receive)
+        if name == "alltoallv":
+            sends, receives = unequal(case.counts, case.width, here, ranks)
+            source = np.empty_like(send) if in_place else send  # MPI wants equal parts both ways in place
+            exchange = partial(comm.Alltoallv, [source, sends], [receive, receives])
+            return _after_copy(source, send, exchange) if in_place else exchange
+        if name == "reduce_scatter":
+            if not in_place:
+                return partial(comm.Reduce_scatter_block, send, receive, operator)
+
+            # MPI leaves the result at the beginning, NCCL at the rank's own part.
+            def reduce() -> None:
+                comm.Reduce_scatter_block(mpi.IN_PLACE, send, operator)
+                np.copyto(receive, send[:each])
+
+            return reduce
+        if name == "broadcast":
+            spread = partial(comm.Bcast, receive, root)
+            return spread if in_place or here != root else _after_copy(receive, send, spread)
+        return self._hypercube(send, receive, ranks, each, in_place)
+
+    def _hypercube(self, send: Any, receive: Any, ranks: int, each: int, in_place: bool) -> Step:
+        """An all-gather in steps, each with the rank whose number differs in one bit."""
+        here, comm = self._rank, self._comm
+        exchanges = []
+        for bit in range(ranks.bit_length() - 1):
+            mask = 1 << bit
+            mine = here & ~(mask - 1)
+            theirs = mine ^ mask
+            exchanges.append((
+                receive[mine * each : (mine + mask) * each], receive[theirs * each : (theirs + mask) * each],
+                here ^ mask,
+            ))  # fmt: skip
+
+        def run() -> None:
+            if not in_place:
+                np.copyto(receive[here * each : (here + 1) * each], send)
+            for give, take, peer in exchanges:
+                comm.Sendrecv(give, peer, 0, take, peer, 0)
+
+        return run
+
+    def fill(self, seed: int) -> None:
+        """Write the data of the first operation of a loop."""
+        case = self._bound()
+        kind = case.setting.type
+        operator = case.setting.operator or None
+        offset = self._unalign * case.width
+        send, receive = (array.view(f"uint{8 * case.width}") for array in self._buffers(case, offset))
+        if not case.in_place:
+            for start, some in _chunks(receive):
+                some[:] = contents.before(kind, self._rank, start, len(some))
+        for start, some in _chunks(send):
+            data = contents.given(kind, operator, case.ranks, seed, self._rank, start, len(some))
+            some[:] = data.view(some.dtype)
+
+    def once(self) -> None:
+        """Run the first operation of a loop."""
+        with _failing():
+            self._steps[0]()
+
+    def align(self) -> None:
+        """MPI's barrier."""
+        self._comm.Barrier()
+
+    def loop(self) -> list[Elapsed]:
+        """Run the loop; MPI's calls return when they are done, so that is also the CPU time."""
+        case = self._bound()
+        timing = case.timing
+        times: list[float] = []
+        barrier, now = self._comm.Barrier, time.perf_counter
+        counted = 0.0
+        with _failing():
+            if not timing.blocking and not timing.per_iteration:
+                start = now()
+                for step in self._steps:
+                    step()
+                counted = now() - start
+            else:
+                for i in range(timing.iterations):
+                    start = now()
+                    for step in self._steps[i * timing.aggregate : (i + 1) * timing.aggregate]:
+                        step()
+                        if timing.blocking == 1:
+                            barrier()
+                    times.append(now() - start)
+                    if timing.blocking == 3:
+                        barrier()
+                counted = sum(times)
+        seconds = counted / timing.operations
+        each = tuple(t / timing.aggregate for t in times) if timing.per_iteration else ()
+        return [Elapsed(seconds, seconds, each)]
+
+    def wrong(self, seed: int) -> int:
+        """Compare what was received, piece by piece."""
+        case = self._bound()
+        kind, operator = case.setting.type, case.setting.operator or None
+        _, receive = self._buffers(case, self._unalign * case.width)
+        holds = case.setting.operation.holds(
+            case.counts, case.width, self._rank, case.ranks, case.setting.root
+        )
+        found = 0
+        for piece in holds:
+            array = receive if piece.source is None else receive.view(f"uint{8 * case.width}")
+            for start, some in _chunks(array[piece.at : piece.at + piece.count]):
+                part = Piece(piece.at + start, len(some), piece.source, piece.start + start)
+                found += contents.wrong(some, part, kind, operator, case.ranks, seed)
+        return found
+
+    def memory(self) -> dict[str, int]:
+        """It takes no device memory."""
+        return {}
+
+    def cancel(self) -> None:
+        """A call of MPI cannot be ended from outside."""
+
+    def close(self) -> None:
+        """Give back buffers and the communicator."""
+        self._space.clear()
+        self._steps.clear()
+        self._comm.Free()
+
+    def _bound(self) -> Case:
+        assert self._case is not None
+        return self._case
+
+
+def _chunks(array: Any) -> Iterator[tuple[int, Any]]:
+    """Yield an array piece by piece, so that what is worked out for each takes little memory."""
+    for start in range(0, len(array), _CHUNK):
+        yield start, array[start : start + _CHUNK]
+
+
+def _after_copy(destination: Any, source: Any, step: Step) -> Step:
+    """Return an operation that first moves a rank's own data to where MPI takes it from."""
+
+    def run() -> None:
+        np.copyto(destination, source)
+        step()
+
+    return run
+
+
+class _failing:
+    """Turns MPI's exceptions into ours."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, library().Exception):
+            raise BackendError(f"MPI failed: {error}") from error
+
+
+def _available() -> int | None:
+    """Bytes of memory that can be had without swapping; None where that is unknown."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        return None
+    return None
+
+
+def _cpu() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        return "CPU"
+    return "CPU"

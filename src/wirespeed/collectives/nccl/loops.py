@@ -1,0 +1,228 @@
+"""What one thread does with its ranks: run an operation once, or a loop of them in every timing mode.
+
+The calls of a loop are made beforehand, so that one loop serves all operations and decides nothing
+while it is timed. Waiting is left to the driver, which does not hold the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Event
+from typing import Any
+
+from cuda.bindings import driver
+
+from ...backends.cuda.driver import check
+from ...errors import BackendError, BackendLost
+from ..base import Case, Elapsed
+from .calls import Call, Site, calls, grouped
+from .gpu import Gpu
+
+_SUM, _FLOAT = 0, 7
+_THREAD_LOCAL = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+#: A graph and what can be launched of it.
+Captured = list[tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Library:
+    """NCCL as the loops need it.
+
+    Parameters
+    ----------
+    nccl
+        The module of low-level bindings.
+    reason
+        What NCCL says of its last failure; empty where it says nothing.
+    cancelled
+        Set when the communicators were aborted.
+    """
+
+    nccl: Any
+    reason: Callable[[], str]
+    cancelled: Event
+
+
+class Loop:
+    """A case, bound to the ranks of one thread.
+
+    Parameters
+    ----------
+    sites
+        The thread's ranks, and the GPU of each.
+    shifts
+        By how many bytes the buffers of each operation of the loop are shifted.
+    """
+
+    def __init__(
+        self, library: Library, case: Case, sites: Sequence[tuple[Site, Gpu]], shifts: Sequence[int]
+    ) -> None:
+        self._library = library
+        self._nccl = library.nccl
+        self._timing = case.timing
+        self._case = case
+        self._sites = [site for site, _ in sites]
+        self._gpus = [gpu for _, gpu in sites]
+        self._shifts = shifts
+
+    def once(self) -> None:
+        """Run the first operation and wait for it; from a graph where the loop is one."""
+        first = self._calls(0)
+        if self._timing.graphs:
+            captured = self._capture([first])
+            self._launch(captured)
+            self._wait()
+            _forget(captured)
+        else:
+            self._run(first)
+            self._wait()
+
+    def align(self) -> None:
+        """Meet the other ranks by a reduction of one element, which none leaves before all have come."""
+        self._run(self._meeting())
+        self._wait()
+
+    def time(self) -> Elapsed:
+        """Run the loop."""
+        if self._timing.graphs:
+            return self._graph()
+        if self._timing.blocking or self._timing.per_iteration:
+            return self._stepwise()
+        return self._free_running()
+
+    def _calls(self, shift: int) -> list[Call]:
+        return calls(self._nccl, _copy, self._case, self._sites, shift)
+
+    def _program(self) -> list[list[Call]]:
+        """Return the calls of each iteration."""
+        made: dict[int, list[Call]] = {}
+        iterations = []
+        for i in range(self._timing.iterations):
+            some: list[Call] = []
+            for shift in self._shifts[i * self._timing.aggregate : (i + 1) * self._timing.aggregate]:
+                if shift not in made:
+                    made[shift] = self._calls(shift)
+                some += made[shift]
+            iterations.append(grouped(self._nccl, some) if self._timing.aggregate > 1 else some)
+        return iterations
+
+    def _meeting(self) -> list[Call]:
+        reduce = self._nccl.all_reduce
+        return grouped(self._nccl, [
+            (reduce, (gpu.scratch, gpu.scratch + 8, 1, _FLOAT, _SUM, site.comm, site.stream))
+            for site, gpu in zip(self._sites, self._gpus, strict=True)
+        ])  # fmt: skip
+
+    def _run(self, made: Sequence[Call]) -> None:
+        try:
+            for function, arguments in made:
+                function(*arguments)
+        except self._nccl.NCCLError as error:
+            raise BackendError(f"NCCL failed: {self._library.reason() or error}") from error
+
+    def _wait(self) -> None:
+        for gpu in self._gpus:
+            gpu.wait()
+        if self._library.cancelled.is_set():
+            raise BackendLost("the operation was ended because another rank failed or a time-out passed")
+
+    def _elapsed(self, spent: float, enqueued: float, iterations: tuple[float, ...] = ()) -> Elapsed:
+        count = self._timing.operations * max(1, self._timing.graphs)
+        return Elapsed(spent / count, enqueued / count, iterations)
+
+    def _free_running(self) -> Elapsed:
+        """Enqueue all, then wait."""
+        flat = [call for some in self._program() for call in some]
+        self.align()
+        start = time.perf_counter()
+        self._run(flat)
+        enqueued = time.perf_counter() - start
+        self._wait()
+        return self._elapsed(time.perf_counter() - start, enqueued)
+
+    def _stepwise(self) -> Elapsed:
+        """Enqueue iteration by iteration, with waits and meetings between, and events at their edges."""
+        timing, count = self._timing, self._timing.iterations
+        paired = timing.blocking == 3  # iterations that do not touch each other
+        program, meeting = self._program(), self._meeting()
+        marks = 0 if not timing.per_iteration else 2 * count if paired else count + 1
+        events = [gpu.events(marks) for gpu in self._gpus]
+        self.align()
+        counted, now = 0.0, time.perf_counter
+        start = now()
+        for i, some in enumerate(program):
+            began = now()
+            self._mark(events, 2 * i if paired else i)
+            self._run(some)
+            if timing.blocking:
+                self._wait()
+            if paired:
+                self._mark(events, 2 * i + 1)
+                counted += now() - began
+            if timing.blocking in (1, 3):
+                self._run(meeting)
+                self._wait()
+        if not paired:
+            self._mark(events, count)
+        enqueued = now() - start
+        self._wait()
+        spent = now() - start
+        if paired:
+            spent = enqueued = counted
+        edges = [(2 * i, 2 * i + 1) if paired else (i, i + 1) for i in range(count if marks else 0)]
+        iterations = tuple(
+            max(_between(mine[a], mine[b]) for mine in events) / timing.aggregate for a, b in edges
+        )
+        return self._elapsed(spent, enqueued, iterations)
+
+    def _mark(self, events: Sequence[Sequence[Any]], index: int) -> None:
+        for gpu, mine in zip(self._gpus, events, strict=True):
+            if mine:
+                check(driver.cuEventRecord, mine[index], gpu.stream)
+
+    def _graph(self) -> Elapsed:
+        """Capture the whole loop once and launch it as often as asked for."""
+        captured = self._capture(self._program())
+        self.align()
+        start = time.perf_counter()
+        for _ in range(self._timing.graphs):
+            self._launch(captured)
+        enqueued = time.perf_counter() - start
+        self._wait()
+        spent = time.perf_counter() - start
+        _forget(captured)
+        return self._elapsed(spent, enqueued)
+
+    def _capture(self, program: Sequence[Sequence[Call]]) -> Captured:
+        """Return a graph of each rank's calls. Other threads may go on allocating meanwhile."""
+        for gpu in self._gpus:
+            check(driver.cuStreamBeginCapture, gpu.stream, _THREAD_LOCAL)
+        for some in program:
+            self._run(some)
+        captured = []
+        for gpu in self._gpus:
+            graph = check(driver.cuStreamEndCapture, gpu.stream)
+            gpu.use()
+            captured.append((graph, check(driver.cuGraphInstantiate, graph, 0)))
+        return captured
+
+    def _launch(self, captured: Captured) -> None:
+        for gpu, (_, executable) in zip(self._gpus, captured, strict=True):
+            check(driver.cuGraphLaunch, executable, gpu.stream)
+
+
+def _copy(destination: int, source: int, size: int, stream: int) -> None:
+    check(driver.cuMemcpyDtoDAsync, destination, source, size, stream)
+
+
+def _between(start: Any, stop: Any) -> float:
+    """Seconds between two events."""
+    return float(check(driver.cuEventElapsedTime, start, stop)) * 1e-3
+
+
+def _forget(captured: Captured) -> None:
+    for graph, executable in captured:
+        check(driver.cuGraphExecDestroy, executable)
+        check(driver.cuGraphDestroy, graph)

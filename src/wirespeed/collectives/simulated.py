@@ -1,0 +1,120 @@
+"""Collectives on a described machine: the time is a latency and what passes the links at their rate.
+
+t = alpha + S factor / B. B is the fair share of the slowest hop when all ranks send to the next one
+at once, with the efficiency of kernels over that link; alpha is a launch and a latency for each of
+the log2(n) levels of a tree. This is the model of R. W. Hockney (*Parallel Computing* 20 (1994) 389),
+no model of an algorithm: what it is good for is the form of the output.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+
+from ..errors import BackendError, MeasurementTimeout
+from ..topology import FaultKind, Machine
+from .base import Case, Device, Elapsed, Group, OutOfMemory, Setting
+from .links import bus_rate, ring
+
+_LAUNCH = 6e-6
+_HOP = 1.5e-6
+
+
+class SimulatedProvider:
+    """Runs collectives on the first GPUs of a described machine, in virtual time."""
+
+    name = "simulated"
+    can_cancel = True
+
+    def __init__(self, machine: Machine, ranks: int, seed: int = 0) -> None:
+        self.machine = machine
+        self.group = Group(0, (0,), ranks)
+        self._ring = ring(machine, ranks)
+        self._rate = bus_rate(machine, ranks)
+        self._random = random.Random(seed)
+        self._released = threading.Event()
+        self._case: Case | None = None
+        by_name = {gpu.name: gpu for gpu in machine.gpus}
+        gpus = [by_name[transfer.source.device] for transfer in self._ring]
+        self._memory = min(gpu.memory_bytes for gpu in gpus)
+        self.devices = tuple(Device(gpu.index, gpu.bus_id, gpu.model) for gpu in gpus)
+
+    def libraries(self) -> dict[str, str]:
+        """It measures with nothing."""
+        return {}
+
+    def transport(self) -> str:
+        """What stands in for one."""
+        return "SIMULATED: no hardware is measured"
+
+    def refuses(self, setting: Setting) -> str | None:
+        """All that NCCL has."""
+        ranks = self.group.ranks
+        if setting.operation.name == "hypercube" and ranks & (ranks - 1):
+            return f"hypercube needs a power of two of ranks, not {ranks}"
+        return None
+
+    def allocate(self, size: int) -> None:
+        """Two buffers must fit into every GPU."""
+        if 2 * size > self._memory:
+            raise OutOfMemory(f"2 buffers of {size} bytes do not fit into {self._memory} bytes")
+
+    def register(self) -> None:
+        """Nothing is there to be registered."""
+
+    def bind(self, case: Case) -> None:
+        """Remember it."""
+        self._case = case
+
+    def fill(self, seed: int) -> None:
+        """There is no data."""
+
+    def once(self) -> None:
+        """Fail where that was asked for."""
+        for fault in self.machine.faults:
+            if not any(str(transfer).startswith(fault.where) for transfer in self._ring):
+                continue
+            if fault.kind in (FaultKind.ERROR, FaultKind.LOST):
+                raise BackendError(f"simulated error in {self._ring[0]}")
+            if fault.kind is FaultKind.HANG:
+                self._released.wait()
+                raise MeasurementTimeout("a simulated hang", 0)
+            if fault.kind is FaultKind.STUCK:
+                threading.Event().wait()
+
+    def align(self) -> None:
+        """There is one process."""
+
+    def loop(self) -> list[Elapsed]:
+        """Return the times of the model, with the machine's noise."""
+        case = self._case
+        assert case is not None
+        operation, ranks = case.setting.operation, case.ranks
+        passing = operation.moved(case.counts, case.width, ranks) * operation.factor(ranks)
+        levels = math.ceil(math.log2(ranks)) if ranks > 1 else 0
+        exact = _LAUNCH + _HOP * levels + passing / self._rate
+        iterations = tuple(self._noisy(exact) for _ in range(case.timing.iterations))
+        mean = sum(iterations) / len(iterations)
+        return [Elapsed(mean, min(_LAUNCH, mean), iterations if case.timing.per_iteration else ())]
+
+    def _noisy(self, seconds: float) -> float:
+        return seconds * math.exp(self._random.gauss(0.0, self.machine.noise))
+
+    def wrong(self, seed: int) -> int:
+        """Find wrong data where it was asked for."""
+        return sum(
+            fault.kind is FaultKind.CORRUPT and any(str(t).startswith(fault.where) for t in self._ring)
+            for fault in self.machine.faults
+        )
+
+    def memory(self) -> dict[str, int]:
+        """Nothing is allocated."""
+        return {}
+
+    def cancel(self) -> None:
+        """End a simulated hang."""
+        self._released.set()
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,72 @@
+"""Worlds: which processes take part, found from how this one was launched."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .base import World
+
+_LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_SIZE")
+
+
+def launched(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a launcher started this process, alone or with others."""
+    from .environment import present, promised
+
+    return (
+        present(environment) or any(name in environment for name in _LAUNCHED) or promised(environment)[1] > 1
+    )
+
+
+def join(
+    timeout: float,
+    *,
+    mpi: bool = False,
+    spawn: int = 1,
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] = os.environ,
+) -> World:
+    """Return the World of this process.
+
+    Parameters
+    ----------
+    timeout
+        Seconds until all must be here, and that an exchange may take.
+    mpi
+        Whether MPI is needed even for one process.
+    spawn
+        How many processes to be, where no launcher started this one; the others are started with
+        ``arguments``.
+
+    Raises
+    ------
+    WorldError
+        If the others do not come, or a launcher promises more ranks than there are.
+    """
+    from . import environment as by_environment
+    from .base import WorldError
+
+    world: World
+    if by_environment.present(environment):
+        world = by_environment.join(environment, timeout)
+    elif mpi or any(name in environment for name in _LAUNCHED):
+        from .mpi import join as join_mpi
+
+        world = join_mpi(timeout)
+    else:
+        from .local import alone
+        from .local import spawn as start
+
+        world = start(spawn, arguments, timeout) if spawn > 1 else alone()
+    name, size = by_environment.promised(environment)
+    if size > world.size:
+        world.close()
+        raise WorldError(
+            f"{name} promises {size} ranks, this job has {world.size}: the launcher and this process do not "
+            "know each other; install mpi4py for this launcher's MPI, use `srun --mpi=pmix`, or set RANK, "
+            "WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+        )
+    return world

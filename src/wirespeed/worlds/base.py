@@ -1,0 +1,372 @@
+"""World: the processes that take part in a run.
+
+However they were launched, they are joined in the same way: rank 0 listens, every other rank opens
+two TCP connections to it. One carries what the program exchanges; nothing waits on it without a
+time-out. On the other every process tells of its failure, and shows its death by closing it, so
+that the rest can end, and say which rank it was, while they wait for something else.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import select
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import msgspec
+
+from ..errors import MeasurementTimeout, WirespeedError
+
+_HEAD = 4
+_LOST = "lost"
+_FAILED = -1
+#: How long the others may take to say where they are, after a time-out, in s.
+_GRACE = 3.0
+
+
+class WorldError(WirespeedError):
+    """The processes could not be joined, or do not agree on what to do."""
+
+
+class RankLost(WirespeedError):
+    """Another process of the job has ended or failed."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One process of a job."""
+
+    rank: int
+    host: str
+    pid: int
+    local_rank: int
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (process {self.pid} on {self.host})"
+
+
+class Connection:
+    """A TCP connection that carries messages: any plain values, one after the other."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.socket = sock
+        self._waiting = b""
+
+    def send(self, value: object) -> None:
+        """Send one message.
+
+        Raises
+        ------
+        OSError
+            If the other end is gone.
+        """
+        body = msgspec.msgpack.encode(value)
+        self.socket.settimeout(None)
+        self.socket.sendall(len(body).to_bytes(_HEAD, "little") + body)
+
+    def receive(self, deadline: float) -> Any:
+        """Return the next message.
+
+        Raises
+        ------
+        TimeoutError
+            If it is not here at the deadline (of ``time.monotonic``).
+        EOFError
+            If the other end is gone.
+        """
+        while True:
+            end = _HEAD + int.from_bytes(self._waiting[:_HEAD], "little")
+            if _HEAD <= end <= len(self._waiting):
+                body, self._waiting = self._waiting[_HEAD:end], self._waiting[end:]
+                return msgspec.msgpack.decode(body)
+            left = deadline - time.monotonic()
+            self.socket.settimeout(max(left, 1e-3))
+            try:
+                more = self.socket.recv(2**20)
+            except TimeoutError:
+                raise
+            except OSError as error:
+                raise EOFError from error
+            if not more:
+                raise EOFError
+            self._waiting += more
+
+    @property
+    def ready(self) -> bool:
+        """Whether something has come, the end included."""
+        return bool(self._waiting or select.select([self.socket], [], [], 0)[0])
+
+    def close(self) -> None:
+        """Close it."""
+        self.socket.close()
+
+
+def _nothing() -> None:
+    """What a world does at its end if there is nothing to do."""
+
+
+class World:
+    """This process and the others of its job.
+
+    Parameters
+    ----------
+    members
+        All processes, by rank.
+    launcher
+        Who started them, in words.
+    links, watches
+        Rank -> connection, for data and for failures: to all others on rank 0, to rank 0 elsewhere.
+    timeout
+        Seconds that an exchange may take.
+    leave
+        How to end this process at once.
+    finish
+        What is called at the end.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        rank: int,
+        launcher: str,
+        links: dict[int, Connection],
+        watches: dict[int, Connection],
+        timeout: float,
+        leave: Callable[[int], NoReturn] = os._exit,
+        finish: Callable[[], None] = _nothing,
+    ) -> None:
+        self.members = tuple(members)
+        self.rank = rank
+        self.launcher = launcher
+        self.timeout = timeout
+        self._links = links
+        self._watches = watches
+        self._leave = leave
+        self._finish = finish
+        self._sequence = 0
+        self._checking = threading.Lock()  # the thread that measures looks for news too
+        self._late: dict[int, str] = {}
+        self._said_bye: set[int] = set()
+        self._ended = ""
+        self.leaderless = False  # rank 0 is gone or does not answer: somebody else must speak
+
+    @property
+    def size(self) -> int:
+        """How many processes take part."""
+        return len(self.members)
+
+    @property
+    def me(self) -> Member:
+        """This process."""
+        return self.members[self.rank]
+
+    @property
+    def local_rank(self) -> int:
+        """Its number among the processes of its host."""
+        return self.me.local_rank
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts, each once."""
+        return tuple(dict.fromkeys(member.host for member in self.members))
+
+    def allgather(self, value: object, doing: str) -> list[Any]:
+        """Give every process the values of all, by rank. All must call it, for the same purpose.
+
+        Parameters
+        ----------
+        value
+            Anything that MessagePack holds: numbers, texts, bytes, lists, mappings.
+        doing
+            What for; it is part of the error message.
+
+        Raises
+        ------
+        MeasurementTimeout
+            If a process does not come; rank 0 knows and tells which.
+        RankLost
+            If one is gone, or one said that it failed.
+        WorldError
+            If the processes do different things.
+        """
+        self._sequence += 1
+        if self.size == 1:
+            return [value]
+        deadline = time.monotonic() + self.timeout
+        try:
+            return (
+                self._collect(value, doing, deadline) if self.rank == 0 else self._ask(value, doing, deadline)
+            )
+        except WirespeedError as error:
+            if self.rank == 0:
+                self.fail(str(error))
+                for link in self._links.values():  # they wait for an answer
+                    with suppress(OSError):  # that one is gone, and cannot be told
+                        link.send([_FAILED, str(error)])
+            raise
+
+    def barrier(self, doing: str) -> None:
+        """Wait until all processes are here."""
+        self.allgather(None, doing)
+
+    def broadcast(self, value: object, doing: str) -> Any:
+        """Return rank 0's value."""
+        return self.allgather(value if self.rank == 0 else None, doing)[0]
+
+    def _collect(self, value: object, doing: str, deadline: float) -> list[Any]:
+        """On rank 0: take from all, give to all."""
+        values, missing = {0: value}, list[Member]()
+        for rank, link in self._links.items():
+            try:
+                sequence, what, values[rank] = link.receive(deadline)
+            except TimeoutError:
+                missing.append(self.members[rank])
+                continue
+            except EOFError:
+                raise RankLost(self._reason_for(rank, doing)) from None
+            if (sequence, what) != (self._sequence, doing):
+                raise WorldError(f"{self.members[rank]} is {what} while rank 0 is {doing}")
+        if missing:
+            raise MeasurementTimeout(f"waiting for {_names(missing)} before {doing}", self.timeout)
+        all_values = [values[rank] for rank in range(self.size)]
+        for rank, link in self._links.items():
+            try:
+                link.send([self._sequence, all_values])
+            except OSError:
+                raise RankLost(self._reason_for(rank, doing)) from None
+        return all_values
+
+    def _ask(self, value: object, doing: str, deadline: float) -> list[Any]:
+        """Elsewhere: give to rank 0, and take what it has collected."""
+        link = self._links[0]
+        try:
+            link.send([self._sequence, doing, value])
+            sequence, values = link.receive(deadline + _GRACE)  # rank 0 is the one to say who is late
+        except TimeoutError:
+            raise MeasurementTimeout(f"waiting for {self.members[0]} while {doing}", self.timeout) from None
+        except (EOFError, OSError):
+            raise RankLost(self._reason_for(0, doing)) from None
+        if sequence == _FAILED:
+            raise RankLost(values)
+        return list(values)
+
+    def _reason_for(self, rank: int, doing: str) -> str:
+        """Why a connection was closed: what that rank said last, or that it said nothing."""
+        try:
+            self.check(_GRACE)
+        except RankLost as error:
+            return str(error)
+        return f"{self.members[rank]} ended unexpectedly while {doing}"
+
+    def check(self, wait: float = 0.0) -> None:
+        """See whether another process has failed or ended; waits so long for news, in s.
+
+        Raises
+        ------
+        RankLost
+            With the reason. Rank 0 has told the others.
+        """
+        until = time.monotonic() + wait
+        while True:
+            with self._checking:
+                for rank, watch in self._watches.items():
+                    if rank not in self._said_bye and watch.ready:
+                        self._hear(rank, watch)
+            if self._ended:
+                raise RankLost(self._ended)
+            if time.monotonic() >= until:
+                return
+            time.sleep(0.02)
+
+    def _hear(self, rank: int, watch: Connection) -> None:
+        try:
+            kind, text = watch.receive(time.monotonic() + _GRACE)
+        except (EOFError, TimeoutError):
+            kind, text = _LOST, f"{self.members[rank]} ended unexpectedly"
+            self.leaderless = self.leaderless or rank == 0
+        if kind == "late":
+            self._late[rank] = text
+        elif kind == "bye":
+            self._said_bye.add(rank)
+        elif not self._ended:
+            self._ended = text
+            if self.rank == 0:
+                self._tell(text)
+
+    def fail(self, reason: str) -> None:
+        """Tell the others that this process has failed; they end."""
+        if not self._ended:
+            self._ended = reason
+            self._tell(reason)
+
+    def _tell(self, reason: str, kind: str = "failed") -> None:
+        for watch in self._watches.values():
+            with suppress(OSError):  # that one is gone, and cannot be told
+                watch.send([kind, reason])
+
+    def late(self, stage: str, seconds: float) -> WirespeedError:
+        """After a time-out outside of an exchange: find out which process holds up the others.
+
+        Each process calls it when its own time is over, and says where it is. The one that does
+        not is stuck as a whole; one that is elsewhere than rank 0 is what the others wait for.
+
+        Returns
+        -------
+        WirespeedError
+            What to raise; the others have been told.
+        """
+        if self.size == 1:
+            return MeasurementTimeout(stage, seconds)
+        if self.rank != 0:
+            self._tell(stage, "late")
+        try:
+            until = time.monotonic() + _GRACE + (0 if self.rank == 0 else _GRACE)
+            while time.monotonic() < until and (self.rank != 0 or len(self._late) < self.size - 1):
+                self.check(0.05)
+        except RankLost as error:
+            return error
+        if self.rank != 0:
+            self.leaderless = True
+            return MeasurementTimeout(f"{stage}: {self.members[0]} does not answer", seconds)
+        silent = [member for member in self.members[1:] if member.rank not in self._late]
+        elsewhere = [self.members[rank] for rank, where in self._late.items() if where != stage]
+        if silent:
+            stage = f"{stage}: {_names(silent)} does not answer"
+        elif elsewhere:
+            at = self._late[elsewhere[0].rank]
+            stage = f"{stage}: {_names(elsewhere)} is still {at}"
+        late = MeasurementTimeout(stage, seconds)
+        self.fail(str(late))
+        return late
+
+    def close(self) -> None:
+        """Leave in order."""
+        self._tell("", "bye")
+        for connection in (*self._links.values(), *self._watches.values()):
+            connection.close()
+        self._finish()
+
+    def leave(self, code: int) -> NoReturn:
+        """End this process now, whatever a thread of it is stuck in; without the others where that is so."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._leave(code)
+
+
+def _names(members: Sequence[Member]) -> str:
+    shown = ", ".join(str(member) for member in members[:4])
+    return shown if len(members) <= 4 else f"{shown} and {len(members) - 4} more"
+
+
+def hostname() -> str:
+    """Return the name by which processes know that they share a host."""
+    return platform.node() or "localhost"

@@ -1,0 +1,187 @@
+"""How the processes of a job find each other: rank 0 listens, the others connect to it."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..version import __version__
+from .base import Connection, Member, World, WorldError, hostname
+
+_HELLO = "wirespeed"
+_CHANNELS = ("link", "watch")
+_SIOCGIFCONF = 0x8912  # from Linux' sockios.h
+_IFREQ = 40  # bytes of one answer on 64-bit Linux
+
+
+def listen(port: int = 0, address: str = "") -> socket.socket:
+    """Return a listening socket; port 0: a free one.
+
+    Raises
+    ------
+    WorldError
+        If the port is in use.
+    """
+    family = socket.AF_INET6 if not address and socket.has_dualstack_ipv6() else socket.AF_INET
+    try:
+        return socket.create_server(
+            (address, port), family=family, backlog=1024, dualstack_ipv6=family == socket.AF_INET6
+        )
+    except OSError as error:
+        raise WorldError(
+            f"rank 0 cannot listen on port {port}: {error.strerror}; set MASTER_PORT to a free port"
+        ) from error
+
+
+def addresses() -> list[str]:
+    """Return the IPv4 addresses of this host, the loopback last."""
+    found = array.array("B", bytes(_IFREQ * 64))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        request = struct.pack("iL", len(found), found.buffer_info()[0])
+        used = struct.unpack("iL", fcntl.ioctl(asking.fileno(), _SIOCGIFCONF, request))[0]
+    entries = [bytes(found[i : i + _IFREQ]) for i in range(0, used, _IFREQ)]
+    texts = [socket.inet_ntoa(entry[20:24]) for entry in entries]
+    return sorted(dict.fromkeys(texts), key=lambda text: text.startswith("127."))
+
+
+def gather(
+    listener: socket.socket,
+    size: int,
+    launcher: str,
+    timeout: float,
+    look: Callable[[], None] = lambda: None,
+    local: int = -1,
+    **extra: Any,
+) -> World:
+    """On rank 0: wait for the others and return the World.
+
+    Parameters
+    ----------
+    look
+        Called several times a second; raises where a rank cannot come any more.
+    local
+        The number among the processes of the host that the launcher gave; -1: by the order of ranks.
+
+    Raises
+    ------
+    WorldError
+        If they do not come in time, or are not the ones that are expected.
+    """
+    deadline = time.monotonic() + timeout
+    members = {0: Member(0, hostname(), os.getpid(), local)}
+    connections: dict[str, dict[int, Connection]] = {channel: {} for channel in _CHANNELS}
+    with listener:
+        while any(len(found) < size - 1 for found in connections.values()):
+            listener.settimeout(0.2)
+            look()
+            try:
+                connection = Connection(listener.accept()[0])
+                name, version, rank, of, channel, *who = connection.receive(
+                    min(deadline, time.monotonic() + 5)
+                )
+            except TimeoutError:
+                if time.monotonic() < deadline:
+                    continue  # nobody, or somebody who says nothing
+                missing = [str(rank) for rank in range(size) if rank not in members]
+                raise WorldError(
+                    f"timed out after {timeout:g} s: {len(missing)} of {size} ranks did not connect "
+                    f"to rank 0 on {hostname()}: {', '.join(missing[:8])}"
+                ) from None
+            except (EOFError, ValueError, TypeError):
+                continue  # not one of ours: a port scanner, a health check
+            problem = _problem(name, version, of, size, rank, connections[channel])
+            if problem:
+                connection.send(["refused", problem])
+                raise WorldError(problem)
+            connection.send(["welcome", ""])
+            connections[channel][rank] = connection
+            members[rank] = Member(rank, *who)
+    ordered = _with_local_ranks([members[rank] for rank in range(size)])
+    links = dict(sorted(connections["link"].items()))
+    for link in links.values():
+        link.send([[m.rank, m.host, m.pid, m.local_rank] for m in ordered])
+    return World(ordered, 0, launcher, links, connections["watch"], timeout, **extra)
+
+
+def _problem(name: str, version: str, of: int, size: int, rank: int, known: dict[int, Connection]) -> str:
+    if (name, version) != (_HELLO, __version__):
+        return f"rank {rank} runs {name} {version}, rank 0 runs {_HELLO} {__version__}: install the same"
+    if of != size or not 0 < rank < size:
+        return f"rank {rank} is one of {of} ranks, rank 0 is one of {size}: WORLD_SIZE or RANK is wrong"
+    if rank in known:
+        return f"there are two processes with rank {rank}: every process needs its own RANK"
+    return ""
+
+
+def _with_local_ranks(members: Sequence[Member]) -> list[Member]:
+    """Number the processes of each host, in the order of their ranks, unless their launcher did."""
+    count: dict[str, int] = {}
+    numbered = []
+    for member in members:
+        local = count.get(member.host, 0)
+        count[member.host] = local + 1
+        own = local if member.local_rank < 0 else member.local_rank
+        numbered.append(Member(member.rank, member.host, member.pid, own))
+    return numbered
+
+
+def connect(
+    hosts: Sequence[str],
+    port: int,
+    rank: int,
+    size: int,
+    launcher: str,
+    timeout: float,
+    local: int = -1,
+    **extra: Any,
+) -> World:
+    """On every other rank: connect to rank 0 and return the World.
+
+    Parameters
+    ----------
+    hosts
+        Names or addresses of rank 0's host, tried in turn.
+    local
+        As for ``gather``.
+
+    Raises
+    ------
+    WorldError
+        If rank 0 cannot be reached in time, or refuses this rank.
+    """
+    deadline = time.monotonic() + timeout
+    found: dict[str, Connection] = {}
+    for channel in _CHANNELS:
+        connection = Connection(_reach(hosts, port, deadline, timeout))
+        try:
+            connection.send([_HELLO, __version__, rank, size, channel, hostname(), os.getpid(), local])
+            answer, text = connection.receive(deadline)
+        except (EOFError, OSError) as error:
+            raise WorldError(f"rank 0 at {hosts[0]}:{port} does not answer rank {rank}") from error
+        if answer != "welcome":
+            raise WorldError(text)
+        found[channel] = connection
+    try:
+        members = [Member(*fields) for fields in found["link"].receive(deadline)]
+    except (EOFError, TimeoutError) as error:
+        raise WorldError(f"rank 0 at {hosts[0]}:{port} gave up: not all {size} ranks came") from error
+    return World(members, rank, launcher, {0: found["link"]}, {0: found["watch"]}, timeout, **extra)
+
+
+def _reach(hosts: Sequence[str], port: int, deadline: float, timeout: float) -> socket.socket:
+    reason = "no address"
+    while True:
+        for host in hosts:
+            try:
+                return socket.create_connection((host, port), timeout=2)
+            except OSError as error:
+                reason = f"{host}: {error.strerror or error}"
+        if time.monotonic() > deadline:
+            raise WorldError(f"rank 0 could not be reached within {timeout:g} s on port {port} ({reason})")
+        time.sleep(0.02)

@@ -1,0 +1,130 @@
+"""Collectives on real GPUs: every operation in every launch form, checked on the device."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import wirespeed
+from wirespeed.collectives.operations import OPERATIONS
+
+pytestmark = pytest.mark.gpu
+
+FORMS = {
+    "one thread": ("-g", "2", "--launch", "here"),
+    "threads": ("-t", "2", "-g", "1"),
+    "processes": ("-g", "2"),
+    "graph": ("-g", "2", "-G", "2"),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_gpus() -> None:
+    if find_spec("nccl") is None:
+        pytest.skip("nccl4py is not installed")
+    from wirespeed.collectives.nccl.provider import count_gpus
+
+    if count_gpus() < 2:
+        pytest.skip("it needs two GPUs")
+
+
+def run(name: str, *options: str) -> str:
+    command = [sys.executable, "-m", "wirespeed", f"{name}_perf", "-T", "60", *options]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env={"NCCL_NVLS_ENABLE": "0", **os.environ}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_operation_in_every_form(name: str, form: str) -> None:
+    text = run(name, *FORMS[form], "-b", "1K", "-e", "1M", "-f", "1024", "-n", "5")
+    assert "# Out of bounds values : 0 OK" in text and "2 ranks of the collective" in text
+    assert len(re.findall(r"^ +\d+ +\d+ +float", text, re.MULTILINE)) == 2
+
+
+def test_all_types_and_operators() -> None:
+    text = run("all_reduce", "-g", "2", "-d", "all", "-o", "all", "-b", "4K", "-e", "4K", "-n", "2")
+    assert "# Out of bounds values : 0 OK" in text
+    assert len(re.findall(r"^ +4096 ", text, re.MULTILINE)) >= 60
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("-R", "1"), ("-R", "2"), ("-u", "3"), ("-z", "1"), ("-z", "3", "-I", "1"), ("-m", "4"), ("-y", "1"),
+     ("-C", "1"), ("-M", "1")],
+    ids=" ".join,
+)  # fmt: skip
+def test_options(options: tuple[str, ...]) -> None:
+    assert "# Out of bounds values : 0 OK" in run(
+        "all_reduce", "-g", "2", "-b", "1K", "-e", "1M", "-f", "1024", *options
+    )
+
+
+def test_json_and_document(tmp_path: Path) -> None:
+    run(
+        "all_reduce",
+        "-g",
+        "2",
+        "-b",
+        "64M",
+        "-e",
+        "64M",
+        "-J",
+        str(tmp_path / "a.json"),
+        "--output",
+        str(tmp_path / "b.json"),
+    )
+    found = json.loads((tmp_path / "a.json").read_text())
+    assert found["nccl_version"] > 20000 and len(found["config"]["devices"]) == 2
+    document = wirespeed.load(tmp_path / "b.json")
+    assert not document.simulated and document.good and document.libraries["nccl"]
+
+
+def test_more_ranks_than_gpus_are_refused() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "wirespeed", "all_reduce_perf", "-g", "64"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode in (1, 2) and "Traceback" not in done.stderr and "GPUs" in done.stderr
+
+
+def test_a_rank_that_is_killed_is_named() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "wirespeed",
+        "all_reduce_perf",
+        "-g",
+        "2",
+        "-b",
+        "1M",
+        "-e",
+        "1M",
+        "-N",
+        "0",
+    ]
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert job.stdout
+    seen = ""
+    for line in job.stdout:
+        seen += line
+        if re.match(r" +1048576 ", line):
+            break
+    match = re.search(r"Rank +1 .*Pid +(\d+) ", seen)
+    assert match
+    os.kill(int(match[1]), signal.SIGKILL)
+    rest, _ = job.communicate(timeout=30)
+    assert job.returncode == 1 and f"rank 1 (process {match[1]} on" in rest

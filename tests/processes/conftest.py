@@ -1,0 +1,96 @@
+"""Jobs of several real processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+#: What lets Open MPI run here: as root, without probing for networks, on few cores.
+OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_mtl": "^ofi",
+    "OMPI_MCA_btl": "^ofi", "OMPI_MCA_mpi_yield_when_idle": "1",
+}  # fmt: skip
+WIRESPEED = [sys.executable, "-m", "wirespeed"]
+
+
+@dataclass
+class Job:
+    """A running job and what it has printed."""
+
+    process: subprocess.Popen[str]
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.lines)
+
+    def until(self, found: Callable[[str], object], limit: float = 30.0) -> None:
+        """Read until a line is found."""
+        assert self.process.stdout
+        end = time.monotonic() + limit
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if found(line):
+                return
+            assert time.monotonic() < end, self.text
+        raise AssertionError(f"the job ended:\n{self.text}")
+
+    def rows(self, count: int) -> None:
+        """Read until so many sizes are printed."""
+        for _ in range(count):
+            self.until(re.compile(r"\s+\d+\s+\d+\s+float").match)
+
+    def pid(self, rank: int) -> int:
+        match = re.search(rf"Rank +{rank} .*Pid +(\d+) ", self.text)
+        assert match, self.text
+        return int(match[1])
+
+    def end(self, limit: float = 30.0) -> int:
+        """Wait for the end; return the exit code."""
+        rest, _ = self.process.communicate(timeout=limit)
+        self.lines.append(rest)
+        return self.process.returncode
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Job]]:
+    jobs: list[Job] = []
+
+    def run(command: list[str], **environment: str) -> Job:
+        jobs.append(Job(subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            env={**os.environ, **environment}, start_new_session=True, cwd=Path(__file__).parents[2],
+        )))  # fmt: skip
+        return jobs[-1]
+
+    yield run
+    for job in jobs:
+        if job.process.poll() is None:
+            os.killpg(job.process.pid, signal.SIGKILL)
+            job.process.communicate()
+
+
+@pytest.fixture(scope="session")
+def mpirun() -> list[str]:
+    """The beginning of a command that starts ranks."""
+    found = Path(sys.executable).with_name("mpirun")
+    path = str(found) if found.exists() else shutil.which("mpirun")
+    if path is None or find_spec("mpi4py") is None:
+        pytest.skip("mpi4py or mpirun is not installed")
+    version = subprocess.run(
+        [path, "--version"], capture_output=True, text=True, env={**os.environ, **OPEN_MPI}
+    )
+    if "Open MPI" not in version.stdout:
+        pytest.skip("mpirun is not Open MPI's")
+    return [path, "--oversubscribe", "-np"]

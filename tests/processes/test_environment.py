@@ -1,0 +1,166 @@
+"""Jobs launched with ranks in the environment, without MPI; and on several hosts."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import wirespeed
+from tests.processes.conftest import Job
+from wirespeed.results.document import Status
+from wirespeed.worlds.base import WorldError
+from wirespeed.worlds.local import spawn
+
+Start = Callable[..., Job]
+
+
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def launch(
+    start: Start, size: int, *arguments: str, address: str = "127.0.0.1",
+    inside: Callable[[int], list[str]] = lambda _: [], **more: str,
+) -> list[Job]:  # fmt: skip
+    common = {"WORLD_SIZE": str(size), "MASTER_ADDR": address, "MASTER_PORT": str(port()), **more}
+    command = [sys.executable, "-m", "tests.processes.job", *arguments]
+    return [start([*inside(rank), *command], **common, RANK=str(rank)) for rank in range(size)]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_job_without_mpi(start: Start, size: int) -> None:
+    jobs = launch(start, size, "all_reduce")
+    assert [job.end() for job in jobs] == [0] * size, jobs[0].text
+    rows = re.findall(r"^ +\d+ +\d+ +float.*$", jobs[0].text, re.MULTILINE)
+    assert [row.split()[8] for row in rows] == ["0"] * 3 and [row.split()[12] for row in rows] == ["0"] * 3
+    assert f"{size} ranks of the collective in {size} processes on 1 host" in jobs[0].text
+    assert "launched by: RANK and WORLD_SIZE in the environment" in jobs[0].text
+    assert [job.text for job in jobs[1:]] == [""] * (size - 1)  # rank 0 alone speaks
+
+
+def test_one_process_for_each_gpu_without_a_launcher(start: Start) -> None:
+    job = start([sys.executable, "-m", "tests.processes.job", "reduce_scatter"])
+    assert job.end() == 0, job.text
+    assert (
+        "3 ranks of the collective in 3 processes on 1 host, launched by: 3 processes started by" in job.text
+    )
+    assert len(set(re.findall(r"Pid +(\d+) on", job.text))) == 3 and "nGpus 3 " in job.text
+
+
+def test_a_process_that_was_started_and_fails(start: Start) -> None:
+    job = start([sys.executable, "-m", "tests.processes.job", "reduce_scatter", "kill"])
+    assert job.end() == 1
+    assert re.search(r"error: rank 1 \(process \d+ on \S+\) ended unexpectedly", job.text), job.text
+
+
+def test_a_process_that_does_not_come_up_ends_the_start() -> None:
+    began = time.monotonic()
+    with pytest.raises(WorldError, match=r"rank 1 \(process \d+\) ended with exit code 0 at its start"):
+        spawn(2, ["--version"], 30.0)
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "reason"),
+    [
+        ("kill", Status.ERROR, r"rank 1 \(process \d+ on \S+\) ended unexpectedly"),
+        ("stop", Status.TIMED_OUT, r"timed out after 2 s .*rank 1 \(process \d+ on"),
+        ("slow-fill", Status.TIMED_OUT, r"timed out after 2 s .*rank 1 \(process \d+ on"),
+        ("error", Status.ERROR, r"rank 1 \(process \d+ on \S+\) failed while .*the device fell off the bus"),
+    ],
+)
+def test_one_rank_fails(start: Start, tmp_path: Path, fault: str, status: Status, reason: str) -> None:
+    path = tmp_path / "d.json"
+    began = time.monotonic()
+    jobs = launch(start, 3, "all_reduce", fault, TIMEOUT="2", OUTPUT=str(path))
+    codes = [job.end() for job in (jobs[0], jobs[2])]
+    assert codes == [1, 1] and time.monotonic() - began < 20, jobs[0].text
+    assert re.search(f"wirespeed: error: .*{reason}", jobs[0].text), jobs[0].text
+    assert "Traceback" not in jobs[0].text + jobs[2].text and jobs[2].text == ""
+    document = wirespeed.load(path)
+    assert document.testcases[0].status is status and re.search(reason, document.interrupted)
+
+
+def test_the_launcher_may_number_the_ranks_of_a_host(start: Start) -> None:
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port())}
+    command = [sys.executable, "-m", "tests.processes.job", "all_reduce"]
+    jobs = [start(command, **common, RANK=str(rank), LOCAL_RANK=str(1 - rank)) for rank in range(2)]
+    assert [job.end() for job in jobs] == [0, 0], jobs[0].text
+    assert re.findall(r"Rank +(\d) .* device +(\d)", jobs[0].text) == [("0", "1"), ("1", "0")]
+
+
+def test_wrong_elements_of_one_rank_fail_the_run(start: Start) -> None:
+    jobs = launch(start, 2, "all_gather", "corrupt")
+    assert [job.end() for job in jobs] == [1, 0]
+    assert "all_gather: failed: 1 elements are wrong at 1 KiB, out-of-place" in jobs[0].text
+
+
+def test_a_rank_with_too_little_memory_waives_the_size_for_all(start: Start) -> None:
+    jobs = launch(start, 2, "all_reduce", "memory")
+    assert [job.end() for job in jobs] == [0, 0]
+    assert re.search(
+        r"# +16384 .* not measured: out of memory: rank 1 .*no room for 16384 bytes", jobs[0].text
+    )
+    assert len(re.findall(r"^ +\d+ +\d+ +float", jobs[0].text, re.MULTILINE)) == 2
+
+
+def test_a_rank_that_never_comes(start: Start) -> None:
+    alone = start(
+        [sys.executable, "-m", "tests.processes.job", "all_reduce"], RANK="0", WORLD_SIZE="2",
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port()), TIMEOUT="1",
+    )  # fmt: skip
+    assert alone.end() == 1 and "1 of 2 ranks did not connect to rank 0" in alone.text
+
+
+@pytest.fixture
+def hosts() -> Iterator[Callable[[int], list[str]]]:
+    """Two hosts: network and host-name namespaces joined by a pair of virtual cables."""
+    tools = [shutil.which(tool) for tool in ("ip", "unshare", "nsenter", "hostname")]
+    if os.geteuid() != 0 or not all(tools):
+        pytest.skip("network namespaces need root, ip, unshare, nsenter and hostname")
+    names = [f"wirespeed{os.getpid()}{i}" for i in "ab"]
+
+    def ip(*arguments: str, namespace: str | None = None) -> None:
+        inside = ["-n", namespace] if namespace else []
+        subprocess.run(["ip", *inside, *arguments], check=True, capture_output=True)
+
+    try:
+        for name in names:
+            ip("netns", "add", name)
+        ip("link", "add", "wsa", "netns", names[0], "type", "veth", "peer", "name", "wsb", "netns", names[1])
+        for i, (name, link) in enumerate(zip(names, ("wsa", "wsb"), strict=True)):
+            ip("addr", "add", f"10.77.0.{i + 1}/24", "dev", link, namespace=name)
+            ip("link", "set", link, "up", namespace=name)
+            ip("link", "set", "lo", "up", namespace=name)
+    except subprocess.CalledProcessError as error:
+        for name in names:
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+        pytest.skip(f"network namespaces cannot be made here: {error.stderr.decode().strip()}")
+
+    def inside(rank: int) -> list[str]:
+        host = rank % 2
+        named = f'hostname node{host} && exec "$@"'
+        return ["ip", "netns", "exec", names[host], "unshare", "--uts", "sh", "-c", named, "sh"]
+
+    yield inside
+    for name in names:
+        subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+
+def test_two_hosts(start: Start, hosts: Callable[[int], list[str]]) -> None:
+    jobs = launch(start, 4, "alltoall", address="10.77.0.1", inside=hosts)
+    assert [job.end() for job in jobs] == [0] * 4, jobs[0].text
+    assert "4 ranks of the collective in 4 processes on 2 hosts" in jobs[0].text
+    devices = re.findall(r"Rank +(\d) .* on +(\S+) device +(\d)", jobs[0].text)
+    assert devices == [("0", "node0", "0"), ("1", "node1", "0"), ("2", "node0", "1"), ("3", "node1", "1")]

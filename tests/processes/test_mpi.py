@@ -1,0 +1,169 @@
+"""Collectives over MPI between real processes: every operation, and everything that goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import wirespeed
+from tests.processes.conftest import OPEN_MPI, WIRESPEED, Job
+from wirespeed.results.document import Status
+
+Start = Callable[..., Job]
+
+#: All operations of a number of ranks in one start, checked against numpy by the program's own means
+#: and, for the wiring of types, operators and roots, by their counts.
+EVERYTHING = """
+import sys
+from wirespeed.cli.main import COLLECTIVES, main
+from wirespeed.cli import nccl_tests
+from wirespeed.worlds import mpi
+import wirespeed.worlds
+nccl_tests._gpus = lambda: 0
+world = mpi.join(20.0)
+close, world.close = world.close, lambda: None
+wirespeed.worlds.join = lambda *_, **__: world
+for name in COLLECTIVES:
+    if name == "hypercube" and world.size == 3:
+        continue
+    reduces = name in ("all_reduce", "reduce_scatter", "reduce")
+    rooted = name in ("broadcast", "reduce", "gather", "scatter")
+    more = [*(("-o", "all") if reduces else ()), *(("-r", "all") if rooted else ())]
+    sizes = ["-b", "8", "-e", "8K", "-f", "1024"]
+    code = main([f"{name}_perf", *sizes, "-n", "2", "-d", "all", "-u", "1", *more])
+    assert code == 0, name
+close()
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_all_operations_types_operators_and_roots(mpirun: list[str], ranks: int) -> None:
+    done = subprocess.run(
+        [*mpirun, str(ranks), sys.executable, "-c", EVERYTHING], capture_output=True, text=True, timeout=60,
+        env={**os.environ, **OPEN_MPI},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    rows = [line.split() for line in done.stdout.splitlines() if re.match(r"\s+\d+ ", line)]
+    assert len(rows) > 300
+    # hypercube has no operator, which is one column less
+    assert {row[-5] for row in rows} == {"0"} and {row[-1] for row in rows} == {"0", "N/A"}
+    assert {row[2] for row in rows} == {
+        "int8",
+        "uint8",
+        "int32",
+        "uint32",
+        "int64",
+        "uint64",
+        "float",
+        "double",
+    }
+    assert (
+        "waived: MPI has no type bfloat16" in done.stdout and "waived: MPI has no operator avg" in done.stdout
+    )
+    assert f"{ranks} ranks of the collective in {ranks} process" in done.stdout
+
+
+def endless(start: Start, mpirun: list[str], ranks: int, path: Path, *more: str) -> Job:
+    """A job that measures until something ends it."""
+    job = start(
+        [*mpirun, str(ranks), *WIRESPEED, "all_reduce_perf", "--mpi", "-b", "1K", "-e", "4K", "-f", "2",
+         "-N", "0", "-n", "2", "--output", str(path), *more],
+        **OPEN_MPI,
+    )  # fmt: skip
+    job.rows(6)
+    return job
+
+
+def test_a_rank_that_is_killed_ends_the_others_and_is_named(
+    start: Start, mpirun: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "d.json"
+    job = endless(start, mpirun, 3, path)
+    pid = job.pid(2)
+    os.kill(pid, signal.SIGKILL)
+    began = time.monotonic()
+    assert job.end() != 0
+    assert time.monotonic() - began < 10
+    document = wirespeed.load(path)
+    assert len(document.testcases[0].tables[0].values()) == 6
+    # The launcher may end the others before they have noticed; then what was measured is there all the same.
+    if document.interrupted:
+        assert f"rank 2 (process {pid} on" in document.interrupted
+        assert document.testcases[0].status is Status.ERROR
+
+
+def test_a_rank_that_hangs_is_named_after_the_time_out(
+    start: Start, mpirun: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "d.json"
+    job = endless(start, mpirun, 3, path, "-T", "1")
+    pid = job.pid(1)
+    os.kill(pid, signal.SIGSTOP)
+    assert job.end() != 0
+    document = wirespeed.load(path)
+    assert document.testcases[0].status is Status.TIMED_OUT
+    assert (
+        "timed out after 1 s" in document.interrupted and f"rank 1 (process {pid} on" in document.interrupted
+    )
+    assert "# Time-out: 1 s" in job.text and len(document.testcases[0].tables[0].values()) == 6
+
+
+def test_ctrl_c_under_mpirun_keeps_what_was_measured(start: Start, mpirun: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    job = endless(start, mpirun, 2, path)
+    os.kill(job.process.pid, signal.SIGINT)
+    assert job.end() != 0
+    document = wirespeed.load(path)
+    assert len(document.testcases[0].tables[0].values()) == 6
+    assert "Traceback" not in job.text
+
+
+def test_ranks_with_different_options(start: Start, mpirun: list[str]) -> None:
+    command = [*WIRESPEED, "all_reduce_perf", "--mpi", "-b", "1K", "-e", "1K", "-n"]
+    job = start([*mpirun, "1", *command, "5", ":", "-np", "1", *command, "6"], **OPEN_MPI)
+    assert job.end() == 1
+    assert (
+        "the ranks have different options: iterations is 6 on rank 1" in job.text
+        and "5 on rank 0" in job.text
+    )
+    assert "Traceback" not in job.text
+
+
+def test_which_process_is_late(start: Start, mpirun: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    job = start(
+        [*mpirun, "2", *WIRESPEED, "all_reduce_perf", "--mpi", "-b", "1K", "-e", "1K", "-I", "1",
+         "-n", "8", "-J", str(path)],
+        **OPEN_MPI,
+    )  # fmt: skip
+    assert job.end() == 0, job.text
+    (result,) = json.loads(path.read_text())["results"]
+    times = result["out_of_place_per_iter"]
+    assert len(times["per_process_max_times_us"]) == 2 and len(times["times_us"]) == 8
+    assert times["times_us"] == [max(pair) for pair in zip(*times["per_process_max_times_us"], strict=True)]
+
+
+def test_groups(start: Start, mpirun: list[str]) -> None:
+    job = start(
+        [*mpirun, "4", *WIRESPEED, "all_gather_perf", "--mpi", "-b", "4K", "-e", "4K"],
+        **OPEN_MPI, NCCL_TESTS_SPLIT="DIV 2",
+    )  # fmt: skip
+    assert job.end() == 0, job.text
+    assert re.findall(r"Rank +(\d) Group +(\d)", job.text) == [("0", "0"), ("1", "0"), ("2", "1"), ("3", "1")]
+    assert "2 ranks of the collective in 4 processes" in job.text
+
+
+def test_a_promise_that_is_not_kept(start: Start) -> None:
+    job = start(
+        [*WIRESPEED, "all_reduce_perf", "--machine", "simulated:hgx-h200-2"], SLURM_STEP_NUM_TASKS="4"
+    )
+    assert job.end() == 2 and "without a launcher" in job.text

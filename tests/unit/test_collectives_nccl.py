@@ -1,0 +1,226 @@
+"""The NCCL provider, with NCCL and the driver replaced by ones on host memory."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+
+from tests.fakes.nccl import Driver, Nccl, Unit, compiled
+from wirespeed.collectives import contents
+from wirespeed.collectives.base import BackendError, Case, Group, OutOfMemory, Refused, Setting, Timing
+from wirespeed.collectives.nccl import gpu, loops, provider
+from wirespeed.collectives.nccl.gpu import Format, format_of
+from wirespeed.collectives.nccl.provider import NcclOptions, NcclProvider
+from wirespeed.collectives.operations import OPERATIONS
+from wirespeed.collectives.types import BY_NAME, OPERATORS, TYPES, DataType
+from wirespeed.worlds.local import alone
+
+Make = Callable[..., NcclProvider]
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    found = compiled(tmp_path_factory.mktemp("kernels"))
+    return found or pytest.skip("there is no g++")
+
+
+@pytest.fixture
+def fake(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> Nccl:
+    driver = Driver(kernels)
+    nccl = Nccl(driver)
+    for module in (gpu, loops, provider):
+        monkeypatch.setattr(module, "driver", driver)
+    monkeypatch.setattr(gpu.compiler, "cubin", lambda *_: b"")
+    package = ModuleType("nccl.bindings")
+    package.nccl = nccl  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "nccl", ModuleType("nccl"))
+    monkeypatch.setitem(sys.modules, "nccl.bindings", package)
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    return nccl
+
+
+@pytest.fixture
+def make(fake: Nccl) -> Iterator[Make]:
+    made: list[NcclProvider] = []
+
+    def build(threads: int, gpus: int, **more: Any) -> NcclProvider:
+        options = NcclOptions(threads, gpus, **more)
+        made.append(NcclProvider(alone(), Group(0, (0,), threads * gpus), options))
+        return made[-1]
+
+    yield build
+    for one in made:
+        one.close()
+
+
+def case(
+    name: str, ranks: int, type: DataType = BY_NAME["float"], in_place: bool = False, **timing: Any
+) -> Case:
+    operation = OPERATIONS[name]
+    operator = "sum" if operation.operator is None else ""
+    setting = Setting(operation, type, operator, ranks - 1 if operation.rooted else -1)
+    return Case(setting, ranks, operation.counts(512, type.bytes, ranks), in_place, Timing(**timing))
+
+
+def checked(made: NcclProvider, one: Case) -> int:
+    made.allocate(4 * one.bytes)
+    made.register()
+    made.bind(one)
+    made.fill(3)
+    made.once()
+    return made.wrong(3)
+
+
+@pytest.mark.parametrize(("threads", "gpus"), [(1, 1), (1, 2), (2, 1), (2, 2), (1, 4)])
+def test_all_operations_leave_what_they_must(make: Make, threads: int, gpus: int) -> None:
+    made = make(threads, gpus)
+    for name, operation in OPERATIONS.items():
+        for in_place in (False, True) if operation.checks_in_place else (False,):
+            for type in (
+                ("float", "half", "bfloat16", "f8e5m2")
+                if operation.operator is not None
+                else ("float", "half")
+            ):
+                assert checked(made, case(name, threads * gpus, BY_NAME[type], in_place)) == 0, (
+                    name,
+                    in_place,
+                    type,
+                )
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_all_operators_and_types_that_numpy_has(make: Make, operator: str) -> None:
+    made = make(1, 3)
+    for type in TYPES:
+        if type.numpy:
+            base = case("all_reduce", 3, type)
+            setting = Setting(base.setting.operation, type, operator)
+            assert checked(made, Case(setting, 3, base.counts, False, base.timing)) == 0, type
+
+
+def test_wrong_elements_are_counted(make: Make, fake: Nccl) -> None:
+    def damage(unit: Unit) -> None:
+        if unit.comm.rank == 1:
+            ctypes.memset(unit.arguments[1] + 40, 0x55, 8)
+
+    fake.damage = damage
+    assert checked(make(1, 2), case("all_reduce", 2)) == 2
+
+
+def test_data_that_was_not_delivered_is_wrong(make: Make) -> None:
+    made, one = make(1, 2), case("all_gather", 2)
+    made.allocate(4 * one.bytes)
+    made.bind(one)
+    made.fill(3)
+    assert made.wrong(3) == 2 * one.counts.receive
+
+
+@pytest.mark.parametrize(
+    "timing",
+    [{}, {"aggregate": 3}, {"blocking": 1}, {"blocking": 2}, {"blocking": 3}, {"per_iteration": True},
+     {"blocking": 3, "per_iteration": True}, {"graphs": 2}, {"blocking": 3, "aggregate": 2}],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize(("threads", "gpus"), [(1, 2), (2, 1)])
+def test_every_mode_times_every_iteration(
+    make: Make, timing: dict[str, Any], threads: int, gpus: int
+) -> None:
+    made, one = make(threads, gpus), case("all_reduce", 2, iterations=5, **timing)
+    assert checked(made, one) == 0
+    made.align()
+    elapsed = made.loop()
+    assert len(elapsed) == threads
+    for one_thread in elapsed:
+        assert 0 < one_thread.cpu <= one_thread.seconds < 1
+        assert len(one_thread.iterations) == (5 if timing.get("per_iteration") else 0)
+    made.fill(4)
+    made.once()
+    assert made.wrong(4) == 0
+
+
+def test_buffers_off_their_alignment_and_shifted(make: Make) -> None:
+    made, one = make(1, 2, unalign=3), case("all_reduce", 2, iterations=9)
+    made.allocate(4 * one.bytes + 12)
+    made.bind(one)
+    made.fill(1)
+    made.once()
+    assert made.wrong(1) == 0
+    assert one.shifts(4 * one.bytes)[:6] == [i % 4 * one.bytes for i in range(6)]
+    made.loop()
+
+
+@pytest.mark.parametrize(("registration", "kind"), [(1, "local"), (2, "symmetric")])
+def test_both_buffers_of_all_ranks_are_registered(
+    make: Make, fake: Nccl, registration: int, kind: str
+) -> None:
+    assert checked(make(1, 2, registration=registration), case("all_reduce", 2)) == 0
+    assert [(k, r) for k, r, _ in fake.registered] == [(kind, 0), (kind, 0), (kind, 1), (kind, 1)]
+
+
+def test_ranks_of_threads_may_be_set_up_at_once(make: Make) -> None:
+    assert checked(make(2, 2, parallel_init=True), case("all_gather", 4)) == 0
+
+
+def test_what_is_not_possible_is_refused(make: Make, fake: Nccl) -> None:
+    with pytest.raises(Refused, match="needs GPUs 0 to 7; 4 are here"):
+        make(1, 8)
+    fake.version = 22605
+    with pytest.raises(Refused, match=r"symmetric registration needs NCCL 2\.27; this is 2\.26\.5"):
+        make(1, 2, registration=2)
+    made = make(1, 3)
+    for name in ("alltoall", "gather", "scatter"):
+        assert "NCCL 2.28" in str(made.refuses(case(name, 3).setting))
+    assert "power of two" in str(made.refuses(case("hypercube", 3).setting))
+    assert made.refuses(case("all_reduce", 3).setting) is None
+
+
+def test_memory_that_is_short_can_be_asked_for_again(make: Make) -> None:
+    made, one = make(1, 2), case("all_reduce", 2)
+    with pytest.raises(OutOfMemory, match=r"2 buffers of 1 GiB on GPU 0"):
+        made.allocate(2**30)
+    assert checked(made, one) == 0
+    assert made.memory()["User-Allocated"] == 4 * 4 * one.bytes
+
+
+def test_an_abort_ends_the_wait(make: Make, fake: Nccl) -> None:
+    made, one = make(1, 2), case("all_reduce", 2)
+    made.allocate(one.bytes)
+    made.bind(one)
+    made._loops[0]._sites.pop()  # that rank does not come
+    threading.Timer(0.2, made.cancel).start()
+    with pytest.raises(BackendError, match="ended because another rank failed"):
+        made.once()
+
+
+def test_kernels_and_numpy_agree(kernels: Any) -> None:
+    for type in TYPES:
+        for operator in (*OPERATORS, ""):
+            for ranks, rank in ((1, 0), (3, 2), (8, 5), (100, 99)):
+                found = np.zeros(200 * type.bytes, np.uint8)
+                kernels.fill(found.ctypes.data, 200, format_of(type, operator, ranks), 5, rank)
+                if type.numpy or not operator:
+                    want = contents.given(type, operator or None, ranks, 5, rank, 0, 200)
+                else:
+                    numbers = contents.numbers(type, operator, ranks, 5, rank, 0, 200)
+                    want = np.array([type.encode(v) for v in numbers], f"uint{8 * type.bytes}")
+                assert (found == want.view(np.uint8)).all(), (type.name, operator, ranks)
+    assert ctypes.sizeof(Format) == 32
+
+
+def test_the_kernels_compile_for_all_architectures(tmp_path: Any) -> None:
+    from wirespeed.backends.cuda import compiler
+
+    pytest.importorskip("cuda.core")
+    if not compiler.nvrtc_version():
+        pytest.skip("NVRTC is not installed")
+    for architecture in ("sm_75", "sm_90", "sm_120"):
+        assert compiler.cubin(gpu._SOURCE.read_text(), architecture, tmp_path)

@@ -1,0 +1,221 @@
+"""Worlds of threads: each stands for a process, with its own connections."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from wirespeed.errors import MeasurementTimeout, WirespeedError
+from wirespeed.worlds import base, environment, join, launched
+from wirespeed.worlds.base import RankLost, World, WorldError
+from wirespeed.worlds.rendezvous import addresses, connect, gather, listen
+
+
+def worlds(size: int, timeout: float = 10.0) -> list[World]:
+    listener = listen(address="127.0.0.1")
+    port = listener.getsockname()[1]
+
+    def one(rank: int) -> World:
+        if rank == 0:
+            return gather(listener, size, "threads", timeout)
+        return connect(["127.0.0.1"], port, rank, size, "threads", timeout)
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(one, range(size)))
+
+
+def together(some: list[World], work: Callable[[World], Any]) -> list[Any]:
+    """Let all do something at once; an error is a result."""
+
+    def one(world: World) -> Any:
+        try:
+            return work(world)
+        except WirespeedError as error:
+            return error
+
+    with ThreadPoolExecutor(len(some)) as pool:
+        return list(pool.map(one, some))
+
+
+def test_all_know_all_values() -> None:
+    some = worlds(4)
+    assert [w.rank for w in some] == [0, 1, 2, 3] and {w.size for w in some} == {4}
+    assert [w.local_rank for w in some] == [0, 1, 2, 3] and len(some[0].hosts) == 1
+    values = [{"rank": 0, "data": b"\0\1"}, 1.5, None, [1, "two"]]
+    assert together(some, lambda w: w.allgather(values[w.rank], "testing")) == [values] * 4
+    assert together(some, lambda w: w.broadcast(w.rank, "testing")) == [0] * 4
+    assert together(some, lambda w: w.barrier("testing")) == [None] * 4
+    large = "x" * 3_000_000
+    assert together(some, lambda w: len(w.allgather(large, "testing"))) == [4] * 4
+    together(some, World.close)
+
+
+def test_one_alone() -> None:
+    world = join(1.0, environment={})
+    assert (world.size, world.rank, world.local_rank) == (1, 0, 0)
+    assert world.allgather(5, "testing") == [5]
+    world.check()
+    world.close()
+
+
+def test_a_rank_that_does_not_come_is_named() -> None:
+    some = worlds(3, timeout=0.3)
+    found = together(some[:2], lambda w: w.barrier("adding up"))
+    assert isinstance(found[0], MeasurementTimeout)
+    assert "rank 2" in str(found[0]) and "adding up" in str(found[0])
+    assert isinstance(found[1], RankLost) and "rank 2" in str(found[1])
+
+
+def test_a_rank_that_has_gone_is_named_to_all() -> None:
+    some = worlds(3)
+    for connection in (*some[2]._links.values(), *some[2]._watches.values()):
+        connection.close()
+    found = together(some[:2], lambda w: w.check(2.0))
+    assert all(
+        isinstance(f, RankLost) and "rank 2" in str(f) and "ended unexpectedly" in str(f) for f in found
+    )
+
+
+def test_why_a_rank_failed_is_told_to_all() -> None:
+    some = worlds(3)
+    some[1].fail("rank 1 failed while thinking: it hurts")
+    found = together([some[0], some[2]], lambda w: w.check(2.0))
+    assert [str(f) for f in found] == ["rank 1 failed while thinking: it hurts"] * 2
+
+
+def test_a_rank_that_does_something_else_is_named() -> None:
+    some = worlds(2)
+    found = together(some, lambda w: w.barrier("eating" if w.rank else "sleeping"))
+    assert isinstance(found[0], WorldError) and "rank 1" in str(found[0]) and "eating" in str(found[0])
+    assert isinstance(found[1], RankLost)
+
+
+def test_after_a_time_out_the_silent_rank_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "_GRACE", 0.5)
+    some = worlds(3)
+    found = together(some[:2], lambda w: w.late("reducing 8 B", 5.0))
+    assert "rank 2" in str(found[0]) and "does not answer" in str(found[0]) and "5 s" in str(found[0])
+    assert str(found[1]) == str(found[0])
+
+
+def test_after_a_time_out_the_rank_that_is_elsewhere_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "_GRACE", 2.0)
+    some = worlds(3)
+    found = together(some, lambda w: w.late("reducing" if w.rank != 1 else "filling", 5.0))
+    assert "rank 1" in str(found[0]) and "is still filling" in str(found[0])
+
+
+def test_without_rank_0_another_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "_GRACE", 0.2)
+    some = worlds(2)
+    assert "rank 0" in str(some[1].late("reducing", 1.0)) and some[1].leaderless
+
+
+@pytest.mark.parametrize(
+    ("rank", "size", "reason"),
+    [(1, 5, "one of 5 ranks"), (7, 2, "RANK is wrong"), (0, 2, "RANK is wrong")],
+)
+def test_a_wrong_rank_is_refused(rank: int, size: int, reason: str) -> None:
+    listener = listen(address="127.0.0.1")
+    port = listener.getsockname()[1]
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(gather, listener, 2, "", 5.0)
+        second = pool.submit(connect, ["127.0.0.1"], port, rank, size, "", 5.0)
+        for future in (first, second):
+            with pytest.raises(WorldError, match=reason):
+                future.result()
+
+
+def test_two_with_one_rank_are_refused() -> None:
+    listener = listen(address="127.0.0.1")
+    port = listener.getsockname()[1]
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(gather, listener, 3, "", 1.0)
+        for _ in range(2):
+            pool.submit(connect, ["127.0.0.1"], port, 1, 3, "", 1.0)
+        with pytest.raises(WorldError, match="two processes with rank 1"):
+            first.result()
+
+
+def test_strangers_are_left_aside() -> None:
+    listener = listen(address="127.0.0.1")
+    port = listener.getsockname()[1]
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(gather, listener, 2, "", 5.0)
+        with socket.create_connection(("127.0.0.1", port)) as stranger:
+            stranger.sendall(b"\x05\0\0\0\x93\x01\x02\x03\x04")
+            stranger.shutdown(socket.SHUT_WR)
+        pool.submit(connect, ["127.0.0.1"], port, 1, 2, "", 5.0)
+        assert first.result().size == 2
+
+
+def test_ranks_that_do_not_connect_are_named() -> None:
+    with pytest.raises(WorldError, match=r"2 of 3 ranks did not connect to rank 0 .*: 1, 2"):
+        gather(listen(address="127.0.0.1"), 3, "", 0.3)
+    port = listen(address="127.0.0.1")
+    number = port.getsockname()[1]
+    port.close()
+    with pytest.raises(WorldError, match=r"rank 0 could not be reached within 0\.2 s"):
+        connect(["127.0.0.1"], number, 1, 2, "", 0.2)
+
+
+def test_a_port_in_use_says_so() -> None:
+    taken = listen(address="127.0.0.1")
+    with pytest.raises(WorldError, match="MASTER_PORT"):
+        listen(taken.getsockname()[1], "127.0.0.1")
+    taken.close()
+
+
+def test_the_environment_must_be_whole() -> None:
+    whole = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+    assert environment.present(whole) and not environment.present({})
+    with pytest.raises(WorldError, match="MASTER_PORT not"):
+        environment.present({**whole, "MASTER_PORT": ""})
+    with pytest.raises(WorldError, match="whole numbers"):
+        environment.join({**whole, "RANK": "x"}, 1)
+    with pytest.raises(WorldError, match="RANK 2 is not from 0"):
+        environment.join({**whole, "RANK": "2"}, 1)
+
+
+@pytest.mark.parametrize(
+    ("variables", "name", "size"),
+    [
+        ({}, "", 1),
+        ({"OMPI_COMM_WORLD_SIZE": "4"}, "OMPI_COMM_WORLD_SIZE", 4),
+        ({"SLURM_NTASKS": "8"}, "", 1),
+        ({"SLURM_NTASKS": "8", "SLURM_STEP_ID": "0"}, "SLURM_NTASKS", 8),
+        ({"PMI_SIZE": "2", "SLURM_STEP_NUM_TASKS": "3"}, "SLURM_STEP_NUM_TASKS", 3),
+    ],
+)
+def test_what_a_launcher_promises(variables: dict[str, str], name: str, size: int) -> None:
+    assert environment.promised(variables) == (name, size)
+    assert launched(variables) == bool(name)
+
+
+def test_fewer_ranks_than_promised_is_an_error() -> None:
+    with pytest.raises(WorldError, match="SLURM_STEP_NUM_TASKS promises 4 ranks, this job has 1"):
+        join(1.0, environment={"SLURM_STEP_NUM_TASKS": "4"})
+
+
+def test_addresses_of_this_host() -> None:
+    found = addresses()
+    assert found and found[-1].startswith("127.")
+
+
+def test_exchanges_are_quick() -> None:
+    some = worlds(2)
+
+    def work(world: World) -> float:
+        start = time.monotonic()
+        for _ in range(200):
+            world.barrier("testing")
+        return time.monotonic() - start
+
+    assert max(together(some, work)) < 2
+    assert threading.active_count() < 50
