@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 from wirespeed.backends.cuda.discovery import discover, visible
 from wirespeed.backends.cuda.nvml import Nvml
+from wirespeed.limits import Network, ceilings
+from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Place, Transfer
 from wirespeed.topology import Gpu, Link, LinkKind, Machine
 
 SWITCH, DIRECT, UNKNOWN = 2, 0, 255
@@ -24,7 +27,7 @@ class FakeNvml:
 
     NVMLError = NVMLError
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
-    NVML_P2P_STATUS_OK = 0
+    NVML_P2P_STATUS_OK, NVML_P2P_STATUS_CHIPSET_NOT_SUPPORED, NVML_P2P_STATUS_NOT_SUPPORTED = 0, 1, 5
     NVML_NVLINK_DEVICE_TYPE_SWITCH = SWITCH
     NVML_FI_DEV_NVLINK_GET_SPEED = 164
     NVML_FI_DEV_PCIE_REPLAY_COUNTER = 94
@@ -169,8 +172,177 @@ def test_what_nvml_does_not_say_is_noted(root: Path) -> None:
     assert {x.capacity for x in machine.links} == {None}
     assert {x.origin for x in machine.links} == {"unknown"}
     assert [gpu.peers for gpu in machine.gpus] == [(), ()]
-    assert len(machine.notes) == 6
+    assert len(machine.notes) == 7
     assert machine.notes[0] == "memory speed of gpu0: unknown, NVML does not say"
+
+
+GPU0, GPU1 = "0000:3d:00.0", "0000:3e:00.0"
+SWITCH_PORT = "0000:3a:01.0/0000:3b:00.0"
+BELOW_A_SWITCH = {
+    "0000:3a:01.0": "32 16",
+    SWITCH_PORT: "32 16",
+    f"{SWITCH_PORT}/0000:3c:00.0": "32 16",
+    f"{SWITCH_PORT}/0000:3c:01.0": "32 16",
+    f"{SWITCH_PORT}/0000:3c:00.0/{GPU0}": "32 16",
+    f"{SWITCH_PORT}/0000:3c:01.0/{GPU1}": "32 16",
+}
+IN_SLOTS = {
+    "0000:3a:01.0": "32 16",
+    f"0000:3a:01.0/{GPU0}": "32 16",
+    "0000:3a:02.0": "32 16",
+    f"0000:3a:02.0/{GPU1}": "32 16",
+}
+
+
+def on_bus(root: Path, ports: dict[str, str]) -> Machine:
+    """Describe the GPUs of a PCI bus; a port is its greatest speed and width, and the width that it has."""
+    entries = root / "sys/bus/pci/devices"
+    entries.mkdir(parents=True)
+    for port, text in ports.items():
+        place = root / "sys/devices/pci0000:3a" / port
+        place.mkdir(parents=True, exist_ok=True)
+        speed, width, *rest = text.split()
+        now, vendor = (*rest, *(width, "0x10de")[len(rest) :])
+        attributes = {
+            "vendor": vendor, "class": "0x030200" if port.endswith((GPU0, GPU1)) else "0x060400",
+            "numa_node": "0", "max_link_speed": f"{speed}.0 GT/s PCIe", "max_link_width": width,
+            "current_link_speed": "2.5 GT/s PCIe", "current_link_width": now,
+        }  # fmt: skip
+        for name, value in attributes.items():
+            if not value.startswith("-"):
+                (place / name).write_text(f"{value}\n")
+        (entries / place.name).symlink_to(place)
+
+    def pci(handle: int) -> SimpleNamespace:
+        return SimpleNamespace(domain=0, bus=0x3D + handle, device=0)
+
+    return discover(Machine(""), root, FakeNvml(nvmlDeviceGetPciInfo=pci))
+
+
+def to_hosts(machine: Machine, gpus: int) -> list[float | None]:
+    transfers = tuple(
+        Transfer(
+            Memory(f"gpu{i}", MemoryKind.DEVICE),
+            Memory("numa0", MemoryKind.PINNED),
+            Executor(f"gpu{i}"),
+            Engine.CE,
+            1 << 30,
+        )
+        for i in range(gpus)
+    )
+    places = tuple(Place("", 0, i, transfers=(i,)) for i in range(gpus))
+    return ceilings(Network(machine), Measurement(transfers, places))
+
+
+def test_gpus_below_one_switch_share_its_uplink(tmp_path: Path) -> None:
+    machine = on_bus(tmp_path, BELOW_A_SWITCH)
+    switch = "pcie:0000:3b:00.0"
+    found = [(x.source, x.destination) for x in machine.links if x.kind is LinkKind.PCIE]
+    assert sorted(found) == sorted(
+        way for a, b in (("gpu0", switch), ("gpu1", switch), (switch, "numa0")) for way in ((a, b), (b, a))
+    )
+    assert {x.origin for x in machine.links if x.kind is LinkKind.PCIE} == {"PCIe 5 x16"}
+    assert to_hosts(machine, 1) == [pytest.approx(63.008e9)]
+    assert to_hosts(machine, 2) == [pytest.approx(31.504e9)] * 2
+    assert machine.notes == ()
+
+
+def test_gpus_in_slots_of_their_own_share_nothing(tmp_path: Path) -> None:
+    machine = on_bus(tmp_path, IN_SLOTS)
+    assert to_hosts(machine, 2) == [pytest.approx(63.008e9)] * 2
+    assert machine.notes == ()
+
+
+def test_switches_below_switches(tmp_path: Path) -> None:
+    deeper = {f"0000:39:01.0/0000:39:02.0/{port}": text for port, text in BELOW_A_SWITCH.items()}
+    machine = on_bus(tmp_path, {"0000:39:01.0": "32 16 8", "0000:39:01.0/0000:39:02.0": "16 8", **deeper})
+    found = {(a, b, o) for a, b, _, o in links(machine, LinkKind.PCIE)}
+    assert ("pcie:0000:3b:00.0", "pcie:0000:39:02.0", "PCIe 5 x16") in found
+    assert ("pcie:0000:39:02.0", "numa0", "PCIe 4 x8") in found
+    assert len(found) == 8
+    assert machine.notes == (
+        "PCIe link pcie:0000:39:02.0-numa0: x8, although gpu0 can x16",
+        "PCIe link pcie:0000:39:02.0-numa0: generation 4, which is all that 0000:39:02.0 can; gpu0 can 5",
+    )
+
+
+@pytest.mark.parametrize(
+    ("slot", "gpu", "origin", "notes"),
+    [
+        ("32 8 8", "32 16 8", "PCIe 5 x8", ["x8, although gpu0 can x16"]),
+        ("32 16 4", "32 16 4", "PCIe 5 x16",
+         ["x4 now, although both ends can x16; is the card seated well?"]),
+        ("16 16", "32 16", "PCIe 4 x16", ["generation 4, which is all that 0000:3a:01.0 can; gpu0 can 5"]),
+        ("32 16", "16 16", "PCIe 4 x16", []),  # nothing is lost
+        ("- -", "32 16", "PCIe 5 x16", []),
+        ("32 16 0", "32 16 255", "PCIe 5 x16", []),  # asleep
+    ],
+)  # fmt: skip
+def test_slots(tmp_path: Path, slot: str, gpu: str, origin: str, notes: list[str]) -> None:
+    machine = on_bus(tmp_path, IN_SLOTS | {"0000:3a:01.0": slot, f"0000:3a:01.0/{GPU0}": gpu})
+    found = {(a, b, o) for a, b, _, o in links(machine, LinkKind.PCIE)}
+    assert ("gpu0", "numa0", origin) in found
+    assert machine.notes == tuple(f"PCIe link gpu0-numa0: {note}" for note in notes)
+
+
+@pytest.mark.parametrize(
+    "ports",
+    [
+        {GPU0: "8 8", GPU1: "8 8"},  # no bridge
+        dict.fromkeys(IN_SLOTS, "- -"),
+        IN_SLOTS | {"0000:3a:01.0": "16 16 16 0x1b36", "0000:3a:02.0": "2 1 16"},  # not what they say
+    ],
+)
+def test_without_bridges_nvml_is_believed(tmp_path: Path, ports: dict[str, str]) -> None:
+    machine = on_bus(tmp_path, ports)
+    found = [(x.source, x.destination, x.origin) for x in machine.links if x.kind is LinkKind.PCIE]
+    ways = [way for i in (0, 1) for way in (("numa0", f"gpu{i}"), (f"gpu{i}", "numa0"))]
+    assert found == [(*way, "PCIe 5 x16") for way in ways]
+    assert machine.notes == ()
+
+
+class FabricInfo(ctypes.Structure):
+    """As pynvml's, as far as it is read."""
+
+    _fields_ = (("status", ctypes.c_uint), ("state", ctypes.c_uint))
+
+
+@pytest.mark.parametrize("function", ["GpuFabricInfoV", "GpuFabricInfo"])
+@pytest.mark.parametrize(
+    ("state", "status", "note"),
+    [
+        (0, 0, None),
+        (3, 0, None),
+        (1, 999, "not ready (not started): is the fabric manager running?"),
+        (2, 0, "not ready (in progress): is the fabric manager running?"),
+        (3, 999, "failed (999): see the log of the fabric manager"),
+    ],
+)
+def test_the_fabric(root: Path, function: str, state: int, status: int, note: str | None) -> None:
+    def fill(handle: int, info: Any) -> int:
+        info._obj.state, info._obj.status = (state, status) if handle == 0 else (3, 0)
+        return 0
+
+    answers = {f"c_nvml{function}_t": FabricInfo, f"nvmlDeviceGet{function}": fill}
+    machine = discover(Machine(""), root, FakeNvml(**answers))
+    assert machine.notes == ((f"NVLink fabric of gpu0: {note}",) if note else ())
+
+
+@pytest.mark.parametrize(
+    ("count", "status", "notes"),
+    [
+        (1, lambda a, b, way: 1, ()),
+        (2, lambda a, b, way: 1, ("no peer access between gpu0 and gpu1: chipset not supported",)),
+        (2, lambda a, b, way: 77 * way, ("no peer access between gpu0 and gpu1: status 77",)),
+        (2, NVMLError("Not Supported"), ()),
+        (3, lambda a, b, way: 5, ("no peer access between any two GPUs: not supported",)),
+        (3, lambda a, b, way: 5 * (2 in (a, b)),
+         ("no peer access between gpu0 and gpu2, gpu1 and gpu2: not supported",)),
+    ],
+)  # fmt: skip
+def test_refused_peers(root: Path, count: int, status: Any, notes: tuple[str, ...]) -> None:
+    machine = discover(Machine(""), root, FakeNvml(count, nvmlDeviceGetP2PStatus=status))
+    assert machine.notes == notes
 
 
 def test_nothing_without_a_gpu(tmp_path: Path) -> None:

@@ -359,7 +359,19 @@ class World:
         """End this process now, whatever a thread of it is stuck in; without the others where that is so."""
         sys.stdout.flush()
         sys.stderr.flush()
+        if code and self.rank != 0:
+            self._outlast_leader()
         self._leave(code)
+
+    def _outlast_leader(self) -> None:
+        """Wait until rank 0 has ended: a launcher that sees one process fail ends all others at once.
+
+        Rank 0 is to save what was measured before that.
+        """
+        until = time.monotonic() + 2 * _GRACE
+        with self._checking, suppress(EOFError, OSError):  # TimeoutError is an OSError
+            while 0 in self._watches:
+                self._watches[0].receive(until)
 
 
 def _names(members: Sequence[Member]) -> str:

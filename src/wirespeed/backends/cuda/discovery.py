@@ -11,19 +11,27 @@ from typing import Any
 
 from ...topology import Gpu, Link, LinkKind, Machine
 from ...units import GB, MB
+from . import pci
 from .nvml import INSTALL, Nvml
 
 _NVIDIA, _DISPLAY = "0x10de", "0x03"
 #: Where devices are when the PCI bus cannot be seen.
 _NODES = ("dev/nvidiactl", "dev/dxg")
 
-#: Payload of a PCIe lane in GB/s by generation: transfers a second x encoding / 8.
-#: Source: PCI Express Base Specification; from the sixth on in flits of 256 bytes with 236 of payload.
-_LANE = (0.25, 0.5, 0.985, 1.969, 3.938, 7.563)
 #: CUDA cores of a multiprocessor where they are not 128. Source: CUDA C++ Programming Guide.
 _CORES = {"6.0": 64, "7.0": 64, "7.2": 64, "7.5": 64, "8.0": 64}
 _MOST_LINKS = 36
 _SWITCH = "nvswitch"
+#: Why NVML refuses peer access. The first is how old packages spell it.
+_REFUSALS = {
+    "NVML_P2P_STATUS_CHIPSET_NOT_SUPPORED": "chipset not supported",
+    "NVML_P2P_STATUS_CHIPSET_NOT_SUPPORTED": "chipset not supported",
+    "NVML_P2P_STATUS_GPU_NOT_SUPPORTED": "GPU not supported",
+    "NVML_P2P_STATUS_IOH_TOPOLOGY_NOT_SUPPORTED": "topology of the I/O hubs not supported",
+    "NVML_P2P_STATUS_DISABLED_BY_REGKEY": "disabled by a setting of the driver",
+    "NVML_P2P_STATUS_NOT_SUPPORTED": "not supported",
+    "NVML_P2P_STATUS_UNKNOWN": "the driver does not say why",
+}
 
 
 def discover(machine: Machine, root: Path = Path("/"), library: Any = None) -> Machine:
@@ -69,16 +77,9 @@ def _on_bus(root: Path) -> int:
     """How many NVIDIA GPUs the PCI bus shows."""
     found = 0
     for device in (root / "sys/bus/pci/devices").glob("*"):
-        if _read(device / "vendor") == _NVIDIA and _read(device / "class").startswith(_DISPLAY):
+        if pci.read(device / "vendor") == _NVIDIA and pci.read(device / "class").startswith(_DISPLAY):
             found += 1
     return found
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
 
 
 @dataclass
@@ -93,22 +94,15 @@ class _Reader:
         """Return the Machine with its GPUs."""
         handles = [h for h in self._visible(self._handles()) if not self._partitioned(h)]
         gpus = [self._gpu(i, handle) for i, handle in enumerate(handles)]
-        gpus = [
-            replace(gpu, peers=tuple(
-                other.name for other, h in zip(gpus, handles, strict=True)
-                if other is not gpu and self._peers(handle, h)
-            ))
-            for gpu, handle in zip(gpus, handles, strict=True)
-        ]  # fmt: skip
-        links = [
-            link
-            for gpu, handle in zip(gpus, handles, strict=True)
-            for link in (
-                *self._memory(gpu, handle),
-                *self._pcie(gpu, handle),
-                *self._nvlink(gpu, handle, gpus),
-            )
-        ]
+        gpus, refused = self._with_peers(gpus, handles)
+        links = list[Link]()
+        for gpu, handle in zip(gpus, handles, strict=True):
+            links += self._memory(gpu, handle)
+            links += self._pcie(gpu, handle, links)
+            links += self._nvlink(gpu, handle, gpus)
+            if unready := self.nvml.fabric(handle):
+                self.notes.append(f"NVLink fabric of {gpu.name}: {unready}")
+        self.notes += refused
         return replace(
             machine,
             driver=self._text("nvmlSystemGetDriverVersion"),
@@ -185,17 +179,39 @@ class _Reader:
         info = self.nvml.ask("nvmlDeviceGetPciInfo", handle)
         return f"{info.domain:08x}:{info.bus:02x}:{info.device:02x}" if info else ""
 
+    def _device(self, bus_id: str) -> Path:
+        """Where sysfs has a PCI device."""
+        return self.root / f"sys/bus/pci/devices/{bus_id[4:]}.0"
+
     def _node(self, bus_id: str) -> int:
         """The NUMA node of a PCI device; the first one where the kernel says none."""
-        text = _read(self.root / f"sys/bus/pci/devices/{bus_id[4:]}.0/numa_node")
+        text = pci.read(self._device(bus_id) / "numa_node")
         return int(text) if text.isdecimal() else 0
 
-    def _peers(self, a: Any, b: Any) -> bool:
+    def _with_peers(self, gpus: Sequence[Gpu], handles: Sequence[Any]) -> tuple[list[Gpu], list[str]]:
+        """The GPUs with the names of their peers, and why the others are none, a note for each reason."""
+        allowed = self.nvml.library.NVML_P2P_STATUS_OK
+        found, refused = list[Gpu](), dict[int, dict[tuple[str, ...], None]]()
+        for gpu, handle in zip(gpus, handles, strict=True):
+            peers = []
+            for other, h in zip(gpus, handles, strict=True):
+                if other is gpu:
+                    continue
+                read, write = (self.nvml.ask("nvmlDeviceGetP2PStatus", handle, h, way) for way in (0, 1))
+                if read == write == allowed:
+                    peers.append(other.name)
+                pair = tuple(x.name for x in sorted((gpu, other), key=lambda x: x.index))
+                for status in {read, write} - {allowed, None}:
+                    refused.setdefault(status, {})[pair] = None
+            found.append(replace(gpu, peers=tuple(peers)))
+        return found, [self._refusal(status, list(pairs), len(gpus)) for status, pairs in refused.items()]
+
+    def _refusal(self, status: int, pairs: Sequence[tuple[str, ...]], gpus: int) -> str:
         lib = self.nvml.library
-        return all(
-            self.nvml.ask("nvmlDeviceGetP2PStatus", a, b, way) == lib.NVML_P2P_STATUS_OK
-            for way in (0, 1)  # read, write
-        )
+        why = {getattr(lib, name): text for name, text in _REFUSALS.items() if hasattr(lib, name)}
+        of_all = 1 < len(pairs) == gpus * (gpus - 1) // 2
+        who = "any two GPUs" if of_all else ", ".join(" and ".join(pair) for pair in pairs)
+        return f"no peer access between {who}: {why.get(status, f'status {status}')}"
 
     def _memory(self, gpu: Gpu, handle: Any) -> list[Link]:
         clock = self.nvml.ask("nvmlDeviceGetMaxClockInfo", handle, self.nvml.library.NVML_CLOCK_MEM)
@@ -206,18 +222,19 @@ class _Reader:
         capacity = clock * MB * 2 * width / 8
         return [Link(gpu.name, gpu.name, LinkKind.MEMORY, capacity, f"{clock} MHz x 2 x {width} bit")]
 
-    def _pcie(self, gpu: Gpu, handle: Any) -> list[Link]:
-        """Both ways; by what the GPU and its slot can do, since an idle link sleeps at a lower speed."""
+    def _pcie(self, gpu: Gpu, handle: Any, known: Sequence[Link]) -> list[Link]:
+        """Up to the NUMA node, by what the ends of each link can do: an idle one sleeps at a lower speed."""
+        node = f"numa{gpu.numa}"
+        links, notes = pci.links_above(self._device(gpu.bus_id), gpu.name, node, known)
+        self.notes += notes
+        if links:
+            return links
         generation = self.nvml.ask("nvmlDeviceGetMaxPcieLinkGeneration", handle)
         width = self.nvml.ask("nvmlDeviceGetMaxPcieLinkWidth", handle)
-        capacity, origin = None, "unknown"
-        if generation and width and generation <= len(_LANE):
-            capacity, origin = _LANE[generation - 1] * GB * width, f"PCIe {generation} x{width}"
-        else:
+        rate = pci.rate(generation or 0, width or 0)
+        if rate is None:
             self.notes.append(f"PCIe speed of {gpu.name}: unknown, NVML does not say")
-        node = f"numa{gpu.numa}"
-        ways = ((node, gpu.name), (gpu.name, node))
-        return [Link(*way, LinkKind.PCIE, capacity, origin) for way in ways]
+        return pci.both_ways(node, gpu.name, *(rate or (None, "unknown")))
 
     def _nvlink(self, gpu: Gpu, handle: Any, gpus: Sequence[Gpu]) -> list[Link]:
         """The sum of the active links to each other end: the switch, or another GPU."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from ctypes import byref
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,11 @@ _REASONS = {
     0x80: "power brake",
     0x100: "display clocks",
 }
+
+#: How a GPU joins the fabric of NVLink switches: the state when it has, and those before it.
+#: Source: NVML_GPU_FABRIC_STATE_* in nvml.h.
+_JOINED = 3
+_JOINING = {1: "not started", 2: "in progress"}
 
 #: Quantity -> name of the field in NVML.
 _COUNTERS = {
@@ -76,6 +82,19 @@ class Nvml:
             if answer.nvmlReturn == 0:
                 found[name] = _value(answer)
         return found
+
+    def fabric(self, handle: Any) -> str:
+        """Return why a GPU is not in the NVLink fabric; nothing where it is, or where there is none."""
+        for function in ("GpuFabricInfoV", "GpuFabricInfo"):  # the second: of old drivers
+            info = self.ask(f"c_nvml{function}_t")
+            if info is None or self.ask(f"nvmlDeviceGet{function}", handle, byref(info)) is None:
+                continue
+            if info.state in _JOINING:
+                return f"not ready ({_JOINING[info.state]}): is the fabric manager running?"
+            if info.state == _JOINED and info.status:  # which says nothing before
+                return f"failed ({self.library.NVMLError(info.status)}): see the log of the fabric manager"
+            break
+        return ""
 
     def state(self, gpu: Gpu) -> dict[str, float | str]:
         """Return what influences the speed of a GPU now."""

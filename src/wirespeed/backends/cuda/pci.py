@@ -1,0 +1,173 @@
+"""The PCIe links above a GPU, from the ports that sysfs shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
+from ...topology import Link, LinkKind
+from ...units import GB
+
+#: Payload of a PCIe lane in GB/s by generation: transfers a second x encoding / 8.
+#: Source: PCI Express Base Specification; from the sixth on in flits of 256 bytes with 236 of payload.
+_LANE = (0.25, 0.5, 0.985, 1.969, 3.938, 7.563)
+#: Transfers a second of a lane in GT/s -> generation.
+_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
+#: A device that sleeps shows other numbers.
+_WIDTHS = (1, 2, 4, 8, 12, 16, 32)
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+#: Red Hat's, of the ports that QEMU emulates: what they say of their speed is not so.
+_EMULATED = "0x1b36"
+
+
+def read(path: Path) -> str:
+    """Return the text of an attribute; nothing where it cannot be read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def rate(generation: int, width: int) -> tuple[float, str] | None:
+    """Return the capacity of a link in B/s, and what it is called; None where the figures are none."""
+    if not 0 < generation <= len(_LANE) or width <= 0:
+        return None
+    return _LANE[generation - 1] * GB * width, f"PCIe {generation} x{width}"
+
+
+def both_ways(a: str, b: str, capacity: float | None, origin: str) -> list[Link]:
+    """Return a PCIe link as its two directions."""
+    return [Link(*way, LinkKind.PCIE, capacity, origin) for way in ((a, b), (b, a))]
+
+
+@dataclass(frozen=True)
+class _Port:
+    """One end of a link: what it can do, and the width that it has now; 0 where it does not say."""
+
+    address: str
+    generation: int
+    width: int
+    now: tuple[int, int]
+    emulated: bool
+
+    @staticmethod
+    def of(device: Path) -> _Port:
+        return _Port(
+            device.name,
+            _generation(device / "max_link_speed"),
+            _width(device / "max_link_width"),
+            (_generation(device / "current_link_speed"), _width(device / "current_link_width")),
+            read(device / "vendor") == _EMULATED,
+        )
+
+
+def _generation(path: Path) -> int:
+    """From a text like ``32.0 GT/s PCIe``."""
+    number, _, unit = read(path).partition(" ")
+    try:
+        return _GENERATIONS.get(float(number), 0) if unit.startswith("GT/s") else 0
+    except ValueError:  # "Unknown speed"
+        return 0
+
+
+def _width(path: Path) -> int:
+    text = read(path)
+    return int(text) if text.isdecimal() and int(text) in _WIDTHS else 0
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A link: the port at its lower end, and that at its upper end."""
+
+    below: _Port
+    above: _Port
+
+    @property
+    def generation(self) -> int:
+        """That of the slower end; of the only one that says it; else 0."""
+        return min(filter(None, (self.below.generation, self.above.generation)), default=0)
+
+    @property
+    def width(self) -> int:
+        return min(filter(None, (self.below.width, self.above.width)), default=0)
+
+    @property
+    def width_now(self) -> int:
+        return min(filter(None, (self.below.now[1], self.above.now[1])), default=0)
+
+    @property
+    def is_credible(self) -> bool:
+        """Whether the link is known, and does not run faster than an end of it says that it can."""
+        generation, width = (max(ends) for ends in zip(self.below.now, self.above.now, strict=True))
+        return (
+            0 < self.generation >= generation
+            and 0 < self.width >= width
+            and not (self.below.emulated or self.above.emulated)
+        )
+
+
+def links_above(
+    device: Path, gpu: str, node: str, known: Collection[Link] = ()
+) -> tuple[list[Link], list[str]]:
+    """Return the links from a GPU up to its NUMA node, and what is remarkable about them.
+
+    Parameters
+    ----------
+    device
+        The GPU's entry in ``sys/bus/pci/devices``: a link to where it is below its bridges.
+    gpu, node
+        The vertices at the two ends.
+    known
+        Links that are described already. GPUs below one switch share its uplink, which is one link.
+
+    Returns
+    -------
+    tuple
+        No links where sysfs does not show all of them, as in most virtual machines.
+    """
+    pairs = _pairs(device)
+    if not all(pair.is_credible for pair in pairs):
+        return [], []
+    ends = {(link.source, link.destination) for link in known}
+    links, notes, vertex = list[Link](), list[str](), gpu
+    for i, pair in enumerate(pairs):
+        above = f"pcie:{pairs[i + 1].below.address}" if i + 1 < len(pairs) else node
+        found = rate(pair.generation, pair.width)
+        if found and (vertex, above) not in ends:
+            links += both_ways(vertex, above, *found)
+            notes += (f"PCIe link {vertex}-{above}: {text}" for text in _remarks(pair, gpu, pairs[0].below))
+        vertex = above
+    return links, notes
+
+
+def _pairs(device: Path) -> list[_Pair]:
+    """The links from a device up to the root, each by the ports at its two ends; none if one is missing.
+
+    The directories above a device are its bridges: the port that it is plugged into, the upstream
+    port of the switch that this port belongs to, the port above that, and so on. From a switch's
+    upstream port to its others there is no link.
+    """
+    place = device.resolve()
+    inside = takewhile(lambda path: _ADDRESS.fullmatch(path.name), (place, *place.parents))
+    ports = [_Port.of(path) for path in inside]
+    if len(ports) % 2:
+        return []
+    return [_Pair(*ends) for ends in zip(ports[::2], ports[1::2], strict=True)]
+
+
+def _remarks(pair: _Pair, gpu: str, own: _Port) -> Iterator[str]:
+    """What makes a link slower than it could be.
+
+    The speed that it has now is none of it: an idle link sleeps at a lower one, but at full width.
+    """
+    if 0 < pair.width_now < pair.width:
+        yield f"x{pair.width_now} now, although both ends can x{pair.width}; is the card seated well?"
+    if pair.width < own.width:
+        yield f"x{pair.width}, although {gpu} can x{own.width}"
+    ends = (pair.below.generation, pair.above.generation)
+    if all(ends) and ends[0] != ends[1] and pair.generation < own.generation:
+        lower = (pair.below if ends[0] < ends[1] else pair.above).address
+        yield f"generation {pair.generation}, which is all that {lower} can; {gpu} can {own.generation}"
