@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -90,12 +89,7 @@ class HostPrepared:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._give_back()
 
     @property

@@ -11,7 +11,6 @@ import math
 import random
 import threading
 from dataclasses import replace
-from types import TracebackType
 from typing import Self
 
 from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
@@ -147,12 +146,7 @@ class SimulatedMeasurement:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         return None
 
     def _flow(self) -> tuple[list[float], list[float]]:
