@@ -20,7 +20,7 @@ def printed(style: Style, *parts: RenderableType) -> str:
     file = io.StringIO()
     console = Console(
         file=file, width=max(40, style.width), highlight=False, soft_wrap=False,
-        force_terminal=style.color, color_system="standard" if style.color else None, legacy_windows=False,
+        force_terminal=style.color, color_system="256" if style.color else None, legacy_windows=False,
     )  # fmt: skip
     for part in parts:
         console.print(part)
