@@ -30,6 +30,7 @@ COMMANDS = {
     "list": ("listing", "list all testcases, and whether each can run here"),
     "machine": ("machine", "show what was discovered of the machine"),
     "show": ("show", "print any report from any saved Document"),
+    "report": ("report", "write saved runs as one HTML file that works offline"),
     "nvbandwidth": ("nvbandwidth", "nvbandwidth's command line, text and JSON"),
     "sailbandwidth": ("nvbandwidth", "sailbandwidth's command line, text and JSON"),
 }

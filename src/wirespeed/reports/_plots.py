@@ -121,9 +121,9 @@ def _canvas(curves: Sequence[Curve], axis: Axis, unit: Unit, width: int) -> list
             figure.draw(figure.signal([places[0][at]], [places[1][at]], marker=_PEAK))
     ticks = _ticks(xs, place_x, width)
     figure.ruler("x").ticks([place_x(x) for x in ticks], [format_quantity(x, axis.unit) for x in ticks])
-    levels = _levels(min(ys), peak) if unit is Unit.TIME and min(ys) > 0 else _steps(peak)
-    figure.ruler("y").ticks([place_y(y) for y in levels], [f"{y:g}" for y in levels])
-    figure.ruler("y").lim(place_y(levels[0]), place_y(max(levels[-1], peak)))
+    marks = levels(min(ys), peak) if unit is Unit.TIME and min(ys) > 0 else steps(peak)
+    figure.ruler("y").ticks([place_y(y) for y in marks], [f"{y:g}" for y in marks])
+    figure.ruler("y").lim(place_y(marks[0]), place_y(max(marks[-1], peak)))
     figure.label(axis.name, axis="x")
     text: str = figure.build().string(colorless=True)
     figure.clear()
@@ -150,7 +150,7 @@ def _ticks(xs: list[float], place: Callable[[float], float], width: int) -> list
     return chosen[::-1]
 
 
-def _steps(top: float) -> list[float]:
+def steps(top: float) -> list[float]:
     """Return round levels from 0 to just above the top."""
     if top <= 0:
         return [0.0, 1.0]
@@ -160,7 +160,7 @@ def _steps(top: float) -> list[float]:
     return [i * step for i in range(math.ceil(top / step) + 1)]
 
 
-def _levels(low: float, high: float) -> list[float]:
+def levels(low: float, high: float) -> list[float]:
     """Return 1, 2, 5, 10, ... around a range; powers of ten alone where it is wide."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     factors = (1, 2, 5) if last - first <= 2 else (1,)

@@ -58,11 +58,22 @@ def save(document: Document, path: Path) -> None:
     StorageError
         If it cannot be written; an older file stays as it was.
     """
+    write(path, encode(document))
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file so that at every moment ``path`` holds a whole one.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be written; an older file stays as it was.
+    """
     with _failing(path):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(encode(document))
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
                 os.fchmod(file.fileno(), path.stat().st_mode & 0o777 if path.exists() else 0o644)
