@@ -66,7 +66,7 @@ def render(document: Document, format: str | Report = "table", style: Style = St
     if not isinstance(format, str):
         return format(document, style)
     text = _find(format)(document, style)
-    exact = style.color or format == "csv" or format.endswith("json")
+    exact = style.color or format.endswith("json")
     return text if exact else visible(text)  # those with colour have seen to it themselves
 
 

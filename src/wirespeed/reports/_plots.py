@@ -271,7 +271,7 @@ def _with_values(
     label, each = widths
     lines = [Text(" " * label + "".join(f"{c:>{each}}" for c in columns), style="dim")]
     for name, row, written in zip(rows, values, texts, strict=True):
-        line = Text(f"{name:<{label}}", style="dim")
+        line = Text.assemble((f"{name:<{label}}", "dim"))
         for value, text in zip(row, written, strict=True):
             if value is None:
                 line.append(f"{text + ' ' * (not color):>{each}}", style="dim")
@@ -295,7 +295,7 @@ def _dense(
         chosen = range(start, min(start + fitting, len(columns)))
         lines.append(Text(" " * label + _ruler(columns, chosen), style="dim"))
         for name, row in zip(rows, values, strict=True):
-            line = Text(f"{name:<{label}}", style="dim")
+            line = Text.assemble((f"{name:<{label}}", "dim"))
             for j in chosen:
                 value = row[j]
                 if value is None:
@@ -324,7 +324,7 @@ def _ramp(scale: Scale, value: float) -> str:
 
 def _legend(scale: Scale, divisor: float, name: str, signs: str) -> Text:
     low, high = short(scale.low / divisor), short(scale.high / divisor)
-    line = Text(f"{low} ", style="dim")
+    line = Text.assemble((f"{low} ", "dim"))
     line.append(signs, style="default")
     for background, _ in () if signs else _RAMP:
         line.append("  ", style=f"on color({background})")
@@ -343,7 +343,7 @@ def histogram(
     labels = [f"{low / divisor:.2f} to {high / divisor:.2f} {name}" for low, high, _ in counted]
     room = max(4, min(40, width - max(map(len, labels), default=0) - 8))
     for label, (*_, count) in zip(labels, counted, strict=True):
-        line = Text(f"{label:>{max(map(len, labels))}} ", style="dim")
+        line = Text.assemble((f"{label:>{max(map(len, labels))}} ", "dim"))
         line.append("█" * round(count / most * room) or ("▏" if count else ""), style="cyan")
         line.append(f" {count}" if count else "", style="default")
         lines.append(line)

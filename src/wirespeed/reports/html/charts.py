@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...model import Unit
+from ...model import Axis, Unit
 from ...results.document import Table
 from ...units import displayed, format_quantity
 from .._plots import Curve, curves_of, levels, short, steps
@@ -42,11 +42,17 @@ def curve_chart(table: Table) -> Element | None:
     where = format_quantity(best[1], table.columns.unit)
     title = f"{table.title}: {len(shown)} curves over {table.columns.name}"
     title += f", peak {short(best[0])} {unit} at {where}" if rate else ""
-    svg, frame = _framed(shown, title, table.columns.name, table.columns.unit, unit, logarithmic=not rate)
-    limits = _limits(table)
-    if rate and limits and max(y for _, y in limits) / scale <= 3 * best[0]:
-        points = " ".join(f"{frame.x(x):.1f},{frame.y(y / scale):.1f}" for x, y in limits)
-        add(svg, "polyline", "limit", points=points)
+    limits = [(x, y / scale) for x, y in _limits(table)] if rate else []
+    highest = max((y for _, y in limits), default=0.0)
+    if highest > 2 * best[0]:  # it would press the curves to the bottom
+        limits, highest = [], 0.0
+    axis = table.columns
+    svg, frame = _framed(shown, title, axis, unit, max(highest, best[0]), logarithmic=not rate)
+    if limits:
+        points = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in limits)
+        line = add(svg, "polyline", "limit", points=points)
+        add(line, "title", text="what the links allow")
+        add(svg, "text", "tick end", "limit", x=frame.right, y=frame.y(limits[-1][1]) - 3)
     draw_curves(svg, shown, frame)
     if rate:
         x, y = frame.x(best[1]), frame.y(best[0])
@@ -66,32 +72,32 @@ def _limits(table: Table) -> list[tuple[float, float]]:
 
 
 def _framed(
-    curves: Sequence[Curve], title: str, quantity: str, axis_unit: str, unit: str, *, logarithmic: bool
+    curves: Sequence[Curve], title: str, axis: Axis, unit: str, high: float, *, logarithmic: bool
 ) -> tuple[Element, Frame]:
-    """Return a drawing with axes for the curves."""
+    """Return a drawing with axes for the curves; ``high`` is the highest value that it must hold."""
     xs = sorted({x for c in curves for x in c.xs})
     ys = [y for c in curves for y in c.ys]
     several = len(curves) > 1
     longest = max((len(c.name) for c in curves[:_TOLD]), default=0)
     right = _WIDTH - (min(130.0, longest * LETTER + 24) if several and len(curves) <= _TOLD else 16)
-    marks = levels(min(ys), max(ys)) if logarithmic and min(ys) > 0 else steps(max(ys))
+    marks = levels(min(ys), high) if logarithmic and min(ys) > 0 else steps(high)
     wide_x = min(xs) > 0 and max(xs) / min(xs) >= 16
     x = _along(xs[0], xs[-1], _LEFT, right, math.log if wide_x else float)
-    top = max(marks[-1], max(ys))
+    top = max(marks[-1], high)
     y = _along(marks[0], top, _HEIGHT - _BOTTOM, _TOP, math.log if logarithmic and min(ys) > 0 else float)
     svg = drawing(_WIDTH, _HEIGHT, title, "chart")
     for mark in marks:
         add(svg, "line", "grid", x1=_LEFT, x2=right, y1=y(mark), y2=y(mark))
         add(svg, "text", "tick end", f"{mark:g}", x=_LEFT - 6, y=y(mark) + 4)
-    last = -math.inf
-    for value in xs:
-        label = format_quantity(value, axis_unit)
+    free = math.inf
+    for value in reversed(xs):
+        label = format_quantity(value, axis.unit)
         half = len(label) * LETTER / 2 + 4
-        if x(value) - half > last:
+        if x(value) + half <= free:
             add(svg, "text", "tick middle", label, x=x(value), y=_HEIGHT - _BOTTOM + 16)
-            last = x(value) + half
+            free = x(value) - half
     add(svg, "line", "axis", x1=_LEFT, x2=right, y1=_HEIGHT - _BOTTOM, y2=_HEIGHT - _BOTTOM)
-    add(svg, "text", "soft middle", fitted(quantity, 500), x=(_LEFT + right) / 2, y=_HEIGHT - 8)
+    add(svg, "text", "soft middle", fitted(axis.name, 400), x=(_LEFT + right) / 2, y=_HEIGHT - 8)
     add(svg, "text", "soft", unit, x=4, y=15)
     return svg, Frame(x, y, _LEFT, right, _TOP, _HEIGHT - _BOTTOM)
 

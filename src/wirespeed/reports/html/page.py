@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,7 +25,7 @@ from . import comparison, state, topology
 from .links import Use, uses
 from .packed import ROOM, packed_document
 from .svg import markup
-from .tables import table_markup
+from .tables import Judgements, table_markup
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -80,12 +80,14 @@ def page(documents: Sequence[Document], room: int = ROOM) -> str:
     runs = [_run(i, document, room // len(documents)) for i, document in enumerate(documents)]
     names = " and ".join(dict.fromkeys(run["name"] for run in runs))
     simulated = [run["simulated"] for run in runs if run["simulated"]]
-    some = f"Some of it is {SIMULATED}" if simulated else ""
+    banner = simulated[0] if simulated and len(runs) == 1 else SIMULATED if simulated else ""
+    if 0 < len(simulated) < len(runs):
+        banner = f"Some of the runs are {SIMULATED}"
     text: str = template.render(
         title=names,
         runs=runs,
         comparison=comparison.compared(documents) if len(documents) > 1 else None,
-        simulated=simulated[0] if len(simulated) == len(runs) == 1 else some,
+        simulated=banner,
         style=Markup(style),
         script=Markup(script),
         policy=_policy(style, script),
@@ -128,6 +130,9 @@ def _run(index: int, document: Document, room: int) -> dict[str, Any]:
     """Return what the template shows of one run."""
     check = judge(document)
     judgements = {judgement.key: judgement for judgement in check.judgements}
+    own: dict[str, list[Judgement]] = defaultdict(list)
+    for judgement in check.judgements:
+        own[judgement.key.testcase].append(judgement)
     cells = list(placed(document))
     machine = document.machine
     used = uses(machine, cells, judgements, check)
@@ -155,7 +160,7 @@ def _run(index: int, document: Document, room: int) -> dict[str, Any]:
             for culprit in check.culprits
         ],
         "measured": [
-            _case(index, i, result, check, judgements)
+            _case(f"{index}.{i}", result, check, own[result.name], judgements)
             for i, result in enumerate(document.testcases)
             if result.status is not Status.WAIVED
         ],
@@ -190,9 +195,9 @@ def _file_name(host: str, started: str) -> str:
 
 
 def _case(
-    run: int, index: int, result: TestcaseResult, check: Check, judgements: dict[Any, Judgement]
+    at: str, result: TestcaseResult, check: Check, own: Sequence[Judgement], judgements: Judgements
 ) -> Case:
-    own = [j for j in check.judgements if j.key.testcase == result.name]
+    """Return what the page shows of a testcase; ``own`` are its judgements, the worst first."""
     bad = [j for j in own if j.verdict in (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN) and j.why]
     why = [f"{bad[0].why}: {bad[0].culprit}" if bad[0].culprit else bad[0].why] if bad else []
     verdict = check.testcases.get(result.name, Verdict.UNKNOWN)
@@ -200,10 +205,10 @@ def _case(
         why = [next((j.why for j in own if j.verdict is Verdict.UNKNOWN), "")]
     values, shares = _values(result)
     tables = tuple(
-        table_markup(result, table, f"{run}.{index}.{j}", judgements) for j, table in enumerate(result.tables)
+        table_markup(result, table, f"{at}.{j}", judgements) for j, table in enumerate(result.tables)
     )
     notes = (*result.warnings, *check.causes.get(result.name, ())) if bad else result.warnings
-    return Case(f"case-{run}-{index}", result, shown(verdict), values, shares, "; ".join(why), notes, tables)
+    return Case(f"case-{at}", result, shown(verdict), values, shares, "; ".join(why), notes, tables)
 
 
 def _values(result: TestcaseResult) -> tuple[str, str]:

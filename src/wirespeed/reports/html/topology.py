@@ -138,7 +138,8 @@ class _Drawing:
     def _place(self) -> float:
         y = _MARGIN
         self._row(self.vertices.hosts, y, _HOST_HEIGHT, 190.0, 150.0)
-        y += (_HOST_HEIGHT if self.vertices.hosts else 0.0) + 44
+        y += _HOST_HEIGHT if self.vertices.hosts else 0.0
+        y += 44 if self.vertices.bridges or self.vertices.gpus else 0.0
         if self.vertices.bridges:
             each = min(150.0, (self.width - 2 * _MARGIN) / len(self.vertices.bridges) - _GAP)
             self._row(self.vertices.bridges, y, _SWITCH_HEIGHT, max(26.0, each), None)
