@@ -27,7 +27,7 @@ from .errors import (
     WirespeedError,
 )
 from .limits import Network, allowances
-from .model import Measurement, Reduce, Role, Sample, value_of
+from .model import Engine, Measurement, Reduce, Role, Sample, value_of
 from .results.document import SCHEMA, Cell, Document, Reading, Status, Table, TestcaseResult
 from .sampling import Fixed, Precise, Rule, Taken, take
 from .statistics import summarise
@@ -193,6 +193,8 @@ class Session:
             return replace(base, status=Status.NOT_FOUND, reason=str(error)), ""
         except WirespeedError as error:
             return replace(base, status=Status.ERROR, reason=str(error)), ""
+        if {t.engine for m in plan.measurements for t in m.transfers} == {Engine.CPU}:
+            base = replace(base, engine=str(Engine.CPU))  # between processes it depends on what they own
         jobs, refused = self._assign(plan)
         outcome = _Outcome(cells={layout.key: [] for layout in plan.tables}, since=time.monotonic())
         for waived in plan.waived:
@@ -272,7 +274,7 @@ class Session:
 
         threading.Thread(target=work, name=f"measure {case.name}", daemon=True).start()
         ending = ""
-        timeout = self.options.run.timeout
+        timeout = self.options.run.timeout + self.options.run.grace
         started = time.monotonic()
         try:
             while not finished.wait(_LOOK):
@@ -361,6 +363,7 @@ class Session:
                 **vars(by_links),
                 bytes=0 if paced or place.reduce is Reduce.LATENCY else round(counted / taken.copies),
                 copies=taken.copies,
+                means=_means(place.transfers, taken.samples[0].means),
                 statistics=statistics,
                 samples=values,
             )
@@ -373,6 +376,10 @@ _BY_USER = "by the user"
 def _without_value(outcome: _Outcome, measurement: Measurement, reason: str) -> None:
     for place in measurement.places:
         outcome.cells[place.table].append(Cell(place.row, place.column, reason=reason))
+
+
+def _means(transfers: Sequence[int], means: Sequence[str]) -> str:
+    return ", ".join(dict.fromkeys(means[i] for i in transfers)) if means else ""
 
 
 def _complete(outcome: _Outcome, measurements: Sequence[Measurement]) -> None:
@@ -414,6 +421,8 @@ def _described(options: Options) -> dict[str, str | int | float | bool | list[st
         "threads": options.plan.threads,
         "local_copy": options.plan.local_copy,
         "pageable": options.plan.pageable,
+        "parallel_pairs": options.plan.parallel_pairs,
+        "sample_peers": options.plan.sample_peers,
         "virtual_memory": options.run.virtual_memory,
         "all_engines": options.run.all_engines,
         "timeout": options.run.timeout,

@@ -25,7 +25,10 @@ NO_PEER = "no GPU has peer access to another"
 ONE_GPU = "it needs two GPUs or more"
 NO_CPU = "no NUMA node with both cores and memory was found"
 ONE_NODE = "it needs two NUMA nodes or more"
-ONE_RANK = "it needs two processes or more, each with a device (start them with mpirun or srun)"
+ONE_RANK = (
+    "it needs two processes or more, each with a device: start them with mpirun, srun or torchrun "
+    "(`mpirun -np 4 wirespeed ...`), or here with --processes N"
+)
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def ranks(machine: Machine) -> Group:
     for rank in machine.ranks:
         kind = MemoryKind.DEVICE if rank.device.startswith("gpu") else MemoryKind.PAGEABLE
         memory = Memory(rank.device, kind, rank.index)
-        parties.append(Party(str(rank.index), memory, Executor(rank.device, rank.index)))
+        parties.append(Party(str(rank.index), memory, Executor(rank.device, rank.index, rank.cpus)))
     return Group("rank", tuple(parties), ONE_RANK, ONE_RANK)
 
 

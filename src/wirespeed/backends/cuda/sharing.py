@@ -1,7 +1,7 @@
 """Means by which processes share the memory of a GPU: export in one, open in another.
 
 Each is three calls, so that what they cost can be told apart: ``allocate``, ``export``, ``open``;
-what they return is released by itself. Multicast objects are never used.
+what they return is released by itself (see ``backends.sharing``). Multicast objects are never used.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from cuda.bindings import driver
 
 from ...errors import BackendError
 from ...units import format_size
 from ...worlds.descriptors import Descriptors, fetch
+from ..sharing import Allocation, Handle, Opened
 from .device import Device
 from .driver import check
 
@@ -28,82 +28,6 @@ IMEX_CHANNELS = Path("/dev/nvidia-caps-imex-channels")
 _HANDLE = 64  # bytes of a CUipcMemHandle and of a CUmemFabricHandle
 _TYPE = driver.CUmemAllocationHandleType
 _LAZY = driver.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.value
-
-
-@dataclass(frozen=True)
-class Handle:
-    """What another process needs to open a buffer: plain values that any World carries.
-
-    Parameters
-    ----------
-    data
-        The handle itself; for a descriptor its number and the address to ask, see ``Descriptors``.
-    offset, bytes
-        Where in what is opened the buffer begins, and how large it is.
-    """
-
-    means: str
-    data: bytes
-    offset: int
-    bytes: int
-
-
-@dataclass(eq=False)
-class Allocation:
-    """Device memory that can be exported.
-
-    Parameters
-    ----------
-    generic
-        Its handle for virtual-memory management, None for plain memory.
-    release
-        Frees it; all that was exported of it must be closed before.
-    """
-
-    device: Device
-    address: int
-    bytes: int
-    generic: Any
-    release: Callable[[], None]
-
-
-@dataclass(eq=False)
-class Opened:
-    """Another process' buffer in this one's address space. ``close`` unmaps it."""
-
-    address: int
-    bytes: int
-    close: Callable[[], None]
-
-
-class Sharing(Protocol):
-    """One means."""
-
-    name: str
-
-    def allocate(self, device: Device, size: int) -> Allocation:
-        """Return memory of a GPU that this means can export.
-
-        Raises
-        ------
-        BackendError
-            If there is no such memory, or the driver does not permit it; it says what to do.
-        """
-        ...
-
-    def export(self, allocation: Allocation) -> Handle:
-        """Return a handle for other processes."""
-        ...
-
-    def open(self, device: Device, handle: Handle) -> Opened:
-        """Map another process' buffer for use by a GPU of this one.
-
-        Raises
-        ------
-        BackendError
-            If it cannot be opened.
-        """
-        ...
 
 
 class IpcSharing:
@@ -124,7 +48,7 @@ class IpcSharing:
 
     def export(self, allocation: Allocation) -> Handle:
         """Return the handle of the allocation, and where in it the buffer begins."""
-        allocation.device.use()
+        allocation.place.use()
         base, _ = check(driver.cuMemGetAddressRange, allocation.address)
         handle = check(driver.cuIpcGetMemHandle, base)
         data = ctypes.string_at(int(handle.getPtr()), _HANDLE)
@@ -197,8 +121,8 @@ class DescriptorSharing(_Mapped):
 
     def export(self, allocation: Allocation) -> Handle:
         """Offer a descriptor until the allocation is released."""
-        allocation.device.use()
-        descriptor = check(driver.cuMemExportToShareableHandle, allocation.generic, self._type, 0)
+        allocation.place.use()
+        descriptor = check(driver.cuMemExportToShareableHandle, allocation.inner, self._type, 0)
         token = self._descriptors.offer(int(descriptor))
         free = allocation.release
 
@@ -234,8 +158,8 @@ class FabricSharing(_Mapped):
 
     def export(self, allocation: Allocation) -> Handle:
         """Return the handle."""
-        allocation.device.use()
-        handle = check(driver.cuMemExportToShareableHandle, allocation.generic, self._type, 0)
+        allocation.place.use()
+        handle = check(driver.cuMemExportToShareableHandle, allocation.inner, self._type, 0)
         data = handle if isinstance(handle, bytes) else ctypes.string_at(int(handle.getPtr()), _HANDLE)
         return Handle(self.name, data, 0, allocation.bytes)
 
@@ -260,9 +184,7 @@ def imex() -> str:
     readable = [name for name in found if os.access(IMEX_CHANNELS / name, os.R_OK)]
     if not readable:
         return f"this user may not use {', '.join(found)} in {IMEX_CHANNELS}"
-    return (
-        f"there is the IMEX {', '.join(readable)}: look at `nvidia-imex-ctl -N` for the state of the domain"
-    )
+    return f"there is the IMEX {', '.join(readable)}: see `nvidia-imex-ctl -N` for its domain"
 
 
 def _property(device: Device, handle_type: Any) -> Any:
