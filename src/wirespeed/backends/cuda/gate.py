@@ -63,6 +63,16 @@ class Gate:
         self._serial += 1
         self._arguments.values[1].value = self._serial
 
+    @property
+    def address(self) -> int:
+        """Where GPUs see the word."""
+        return int(self._address)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this round was released."""
+        return bool(ctypes.c_int32(self._word.value - self._serial).value >= 0)
+
     def hold(self, device: Device, stream: Any) -> None:
         """Let a stream of the current device wait."""
         if self._kind is GateKind.SPIN:

@@ -129,15 +129,18 @@ class HostSide:
         """Pages come to be where threads first write them: nothing is to be said."""
         del memory
 
-    def messages(self, means: str) -> str:
+    def can_send(self, means: str) -> tuple[str, bytes]:
         """Return why MPI cannot carry messages; empty if it can."""
         if means != MPI:
-            return f"{means} does not move host memory"
+            return f"{means} does not move host memory", b""
         try:
             self.messenger = Messages(self._world)
         except MessagesRefused as error:
-            return str(error)
-        return ""
+            return str(error), b""
+        return "", b""
+
+    def connect(self, means: str, told: Sequence[bytes]) -> None:
+        """MPI is connected when it starts."""
 
     def part(self, pieces: Sequence[Piece]) -> HostPart:
         """Bind the pieces of a Measurement."""

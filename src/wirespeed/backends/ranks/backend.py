@@ -286,8 +286,8 @@ class RanksBackend:
                 device = self.machine.ranks[self.rank].device
                 raise BackendError(f"no backend of this process moves the memory of {device}")
             place = (mine.index(self.rank), len(mine))
-            cpus = self.machine.ranks[self.rank].cpus
-            self._job = Job(self.world, descriptors, page, place, cpus, self.options)
+            mine_ = self.machine.ranks[self.rank]
+            self._job = Job(self.world, descriptors, page, place, mine_.device, mine_.cpus, self.options)
             self._side = self._own.side(self._job)
             self._pool = SharedPool(self._side)
 
@@ -370,13 +370,23 @@ class RanksBackend:
     def _can_send(self, means: str) -> str:
         """Return why messages cannot be sent by a means; found out once, by all."""
         if means not in self._messages:
-            everyone = self.together(lambda: self.side.messages(means), f"setting up {means}")
+            everyone = self.together(lambda: self.side.can_send(means), f"asking for {means}")
             found = [
                 f"{member}: {reason}"
-                for member, reason in zip(self.world.members, everyone, strict=True)
+                for member, (reason, _) in zip(self.world.members, everyone, strict=True)
                 if reason
             ]
             self._messages[means] = found[0] if found else ""
+            if not found:
+                try:
+                    self.together(
+                        lambda: self.side.connect(means, [told for _, told in everyone]),
+                        f"connecting {means}",
+                    )
+                except BackendLost:
+                    raise
+                except WirespeedError as error:
+                    self._messages[means] = str(error)
         return self._messages[means]
 
     def _fails(self, transfer: Transfer, means: str, reason: str) -> None:

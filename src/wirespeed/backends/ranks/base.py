@@ -23,14 +23,15 @@ class Job:
         Memory that all processes of this host have mapped: their gate is in it.
     place
         The number of this process among those of its host, and how many they are.
-    cpus
-        Of this process, where it works on host memory.
+    device, cpus
+        Of this process; CPUs where it works on host memory.
     """
 
     world: World
     descriptors: Descriptors
     page: SharedMemory
     place: tuple[int, int]
+    device: str
     cpus: tuple[int, ...]
     options: RunOptions
 
@@ -131,12 +132,15 @@ class Side(Protocol):
         """Return where ``Sharing`` is to allocate a Memory, or to open for an Executor there."""
         ...
 
-    def messages(self, means: str) -> str:
-        """Return why this process cannot send and receive by a means; all processes call it at once.
+    def can_send(self, means: str) -> tuple[str, bytes]:
+        """Return why this process cannot send and receive by a means; empty if it can.
 
-        It makes what is needed for it; empty if it can.
+        Besides, what the other processes need to know to ``connect``.
         """
         ...
+
+    def connect(self, means: str, told: Sequence[bytes]) -> None:
+        """Make what sending and receiving needs; all processes do, with what all have told."""
 
     def part(self, pieces: Sequence[Piece]) -> Part:
         """Bind the pieces of a Measurement."""
