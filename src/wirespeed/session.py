@@ -17,12 +17,14 @@ from typing import Protocol, TypeVar
 from msgspec.structs import replace
 
 from .backends.base import Backend, Prepared, RunOptions
+from .blocking import blocking
 from .data import efficiencies
 from .errors import (
     BackendLost,
     MeasurementTimeout,
     RunInterrupted,
     UnknownTestcase,
+    Unreachable,
     VerificationError,
     WirespeedError,
 )
@@ -96,6 +98,7 @@ class _Outcome:
     stage: str = "starting"
     since: float = 0.0
     lost: str = ""
+    unreachable: str = ""
     crash: BaseException | None = None
     cancelled: bool = False
     readings: list[Reading] = field(default_factory=list)
@@ -213,13 +216,19 @@ class Session:
         clock = used[0].now()
         ending = self._watch(case, outcome, jobs)
         _complete(outcome, [measurement for _, measurement in jobs])
+        if outcome.unreachable and all(c.reason for cells in outcome.cells.values() for c in cells):
+            outcome.fails(Status.WAIVED, outcome.unreachable)
+        tables = tuple(_table(layout, outcome.cells[layout.key]) for layout in plan.tables)
+        warnings = [w for backend in used for w in backend.warnings]
+        if self.options.plan.parallel_pairs and (blocks := blocking(tables)):
+            warnings.append(blocks)
         result = replace(
             base,
             status=outcome.status,
             reason=outcome.reason,
-            tables=tuple(_table(layout, outcome.cells[layout.key]) for layout in plan.tables),
+            tables=tables,
             seconds=used[0].now() - clock,
-            warnings=tuple(dict.fromkeys(w for backend in used for w in backend.warnings)),
+            warnings=tuple(dict.fromkeys(warnings)),
             state_before=before,
             state_after={} if ending else self._state(used),
             readings=tuple(outcome.readings),
@@ -322,6 +331,9 @@ class Session:
                 _without_value(outcome, measurement, str(error))
                 outcome.lost = str(error)
                 return
+            except Unreachable as error:
+                outcome.unreachable = outcome.unreachable or str(error)
+                _without_value(outcome, measurement, str(error))
             except WirespeedError as error:
                 outcome.fails(Status.ERROR, str(error))
                 _without_value(outcome, measurement, str(error))
@@ -394,7 +406,19 @@ def _complete(outcome: _Outcome, measurements: Sequence[Measurement]) -> None:
 
 def _table(layout: Layout, cells: list[Cell]) -> Table:
     ordered = tuple(sorted(cells, key=lambda cell: (cell.row, cell.column)))
-    return Table(layout.key, layout.title, layout.unit, layout.rows, layout.columns, ordered)
+    return Table(layout.key, _title(layout, cells), layout.unit, layout.rows, layout.columns, ordered)
+
+
+def _title(layout: Layout, cells: Sequence[Cell]) -> str:
+    """Return the title of a table; where messages moved the bytes it names their engine."""
+    measured = {cell.means for cell in cells if cell.value is not None}
+    messages = [engine for engine in (Engine.NCCL, Engine.MPI) if any(engine in m for m in measured)]
+    title = layout.title
+    for engine in (Engine.CE, Engine.SM, Engine.CPU) if messages else ():
+        others = any(not m or m not in (Engine.NCCL, Engine.MPI) for m in measured)
+        names = "+".join([*([engine.upper()] if others else []), *(m.upper() for m in messages)])
+        title = title.replace(f" {engine.upper()} ", f" {names} ")
+    return title
 
 
 def _timestamp() -> str:

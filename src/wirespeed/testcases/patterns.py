@@ -19,6 +19,7 @@ from ..model import (
 )
 from ..topology import Machine
 from .base import Cells, Layout, Pattern, Plan, PlanOptions, Testcase, both_ways, single
+from .rounds import at_once, sampled
 
 NO_GPU = "no GPU was found"
 NO_PEER = "no GPU has peer access to another"
@@ -125,7 +126,9 @@ def pairs(group_of: Grouping, *, diagonal: bool = False) -> Pattern:
             for j, column in enumerate(group.parties)
             if with_local or i != j
         ]
-        return single(case, group.axis, group.axis, cells)
+        cells = sampled(cells, len(group.parties), options.sample_peers)
+        plan = single(case, group.axis, group.axis, cells)
+        return at_once(plan, len(group.parties), case.title) if options.parallel_pairs else plan
 
     return pattern
 
@@ -144,7 +147,10 @@ def pairs_both_ways(group_of: Grouping) -> Pattern:
             for j, column in enumerate(group.parties)
             if i != j
         ]  # fmt: skip
-        return both_ways(case, group.axis, group.axis, cells)
+        cells = sampled(cells, len(group.parties), options.sample_peers)
+        plan = both_ways(case, group.axis, group.axis, cells)
+        title = case.title.format(part="Total")
+        return at_once(plan, len(group.parties), title) if options.parallel_pairs else plan
 
     return pattern
 

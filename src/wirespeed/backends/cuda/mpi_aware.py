@@ -79,14 +79,13 @@ def _try(ordinal: int) -> int:
     device = check(driver.cuDeviceGet, ordinal)
     check(driver.cuCtxSetCurrent, check(driver.cuDevicePrimaryCtxRetain, device))
     source, destination = (int(check(driver.cuMemAlloc, _SIZE)) for _ in range(2))
-    check(driver.cuMemsetD8, source, 0x5A, _SIZE)
-    check(driver.cuMemsetD8, destination, 0, _SIZE)
-    check(driver.cuCtxSynchronize)
+    sent, found = (ctypes.c_uint8 * _SIZE)(*b"\x5a" * _SIZE), (ctypes.c_uint8 * _SIZE)()
+    check(driver.cuMemcpyHtoD, source, ctypes.addressof(sent), _SIZE)
+    check(driver.cuMemcpyHtoD, destination, ctypes.addressof(found), _SIZE)
     to, origin = (mpi.memory.fromaddress(address, _SIZE) for address in (destination, source))
     mpi.COMM_SELF.Sendrecv([origin, mpi.BYTE], 0, 0, [to, mpi.BYTE], 0, 0)
-    found = (ctypes.c_uint8 * _SIZE)()
     check(driver.cuMemcpyDtoH, ctypes.addressof(found), destination, _SIZE)
-    return _RIGHT if bytes(found) == b"\x5a" * _SIZE else _WRONG
+    return _RIGHT if bytes(found) == bytes(sent) else _WRONG
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from ...errors import BackendError, BackendLost, MeasurementTimeout, WirespeedError
+from ...errors import BackendError, BackendLost, MeasurementTimeout, Unreachable, WirespeedError
 from ...model import Engine, Measurement, Operation, Role, Transfer
 from ...statistics import summarise
 from ...topology import Machine
@@ -33,6 +33,8 @@ _LOOK = 0.1
 _ROUNDS = 9
 #: A skew is small against a sample that lasts so many times as long.
 _SMALL = 100
+#: A skew beyond this part of a sample is told.
+_TOO_FAR = 0.05
 
 T = TypeVar("T")
 
@@ -80,6 +82,7 @@ class RanksBackend:
         self._states: list[dict[str, float | str]] = []
         self._now = 0.0
         self._lost = ""
+        self._apart, self._worst = "", 0.0
         self._closed = threading.Event()
         world.timeout = options.timeout + options.grace / 2
 
@@ -261,6 +264,19 @@ class RanksBackend:
         """Return rank 0's clock, as well as it is known here, in ns."""
         return time.monotonic_ns() - self.clocks.offsets[self.rank]
 
+    def apart(self, skew: float, wall: float) -> None:
+        """Say once for each testcase, of its worst Measurement, that hosts started too far apart."""
+        if skew <= _TOO_FAR * wall or (skew / wall <= self._worst and self._apart in self.warnings):
+            return
+        if self._apart in self.warnings:
+            self.warnings.remove(self._apart)
+        self._worst = skew / wall
+        self._apart = (
+            f"hosts started {skew * 1e6:.0f} µs apart in samples of {wall * 1e3:.2g} ms: what should run at "
+            "the same time did not quite"
+        )
+        self.warnings.append(self._apart)
+
     def warn(self, text: str) -> None:
         """Say something once."""
         if text not in self._said:
@@ -335,8 +351,8 @@ class RanksBackend:
 
         Raises
         ------
-        BackendError
-            If there is none left; with what became of each.
+        Unreachable, BackendError
+            If there is none left; with what became of each. It is an error where the user chose.
         """
         source, destination = transfer.source.rank, transfer.destination.rank
         assert source is not None and destination is not None
@@ -356,10 +372,9 @@ class RanksBackend:
             if not reason:
                 return means
             reasons.append(f"{means}: {reason}")
-        raise BackendError(
-            f"no memory can be shared between rank {source} on {self.hosts[source]} and rank {destination} "
-            f"on {self.hosts[destination]}: {'; '.join(reasons)}"
-        )
+        where = "within a host" if near else "with another host"
+        text = f"memory cannot be shared {where}: {'; '.join(reasons)}"
+        raise Unreachable(text) if self._share is None else BackendError(text)
 
     def _candidates(self, transfer: Transfer) -> tuple[str, ...]:
         if self._share is not None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError, WirespeedError
+from ...errors import (
+    BackendError,
+    BackendLost,
+    MeasurementTimeout,
+    Unreachable,
+    VerificationError,
+    WirespeedError,
+)
 
 
 class OutOfMemory(BackendError):
@@ -19,6 +26,8 @@ def told(error: WirespeedError) -> list[Any]:
         return ["late", str(error)]
     if isinstance(error, BackendLost):
         return ["lost", str(error)]
+    if isinstance(error, Unreachable):
+        return ["unreachable", str(error)]
     if type(error).__name__ == OutOfMemory.__name__:  # every backend has one of its own
         return ["memory", str(error)]
     return ["error", str(error)]
@@ -36,5 +45,7 @@ def heard(who: str, told: list[Any]) -> WirespeedError:
         error = MeasurementTimeout("", 0.0)
         error.args = (f"{who}: {text}",)
         return error
-    known = {"lost": BackendLost, "memory": OutOfMemory}
+    known: dict[str, type[WirespeedError]] = {
+        "lost": BackendLost, "memory": OutOfMemory, "unreachable": Unreachable,
+    }  # fmt: skip
     return known.get(kind, BackendError)(f"{who}: {text}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ...errors import BackendLost, WirespeedError
 from ...model import Engine, Measurement, Memory, Sample, Transfer
+from ...statistics import summarise
 from ..sharing import Handle
 from .base import Part, Piece
 from .means import TWO_SIDED
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from .backend import RanksBackend
     from .pool import Own
 
+#: Samples at the beginning that only find out how many copies a sample needs.
+_WARM = 2
 #: A transfer by its index, and why its means does not work.
 Failures = list[tuple[int, str]]
 
@@ -39,6 +42,7 @@ class RanksPrepared:
             replace(transfer, engine=Engine(by)) if by in TWO_SIDED else transfer
             for transfer, by in zip(measurement.transfers, means, strict=True)
         )
+        self._skews: list[tuple[float, float]] = []
         self._own: dict[tuple[int, bool], Own] = {}
         self._part: Part | None = None
         self._arriving = backend.arriving(self._transfers)
@@ -73,6 +77,12 @@ class RanksPrepared:
         if self._part is not None:
             self._part.close()
             self._part = None
+        hosts = self._backend.hosts
+        movers = {hosts[t.executor.rank] for t in self._transfers if t.executor.rank is not None}
+        if len(self._skews) > _WARM and len(movers) > 1:
+            skews, walls = zip(*self._skews[_WARM:], strict=True)
+            self._backend.apart(summarise(skews).median, summarise(walls).median)
+        self._skews.clear()
         self._own.clear()
         self._backend.pool.give_back()
 
@@ -121,11 +131,7 @@ class RanksPrepared:
             lateness = [float(late) for late, _ in everyone]  # type: ignore[arg-type]
             skew = (max(lateness) - min(lateness)) * 1e-9 + self._backend.clocks.error
             self._backend.skews.append(skew)
-            if skew > 0.05 * wall:
-                self._backend.warn(
-                    f"hosts started {skew * 1e6:.0f} µs apart in samples of {wall * 1e3:.1f} ms: what should "
-                    "run at the same time did not quite"
-                )
+            self._skews.append((skew, wall))
         return Sample(tuple(seconds), tuple(amounts), wall, self._means)
 
     def verify(self) -> None:
