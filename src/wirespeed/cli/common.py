@@ -188,6 +188,7 @@ def measuring(options: argparse.Namespace) -> dict[str, Any]:
         "affinity": not options.no_affinity,
         "command": " ".join(["wirespeed", *sys.argv[1:]]),
         **{name: getattr(options, name) for name in _SAME},
+        **{name: getattr(options, name) for name in _OF_JOBS if hasattr(options, name)},
     }
 
 
@@ -196,6 +197,10 @@ _SAME = (
     "machine", "size", "tier", "samples", "copies", "precision", "time_budget", "timeout", "seed", "sizes",
     "devices", "local_copy", "pageable", "bulk", "blocks", "threads", "all_engines", "virtual_memory",
 )  # fmt: skip
+
+
+#: The same, of commands that run in jobs of several processes.
+_OF_JOBS = ("share", "parallel_pairs", "sample_peers")
 
 
 def check_format(name: str) -> None:

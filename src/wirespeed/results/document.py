@@ -60,6 +60,7 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     else of the measurement ran, where that differs; ``expected`` the lowest normal and the typical
     value; None where it is unknown. ``links`` are those that it uses: index in the machine's links,
     fraction of the capacity that all transfers typically take, and how far the value depends on it.
+    ``means`` is how memory of another process was reached (``vmm-fd``, ``ipc``, ``nccl``).
     """
 
     row: int
@@ -72,6 +73,7 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     bytes: int = 0
     copies: int = 0
+    means: str = ""
     statistics: Statistics | None = None
     samples: tuple[float, ...] = ()
 
