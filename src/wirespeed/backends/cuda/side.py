@@ -19,7 +19,7 @@ from ..ranks.means import MPI, NCCL
 from ..sharing import Sharing
 from .binding import Binder, Bound, Buffers
 from .contents import Contents, Expected, Pattern, Region, key
-from .device import Device
+from .device import Device, Lane
 from .driver import check, finished
 from .gate import Gate, GateKind
 from .memory import Buffer
@@ -60,7 +60,7 @@ class CudaSide:
             raise BackendError(f"{job.place[1]} processes on one host are more than its gate has room for")
         self._seen = ctypes.c_uint32.from_address(job.page.address + offset)
         self._seen_there = self.gate.address + offset
-        self._lane = device.take_lane()
+        self._lane = Lane(device)
         self._rounds = 0
 
     def sharing(self, means: str) -> Sharing:
@@ -153,7 +153,7 @@ class CudaSide:
             return
         if self.nccl is not None:
             self.nccl.close()
-        self.device.give_lane(self._lane)
+        self._lane.destroy()
         self.gate.free()
 
 
@@ -175,7 +175,7 @@ class _RankBinder(Binder):
             from ...collectives.nccl.messages import Send
 
             assert self._side.nccl is not None
-            lane = self._side.device.take_lane()
+            lane = Lane(self._side.device)
             self.lanes.append(lane)
             moves = [
                 Send(p.source if p.owns_source else p.destination, p.transfer.bytes, p.peer, p.owns_source)
