@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any
 
 from cuda.bindings import driver
@@ -65,6 +66,19 @@ class NcclMessages:
             self._comm = nccl.comm_init_rank_config(size, unique, rank, nccl.Config())
         except nccl.NCCLError as error:
             raise BackendError(f"NCCL cannot connect the ranks: {error}") from error
+
+    @property
+    def handle(self) -> int:
+        """The communicator as C has it."""
+        return int(self._comm)
+
+    def libraries(self) -> dict[str, str]:
+        """Return NCCL and its bindings."""
+        number = int(self._nccl.get_version())
+        return {
+            "nccl": f"{number // 10000}.{number // 100 % 100}.{number % 100}",
+            "nccl4py": version("nccl4py"),
+        }
 
     def work(self, moves: Sequence[Send], lane: Lane) -> NcclWork:
         """Return the copies of a Measurement that this rank sends and receives."""
