@@ -31,7 +31,7 @@ DEFAULTS = {Tier.QUICK: Precise(0.01, 0.6), Tier.STANDARD: Precise(), Tier.FULL:
 SAMPLES, COPIES = 3, 16
 TIMEOUT = 60.0
 #: What the processes of a job have beyond the time-out of a stage, to find out which is late, in s.
-_PATIENCE = 20.0
+_PATIENCE = 10.0
 #: How often a machine is looked at that is waited for, in s.
 _LOOK = 1.0
 

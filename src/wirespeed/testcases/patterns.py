@@ -27,8 +27,8 @@ ONE_GPU = "it needs two GPUs or more"
 NO_CPU = "no NUMA node with both cores and memory was found"
 ONE_NODE = "it needs two NUMA nodes or more"
 ONE_RANK = (
-    "it needs two processes or more, each with a device: start them with mpirun, srun or torchrun "
-    "(`mpirun -np 4 wirespeed ...`), or here with --processes N"
+    "it needs two processes or more, each with a device (start them with mpirun, srun or torchrun, "
+    "or here with --processes N)"
 )
 
 

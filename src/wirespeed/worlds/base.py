@@ -396,6 +396,8 @@ class World:
         sys.stderr.flush()
         if code and self.rank != 0:
             self._outlast_leader()
+        for watch in self._watches.values():  # they wait for this end
+            watch.close()
         self._leave(code)
 
     def _outlast_leader(self) -> None:
