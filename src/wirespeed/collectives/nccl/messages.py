@@ -41,7 +41,8 @@ def refuses(rank: int) -> tuple[str, bytes]:
     except (ImportError, RuntimeError) as error:
         return f"NCCL cannot be used: {error}; {INSTALL}", b""
     try:
-        return "", ctypes.string_at(nccl.get_unique_id().ptr, _IDENTIFIER) if rank == 0 else b""
+        identifier = nccl.get_unique_id() if rank == 0 else None  # it owns the bytes behind its address
+        return "", ctypes.string_at(identifier.ptr, _IDENTIFIER) if identifier is not None else b""
     except nccl.NCCLError as error:
         return f"NCCL failed: {error}", b""
 
