@@ -121,7 +121,7 @@ def shared(result: TestcaseResult) -> list[Text]:
     if not cells:
         return []
     most = max(cells, key=lambda means: len(cells[means]))
-    text = f"memory shared by {most}"
+    text = f"memory of other ranks reached by {most}"
     for means, where in cells.items():
         if means != most:
             more = f" and {len(where) - _NAMED} more" if len(where) > _NAMED else ""
