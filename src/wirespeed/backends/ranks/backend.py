@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from ...errors import BackendError, BackendLost, MeasurementTimeout, Unreachable, WirespeedError
 from ...model import Engine, Measurement, Operation, Role, Transfer
+from ...results.document import SKEW
 from ...statistics import summarise
 from ...topology import Machine
 from ...worlds.base import RankLost, World, WorldError
@@ -128,7 +129,7 @@ class RanksBackend:
         state = {name: value for backend in self._local for name, value in backend.state().items()}
         if self.skews:
             skew = summarise(self.skews)
-            state |= {"skew of the gate, median [s]": skew.median, "skew of the gate, largest [s]": skew.max}
+            state |= {SKEW: skew.median, "skew of the gate, largest [s]": skew.max}
         return state
 
     def libraries(self) -> dict[str, str]:
