@@ -16,12 +16,9 @@ from .topology import Link, Machine, NumaNode, Rank
 if TYPE_CHECKING:
     from .worlds.base import World
 
-#: Seconds that the ranks may take to come together.
-START_TIMEOUT = 60.0
-
 
 def join(
-    processes: int, arguments: Sequence[str], environment: Mapping[str, str] = os.environ
+    processes: int, arguments: Sequence[str], timeout: float, environment: Mapping[str, str] = os.environ
 ) -> World | None:
     """Return the World of this process; None where it is alone.
 
@@ -31,6 +28,8 @@ def join(
         How many to start on this host, where no launcher did; 1: none but this one.
     arguments
         Of the command line, for those.
+    timeout
+        Seconds that they may take to come together.
 
     Raises
     ------
@@ -44,7 +43,7 @@ def join(
         raise UsageError(f"the number of processes must be 1 or more, not {processes}")
     if promised(environment)[1] == 1 and processes == 1:
         return None
-    world = worlds.join(START_TIMEOUT, spawn=processes, arguments=arguments, environment=environment)
+    world = worlds.join(timeout, spawn=processes, arguments=arguments, environment=environment)
     if world.size > 1:
         return world
     world.close()

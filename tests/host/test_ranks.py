@@ -54,7 +54,7 @@ def test_all_eleven_with_the_data_checked(tmp_path: Path) -> None:
     state = document.testcases[-1].state_after
     assert 0 < float(state["skew of the gate, median [s]"]) <= float(state["skew of the gate, largest [s]"])
     text = wirespeed.render(document, "table")
-    assert "3 ranks on 1" in text and "memory shared by shm" in text
+    assert "3 ranks on 1" in text and "memory of other ranks reached by shm" in text
     assert "Process 2 (" in wirespeed.render(document, "nvbandwidth")
     # what is decided is decided from the same values everywhere
     for other in found[1:]:

@@ -72,12 +72,12 @@ def test_cores_are_shared_among_the_ranks_of_a_host() -> None:
 
 
 def test_a_process_alone_is_no_job() -> None:
-    assert join(1, [], {}) is None
-    assert join(1, [], {"OMPI_COMM_WORLD_SIZE": "1"}) is None
+    assert join(1, [], 1.0, {}) is None
+    assert join(1, [], 1.0, {"OMPI_COMM_WORLD_SIZE": "1"}) is None
     with pytest.raises(UsageError, match="number of processes"):
-        join(0, [], {})
+        join(0, [], 1.0, {})
     with pytest.raises(WorldError, match="MASTER_ADDR"):
-        join(1, [], {"RANK": "0", "WORLD_SIZE": "2"})
+        join(1, [], 1.0, {"RANK": "0", "WORLD_SIZE": "2"})
 
 
 def test_memory_is_shared_by_descriptors() -> None:

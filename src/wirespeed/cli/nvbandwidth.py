@@ -184,7 +184,7 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         _say(options, "-t and -p cannot be given at the same time")
         return _FAILED
     machine = describe(options.machine)
-    world = join(options.processes, arguments)
+    world = join(options.processes, arguments, options.timeout)
     chosen = _choose(options, world is not None or bool(machine.ranks))
     if not machine.gpus and world is None:
         _say(options, "; ".join(["no GPU was found", *machine.notes]))

@@ -34,7 +34,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     options = arguments.parse_args(argv)
     check_format(options.format)
     output = options.output or _default_path()
-    world = join(options.processes, [name, *argv])
+    world = join(options.processes, [name, *argv], options.timeout)
 
     def show(document: Document) -> None:
         print_report(document, options)

@@ -12,7 +12,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from ..model import Unit
-from ..results.document import Cell, Document, Status, Table, TestcaseResult
+from ..results.document import SKEW, Cell, Document, Status, Table, TestcaseResult
 from ..statistics import half_width, summarise
 from ..units import displayed, format_time
 from . import Style
@@ -121,11 +121,14 @@ def shared(result: TestcaseResult) -> list[Text]:
     if not cells:
         return []
     most = max(cells, key=lambda means: len(cells[means]))
-    text = f"memory shared by {most}"
+    text = f"memory of other ranks reached by {most}"
     for means, where in cells.items():
         if means != most:
             more = f" and {len(where) - _NAMED} more" if len(where) > _NAMED else ""
             text += f"; by {means}: {' · '.join(where[:_NAMED])}{more}"
+    skew = result.state_after.get(SKEW)
+    if isinstance(skew, float):
+        text += f"; let go within {format_time(skew)} of each other"
     return [Text(text, style="dim")]
 
 

@@ -14,6 +14,8 @@ from ..model import Axis, Unit
 from ..topology import Machine
 
 SCHEMA = 1
+#: What in the state of a testcase says how far apart the processes of a job were let go.
+SKEW = "skew of the gate, median [s]"
 
 
 class Status(StrEnum):

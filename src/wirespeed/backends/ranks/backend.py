@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from ...errors import BackendError, BackendLost, MeasurementTimeout, Unreachable, WirespeedError
 from ...model import Engine, Measurement, Operation, Role, Transfer
+from ...results.document import SKEW
 from ...statistics import summarise
 from ...topology import Machine
 from ...worlds.base import RankLost, World, WorldError
@@ -128,7 +129,7 @@ class RanksBackend:
         state = {name: value for backend in self._local for name, value in backend.state().items()}
         if self.skews:
             skew = summarise(self.skews)
-            state |= {"skew of the gate, median [s]": skew.median, "skew of the gate, largest [s]": skew.max}
+            state |= {SKEW: skew.median, "skew of the gate, largest [s]": skew.max}
         return state
 
     def libraries(self) -> dict[str, str]:
@@ -309,6 +310,7 @@ class RanksBackend:
 
         threading.Thread(target=self._watch, name="watch ranks", daemon=True).start()
         self.together(begin, "opening the devices of all ranks")
+        self._hear_warnings()
         try:
             self.clocks = compare(self.world)
         except WirespeedError as error:
@@ -318,6 +320,17 @@ class RanksBackend:
             self._measure_skew(len(mine))
         del self.skews[:1]  # the first round loads what is needed for it
         self.sample_seconds = max(self.sample_seconds, _SMALL * summarise(self.skews).median)
+
+    def _hear_warnings(self) -> None:
+        """Say what the hardware of any process warns of, and what of the options does not apply."""
+        said = self.together(lambda: list(self._own.warnings), "gathering warnings")
+        for member, warnings in zip(self.world.members, said, strict=True):
+            for text in warnings:
+                self.warn(f"rank {member.rank} on {member.host}: {text}")
+        if self.options.all_engines or self.options.virtual_memory:
+            self.warn(
+                "between processes a copy uses one copy engine, and memory as its means has it (--share)"
+            )
 
     def _measure_skew(self, here: int) -> None:
         """Let all processes wait at their gate for nothing, and compare when they were let go."""
