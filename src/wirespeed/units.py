@@ -74,6 +74,13 @@ def format_size(size: float) -> str:
     return f"{size:.4g} B"
 
 
+def format_quantity(value: float, unit: str) -> str:
+    """Return a place on an axis: a size in bytes (``B``), a count of ``numbers``, or a plain number."""
+    if unit == "B":
+        return format_size(value)
+    return f"{value / MIB:g} Mi" if unit == "numbers" and value >= MIB else f"{value:g}"
+
+
 def format_time(seconds: float) -> str:
     """Return a time with the unit that fits: ``1.19 µs``, ``3.2 s``."""
     if seconds >= 120:

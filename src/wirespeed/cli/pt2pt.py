@@ -103,7 +103,7 @@ def between_two(
     check_format(options.format)
     if options.output:
         check_writable(options.output)
-    world = join(1 if launched() else 2, [name, *argv])
+    world = join(1 if launched() else 2, [name, *argv], options.timeout)
     if world is None:
         raise UsageError(f"{name} needs two ranks: start it with `mpirun -np 2 wirespeed {name} ...`")
     try:
