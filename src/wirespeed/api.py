@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import backends as _backends
 from .backends.base import Backend, RunOptions, Watching
+from .backends.ranks.means import check_share
 from .errors import MeasurementTimeout, UsageError
+from .jobs import gather_machine
 from .model import Engine, Operation, Unit
 from .results.document import Document
 from .sampling import Fixed, Precise, Rule
@@ -20,12 +23,15 @@ from .topology import Machine
 from .units import parse_size
 
 if TYPE_CHECKING:
-    from .session import Listener
+    from .session import Listener, Options
+    from .worlds.base import World
 
 #: Precision and time budget (s) where neither is given.
 DEFAULTS = {Tier.QUICK: Precise(0.01, 0.6), Tier.STANDARD: Precise(), Tier.FULL: Precise(0.005, 10.0)}
 SAMPLES, COPIES = 3, 16
 TIMEOUT = 60.0
+#: What the processes of a job have beyond the time-out of a stage, to find out which is late, in s.
+_PATIENCE = 10.0
 #: How often a machine is looked at that is waited for, in s.
 _LOOK = 1.0
 
@@ -86,6 +92,10 @@ def run(
     virtual_memory: bool = False,
     output: str | Path | None = None,
     backends: Sequence[Backend] | None = None,
+    world: World | None = None,
+    share: str | None = None,
+    parallel_pairs: bool = False,
+    sample_peers: int = 0,
     listeners: Iterable[Listener] = (),
     command: str = "",
 ) -> Document:
@@ -128,6 +138,16 @@ def run(
         Spread copies over all copy engines of a GPU where that is faster.
     virtual_memory
         Allocate device memory by virtual-memory management.
+    world
+        The processes of a job (``jobs.join``), which all call this with the same arguments. Each
+        executes its own transfers; rank 0's Document is saved, and its listeners are told.
+    share
+        By what means alone processes share memory (``fabric``, ``vmm-fd``, ``ipc``, ``shm``,
+        ``nccl``, ``mpi``); otherwise by the best that works for each pair.
+    parallel_pairs
+        Let pairs that have no device in common run at the same time.
+    sample_peers
+        Measure each row of a table of pairs with so many columns only; 0: with all.
     output
         Where the Document is saved, after every testcase.
     backends
@@ -162,34 +182,67 @@ def run(
     where = machine if isinstance(machine, Machine) else _backends.describe(machine)
     if devices is not None:
         where = where.only(devices)
+    check_share(share)
+    local = where
+    if world is not None:
+        if where.simulated:
+            raise UsageError("a simulated machine has ranks of its own: run it without a launcher")
+        where = gather_machine(world, local)
     warnings: tuple[str, ...] = ()
     if bulk:
         chosen, warnings = _with_bulk(chosen, where)
     if min(blocks, threads) < 0 or threads > 1024:
         raise UsageError("blocks must be 0 or more, threads from 0 to 1024")
+    if sample_peers < 0:
+        raise UsageError(f"the number of sampled peers must be 0 (all) or more, not {sample_peers}")
     if not timeout > 0:
         raise UsageError(f"the time-out must be more than 0 s, not {timeout:g}")
     options = Options(
         chosen,
-        PlanOptions(_size(size), level, blocks, threads, local_copy, pageable),
+        PlanOptions(_size(size), level, blocks, threads, local_copy, pageable, parallel_pairs, sample_peers),
         rule,
-        RunOptions(seed, timeout, affinity, virtual_memory, all_engines),
+        RunOptions(seed, timeout, affinity, virtual_memory, all_engines, 0.0 if world is None else _PATIENCE),
         verify,
         use_mean,
         command,
         warnings,
     )
-    watching = list(listeners)
-    if output is not None:
+    first = world is None or world.rank == 0  # the others measure and say nothing
+    watching = list(listeners) if first else []
+    if output is not None and first:
         from .results.store import Saver
 
         watching.insert(0, Saver(Path(output)))
-    own = _backends.connect(where) if backends is None else ()
+    own: list[Backend] = _backends.connect(local) if backends is None else []
+    if world is not None:
+        from .backends.ranks.backend import RanksBackend
+        from .collectives.runner import agree_on
+
+        agree_on(world, _agreed(options, share))
+        own = [RanksBackend(world, where, own or backends or (), share, options.run)]
+    used = own if backends is None or world is not None else backends
     try:
-        return Session(where, own if backends is None else backends, options, watching).run()
+        return Session(where, used, options, watching).run()
     finally:
         for backend in own:
             backend.close()
+
+
+def _agreed(options: Options, share: str | None) -> dict[str, object]:
+    """What must be the same in all processes of a job."""
+    plain = dataclasses.asdict(dataclasses.replace(options, testcases=(), command=""))
+    return {
+        **{name: str(value) for name, value in _flat(plain).items()},
+        "testcases": [case.name for case in options.testcases],
+        "share": share,
+    }
+
+
+def _flat(values: dict[str, Any]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in values.items():
+        found |= _flat(value) if isinstance(value, dict) else {name: value}
+    return found
 
 
 def wait_idle(machine: Machine, seconds: float) -> None:

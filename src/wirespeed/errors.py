@@ -61,6 +61,10 @@ class BackendError(WirespeedError):
     """A call to the hardware or to a library failed; the testcase fails, the run goes on."""
 
 
+class Unreachable(WirespeedError):
+    """A Measurement that is not possible here, as was found when it was prepared; its cells are waived."""
+
+
 class BackendLost(BackendError):
     """The hardware is gone for this process; the run ends with what was measured."""
 

@@ -25,6 +25,8 @@ class Engine(StrEnum):
     SM_BULK = "sm_bulk"  #: a GPU kernel of bulk asynchronous copies
     SM_SPLIT = "sm_split"  #: one GPU kernel whose warps copy in alternating directions
     CPU = "cpu"  #: host threads, one pinned to each core
+    NCCL = "nccl"  #: a send and a receive by NCCL, where no memory is shared
+    MPI = "mpi"  #: a send and a receive by MPI
 
 
 class Role(StrEnum):
@@ -82,6 +84,7 @@ class Unit(StrEnum):
 
     RATE = "B/s"
     TIME = "s"
+    FREQUENCY = "1/s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +222,14 @@ class Sample:
         What it did in that time: bytes of one buffer, or accesses for a chase.
     wall
         Seconds from the common release until the last measured transfer ended.
+    means
+        Between processes: how each transfer reached the memory of the other (``vmm-fd``, ``mpi``).
     """
 
     seconds: tuple[float, ...]
     amounts: tuple[float, ...]
     wall: float
+    means: tuple[str, ...] = ()
 
 
 def value_of(place: Place, measurement: Measurement, sample: Sample) -> float:

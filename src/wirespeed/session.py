@@ -17,17 +17,19 @@ from typing import Protocol, TypeVar
 from msgspec.structs import replace
 
 from .backends.base import Backend, Prepared, RunOptions
+from .blocking import blocking
 from .data import efficiencies
 from .errors import (
     BackendLost,
     MeasurementTimeout,
     RunInterrupted,
     UnknownTestcase,
+    Unreachable,
     VerificationError,
     WirespeedError,
 )
 from .limits import Network, allowances
-from .model import Measurement, Reduce, Role, Sample, value_of
+from .model import Engine, Measurement, Reduce, Role, Sample, value_of
 from .results.document import SCHEMA, Cell, Document, Reading, Status, Table, TestcaseResult
 from .sampling import Fixed, Precise, Rule, Taken, take
 from .statistics import summarise
@@ -96,6 +98,7 @@ class _Outcome:
     stage: str = "starting"
     since: float = 0.0
     lost: str = ""
+    unreachable: str = ""
     crash: BaseException | None = None
     cancelled: bool = False
     readings: list[Reading] = field(default_factory=list)
@@ -193,6 +196,8 @@ class Session:
             return replace(base, status=Status.NOT_FOUND, reason=str(error)), ""
         except WirespeedError as error:
             return replace(base, status=Status.ERROR, reason=str(error)), ""
+        if {t.engine for m in plan.measurements for t in m.transfers} == {Engine.CPU}:
+            base = replace(base, engine=str(Engine.CPU))  # between processes it depends on what they own
         jobs, refused = self._assign(plan)
         outcome = _Outcome(cells={layout.key: [] for layout in plan.tables}, since=time.monotonic())
         for waived in plan.waived:
@@ -211,13 +216,19 @@ class Session:
         clock = used[0].now()
         ending = self._watch(case, outcome, jobs)
         _complete(outcome, [measurement for _, measurement in jobs])
+        if outcome.unreachable and all(c.reason for cells in outcome.cells.values() for c in cells):
+            outcome.fails(Status.WAIVED, outcome.unreachable)
+        tables = tuple(_table(layout, outcome.cells[layout.key]) for layout in plan.tables)
+        warnings = [w for backend in used for w in backend.warnings]
+        if self.options.plan.parallel_pairs and (blocks := blocking(tables)):
+            warnings.append(blocks)
         result = replace(
             base,
             status=outcome.status,
             reason=outcome.reason,
-            tables=tuple(_table(layout, outcome.cells[layout.key]) for layout in plan.tables),
+            tables=tables,
             seconds=used[0].now() - clock,
-            warnings=tuple(dict.fromkeys(w for backend in used for w in backend.warnings)),
+            warnings=tuple(dict.fromkeys(warnings)),
             state_before=before,
             state_after={} if ending else self._state(used),
             readings=tuple(outcome.readings),
@@ -272,7 +283,7 @@ class Session:
 
         threading.Thread(target=work, name=f"measure {case.name}", daemon=True).start()
         ending = ""
-        timeout = self.options.run.timeout
+        timeout = self.options.run.timeout + self.options.run.grace
         started = time.monotonic()
         try:
             while not finished.wait(_LOOK):
@@ -320,6 +331,9 @@ class Session:
                 _without_value(outcome, measurement, str(error))
                 outcome.lost = str(error)
                 return
+            except Unreachable as error:
+                outcome.unreachable = outcome.unreachable or str(error)
+                _without_value(outcome, measurement, str(error))
             except WirespeedError as error:
                 outcome.fails(Status.ERROR, str(error))
                 _without_value(outcome, measurement, str(error))
@@ -361,6 +375,7 @@ class Session:
                 **vars(by_links),
                 bytes=0 if paced or place.reduce is Reduce.LATENCY else round(counted / taken.copies),
                 copies=taken.copies,
+                means=_means(place.transfers, taken.samples[0].means),
                 statistics=statistics,
                 samples=values,
             )
@@ -375,6 +390,10 @@ def _without_value(outcome: _Outcome, measurement: Measurement, reason: str) -> 
         outcome.cells[place.table].append(Cell(place.row, place.column, reason=reason))
 
 
+def _means(transfers: Sequence[int], means: Sequence[str]) -> str:
+    return ", ".join(dict.fromkeys(means[i] for i in transfers)) if means else ""
+
+
 def _complete(outcome: _Outcome, measurements: Sequence[Measurement]) -> None:
     """Say of every cell that was not reached why not."""
     filled = {(key, cell.row, cell.column) for key, cells in outcome.cells.items() for cell in cells}
@@ -387,7 +406,19 @@ def _complete(outcome: _Outcome, measurements: Sequence[Measurement]) -> None:
 
 def _table(layout: Layout, cells: list[Cell]) -> Table:
     ordered = tuple(sorted(cells, key=lambda cell: (cell.row, cell.column)))
-    return Table(layout.key, layout.title, layout.unit, layout.rows, layout.columns, ordered)
+    return Table(layout.key, _title(layout, cells), layout.unit, layout.rows, layout.columns, ordered)
+
+
+def _title(layout: Layout, cells: Sequence[Cell]) -> str:
+    """Return the title of a table; where messages moved the bytes it names their engine."""
+    measured = {cell.means for cell in cells if cell.value is not None}
+    messages = [engine for engine in (Engine.NCCL, Engine.MPI) if any(engine in m for m in measured)]
+    title = layout.title
+    for engine in (Engine.CE, Engine.SM, Engine.CPU) if messages else ():
+        others = any(not m or m not in (Engine.NCCL, Engine.MPI) for m in measured)
+        names = "+".join([*([engine.upper()] if others else []), *(m.upper() for m in messages)])
+        title = title.replace(f" {engine.upper()} ", f" {names} ")
+    return title
 
 
 def _timestamp() -> str:
@@ -414,6 +445,8 @@ def _described(options: Options) -> dict[str, str | int | float | bool | list[st
         "threads": options.plan.threads,
         "local_copy": options.plan.local_copy,
         "pageable": options.plan.pageable,
+        "parallel_pairs": options.plan.parallel_pairs,
+        "sample_peers": options.plan.sample_peers,
         "virtual_memory": options.run.virtual_memory,
         "all_engines": options.run.all_engines,
         "timeout": options.run.timeout,

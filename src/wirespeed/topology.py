@@ -107,11 +107,15 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Rank:
-    """A process of a job: its number, its host, the device whose memory it owns."""
+    """A process of a job: its number, its host, the device whose memory it owns.
+
+    ``cpus`` are those of its threads where that is host memory.
+    """
 
     index: int
     host: str
     device: str
+    cpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

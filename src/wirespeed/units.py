@@ -21,6 +21,7 @@ _SIZES = {
 _TIMES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0, "h": 3600.0}
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zA-Zµ]*)\s*")
 _LARGEST = 2**60
+_DISPLAYED = {Unit.RATE: (float(GB), "GB/s"), Unit.TIME: (NANO, "ns"), Unit.FREQUENCY: (1e6, "M/s")}
 
 
 def _split(text: str, units: dict[str, float] | dict[str, int], what: str, example: str) -> float:
@@ -92,4 +93,4 @@ def format_time(seconds: float) -> str:
 
 def displayed(unit: Unit) -> tuple[float, str]:
     """Return what to divide a value in base units by for display, and that unit's name."""
-    return (float(GB), "GB/s") if unit is Unit.RATE else (NANO, "ns")
+    return _DISPLAYED[unit]

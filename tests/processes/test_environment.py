@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -121,41 +118,6 @@ def test_a_rank_that_never_comes(start: Start) -> None:
         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port()), TIMEOUT="1",
     )  # fmt: skip
     assert alone.end() == 1 and "1 of 2 ranks did not connect to rank 0" in alone.text
-
-
-@pytest.fixture
-def hosts() -> Iterator[Callable[[int], list[str]]]:
-    """Two hosts: network and host-name namespaces joined by a pair of virtual cables."""
-    tools = [shutil.which(tool) for tool in ("ip", "unshare", "nsenter", "hostname")]
-    if os.geteuid() != 0 or not all(tools):
-        pytest.skip("network namespaces need root, ip, unshare, nsenter and hostname")
-    names = [f"wirespeed{os.getpid()}{i}" for i in "ab"]
-
-    def ip(*arguments: str, namespace: str | None = None) -> None:
-        inside = ["-n", namespace] if namespace else []
-        subprocess.run(["ip", *inside, *arguments], check=True, capture_output=True)
-
-    try:
-        for name in names:
-            ip("netns", "add", name)
-        ip("link", "add", "wsa", "netns", names[0], "type", "veth", "peer", "name", "wsb", "netns", names[1])
-        for i, (name, link) in enumerate(zip(names, ("wsa", "wsb"), strict=True)):
-            ip("addr", "add", f"10.77.0.{i + 1}/24", "dev", link, namespace=name)
-            ip("link", "set", link, "up", namespace=name)
-            ip("link", "set", "lo", "up", namespace=name)
-    except subprocess.CalledProcessError as error:
-        for name in names:
-            subprocess.run(["ip", "netns", "delete", name], capture_output=True)
-        pytest.skip(f"network namespaces cannot be made here: {error.stderr.decode().strip()}")
-
-    def inside(rank: int) -> list[str]:
-        host = rank % 2
-        named = f'hostname node{host} && exec "$@"'
-        return ["ip", "netns", "exec", names[host], "unshare", "--uts", "sh", "-c", named, "sh"]
-
-    yield inside
-    for name in names:
-        subprocess.run(["ip", "netns", "delete", name], capture_output=True)
 
 
 def test_two_hosts(start: Start, hosts: Callable[[int], list[str]]) -> None:

@@ -5,42 +5,15 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
-from wirespeed.errors import MeasurementTimeout, WirespeedError
+from tests.threads import together, worlds
+from wirespeed.errors import MeasurementTimeout
 from wirespeed.worlds import base, environment, join, launched
 from wirespeed.worlds.base import RankLost, World, WorldError
 from wirespeed.worlds.rendezvous import addresses, connect, gather, listen
-
-
-def worlds(size: int, timeout: float = 10.0) -> list[World]:
-    listener = listen(address="127.0.0.1")
-    port = listener.getsockname()[1]
-
-    def one(rank: int) -> World:
-        if rank == 0:
-            return gather(listener, size, "threads", timeout)
-        return connect(["127.0.0.1"], port, rank, size, "threads", timeout)
-
-    with ThreadPoolExecutor(size) as pool:
-        return list(pool.map(one, range(size)))
-
-
-def together(some: list[World], work: Callable[[World], Any]) -> list[Any]:
-    """Let all do something at once; an error is a result."""
-
-    def one(world: World) -> Any:
-        try:
-            return work(world)
-        except WirespeedError as error:
-            return error
-
-    with ThreadPoolExecutor(len(some)) as pool:
-        return list(pool.map(one, some))
 
 
 def test_all_know_all_values() -> None:

@@ -31,6 +31,8 @@ class RunOptions:
         cuMemMap) in place of the plain allocator.
     all_engines
         Whether a copy is spread over all copy engines of a GPU where that is faster.
+    grace
+        Seconds more that the session leaves to backends whose own time-outs say more than its.
     """
 
     seed: int = 0
@@ -38,6 +40,7 @@ class RunOptions:
     affinity: bool = True
     virtual_memory: bool = False
     all_engines: bool = False
+    grace: float = 0.0
 
 
 class Prepared(Protocol):

@@ -7,13 +7,15 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from ..errors import UsageError
 
 if TYPE_CHECKING:
     from ..reports import Style
     from ..results.document import Document
+
+T = TypeVar("T")
 
 OK, FAILED, WRONG_USE, WARNED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -167,10 +169,10 @@ def indices(text: str) -> Collection[int]:
     return [int(part) for part in parts]
 
 
-def typed(parse: Callable[[str], float]) -> Callable[[str], float]:
+def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
     """Let argparse show the message of our own parsers."""
 
-    def convert(text: str) -> float:
+    def convert(text: str) -> T:
         try:
             return parse(text)
         except UsageError as error:
@@ -188,6 +190,7 @@ def measuring(options: argparse.Namespace) -> dict[str, Any]:
         "affinity": not options.no_affinity,
         "command": " ".join(["wirespeed", *sys.argv[1:]]),
         **{name: getattr(options, name) for name in _SAME},
+        **{name: getattr(options, name) for name in _OF_JOBS if hasattr(options, name)},
     }
 
 
@@ -196,6 +199,10 @@ _SAME = (
     "machine", "size", "tier", "samples", "copies", "precision", "time_budget", "timeout", "seed", "sizes",
     "devices", "local_copy", "pageable", "bulk", "blocks", "threads", "all_engines", "virtual_memory",
 )  # fmt: skip
+
+
+#: The same, of commands that run in jobs of several processes.
+_OF_JOBS = ("share", "parallel_pairs", "sample_peers")
 
 
 def check_format(name: str) -> None:

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ..api import COPIES, SAMPLES, TIMEOUT
-from ..errors import RunInterrupted, UnknownTestcase, WirespeedError
+from ..errors import UnknownTestcase, WirespeedError
 from ..reports import Style, nvbandwidth, nvbandwidth_json
 from ..results.document import Document, TestcaseResult
 from ..testcases import TABLE, Testcase, find, missing, select
 from ..testcases.device import TESTCASES
-from ..topology import Machine
 from ..units import MIB, parse_duration
+from .job import add_job, lead
 
 _FAILED = 1
 #: When sampling of a cell stops: sooner than elsewhere, since these programs are known to be run often.
@@ -134,6 +134,7 @@ def _parser(program: str) -> _Parser:
         help="give up when one stage takes longer (60s)",
     )
     own.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the data (0)")  # fmt: skip
+    add_job(own)
     return parser
 
 
@@ -153,7 +154,7 @@ def main(program: str, argv: Sequence[str]) -> int:
         print(nvbandwidth.version(program) + listing(), end="")
         return 0
     try:
-        return _run(options)
+        return _run(options, [program, *argv])
     except WirespeedError as error:
         _say(options, str(error))
         return _FAILED
@@ -173,25 +174,27 @@ def listing() -> str:
     return "".join(["Index, Name:\n\tDescription\n=======================\n", *entries])
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     from ..api import run
     from ..backends import connect, describe
+    from ..jobs import join
     from .progress import listener
 
     if options.testcase and options.testcasePrefixes:
         _say(options, "-t and -p cannot be given at the same time")
         return _FAILED
     machine = describe(options.machine)
-    chosen = _choose(options, machine)
-    if not machine.gpus:
+    world = join(options.processes, arguments, options.timeout)
+    chosen = _choose(options, world is not None or bool(machine.ranks))
+    if not machine.gpus and world is None:
         _say(options, "; ".join(["no GPU was found", *machine.notes]))
         return _FAILED
     style = Style(verbose=options.verbose, utilization=options.displayUR)
     sail = options.program == SAIL
     fixed = options.testSamples is not None or options.loopCount is not None
-    interrupted = None
-    try:
-        document = run(
+
+    def measure() -> Document:
+        return run(
             chosen,
             machine=machine,
             size=options.bufferSize * MIB,
@@ -212,25 +215,28 @@ def _run(options: argparse.Namespace) -> int:
             virtual_memory=sail and not options.disableVm,
             output=options.output,
             backends=connect(machine),  # they are given back by the end of the process
+            world=world,
+            share=options.share,
+            parallel_pairs=options.parallel_pairs,
+            sample_peers=options.sample_peers,
             listeners=[*listener(), *([] if options.json else [Printer(style, options.program)])],
             command=" ".join(["wirespeed", *sys.argv[1:]]),
         )
-    except RunInterrupted as error:
-        document, interrupted = error.document, error
-    if options.json:
-        print(nvbandwidth_json.render(document, style), end="")
-    if interrupted:
-        raise interrupted
-    return 0 if document.good else _FAILED
+
+    def show(document: Document) -> None:
+        if options.json:
+            print(nvbandwidth_json.render(document, style), end="")
+
+    return lead(world, measure, show)
 
 
-def _choose(options: argparse.Namespace, machine: Machine) -> list[Testcase]:
+def _choose(options: argparse.Namespace, several: bool) -> list[Testcase]:
     """Return the testcases that were asked for; all those of this kind of job where none was."""
     if options.testcase:
         return [_find(name) for name in options.testcase]
     if options.testcasePrefixes:
         return list(select(prefixes=options.testcasePrefixes, table=_ALL))
-    return _ALL if machine.ranks else list(TESTCASES)
+    return _ALL if several else list(TESTCASES)
 
 
 def _find(name: str) -> Testcase:

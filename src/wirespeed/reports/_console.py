@@ -43,6 +43,9 @@ def heading(document: Document) -> RenderableType:
         parts.append(f"{cores} cores, {memory}, {nodes} NUMA node{'s' if nodes > 1 else ''}")
     for model, gpus in groupby(machine.gpus, key=lambda gpu: gpu.model):
         parts.append(f"{len(list(gpus))} x {model}")
+    if machine.ranks:
+        hosts = len({rank.host for rank in machine.ranks})
+        parts.append(f"{len(machine.ranks)} ranks on {hosts} host{'s' if hosts > 1 else ''}")
     lines = [Text(f"wirespeed {document.version}", style="bold"), Text(" · ".join(parts))]
     if document.simulated:
         lines.insert(1, Text(f"{SIMULATED} (machine {machine.name})", style="bold magenta"))

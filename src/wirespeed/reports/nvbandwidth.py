@@ -52,6 +52,7 @@ def header(document: Document, program: str = "nvbandwidth") -> str:
         "",
         machine.host or document.host,
         *(f"Device {i}: {device}" for i, device in enumerate(devices(machine))),
+        *(f"Process {rank.index} ({rank.host}): device {rank.device}" for rank in machine.ranks),
     ]
     note += "".join(f"NOTE: {warning}\n" for warning in document.warnings)
     return version(program) + note + "\n".join(lines) + "\n\n"

@@ -12,7 +12,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from ..model import Unit
-from ..results.document import Cell, Document, Status, Table, TestcaseResult
+from ..results.document import SKEW, Cell, Document, Status, Table, TestcaseResult
 from ..statistics import half_width, summarise
 from ..units import displayed, format_time
 from . import Style
@@ -26,6 +26,8 @@ _COLORS = {
     Status.PASSED: "green", Status.WAIVED: "dim", Status.FAILED: "bold red", Status.ERROR: "bold red",
     Status.TIMED_OUT: "bold red", Status.NOT_FOUND: "bold red", Status.INTERRUPTED: "yellow",
 }  # fmt: skip
+#: So many cells are named that were measured otherwise than the others.
+_NAMED = 6
 _ONCE = "every copied byte once"
 
 
@@ -80,7 +82,8 @@ def _rows(block: list[TestcaseResult]) -> RenderableType:
         grid.add_row(name, *(_value(cell, scale) for cell in cells), *_details(cells, scale), *least)
     counts = [Text(f"counts {text}: {', '.join(result.name for result in results)}", style="dim")
               for text, results in _by_counts(block)]  # fmt: skip
-    return Group(grid, *counts)
+    means = list(dict.fromkeys(text.plain for result in block for text in shared(result)))
+    return Group(grid, *counts, *(Text(text, style="dim") for text in means))
 
 
 def _by_counts(block: list[TestcaseResult]) -> list[tuple[str, list[TestcaseResult]]]:
@@ -106,7 +109,27 @@ def _single(result: TestcaseResult, style: Style) -> RenderableType:
             parts.append(_summary(table))
         else:
             parts += _matrix(table, style)
-    return Group(*parts)
+    return Group(*parts, *shared(result))
+
+
+def shared(result: TestcaseResult) -> list[Text]:
+    """Return by what means memory of other processes was reached; which cells by the rarer ones."""
+    cells: dict[str, list[str]] = {}
+    for cell in result.tables[0].cells:
+        if cell.means:
+            cells.setdefault(cell.means, []).append(_where(result.tables[0], cell))
+    if not cells:
+        return []
+    most = max(cells, key=lambda means: len(cells[means]))
+    text = f"memory of other ranks reached by {most}"
+    for means, where in cells.items():
+        if means != most:
+            more = f" and {len(where) - _NAMED} more" if len(where) > _NAMED else ""
+            text += f"; by {means}: {' · '.join(where[:_NAMED])}{more}"
+    skew = result.state_after.get(SKEW)
+    if isinstance(skew, float):
+        text += f"; let go within {format_time(skew)} of each other"
+    return [Text(text, style="dim")]
 
 
 def _does(result: TestcaseResult) -> str:

@@ -14,6 +14,8 @@ from ..model import Axis, Unit
 from ..topology import Machine
 
 SCHEMA = 1
+#: What in the state of a testcase says how far apart the processes of a job were let go.
+SKEW = "skew of the gate, median [s]"
 
 
 class Status(StrEnum):
@@ -60,6 +62,7 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     else of the measurement ran, where that differs; ``expected`` the lowest normal and the typical
     value; None where it is unknown. ``links`` are those that it uses: index in the machine's links,
     fraction of the capacity that all transfers typically take, and how far the value depends on it.
+    ``means`` is how memory of another process was reached (``vmm-fd``, ``ipc``, ``nccl``).
     """
 
     row: int
@@ -72,6 +75,7 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     bytes: int = 0
     copies: int = 0
+    means: str = ""
     statistics: Statistics | None = None
     samples: tuple[float, ...] = ()
 

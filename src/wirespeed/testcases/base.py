@@ -41,6 +41,10 @@ class PlanOptions:
         Whether tables of pairs of GPUs have local copies on their diagonal.
     pageable
         Whether copies between host and GPU use pageable host memory in place of pinned.
+    parallel_pairs
+        Whether pairs that have no party in common run at the same time.
+    sample_peers
+        With how many columns each row of a table of pairs is measured; 0: with all.
     """
 
     size: int | None = None
@@ -49,6 +53,8 @@ class PlanOptions:
     threads: int = 0
     local_copy: bool = False
     pageable: bool = False
+    parallel_pairs: bool = False
+    sample_peers: int = 0
 
 
 @dataclass(frozen=True)

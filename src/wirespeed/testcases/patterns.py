@@ -19,13 +19,17 @@ from ..model import (
 )
 from ..topology import Machine
 from .base import Cells, Layout, Pattern, Plan, PlanOptions, Testcase, both_ways, single
+from .rounds import at_once, sampled
 
 NO_GPU = "no GPU was found"
 NO_PEER = "no GPU has peer access to another"
 ONE_GPU = "it needs two GPUs or more"
 NO_CPU = "no NUMA node with both cores and memory was found"
 ONE_NODE = "it needs two NUMA nodes or more"
-ONE_RANK = "it needs two processes or more, each with a device (start them with mpirun or srun)"
+ONE_RANK = (
+    "it needs two processes or more, each with a device (start them with mpirun, srun or torchrun, "
+    "or here with --processes N)"
+)
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ def ranks(machine: Machine) -> Group:
     for rank in machine.ranks:
         kind = MemoryKind.DEVICE if rank.device.startswith("gpu") else MemoryKind.PAGEABLE
         memory = Memory(rank.device, kind, rank.index)
-        parties.append(Party(str(rank.index), memory, Executor(rank.device, rank.index)))
+        parties.append(Party(str(rank.index), memory, Executor(rank.device, rank.index, rank.cpus)))
     return Group("rank", tuple(parties), ONE_RANK, ONE_RANK)
 
 
@@ -122,7 +126,9 @@ def pairs(group_of: Grouping, *, diagonal: bool = False) -> Pattern:
             for j, column in enumerate(group.parties)
             if with_local or i != j
         ]
-        return single(case, group.axis, group.axis, cells)
+        cells = sampled(cells, len(group.parties), options.sample_peers)
+        plan = single(case, group.axis, group.axis, cells)
+        return at_once(plan, len(group.parties), case.title) if options.parallel_pairs else plan
 
     return pattern
 
@@ -141,7 +147,10 @@ def pairs_both_ways(group_of: Grouping) -> Pattern:
             for j, column in enumerate(group.parties)
             if i != j
         ]  # fmt: skip
-        return both_ways(case, group.axis, group.axis, cells)
+        cells = sampled(cells, len(group.parties), options.sample_peers)
+        plan = both_ways(case, group.axis, group.axis, cells)
+        title = case.title.format(part="Total")
+        return at_once(plan, len(group.parties), title) if options.parallel_pairs else plan
 
     return pattern
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..model import Access, Engine, Reduce
-from .base import Pattern, Testcase
+from ..topology import Machine
+from .base import Pattern, Plan, PlanOptions, Testcase
 from .patterns import bisect, pairs, pairs_both_ways, ranks, star
 
 _PULL, _PUSH, _PAIR = "GPU(row) -> GPU(column)", "GPU(row) <- GPU(column)", "GPU(row) <-> GPU(column) {part}"
@@ -16,7 +17,20 @@ _READ, _WRITE = Access.READ, Access.WRITE
 
 
 def _row(name: str, what: str, access: Access, engine: Engine, pattern: Pattern, does: str) -> Testcase:
-    return Testcase(f"multinode_{name}_{engine}", does, pattern, what, engine, access)
+    return Testcase(f"multinode_{name}_{engine}", does, _anywhere(pattern), what, engine, access)
+
+
+def _anywhere(pattern: Pattern) -> Pattern:
+    """Let CPUs copy, and the title say so, where the ranks own host memory."""
+
+    def planned(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+        if machine.ranks and not machine.ranks[0].device.startswith("gpu"):
+            title = case.title.replace(f" {case.engine.upper()} ", " CPU ")
+            title = title.replace("GPU(", "rank(").replace("All Gpus", "all ranks")
+            case = replace(case, engine=Engine.CPU, title=title)
+        return pattern(machine, case, options)
+
+    return planned
 
 
 def _pairs(engine: Engine) -> tuple[Testcase, ...]:

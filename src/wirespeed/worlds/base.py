@@ -222,6 +222,41 @@ class World:
         """Return rank 0's value."""
         return self.allgather(value if self.rank == 0 else None, doing)[0]
 
+    def measure_clock(self, rank: int, rounds: int, now: Callable[[], int]) -> tuple[int, int]:
+        """Compare a rank's clock with rank 0's. All ranks must call it; only those two do something.
+
+        Returns
+        -------
+        tuple
+            On rank 0: that clock minus this one, and half of the shortest way there and back, in ns.
+
+        Raises
+        ------
+        RankLost
+            If that rank, or rank 0, is gone.
+        """
+        if self.rank not in (0, rank):
+            return 0, 0
+        link = self._links[rank if self.rank == 0 else 0]
+        deadline = time.monotonic() + self.timeout
+        best = (0, 2**62)
+        try:
+            for _ in range(rounds):
+                if self.rank:
+                    link.receive(deadline)
+                    link.send(now())
+                    continue
+                start = now()
+                link.send(start)
+                there, end = link.receive(deadline), now()
+                best = min(best, (there - (start + end) // 2, (end - start) // 2 + 1), key=lambda b: b[1])
+        except TimeoutError:
+            stage = f"waiting for {self.members[0 if self.rank else rank]} while comparing clocks"
+            raise MeasurementTimeout(stage, self.timeout) from None
+        except (EOFError, OSError):
+            raise RankLost(self._reason_for(0 if self.rank else rank, "comparing clocks")) from None
+        return best
+
     def _collect(self, value: object, doing: str, deadline: float) -> list[Any]:
         """On rank 0: take from all, give to all."""
         values, missing = {0: value}, list[Member]()
@@ -361,6 +396,8 @@ class World:
         sys.stderr.flush()
         if code and self.rank != 0:
             self._outlast_leader()
+        for watch in self._watches.values():  # they wait for this end
+            watch.close()
         self._leave(code)
 
     def _outlast_leader(self) -> None:

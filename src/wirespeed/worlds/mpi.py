@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from ..errors import WirespeedError
 from .base import World, WorldError, hostname
 from .rendezvous import addresses, connect, gather, listen
 
@@ -58,3 +59,48 @@ def join(timeout: float) -> World:
         return gather(listener, size, launcher, timeout, leave=leave)
     ordered = hosts[::-1] if hostname() == hosts[-1] else hosts  # on its own host by the loopback
     return connect(ordered, port, rank, size, launcher, timeout, leave=leave)
+
+
+class MessagesRefused(WirespeedError):
+    """MPI cannot carry messages between the processes of this World."""
+
+
+class Messages:
+    """Sends and receives of buffers given by their addresses, between the ranks of a World.
+
+    Raises
+    ------
+    MessagesRefused
+        If mpi4py is missing, or the processes were not started by MPI.
+    """
+
+    #: Messages under way at the same time.
+    _WINDOW = 16
+    #: Bytes of one message: what every MPI counts in an int.
+    _MOST = 2**30
+
+    def __init__(self, world: World) -> None:
+        try:
+            self._mpi = library()
+        except WorldError as error:
+            raise MessagesRefused(str(error)) from error
+        everyone = self._mpi.COMM_WORLD
+        if (everyone.Get_rank(), everyone.Get_size()) != (world.rank, world.size):
+            raise MessagesRefused(
+                f"MPI has {everyone.Get_size()} ranks, this job {world.size}: start them with mpirun or srun"
+            )
+        if self._mpi.Query_thread() != self._mpi.THREAD_MULTIPLE:
+            raise MessagesRefused("this MPI does not let several threads send at once (MPI_THREAD_MULTIPLE)")
+        self._comm = everyone
+
+    def move(self, address: int, size: int, peer: int, tag: int, copies: int, send: bool) -> None:
+        """Send a buffer so many times to a rank, or receive it, and wait for the last."""
+        parts = [
+            self._mpi.memory.fromaddress(address + begin, min(self._MOST, size - begin))
+            for begin in range(0, size, self._MOST)
+        ]
+        start = self._comm.Isend if send else self._comm.Irecv
+        for first in range(0, copies, self._WINDOW):
+            window = range(min(self._WINDOW, copies - first))
+            requests = [start([part, self._mpi.BYTE], peer, tag) for _ in window for part in parts]
+            self._mpi.Request.Waitall(requests)

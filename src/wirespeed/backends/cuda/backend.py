@@ -19,11 +19,13 @@ from .nvml import INSTALL, Nvml
 from .shapes import NODE, WORD, unfit
 
 if TYPE_CHECKING:
+    from ..ranks.base import Job
     from .contents import Contents
     from .device import Device
     from .gate import Gate
     from .memory import Pool
     from .prepared import CudaPrepared
+    from .side import CudaSide
 
 _BINDINGS = "cuda-bindings"
 _PACKAGES = (_BINDINGS, "cuda-core", "nvidia-cuda-nvrtc", "nvidia-ml-py")
@@ -168,6 +170,20 @@ class CudaBackend:
                     times[engines] = min(prepared.sample(2).wall for _ in range(_TRIALS))
             self._engines[transfer] = min(times, key=lambda engines: times[engines])
         return self._engines[transfer]
+
+    def holds(self, device: str) -> bool:
+        """Return whether a device is a GPU of this process."""
+        return device in self._gpus
+
+    def side(self, job: Job) -> CudaSide:
+        """Return this process' GPU in a job of several."""
+        from .gate import GateKind
+        from .side import CudaSide
+
+        if self._unusable:
+            raise BackendError(self._unusable)
+        device = self._device(job.device)
+        return CudaSide(job, device, self._contents_of(device), GateKind(self._gate_kind))
 
     def now(self) -> float:
         """Seconds of the monotonic clock."""

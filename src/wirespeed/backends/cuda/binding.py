@@ -136,11 +136,15 @@ class Binder:
             self._chase(bound)
             return bound
         self._fill(bound, keys)
-        if transfer.engine is Engine.CE:
+        self.work(bound, keys, engines)
+        return bound
+
+    def work(self, bound: Bound, keys: tuple[int, int], engines: int) -> None:
+        """Prepare what a transfer enqueues, its buffers being there."""
+        if bound.transfer.engine is Engine.CE:
             self._engine_copies(bound, engines)
         else:
             self._kernel(bound, keys)
-        return bound
 
     def _take(self, memory: Memory, size: int, executor: Device) -> Buffer:
         virtual, affinity = self._options.virtual_memory, self._options.affinity
@@ -170,7 +174,9 @@ class Binder:
             self._filler(expected.region).poison(expected)
 
     def _lane(self, device: Device) -> Lane:
-        self.lanes.append(device.take_lane())
+        # A stream that has copied otherwise before may hold up a peer's: with streams used again, pulls
+        # of two GPUs from each other ran one after the other.
+        self.lanes.append(Lane(device))
         return self.lanes[-1]
 
     def _region(self, bound: Bound, buffer: Buffer, offset: int = 0) -> Region:

@@ -1,4 +1,4 @@
-"""The gate: holds streams of all GPUs until one store by the host."""
+"""The gate: holds streams of all GPUs, also of several processes, until one store by a host."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from cuda.bindings import driver
 
 from ...units import KIB, NANO
+from ...worlds.descriptors import SharedMemory
 from .arguments import Arguments
 from .device import Device
 from .driver import check
@@ -30,16 +31,27 @@ class Gate:
         Any GPU; its context owns the word.
     timeout
         Seconds after which a spinning kernel gives up by itself.
+    page
+        Memory that several processes have mapped and whose first word is the gate of them all; by
+        itself a gate is of one process. They must agree on the rounds.
     """
 
-    def __init__(self, kind: GateKind, device: Device, timeout: float) -> None:
+    def __init__(
+        self, kind: GateKind, device: Device, timeout: float, page: SharedMemory | None = None
+    ) -> None:
         self._kind = kind
         self._serial = 0
+        self._page = page
         device.use()
-        flags = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP
-        self._host = check(driver.cuMemHostAlloc, 4 * KIB, flags)
-        self._word = ctypes.c_uint32.from_address(int(self._host))
-        self._word.value = 0
+        if page is None:
+            flags = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP
+            self._host = int(check(driver.cuMemHostAlloc, 4 * KIB, flags))
+            ctypes.c_uint32.from_address(self._host).value = 0
+        else:
+            flags = driver.CU_MEMHOSTREGISTER_PORTABLE | driver.CU_MEMHOSTREGISTER_DEVICEMAP
+            self._host = page.address
+            check(driver.cuMemHostRegister, self._host, page.bytes, flags)
+        self._word = ctypes.c_uint32.from_address(self._host)
         self._address = check(driver.cuMemHostGetDevicePointer, self._host, 0)
         self._device = device
         self._arguments = Arguments(
@@ -50,6 +62,16 @@ class Gate:
         """Begin a new round: what is held from now on waits for the next release."""
         self._serial += 1
         self._arguments.values[1].value = self._serial
+
+    @property
+    def address(self) -> int:
+        """Where GPUs see the word."""
+        return int(self._address)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this round was released."""
+        return bool(ctypes.c_int32(self._word.value - self._serial).value >= 0)
 
     def hold(self, device: Device, stream: Any) -> None:
         """Let a stream of the current device wait."""
@@ -71,4 +93,4 @@ class Gate:
     def free(self) -> None:
         """Give the word back."""
         self._device.use()
-        check(driver.cuMemFreeHost, self._host)
+        check(driver.cuMemFreeHost if self._page is None else driver.cuMemHostUnregister, self._host)

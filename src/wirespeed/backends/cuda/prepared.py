@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -67,6 +67,7 @@ class CudaPrepared:
         self._measurement = measurement
         self._binder, self._pool, self._gate = binder, pool, gate
         self._signals, self._options = signals, options
+        self._left: list[int] = []
         self._verified = True
         self._loads_checked = False
         try:
@@ -98,25 +99,35 @@ class CudaPrepared:
         MeasurementTimeout
             If the work is not done in time.
         """
+        self._gate.close_all()
+        self.arm(copies)
+        self._gate.release()
+        return self.finish(copies)
+
+    def arm(self, copies: int) -> None:
+        """Put what there is to do behind the closed gate, as far as the queues of the streams take it."""
         self._verified = False
         bound, measured = self._bound, [b for b in self._bound if b.measured]
-        first = measured[0].lane
-        self._gate.close_all()
         if not all(b.held for b in bound):
             self._gate.release()
-        with self._watched():
-            with self._unblocking(copies):
-                for lane in self._lanes():
-                    lane.device.use()
-                    self._gate.hold(lane.device, lane.stream)
-                self._warm_up(measured)
-                left = self._put([copies] * len(bound), _QUEUE)
-                if any(left):
-                    self._gate.release()
-                    while any(left):
-                        left = self._put(left, _TURN)
+        with self._watched(), self._unblocking(copies):
+            for lane in self._lanes():
+                lane.device.use()
+                self._gate.hold(lane.device, lane.stream)
+            self._warm_up(measured)
+            self._left = self._put([copies] * len(bound), _QUEUE)
+            if not any(self._left):
                 self._put_ends(measured)
-                self._gate.release()
+
+    def finish(self, copies: int) -> Sample:
+        """After the release: put in what is left, wait for the end, and return the times."""
+        bound, measured = self._bound, [b for b in self._bound if b.measured]
+        first = measured[0].lane
+        with self._watched():
+            if any(self._left):
+                while any(self._left):
+                    self._left = self._put(self._left, _TURN)
+                self._put_ends(measured)
             self._await([first.end, *(b.lane.stop for b in bound)], f"running {self._measurement}")
         return Sample(
             tuple(_elapsed(b.lane.start, b.lane.stop) for b in bound),
@@ -255,6 +266,11 @@ class CudaPrepared:
                     time.sleep(_LONGEST_SLEEP)
             raise
 
+    def abandon(self) -> None:
+        """Let what was armed run out."""
+        with suppress(BackendError), self._watched():
+            raise BackendError("abandoned")
+
     def _give_back(self) -> None:
         """Give buffers and streams back, unless work that never ended may still use them."""
         if self._signals.stuck.is_set():
@@ -262,7 +278,7 @@ class CudaPrepared:
         for buffer in self._binder.taken:
             self._pool.give(buffer)
         for lane in self._binder.lanes:
-            lane.device.give_lane(lane)
+            lane.destroy()
         self._binder.taken.clear()
         self._binder.lanes.clear()
 

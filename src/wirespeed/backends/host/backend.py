@@ -17,7 +17,9 @@ from .procfs import available_bytes, number, read
 from .threads import Workers
 
 if TYPE_CHECKING:
+    from ..ranks.base import Job
     from .prepared import HostPrepared
+    from .side import HostSide
 
 _KILO = 1e3
 #: An idle machine runs daemons and what asks it: this load, and this much more for each CPU.
@@ -96,6 +98,16 @@ class HostBackend:
         for node in prepared.unchecked:
             self._warn(f"whether memory lies on numa{node} is not known: /proc/self/numa_maps is silent")
         return prepared
+
+    def holds(self, device: str) -> bool:
+        """Return whether a device is a NUMA node of this host."""
+        return any(node.name == device for node in self._machine.numa)
+
+    def side(self, job: Job) -> HostSide:
+        """Return this process' part of the hardware in a job of several."""
+        from .side import HostSide
+
+        return HostSide(job, self._workers)
 
     def now(self) -> float:
         """Seconds of the monotonic clock."""

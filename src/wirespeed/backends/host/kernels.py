@@ -86,6 +86,38 @@ def _arrive(table: int, first: int) -> int:
     return DONE
 
 
+@_jit("int64()")
+def clock() -> int:
+    """The clock that all times are by, in ns."""
+    return now_ns()
+
+
+@_jit("int64(int64)")
+def arrive(table: int) -> int:
+    """Wait at the gate like a thread that measures; returns how that ended."""
+    return _arrive(table, now_ns())
+
+
+@_jit("int64(int64, int64)")
+def open_gate(table: int, expected: int) -> int:
+    """Open a gate that no thread opens, once so many have arrived; returns how that ended."""
+    deadline = now_ns() + atomic_load(table + TIMEOUT_NS)
+    spins = 0
+    while atomic_load(table + ARRIVED) < expected:
+        cancelled = atomic_load(table + CANCEL)
+        if cancelled != DONE:
+            return cancelled
+        spin_hint()
+        spins += 1
+        if spins % _SPINS == 0:
+            if now_ns() > deadline:
+                atomic_store(table + CANCEL, TIMED_OUT)
+                return TIMED_OUT
+            give_way()
+    atomic_store(table + RELEASED, now_ns())
+    return DONE
+
+
 @_jit("int64(int64, int64, int64, int64, int64, int64, int64, int64)")
 def once(
     operation: int,

@@ -1,0 +1,92 @@
+"""Whether MPI can send memory of a GPU: found out where a crash does no harm.
+
+An MPI that cannot reads a device's address as one of the host and dies. What it says of itself is not
+enough: Open MPI over UCX can without saying so. So a process of its own sends a few bytes from the
+GPU to itself.
+
+    python -m wirespeed.backends.cuda.mpi_aware ORDINAL
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from ...errors import WirespeedError
+
+#: By these a launcher tells a process that it is one of several; the process that tries is alone.
+_OF_LAUNCHERS = (
+    "OMPI_COMM_WORLD", "OMPI_UNIVERSE", "OMPI_APP", "OMPI_FIRST_RANK", "OMPI_NUM_APP", "OMPI_FILE_LOCATION",
+    "OMPI_MCA_orte", "OMPI_MCA_ess", "OMPI_MCA_pmix", "OMPI_MCA_prte", "PMIX_", "PMI_", "PMI2_", "PRTE_",
+    "SLURM_", "HYDI_", "MPIR_", "PALS_",
+)  # fmt: skip
+_RIGHT, _WRONG, _NO_MPI = 0, 3, 4
+_SIZE = 2**20
+_LIMIT = 30.0
+
+
+def unaware(ordinal: int, timeout: float, environment: Mapping[str, str] = os.environ) -> str:
+    """Return why MPI cannot send memory of a GPU; empty if it can.
+
+    Parameters
+    ----------
+    ordinal
+        CUDA's number of the GPU.
+    """
+    alone = {k: v for k, v in environment.items() if not k.startswith(_OF_LAUNCHERS)}
+    limit = min(timeout, _LIMIT)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", __name__, str(ordinal)], env=alone, capture_output=True, text=True,
+            timeout=limit, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"a process that tried to send memory of a GPU by MPI did not end within {limit:g} s"
+    return verdict(done.returncode, done.stderr)
+
+
+def verdict(code: int, said: str) -> str:
+    """Return what the end of the process that tried means; empty if MPI can do it."""
+    last = (said.strip().splitlines() or [""])[-1]
+    hint = "for Open MPI: install the wheel libucx-cu13 and give --mca pml ucx, see docs/clusters.md"
+    if code == _RIGHT:
+        return ""
+    if code == _WRONG:
+        return f"this MPI is not GPU-aware: what it sent from a GPU arrived wrong; {hint}"
+    if code < 0:
+        return f"this MPI is not GPU-aware: a process that tried was ended by signal {-code}; {hint}"
+    if code == _NO_MPI:
+        return f"whether this MPI is GPU-aware could not be tried: {last}"
+    return f"this MPI is not GPU-aware: a process that tried failed: {last or f'exit code {code}'}; {hint}"
+
+
+def _try(ordinal: int) -> int:
+    """Send memory of a GPU to this process itself, and look at what came."""
+    from cuda.bindings import driver
+
+    from ...worlds.mpi import library
+    from .driver import check
+
+    try:
+        mpi = library()
+    except WirespeedError as error:
+        print(error, file=sys.stderr)
+        return _NO_MPI
+    check(driver.cuInit, 0)
+    device = check(driver.cuDeviceGet, ordinal)
+    check(driver.cuCtxSetCurrent, check(driver.cuDevicePrimaryCtxRetain, device))
+    source, destination = (int(check(driver.cuMemAlloc, _SIZE)) for _ in range(2))
+    sent, found = (ctypes.c_uint8 * _SIZE)(*b"\x5a" * _SIZE), (ctypes.c_uint8 * _SIZE)()
+    check(driver.cuMemcpyHtoD, source, ctypes.addressof(sent), _SIZE)
+    check(driver.cuMemcpyHtoD, destination, ctypes.addressof(found), _SIZE)
+    to, origin = (mpi.memory.fromaddress(address, _SIZE) for address in (destination, source))
+    mpi.COMM_SELF.Sendrecv([origin, mpi.BYTE], 0, 0, [to, mpi.BYTE], 0, 0)
+    check(driver.cuMemcpyDtoH, ctypes.addressof(found), destination, _SIZE)
+    return _RIGHT if bytes(found) == bytes(sent) else _WRONG
+
+
+if __name__ == "__main__":
+    sys.exit(_try(int(sys.argv[1])))

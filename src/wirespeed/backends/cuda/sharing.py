@@ -1,0 +1,231 @@
+"""Means by which processes share the memory of a GPU: export in one, open in another.
+
+Each is three calls, so that what they cost can be told apart: ``allocate``, ``export``, ``open``;
+what they return is released by itself (see ``backends.sharing``). Multicast objects are never used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cuda.bindings import driver
+
+from ...errors import BackendError
+from ...units import format_size
+from ...worlds.descriptors import Descriptors, fetch
+from ..sharing import Allocation, Handle, Opened
+from .device import Device
+from .driver import check
+
+FABRIC, VMM_FD, IPC = "fabric", "vmm-fd", "ipc"
+#: The device nodes of IMEX channels; without one, fabric handles are refused.
+IMEX_CHANNELS = Path("/dev/nvidia-caps-imex-channels")
+
+_HANDLE = 64  # bytes of a CUipcMemHandle and of a CUmemFabricHandle
+_TYPE = driver.CUmemAllocationHandleType
+_LAZY = driver.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.value
+
+
+class IpcSharing:
+    """CUDA IPC of plain memory, between processes of one host."""
+
+    name = IPC
+
+    def allocate(self, device: Device, size: int) -> Allocation:
+        """Return memory by cuMemAlloc."""
+        device.use()
+        address = int(check(driver.cuMemAlloc, size))
+
+        def release() -> None:
+            device.use()
+            check(driver.cuMemFree, address)
+
+        return Allocation(device, address, size, None, release)
+
+    def export(self, allocation: Allocation) -> Handle:
+        """Return the handle of the allocation, and where in it the buffer begins."""
+        allocation.place.use()
+        base, _ = check(driver.cuMemGetAddressRange, allocation.address)
+        handle = check(driver.cuIpcGetMemHandle, base)
+        data = ctypes.string_at(int(handle.getPtr()), _HANDLE)
+        return Handle(self.name, data, allocation.address - int(base), allocation.bytes)
+
+    def open(self, device: Device, handle: Handle) -> Opened:
+        """Map it; the driver enables peer access."""
+        device.use()
+        raw = driver.CUipcMemHandle()
+        ctypes.memmove(int(raw.getPtr()), handle.data, _HANDLE)
+        base = int(check(driver.cuIpcOpenMemHandle, raw, _LAZY))
+
+        def close() -> None:
+            device.use()
+            check(driver.cuIpcCloseMemHandle, base)
+
+        return Opened(base + handle.offset, handle.bytes, close)
+
+
+class _Mapped:
+    """Virtual-memory allocations of one handle type."""
+
+    name = ""
+    _type: Any = None
+
+    def allocate(self, device: Device, size: int) -> Allocation:
+        """Create memory that can be exported, and map it for its own GPU."""
+        device.use()
+        prop = _property(device, self._type)
+        size = _rounded(prop, size)
+        generic = check(driver.cuMemCreate, size, prop, 0)
+        try:
+            address, unmap = _map(device, generic, size)
+        except BackendError:
+            check(driver.cuMemRelease, generic)
+            raise
+
+        def release() -> None:
+            unmap()
+            check(driver.cuMemRelease, generic)
+
+        return Allocation(device, address, size, generic, release)
+
+    def _open(self, device: Device, shareable: Any, size: int) -> Opened:
+        device.use()
+        generic = check(driver.cuMemImportFromShareableHandle, shareable, self._type)
+        try:
+            address, unmap = _map(device, generic, size)
+        finally:
+            check(driver.cuMemRelease, generic)  # a mapping keeps the memory
+        return Opened(address, size, unmap)
+
+
+class DescriptorSharing(_Mapped):
+    """POSIX descriptors of virtual-memory allocations, passed over a Unix socket of the host.
+
+    Parameters
+    ----------
+    descriptors
+        Hands out what this process exports.
+    timeout
+        Seconds that fetching one may take.
+    """
+
+    name = VMM_FD
+    _type = _TYPE.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+    def __init__(self, descriptors: Descriptors, timeout: float) -> None:
+        self._descriptors, self._timeout = descriptors, timeout
+
+    def export(self, allocation: Allocation) -> Handle:
+        """Offer a descriptor until the allocation is released."""
+        allocation.place.use()
+        descriptor = check(driver.cuMemExportToShareableHandle, allocation.inner, self._type, 0)
+        token = self._descriptors.offer(int(descriptor))
+        free = allocation.release
+
+        def release() -> None:
+            self._descriptors.withdraw(token)
+            free()
+
+        allocation.release = release
+        return Handle(self.name, f"{token}@{self._descriptors.address}".encode(), 0, allocation.bytes)
+
+    def open(self, device: Device, handle: Handle) -> Opened:
+        """Fetch the descriptor and map what it stands for."""
+        token, address = handle.data.decode().split("@")
+        descriptor = fetch(address, int(token), self._timeout)
+        try:
+            return self._open(device, descriptor, handle.bytes)
+        finally:
+            os.close(descriptor)
+
+
+class FabricSharing(_Mapped):
+    """Fabric handles: within an NVLink domain, be it one host or many."""
+
+    name = FABRIC
+    _type = _TYPE.CU_MEM_HANDLE_TYPE_FABRIC
+
+    def allocate(self, device: Device, size: int) -> Allocation:
+        """Create it, which the driver permits only to processes with an IMEX channel."""
+        try:
+            return super().allocate(device, size)
+        except BackendError as error:
+            raise type(error)(f"{error}; {imex()}") from error
+
+    def export(self, allocation: Allocation) -> Handle:
+        """Return the handle."""
+        allocation.place.use()
+        handle = check(driver.cuMemExportToShareableHandle, allocation.inner, self._type, 0)
+        data = handle if isinstance(handle, bytes) else ctypes.string_at(int(handle.getPtr()), _HANDLE)
+        return Handle(self.name, data, 0, allocation.bytes)
+
+    def open(self, device: Device, handle: Handle) -> Opened:
+        """Map it."""
+        raw = driver.CUmemFabricHandle()
+        ctypes.memmove(int(raw.getPtr()), handle.data, _HANDLE)
+        try:
+            return self._open(device, int(raw.getPtr()), handle.bytes)
+        except BackendError as error:
+            raise type(error)(f"{error}; {imex()}") from error
+
+
+def imex() -> str:
+    """Return in words which IMEX channels this process has."""
+    found = sorted(path.name for path in IMEX_CHANNELS.glob("channel*")) if IMEX_CHANNELS.is_dir() else []
+    if not found:
+        return (
+            f"there is no IMEX channel in {IMEX_CHANNELS}: load the driver with "
+            "NVreg_CreateImexChannel0=1 or create one with nvidia-modprobe, and run nvidia-imex"
+        )
+    readable = [name for name in found if os.access(IMEX_CHANNELS / name, os.R_OK)]
+    if not readable:
+        return f"this user may not use {', '.join(found)} in {IMEX_CHANNELS}"
+    return f"there is the IMEX {', '.join(readable)}: see `nvidia-imex-ctl -N` for its domain"
+
+
+def _property(device: Device, handle_type: Any) -> Any:
+    prop = driver.CUmemAllocationProp()
+    prop.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    prop.requestedHandleTypes = handle_type
+    prop.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    prop.location.id = device.ordinal
+    return prop
+
+
+def _rounded(prop: Any, size: int) -> int:
+    flag = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+    granule = int(check(driver.cuMemGetAllocationGranularity, prop, flag))
+    return -(-size // granule) * granule
+
+
+def _map(device: Device, generic: Any, size: int) -> tuple[int, Callable[[], None]]:
+    """Map an allocation where one GPU of this process may use it; also return what unmaps it."""
+    undo: list[tuple[Any, ...]] = []
+
+    def unmap() -> None:
+        device.use()
+        while undo:
+            check(*undo.pop())
+
+    try:
+        address = check(driver.cuMemAddressReserve, size, 0, 0, 0)
+        undo.append((driver.cuMemAddressFree, address, size))
+        check(driver.cuMemMap, address, size, 0, generic, 0)
+        undo.append((driver.cuMemUnmap, address, size))
+        check(driver.cuMemSetAccess, address, size, [_access(device)], 1)
+    except BackendError as error:
+        unmap()
+        raise type(error)(f"{format_size(size)} could not be mapped for {device.name}: {error}") from error
+    return int(address), unmap
+
+
+def _access(device: Device) -> Any:
+    access = driver.CUmemAccessDesc()
+    access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    access.location.id = device.ordinal
+    access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    return access

@@ -1,0 +1,333 @@
+"""A GPU in a job of several processes: buffers that others open, a gate in shared memory."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from cuda.bindings import driver
+
+from ...errors import BackendError, MeasurementTimeout, VerificationError
+from ...model import Measurement, Memory, MemoryKind, Operation, Sample, Transfer
+from ...units import NANO
+from ...worlds.mpi import Messages, MessagesRefused
+from ..ranks.base import Job, Piece, Timing
+from ..ranks.means import MPI, NCCL
+from ..sharing import Sharing
+from .binding import Binder, Bound, Buffers
+from .contents import Contents, Expected, Pattern, Region, key
+from .device import Device, Lane
+from .driver import check, finished
+from .gate import Gate, GateKind
+from .memory import Buffer
+from .mpi_aware import unaware
+from .prepared import CudaPrepared, Signals
+from .shapes import unfit
+from .sharing import FABRIC, IPC, VMM_FD, DescriptorSharing, FabricSharing, IpcSharing
+
+if TYPE_CHECKING:
+    from ...collectives.nccl.messages import NcclMessages
+
+#: Where in the page of the host each process sees its GPU let go, and how far apart.
+_SEEN, _APART = 2048, 64
+_SLEEP = 1e-3
+
+
+class CudaSide:
+    """The GPU of one process."""
+
+    #: On one host the first two are as fast as the third and need no permission. The first stays so where
+    #: a process does not see the other's GPU; copy engines were 6 % slower there by the second.
+    means = (IPC, VMM_FD, FABRIC)
+    plain = IPC
+
+    def __init__(self, job: Job, device: Device, contents: Contents, kind: GateKind) -> None:
+        self.device, self.contents, self.options = device, contents, job.options
+        self.signals = Signals()
+        self.gate = Gate(kind, device, job.options.timeout, job.page)
+        self.messenger: Messages | None = None
+        self.nccl: NcclMessages | None = None
+        self._world = job.world
+        self._sharings: dict[str, Sharing] = {
+            VMM_FD: DescriptorSharing(job.descriptors, job.options.timeout),
+            IPC: IpcSharing(),
+            FABRIC: FabricSharing(),
+        }
+        offset = _SEEN + _APART * job.place[0]
+        if offset + 4 > job.page.bytes:
+            raise BackendError(f"{job.place[1]} processes on one host are more than its gate has room for")
+        self._seen = ctypes.c_uint32.from_address(job.page.address + offset)
+        self._seen_there = self.gate.address + offset
+        self._lane = Lane(device)
+        self._rounds = 0
+
+    def sharing(self, means: str) -> Sharing:
+        """Return a means."""
+        return self._sharings[means]
+
+    def place(self, memory: Memory) -> Any:
+        """Every buffer of this process is on, or used by, its one GPU."""
+        del memory
+        return self.device
+
+    def can_send(self, means: str) -> tuple[str, bytes]:
+        """Return why NCCL or MPI cannot move memory of this GPU; with NCCL's identifier."""
+        if means == NCCL:
+            from ...collectives.nccl.messages import refuses
+
+            return refuses(self._world.rank)
+        try:
+            self.messenger = Messages(self._world)
+        except MessagesRefused as error:
+            return str(error), b""
+        return unaware(self.device.ordinal, self.options.timeout), b""
+
+    def connect(self, means: str, told: Sequence[bytes]) -> None:
+        """Connect NCCL; MPI is connected when it starts."""
+        if means == NCCL:
+            from ...collectives.nccl.messages import NcclMessages
+
+            self.device.use()
+            self.nccl = NcclMessages(self._world.size, self._world.rank, told[0])
+
+    def part(self, pieces: Sequence[Piece]) -> CudaPart:
+        """Bind the pieces of a Measurement."""
+        self.signals.cancelled.clear()
+        return CudaPart(self, pieces)
+
+    def begin(self) -> None:
+        """Close the gate."""
+        self.gate.close_all()
+
+    def threads(self, transfers: Sequence[Transfer]) -> int:
+        """Streams wait without being counted."""
+        del transfers
+        return 0
+
+    def release(self, arriving: int) -> None:
+        """Open the gate of all processes of this host."""
+        del arriving
+        self.gate.release()
+
+    def arrive(self) -> None:
+        """Let the GPU write a word behind the gate."""
+        self._rounds += 1
+        self.device.use()
+        self.gate.hold(self.device, self._lane.stream)
+        check(driver.cuStreamWriteValue32, self._lane.stream, self._seen_there, self._rounds, 0)
+
+    def arrived(self) -> int:
+        """Return when this process saw that word."""
+        end = time.monotonic() + self.options.timeout
+        while self._seen.value != self._rounds:
+            if time.monotonic() > end or self.signals.cancelled.is_set():
+                raise MeasurementTimeout("waiting at the gate for nothing", self.options.timeout)
+        return time.monotonic_ns()
+
+    def wait(self) -> None:
+        """Wait for the release in a thread of the host.
+
+        Raises
+        ------
+        BackendError
+            If it was cancelled, or nobody opened the gate in time.
+        """
+        end = time.monotonic() + self.options.timeout
+        while not self.gate.is_open:
+            if time.monotonic() > end:
+                raise MeasurementTimeout("waiting at the gate of this host", self.options.timeout)
+            time.sleep(0)  # let other threads go on
+        if self.signals.cancelled.is_set():
+            raise BackendError("the copies were cancelled")
+
+    def cancel(self) -> None:
+        """Let the streams of this process go; those of others with them, whose measurement is void too."""
+        self.signals.cancelled.set()
+        self.gate.abandon()
+
+    def close(self) -> None:
+        """Give back what is not the backend's."""
+        if self.signals.stuck.is_set():
+            return
+        if self.nccl is not None:
+            self.nccl.close()
+        self._lane.destroy()
+        self.gate.free()
+
+
+class _RankBinder(Binder):
+    """Binds transfers whose buffers are there already, some of them in other processes."""
+
+    def __init__(self, side: CudaSide, pieces: Sequence[Piece], together: Sequence[Piece]) -> None:
+        super().__init__(_NONE, lambda _: side.device, lambda _: side.contents, side.options)
+        self._side, self._pieces, self._together = side, pieces, together
+
+    def bind(self, index: int, transfer: Transfer, engines: int) -> Bound:
+        """Prepare what a piece enqueues; all that NCCL sends and receives is one piece."""
+        del engines
+        piece = self._pieces[index]
+        buffers = Buffers((_buffer(transfer.source, piece.source, transfer.bytes),),
+                          _buffer(transfer.destination, piece.destination, transfer.bytes))  # fmt: skip
+        bound = Bound(transfer, self._side.device, buffers, amount=float(transfer.bytes))
+        if piece.means == NCCL:
+            from ...collectives.nccl.messages import Send
+
+            assert self._side.nccl is not None
+            lane = Lane(self._side.device)
+            self.lanes.append(lane)
+            moves = [
+                Send(p.source if p.owns_source else p.destination, p.transfer.bytes, p.peer, p.owns_source)
+                for p in self._together
+            ]
+            bound.lanes.append((lane, self._side.nccl.work(moves, lane)))
+            return bound
+        if reason := "" if transfer.engine.value == "ce" else unfit(transfer):
+            raise BackendError(reason)
+        keys = _keys(self._side, piece)
+        self.work(bound, keys, 1)
+        return bound
+
+
+class CudaPart:
+    """What one process copies, fills and compares."""
+
+    def __init__(self, side: CudaSide, pieces: Sequence[Piece]) -> None:
+        self._side = side
+        self._sent = [p for p in pieces if p.means == NCCL]
+        self._messages = [p for p in pieces if p.means == MPI]
+        #: What is enqueued in streams; all messages of NCCL stand behind the first.
+        self._streamed = [p for p in pieces if p.moves and p.means not in (NCCL, MPI)] + self._sent[:1]
+        self._owned = [p for p in pieces if p.owns_destination]
+        self._sources = [p for p in pieces if p.owns_source]
+        self._copies = 0
+        self._runner = ThreadPoolExecutor(max(1, len(self._messages)), "messages")
+        self._running: list[Future[Timing]] = []
+        self._prepared: CudaPrepared | None = None
+        if self._streamed:
+            measurement = Measurement(tuple(p.transfer for p in self._streamed), ())
+            binder = _RankBinder(side, self._streamed, self._sent)
+            engines = [1] * len(self._streamed)
+            self._prepared = CudaPrepared(
+                measurement, engines, binder, _NONE, side.gate, side.signals, side.options
+            )
+
+    def fill(self) -> None:
+        """Fill the sources and poison the destinations of this GPU."""
+        contents = self._side.contents
+        for piece in self._sources:
+            region = _region(self._side, piece.transfer.source, piece.source, piece.transfer.bytes)
+            contents.fill(region, Pattern.BITS, _keys(self._side, piece)[0])
+        for piece in self._owned:
+            contents.poison(self._expected(piece))
+        self._settle("filling buffers")
+
+    def arm(self, copies: int) -> None:
+        """Enqueue behind the gate, and post the threads that send and receive by MPI."""
+        self._copies = copies
+        self._running = [self._runner.submit(self._message, piece, copies) for piece in self._messages]
+        if self._prepared is not None:
+            self._prepared.arm(copies)
+
+    def finish(self) -> list[Timing]:
+        """Wait for streams and threads."""
+        timings = []
+        if self._prepared is not None:
+            sample = self._prepared.finish(self._copies)
+            timings += self._timings(sample)
+        timeout = self._side.options.timeout
+        for running in self._running:
+            try:
+                timings.append(running.result(timeout))
+            except TimeoutError:
+                raise MeasurementTimeout("sending and receiving by MPI", timeout) from None
+        return timings
+
+    def _timings(self, sample: Sample) -> list[Timing]:
+        timings = []
+        for piece, seconds, amount in zip(self._streamed, sample.seconds, sample.amounts, strict=True):
+            all_of_it = self._sent if piece.means == NCCL else (piece,)
+            timings += [Timing(each.index, seconds, amount, sample.wall) for each in all_of_it]
+        return timings
+
+    def verify(self) -> None:
+        """Compare the destinations of this GPU, and poison them again."""
+        contents = self._side.contents
+        for piece in self._owned:
+            contents.compare(self._expected(piece))
+        self._settle("comparing buffers")
+        for expected, wrong, index in contents.found():
+            if wrong:
+                raise VerificationError(expected.text, 8 * index, wrong, expected.words)
+
+    def abandon(self) -> None:
+        """Let all that was armed run out."""
+        self._side.cancel()
+        if self._prepared is not None:
+            self._prepared.abandon()
+        for running in self._running:
+            running.exception(self._side.options.timeout)
+
+    def close(self) -> None:
+        """Give the streams back."""
+        self._runner.shutdown(wait=False)
+        if self._prepared is not None:
+            self._prepared.__exit__()
+
+    def _message(self, piece: Piece, copies: int) -> Timing:
+        """Send or receive by MPI, from the release on."""
+        side, size = self._side, piece.transfer.bytes
+        assert side.messenger is not None
+        side.device.use()
+        side.wait()
+        start = time.monotonic_ns()
+        address = piece.source if piece.owns_source else piece.destination
+        side.messenger.move(address, size, piece.peer, piece.index, copies, piece.owns_source)
+        seconds = (time.monotonic_ns() - start) * NANO
+        return Timing(piece.index, seconds, float(size * copies), seconds)
+
+    def _expected(self, piece: Piece) -> Expected:
+        transfer = piece.transfer
+        region = _region(self._side, transfer.destination, piece.destination, transfer.bytes)
+        return Expected(region, Operation.COPY, _keys(self._side, piece), str(transfer))
+
+    def _settle(self, stage: str) -> None:
+        """Wait for what the contents were asked for."""
+        event = self._side.contents.flush()
+        start = time.monotonic()
+        while not finished(event):
+            if self._side.signals.cancelled.is_set():
+                raise BackendError(f"{stage} was cancelled")
+            if time.monotonic() - start > self._side.options.timeout:
+                raise MeasurementTimeout(stage, self._side.options.timeout)
+            time.sleep(min((time.monotonic() - start) / 64, _SLEEP))
+
+
+def _keys(side: CudaSide, piece: Piece) -> tuple[int, int]:
+    seed = side.options.seed
+    return key(seed, piece.index, 0), key(seed, piece.index, 1)
+
+
+def _region(side: CudaSide, memory: Memory, address: int, size: int) -> Region:
+    return Region(side.device, _buffer(memory, address, size), size)
+
+
+def _buffer(memory: Memory, address: int, size: int) -> Buffer:
+    assert memory.kind is MemoryKind.DEVICE
+    return Buffer(memory, False, address, 0, size, _nothing)
+
+
+def _nothing() -> None:
+    """The buffers belong to the pool of the job."""
+
+
+class _NoPool:
+    """Stands where buffers are taken from; these transfers bring theirs."""
+
+    def give(self, buffer: Buffer) -> None:
+        """Nothing was taken."""
+
+
+_NONE: Any = _NoPool()

@@ -1,0 +1,356 @@
+"""Host memory in a job of several processes: buffers and gate in shared memory, threads of each."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...errors import BackendError, MeasurementTimeout, VerificationError
+from ...model import Engine, Memory, Transfer
+from ...units import NANO, format_size
+from ...worlds.descriptors import Descriptors, SharedMemory, fetch
+from ...worlds.mpi import Messages, MessagesRefused
+from ..ranks.base import Job, Piece, Timing
+from ..ranks.means import MPI
+from ..sharing import Allocation, Handle, Opened
+from . import kernels
+from .bound import LINE, WORD, mixed, signed, split
+from .operations import COPY, WRITE
+from .procfs import available_bytes
+from .threads import Workers
+
+SHM = "shm"
+#: What is left to others when memory is short.
+_RESERVE = 128 * 2**20
+_GATE = kernels.ROWS
+_NEVER = -1
+#: Rows of a task's own.
+_ROW_WORDS = kernels.ROW // WORD
+
+
+class OutOfMemory(BackendError):
+    """There is not so much host memory."""
+
+
+class ShmSharing:
+    """Anonymous shared memory; its descriptor is passed over a Unix socket of the host."""
+
+    name = SHM
+
+    def __init__(self, descriptors: Descriptors, timeout: float) -> None:
+        self._descriptors, self._timeout = descriptors, timeout
+
+    def allocate(self, place: Any, size: int) -> Allocation:
+        """Return memory whose pages come to be where they are first written."""
+        del place
+        size = -(-size // LINE) * LINE
+        free = available_bytes()
+        if free is not None and free - _RESERVE < size:
+            raise OutOfMemory(
+                f"not enough memory: a buffer of {format_size(size)} was wanted, "
+                f"{format_size(max(0, free - _RESERVE))} is available; choose a smaller size"
+            )
+        try:
+            memory = SharedMemory.create(size)
+        except OSError as error:
+            raise OutOfMemory(f"{format_size(size)} of shared memory: {error.strerror}") from error
+
+        def release() -> None:
+            memory.unmap()
+            os.close(memory.descriptor)
+
+        return Allocation(None, memory.address, size, memory, release)
+
+    def export(self, allocation: Allocation) -> Handle:
+        """Offer its descriptor."""
+        token = self._descriptors.offer(os.dup(allocation.inner.descriptor))
+        free = allocation.release
+
+        def release() -> None:
+            self._descriptors.withdraw(token)
+            free()
+
+        allocation.release = release
+        return Handle(self.name, f"{token}@{self._descriptors.address}".encode(), 0, allocation.bytes)
+
+    def open(self, place: Any, handle: Handle) -> Opened:
+        """Fetch the descriptor and map the memory."""
+        del place
+        token, address = handle.data.decode().split("@")
+        descriptor = fetch(address, int(token), self._timeout)
+        try:
+            memory = SharedMemory(descriptor, handle.bytes)
+        finally:
+            os.close(descriptor)
+        return Opened(memory.address, handle.bytes, memory.unmap)
+
+
+class HostSide:
+    """The CPUs and the memory of one process.
+
+    The gate is that of ``kernels``, in the page of the host, twice: while a round runs, the first
+    process of the host makes the other one ready for the next round.
+    """
+
+    means = (SHM,)
+    plain = SHM
+
+    def __init__(self, job: Job, workers: Workers) -> None:
+        self.options = job.options
+        self.cpus = job.cpus
+        self.workers = workers
+        self._sharing = ShmSharing(job.descriptors, job.options.timeout)
+        self._page = np.ctypeslib.as_array(
+            (ctypes.c_int64 * (job.page.bytes // WORD)).from_address(job.page.address)
+        )
+        self._address = job.page.address
+        self._leads = job.place[0] == 0
+        self._round = 0
+        self._world = job.world
+        self.messenger: Messages | None = None
+        self._waiter = ThreadPoolExecutor(1, "arm")
+        self._arrival: Future[int] | None = None
+        if self._leads:
+            self._reset(0)
+            self._reset(1)
+
+    def sharing(self, means: str) -> ShmSharing:
+        """Return the one means that there is."""
+        assert means == SHM
+        return self._sharing
+
+    def place(self, memory: Memory) -> Any:
+        """Pages come to be where threads first write them: nothing is to be said."""
+        del memory
+
+    def can_send(self, means: str) -> tuple[str, bytes]:
+        """Return why MPI cannot carry messages; empty if it can."""
+        if means != MPI:
+            return f"{means} does not move host memory", b""
+        try:
+            self.messenger = Messages(self._world)
+        except MessagesRefused as error:
+            return str(error), b""
+        return "", b""
+
+    def connect(self, means: str, told: Sequence[bytes]) -> None:
+        """MPI is connected when it starts."""
+
+    def part(self, pieces: Sequence[Piece]) -> HostPart:
+        """Bind the pieces of a Measurement."""
+        return HostPart(self, pieces)
+
+    @property
+    def table(self) -> int:
+        """Address of the gate of this round."""
+        return self._address + self._round % 2 * _GATE
+
+    def begin(self) -> None:
+        """Go on to the next gate, and let the first process make the one after it ready."""
+        self._round += 1
+        if self._leads:
+            self._reset((self._round + 1) % 2)
+
+    def threads(self, transfers: Sequence[Transfer]) -> int:
+        """Every CPU of an executor arrives, and each side of a transfer by messages."""
+        return sum(max(1, len(t.executor.cpus)) if t.engine is Engine.CPU else 1 for t in transfers)
+
+    def release(self, arriving: int) -> None:
+        """Open the gate when all have come."""
+        kernels.open_gate(self.table, arriving)
+
+    def arrive(self) -> None:
+        """Let a thread wait at the gate."""
+
+        def wait() -> int:
+            kernels.arrive(self.table)
+            return int(kernels.clock())
+
+        self._arrival = self._waiter.submit(wait)
+
+    def arrived(self) -> int:
+        """Return when it was let go."""
+        assert self._arrival is not None
+        return self._arrival.result(2 * self.options.timeout)
+
+    def cancel(self) -> None:
+        """Let all threads of the host go."""
+        for i in (0, 1):
+            self._set(i, kernels.CANCEL, kernels.CANCELLED)
+
+    def close(self) -> None:
+        """End the thread that waits."""
+        self._waiter.shutdown(wait=False)
+
+    def _reset(self, which: int) -> None:
+        self._set(which, kernels.ARRIVED, 0)
+        self._set(which, kernels.EXPECTED, _NEVER)
+        self._set(which, kernels.RELEASED, 0)
+        self._set(which, kernels.CANCEL, 0)
+        self._set(which, kernels.RUNNING, 0)
+        self._set(which, kernels.TIMEOUT_NS, round(self.options.timeout / NANO))
+
+    def _set(self, which: int, row: int, value: int) -> None:
+        self._page[(which * _GATE + row) // WORD] = value
+
+
+class HostPart:
+    """What one process copies, fills and compares."""
+
+    def __init__(self, side: HostSide, pieces: Sequence[Piece]) -> None:
+        self._side = side
+        self._pieces = list(pieces)
+        self._moving = [piece for piece in pieces if piece.moves]
+        threads = sum(len(self._cpus(piece)) for piece in self._moving)
+        self._rows = np.zeros((max(1, threads), _ROW_WORDS), np.int64)
+        self._runner = ThreadPoolExecutor(1, "measure")
+        self._running: Future[list[Any]] | None = None
+        self._stale = False
+
+    def fill(self) -> None:
+        """Write the pattern of each source, and what no copy leaves to each destination."""
+        tasks = []
+        for piece in self._pieces:
+            if piece.owns_source:
+                tasks += [
+                    (
+                        cpu,
+                        partial(
+                            kernels.fill_words, piece.source, begin // WORD, end // WORD, self._key(piece)
+                        ),
+                    )
+                    for cpu, begin, end in self._shares(piece)
+                ]
+        self._run(tasks, "filling the sources")
+        self._poison()
+
+    def arm(self, copies: int) -> None:
+        """Post the tasks of this process; they wait at the gate."""
+        if self._stale:
+            self._poison()
+            self._stale = False
+        rows = iter(range(len(self._rows)))
+        tasks = [task for piece in self._moving for task in self._timed(piece, copies, rows)]
+        timeout = 2 * self._side.options.timeout
+        self._running = self._runner.submit(self._run, tasks, "running copies between processes", timeout)
+
+    def finish(self) -> list[Timing]:
+        """Wait for the tasks and read what they wrote."""
+        assert self._running is not None
+        self._running.result()
+        statuses = self._rows[:, kernels.STATUS // WORD]
+        if kernels.TIMED_OUT in statuses:
+            raise MeasurementTimeout("waiting at the gate of this host", self._side.options.timeout)
+        if kernels.CANCELLED in statuses:
+            raise BackendError("the copies were cancelled")
+        timings, first = [], 0
+        for piece in self._moving:
+            rows = self._rows[first : first + len(self._cpus(piece))]
+            first += len(rows)
+            start, end = rows[:, kernels.START // WORD].min(), rows[:, kernels.END // WORD].max()
+            seconds = max(1, int(end - start)) * NANO
+            timings.append(
+                Timing(piece.index, seconds, float(rows[:, kernels.AMOUNT // WORD].sum()), seconds)
+            )
+        return timings
+
+    def verify(self) -> None:
+        """Compare the destinations of this process word by word."""
+        self._stale = True
+        for piece in self._pieces:
+            if not piece.owns_destination:
+                continue
+            shares = list(self._shares(piece))
+
+            def count(begin: int, end: int, piece: Piece = piece) -> int:
+                address, key = piece.destination, self._key(piece)
+                return int(kernels.count_words(address, begin // WORD, end // WORD, key, kernels.STEP))
+
+            counts = self._run([(cpu, partial(count, begin, end)) for cpu, begin, end in shares], "comparing")
+            for (_, begin, end), wrong in zip(shares, counts, strict=True):
+                if wrong:
+                    raise VerificationError(
+                        str(piece.transfer), _first(count, begin, end), sum(counts), self._size(piece) // WORD
+                    )
+
+    def abandon(self) -> None:
+        """Let the threads go, and wait until they have."""
+        self._side.cancel()
+        if self._running is not None:
+            self._running.exception()
+
+    def close(self) -> None:
+        """End the thread that waits for the others."""
+        self._runner.shutdown(wait=False)
+
+    def _poison(self) -> None:
+        tasks = [
+            (cpu, partial(kernels.once, WRITE, 1, piece.destination + begin, 0, 0,
+                          signed(mixed(self._side.options.seed, piece.index + 1, 2)), end - begin, 0))
+            for piece in self._pieces if piece.owns_destination
+            for cpu, begin, end in self._shares(piece)
+        ]  # fmt: skip
+        self._run(tasks, "filling the destinations")
+
+    def _timed(self, piece: Piece, copies: int, rows: Any) -> list[tuple[int, Callable[[], Any]]]:
+        table, base = self._side.table, int(self._rows.ctypes.data)
+        if piece.means == MPI:
+            row = next(rows)
+            return [(self._cpus(piece)[0], partial(self._message, piece, copies, table, row))]
+        return [
+            (cpu, partial(kernels.measure, table, base + next(rows) * kernels.ROW, COPY, 1,
+                          piece.destination + begin, piece.source + begin, 0, 0, end - begin, 0, copies))
+            for cpu, begin, end in self._shares(piece)
+        ]  # fmt: skip
+
+    def _message(self, piece: Piece, copies: int, table: int, row: int) -> None:
+        """Send or receive, from the release on."""
+        assert self._side.messenger is not None
+        status = kernels.arrive(table)
+        start = kernels.clock()
+        if status == kernels.DONE:
+            send = piece.owns_source
+            address = piece.source if send else piece.destination
+            self._side.messenger.move(address, self._size(piece), piece.peer, piece.index, copies, send)
+        values = self._rows[row]
+        values[kernels.START // WORD], values[kernels.END // WORD] = start, kernels.clock()
+        values[kernels.AMOUNT // WORD] = copies * self._size(piece)
+        values[kernels.STATUS // WORD] = status
+
+    def _cpus(self, piece: Piece) -> tuple[int, ...]:
+        """The CPUs that move a piece here; they are this process' own."""
+        return self._side.cpus[:1] if piece.means == MPI else self._side.cpus
+
+    def _shares(self, piece: Piece) -> list[tuple[int, int, int]]:
+        cpus = self._side.cpus
+        parts = split(self._size(piece), len(cpus))
+        return [(cpu, begin, end) for cpu, (begin, end) in zip(cpus, parts, strict=True)]
+
+    def _size(self, piece: Piece) -> int:
+        return -(-piece.transfer.bytes // LINE) * LINE
+
+    def _key(self, piece: Piece) -> int:
+        return mixed(self._side.options.seed, piece.index + 1, 0)
+
+    def _run(
+        self, tasks: Sequence[tuple[int, Callable[[], Any]]], stage: str, timeout: float | None = None
+    ) -> list[Any]:
+        options = self._side.options
+        return self._side.workers.run(
+            tasks, pin=options.affinity, timeout=timeout or options.timeout, stage=stage,
+            stop=self._side.cancel,
+        )  # fmt: skip
+
+
+def _first(count: Callable[[int, int], int], begin: int, end: int) -> int:
+    """Return the offset of the first wrong word of a range in which there is one."""
+    while end - begin > WORD:
+        middle = (begin + end) // 2 // WORD * WORD
+        begin, end = (begin, middle) if count(begin, middle) else (middle, end)
+    return begin

@@ -1,0 +1,51 @@
+"""Errors of one process, told to all, so that all go on in the same way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import (
+    BackendError,
+    BackendLost,
+    MeasurementTimeout,
+    Unreachable,
+    VerificationError,
+    WirespeedError,
+)
+
+
+class OutOfMemory(BackendError):
+    """A process is out of memory; it may have enough once its unused buffers are freed."""
+
+
+def told(error: WirespeedError) -> list[Any]:
+    """Return an error as plain values."""
+    if isinstance(error, VerificationError):
+        return ["wrong", str(error), error.offset, error.wrong, error.words]
+    if isinstance(error, MeasurementTimeout):
+        return ["late", str(error)]
+    if isinstance(error, BackendLost):
+        return ["lost", str(error)]
+    if isinstance(error, Unreachable):
+        return ["unreachable", str(error)]
+    if type(error).__name__ == OutOfMemory.__name__:  # every backend has one of its own
+        return ["memory", str(error)]
+    return ["error", str(error)]
+
+
+def heard(who: str, told: list[Any]) -> WirespeedError:
+    """Return another process' error as one that can be raised here."""
+    kind, text, *more = told
+    error: WirespeedError
+    if kind == "wrong":
+        error = VerificationError("", *more)
+        error.args = (text,)
+        return error
+    if kind == "late":
+        error = MeasurementTimeout("", 0.0)
+        error.args = (f"{who}: {text}",)
+        return error
+    known: dict[str, type[WirespeedError]] = {
+        "lost": BackendLost, "memory": OutOfMemory, "unreachable": Unreachable,
+    }  # fmt: skip
+    return known.get(kind, BackendError)(f"{who}: {text}")

@@ -1,0 +1,71 @@
+"""A command that may be one of several processes: who speaks, and how all come to an end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..errors import RunInterrupted, UsageError, WirespeedError
+from .common import FAILED, INTERRUPTED, OK, WRONG_USE, Options
+
+if TYPE_CHECKING:
+    from ..results.document import Document
+    from ..worlds.base import World
+
+
+def add_job(to: Options) -> None:
+    """Add what concerns several processes."""
+    to.add_argument(
+        "--processes", type=int, default=1, metavar="N",
+        help="start so many processes here, one for each GPU; not under a launcher (default: 1)",
+    )  # fmt: skip
+    to.add_argument(
+        "--share", metavar="MEANS",
+        help="share memory between processes by this means alone: fabric, vmm-fd, ipc, shm, nccl or mpi "
+        "(default: the best that works for each pair)",
+    )  # fmt: skip
+    to.add_argument(
+        "--parallel-pairs", action="store_true",
+        help="let pairs that have no device in common run at the same time",
+    )  # fmt: skip
+    to.add_argument(
+        "--sample-peers", type=int, default=0, metavar="K",
+        help="measure each row of a table of pairs with K columns only",
+    )  # fmt: skip
+
+
+def lead(world: World | None, measure: Callable[[], Document], show: Callable[[Document], None]) -> int:
+    """Measure, show the Document in the process that speaks for all, and return the exit code.
+
+    Raises
+    ------
+    RunInterrupted
+        On Ctrl-C, after the Document was shown.
+    WirespeedError
+        If nothing could be measured; only in the process that speaks.
+    """
+    first = world is None or world.rank == 0
+    interrupted = None
+    try:
+        document = measure()
+    except RunInterrupted as error:
+        document, interrupted = error.document, error
+    except WirespeedError as error:  # all ranks find the same
+        if world is not None:
+            world.close()
+            if not first:
+                return WRONG_USE if isinstance(error, UsageError) else FAILED
+        raise
+    if first:
+        show(document)
+    if world is not None and document.interrupted:
+        if world.rank == 1 and world.leaderless:
+            print(f"wirespeed: error: {document.interrupted}", file=sys.stderr, flush=True)
+        world.fail(document.interrupted)
+        world.leave(INTERRUPTED if interrupted else FAILED)
+    if world is not None:
+        world.close()
+    if interrupted:
+        raise interrupted
+    return OK if document.good or not first else FAILED

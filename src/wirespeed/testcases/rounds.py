@@ -1,0 +1,100 @@
+"""Tables of pairs in fewer steps: pairs that share nothing at the same time, or some of the pairs only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ..model import Axis, Measurement, Place
+from .base import Cells, Layout, Plan
+
+#: The table of the pairs that are measured alone too, and how many they are at most.
+ALONE = "alone"
+_CHECKED = 8
+
+Pair = tuple[int, int]
+
+
+def tournament(parties: int) -> list[list[Pair]]:
+    """Return rounds of pairs: in each nobody is twice, in all together everybody meets everybody once.
+
+    Of an odd number one has no partner in each round. Source: the circle method for round-robin
+    tournaments (Kirkman 1850).
+
+    >>> tournament(4)
+    [[(3, 0), (1, 2)], [(3, 1), (2, 0)], [(3, 2), (0, 1)]]
+    """
+    last = parties - 1 + parties % 2  # of an odd number, nobody
+    rounds = []
+    for turn in range(last):
+        pairs = [(last, turn), *(((turn + i) % last, (turn - i) % last) for i in range(1, (last + 1) // 2))]
+        rounds.append([pair for pair in pairs if max(pair) < parties])
+    return rounds
+
+
+def peers(parties: int, chosen: int) -> set[int]:
+    """Return the distances from a row to the columns with which it is measured; evenly spread.
+
+    Each party is a column as often as it is a row. 0 chosen: all.
+
+    >>> sorted(peers(9, 2)), len(peers(72, 4)), sorted(peers(4, 9))
+    ([1, 5], 4, [1, 2, 3])
+    """
+    others = parties - 1
+    if chosen <= 0 or chosen >= others:
+        return set(range(1, parties))
+    return {1 + i * others // chosen for i in range(chosen)}
+
+
+def sampled(cells: Cells, parties: int, chosen: int) -> Cells:
+    """Return the cells of the diagonal and of the sampled peers."""
+    kept = peers(parties, chosen)
+    return [cell for cell in cells if cell[0] == cell[1] or (cell[1] - cell[0]) % parties in kept]
+
+
+def at_once(plan: Plan, parties: int, title: str) -> Plan:
+    """Return a plan of pairs in rounds; a few pairs follow alone, to see whether the fabric blocks.
+
+    Each round has two Measurements, one for each direction of its pairs.
+    """
+    by_cell = {(m.places[0].row, m.places[0].column): m for m in plan.measurements}
+    local = [m for (row, column), m in by_cell.items() if row == column]
+    merged = [_merged(local)] if local else []
+    for pairs in tournament(parties):
+        for way in (pairs, [(b, a) for a, b in pairs]):
+            together = [by_cell[pair] for pair in way if pair in by_cell]
+            if together:
+                merged.append(_merged(together))
+    far = [pair for pair in by_cell if pair[0] != pair[1]]
+    far.sort(key=lambda pair: ((pair[1] - pair[0]) % parties, pair))
+    step = max(1, len(far) // _CHECKED + parties // _CHECKED)  # other rows at other distances
+    checked = list(dict.fromkeys(far[k * step % len(far)] for k in range(_CHECKED))) if far else []
+    axis = plan.tables[0].rows if plan.tables else Axis("", ())
+    labels = tuple(f"{axis.labels[row]}->{axis.labels[column]}" for row, column in checked)
+    extra = [_alone(by_cell[pair], i) for i, pair in enumerate(checked)]
+    if not extra:
+        return plan
+    columns, unit = Axis("pair", labels), plan.tables[0].unit
+    alone = Layout(ALONE, f"{title}, pairs alone", Axis("", (ALONE,)), columns, unit)
+    return replace(plan, tables=(*plan.tables, alone), measurements=(*merged, *extra))
+
+
+def _merged(measurements: Sequence[Measurement]) -> Measurement:
+    """Return Measurements as one."""
+    transfers: list[object] = []
+    places: list[Place] = []
+    for measurement in measurements:
+        first = len(transfers)
+        transfers += measurement.transfers
+        places += _moved(measurement.places, first)
+    return Measurement(tuple(transfers), tuple(places))  # type: ignore[arg-type]
+
+
+def _moved(places: Iterable[Place], by: int) -> list[Place]:
+    return [replace(place, transfers=tuple(i + by for i in place.transfers)) for place in places]
+
+
+def _alone(measurement: Measurement, column: int) -> Measurement:
+    """Return a Measurement that fills the table of those alone: with its last value, which is the total."""
+    place = replace(measurement.places[-1], table=ALONE, row=0, column=column)
+    return replace(measurement, places=(place,))

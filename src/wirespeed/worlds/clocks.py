@@ -1,0 +1,54 @@
+"""How far the clocks of hosts are apart, so that they can start something at the same moment."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from .base import World
+
+_ROUNDS = 40
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The monotonic clocks of all ranks, compared with rank 0's.
+
+    Parameters
+    ----------
+    offsets
+        By rank: its clock minus rank 0's, in ns.
+    errors
+        By rank: half of the shortest way there and back, in ns; the offset is known so well.
+    """
+
+    offsets: tuple[int, ...]
+    errors: tuple[int, ...]
+
+    @property
+    def error(self) -> float:
+        """How far apart two hosts may start by it, in s."""
+        known = sorted(self.errors)
+        return (known[-1] + known[-2]) * 1e-9 if len(known) > 1 else 0.0
+
+    @property
+    def lead(self) -> int:
+        """How long before it happens something must be agreed on, in ns."""
+        return 8 * max(self.errors)
+
+
+def compare(world: World) -> Clocks:
+    """Compare the clocks of all hosts; processes of one host have the same. All must call it.
+
+    Source: the method of the Network Time Protocol, RFC 5905: of several ways there and back, the
+    shortest bounds the error by half of its length.
+    """
+    leaders = [next(m.rank for m in world.members if m.host == host) for host in world.hosts]
+    found = {leaders[0]: (0, 0)}
+    for rank in leaders[1:]:
+        found[rank] = world.measure_clock(rank, _ROUNDS, time.monotonic_ns)
+    everyone = world.broadcast([[k, *v] for k, v in found.items()], "comparing clocks")
+    known = {rank: (offset, error) for rank, offset, error in everyone}
+    by_host = {world.members[rank].host: known[rank] for rank in leaders}
+    pairs = [by_host[member.host] for member in world.members]
+    return Clocks(tuple(p[0] for p in pairs), tuple(p[1] for p in pairs))

@@ -1,0 +1,136 @@
+"""File descriptors and memory that the processes of one host share.
+
+Memory is anonymous (memfd), so nothing is left behind by a process that dies, and the size of
+``/dev/shm`` does not matter. Its descriptor is handed over a Unix socket, as are those that the
+CUDA driver makes of allocations.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import secrets
+import socket
+import struct
+import threading
+from contextlib import suppress
+
+from .base import WorldError
+
+_TOKEN = struct.Struct("<q")
+_CREDENTIALS = struct.Struct("3i")
+_BACKLOG = 128
+
+
+class Descriptors:
+    """Hands descriptors of this process to others of the same user on this host.
+
+    Attributes
+    ----------
+    address
+        Where others ask, for ``fetch``; an abstract name, so no file is made.
+    """
+
+    def __init__(self) -> None:
+        self.address = f"wirespeed-{os.getpid()}-{secrets.token_hex(8)}"
+        self._offered: dict[int, int] = {}
+        self._next = 0
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.bind("\0" + self.address)
+        self._socket.listen(_BACKLOG)
+        threading.Thread(target=self._serve, name="hand out descriptors", daemon=True).start()
+
+    def offer(self, descriptor: int) -> int:
+        """Let others have a descriptor, which is ours from now on; return the number to ask for."""
+        self._next += 1
+        self._offered[self._next] = descriptor
+        return self._next
+
+    def withdraw(self, token: int) -> None:
+        """Close a descriptor; who has fetched it keeps it."""
+        os.close(self._offered.pop(token))
+
+    def close(self) -> None:
+        """Close all that were offered, and the socket."""
+        with suppress(OSError):  # nobody is connected to it
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        for token in list(self._offered):
+            self.withdraw(token)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection = self._socket.accept()[0]
+            except OSError:  # closed
+                return
+            with connection, suppress(OSError):  # the other end is gone: it says so itself
+                connection.settimeout(5.0)
+                size = _CREDENTIALS.size
+                peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+                (token,) = _TOKEN.unpack(connection.recv(_TOKEN.size).ljust(_TOKEN.size, b"\0"))
+                descriptor = self._offered.get(token)
+                if descriptor is None or _CREDENTIALS.unpack(peer)[1] not in (os.geteuid(), 0):
+                    connection.sendall(b"\0")
+                else:
+                    socket.send_fds(connection, [b"\1"], [descriptor])
+
+
+def fetch(address: str, token: int, timeout: float) -> int:
+    """Return our copy of another process' descriptor.
+
+    Raises
+    ------
+    WorldError
+        If that process cannot be reached, or does not give it.
+    """
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(timeout)
+            connection.connect("\0" + address)
+            connection.sendall(_TOKEN.pack(token))
+            _, descriptors, _, _ = socket.recv_fds(connection, 1, 1)
+    except OSError as error:
+        raise WorldError(
+            f"a descriptor could not be fetched over the Unix socket @{address}: {error}; the processes of a "
+            "host must share its network namespace"
+        ) from error
+    if not descriptors:
+        raise WorldError(f"the process at @{address} does not hand out its descriptor {token}")
+    return int(descriptors[0])
+
+
+class SharedMemory:
+    """Memory that several processes have mapped.
+
+    Attributes
+    ----------
+    descriptor
+        Of the memory, open as long as this process lets it be.
+    address, bytes
+        Where it is mapped here.
+    """
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self.descriptor = descriptor
+        self.bytes = size
+        self._mapping = mmap.mmap(descriptor, size, mmap.MAP_SHARED)
+        self._anchor = ctypes.c_char.from_buffer(self._mapping)
+        self.address = ctypes.addressof(self._anchor)
+
+    @classmethod
+    def create(cls, size: int) -> SharedMemory:
+        """Return new memory, zeroed."""
+        descriptor = os.memfd_create("wirespeed")
+        try:
+            os.ftruncate(descriptor, size)
+            return cls(descriptor, size)
+        except (OSError, ValueError):
+            os.close(descriptor)
+            raise
+
+    def unmap(self) -> None:
+        """Give the address range back; the descriptor is not closed."""
+        del self._anchor
+        self._mapping.close()

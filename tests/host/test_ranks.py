@@ -1,0 +1,264 @@
+"""Copies between processes on host memory; the processes are threads, their buffers are shared for real."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import wirespeed
+from tests.threads import together, worlds, worlds_on
+from wirespeed.backends import discover
+from wirespeed.backends.host.backend import HostBackend
+from wirespeed.backends.host.side import HostPart, HostSide, OutOfMemory, ShmSharing
+from wirespeed.backends.ranks.base import Job, Timing
+from wirespeed.backends.sharing import Allocation, Handle, Opened
+from wirespeed.errors import BackendError, MeasurementTimeout, UsageError, WirespeedError
+from wirespeed.results.document import Document, Status
+from wirespeed.worlds.base import World, WorldError
+
+READ, BOTH, STAR, BISECT = "35", "37", "43", "47"
+QUICK: dict[str, Any] = {"size": "256KiB", "samples": 2, "copies": 2, "timeout": 20.0}
+
+pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+
+
+def run(some: list[World], testcases: list[str], **options: Any) -> list[Document]:
+    """Run in all ranks at once; what each returns, or its error."""
+    make: Callable[[World], Any] = options.pop("backend", lambda _: HostBackend(discover()))
+
+    def one(world: World) -> Document:
+        return wirespeed.run(testcases, world=world, backends=[make(world)], **{**QUICK, **options})
+
+    return together(some, one)
+
+
+def values(document: Document, case: int = 0) -> dict[tuple[int, int], float | None]:
+    return {(c.row, c.column): c.value for c in document.testcases[case].tables[0].cells}
+
+
+def test_all_eleven_with_the_data_checked(tmp_path: Path) -> None:
+    output = tmp_path / "d.json"
+    found = run(worlds(3), [str(i) for i in (*range(35, 45), 47)], output=output)
+    assert [(r.name, r.status, r.reason) for r in found[0].testcases if r.status is not Status.PASSED] == []
+    document = wirespeed.load(output)
+    assert document == found[0] and len(document.testcases) == 11
+    assert [r.engine for r in document.testcases] == ["cpu"] * 11
+    assert len(values(document)) == 6 and len(values(document, 8)) == 3 and len(values(document, 10)) == 3
+    assert document.testcases[0].tables[0].title == "memcpy CPU rank(row) -> rank(column) bandwidth"
+    assert {c.means for r in document.testcases for t in r.tables for c in t.cells} == {"shm"}
+    state = document.testcases[-1].state_after
+    assert 0 < float(state["skew of the gate, median [s]"]) <= float(state["skew of the gate, largest [s]"])
+    text = wirespeed.render(document, "table")
+    assert "3 ranks on 1" in text and "memory of other ranks reached by shm" in text
+    assert "Process 2 (" in wirespeed.render(document, "nvbandwidth")
+    # what is decided is decided from the same values everywhere
+    for other in found[1:]:
+        assert [t.values() for r in other.testcases for t in r.tables] == [
+            t.values() for r in document.testcases for t in r.tables
+        ]
+
+
+def test_the_stop_rule_is_the_same_in_all_ranks() -> None:
+    options = {"samples": None, "copies": None, "precision": 0.001, "time_budget": 0.05}
+    found = run(worlds(2), [READ], **options)
+    samples = [[c.samples for c in d.testcases[0].tables[0].cells] for d in found]
+    assert samples[0] == samples[1] and len(samples[0][0]) >= 6
+
+
+def test_odd_sizes_curves_and_rounds() -> None:
+    found = run(worlds(3), [READ, BISECT], size=None, sizes="1,70,4097", parallel_pairs=True)
+    assert [r.status for r in found[0].testcases] == [Status.PASSED] * 2
+    assert len(found[0].testcases[0].tables[0].values()) == 18
+
+
+class Wrong(HostPart):
+    """Something changes a word on its way."""
+
+    def verify(self) -> None:
+        for piece in self._pieces:
+            if piece.owns_destination and piece.transfer.destination.rank == 1:
+                ctypes.c_uint64.from_address(piece.destination + 4096).value ^= 1
+        super().verify()
+
+
+@dataclass
+class Patched:
+    """A host backend whose side is another."""
+
+    make: Callable[[Job, Any], HostSide]
+    name = "patched"
+    sample_seconds = 2e-3
+
+    def __post_init__(self) -> None:
+        self.warnings: list[str] = []
+        self.inner = HostBackend(discover())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def side(self, job: Job) -> HostSide:
+        return self.make(job, self.inner._workers)
+
+
+def patched(**methods: Any) -> Callable[[World], Patched]:
+    """Return what makes backends whose side has these methods and attributes."""
+    return lambda _: Patched(type("Side", (HostSide,), methods))
+
+
+def only(rank: int, part: type[HostPart]) -> Callable[[World], Any]:
+    """Return what makes the backends of a job in which one rank does its part in another way."""
+    other = patched(part=lambda self, pieces: part(self, pieces))
+    return lambda world: other(world) if world.rank == rank else HostBackend(discover())
+
+
+def test_wrong_data_is_found_by_the_rank_that_owns_it() -> None:
+    found = run(worlds(2), [READ, STAR], backend=patched(part=lambda self, pieces: Wrong(self, pieces)))
+    for document in found:
+        assert [r.status for r in document.testcases] == [Status.FAILED] * 2
+        assert "1 of 32768 words differ, the first at byte offset 4096" in document.testcases[0].reason
+        cells = values(document)
+        assert cells[0, 1] is not None and cells[1, 0] is None  # the other pair is measured all the same
+
+
+class Unopened(ShmSharing):
+    """Handles that nobody can open."""
+
+    name = "broken"
+
+    def open(self, place: Any, handle: Handle) -> Opened:
+        raise BackendError("the handle is not valid here")
+
+
+class Unallocated(ShmSharing):
+    """Memory that is not permitted."""
+
+    def allocate(self, place: Any, size: int) -> Allocation:
+        raise BackendError("not permitted; there is no channel")
+
+
+def side_with(sharing: type[ShmSharing]) -> Callable[[World], Patched]:
+    def by(self: HostSide, means: str) -> ShmSharing:
+        return self._sharing if means == "shm" else sharing(self._sharing._descriptors, 5.0)
+
+    return patched(means=("fabric", "shm"), sharing=by)
+
+
+@pytest.mark.parametrize("sharing", [Unopened, Unallocated])
+def test_handles_that_cannot_be_opened_fall_back_to_the_next_means(sharing: type[ShmSharing]) -> None:
+    found = run(worlds(2), [READ, BOTH], backend=side_with(sharing))
+    case = found[0].testcases[0]
+    assert case.status is Status.PASSED and {c.means for c in case.tables[0].cells} == {"shm"}
+    assert len(case.warnings) == 2
+    assert case.warnings[0].startswith("fabric does not work between ranks ")
+    assert "not valid here" in case.warnings[0] or "no channel" in case.warnings[0]
+    assert found[0].testcases[1].warnings == ()  # it is known by then
+    forced = run(worlds(2), [READ], backend=side_with(sharing), share="fabric")[0].testcases[0]
+    assert forced.status is Status.ERROR and "fabric: " in forced.reason
+    only = run(worlds(2), [READ], backend=side_with(sharing), share="shm")[0].testcases[0]
+    assert only.status is Status.PASSED and only.warnings == ()
+
+
+def test_hosts_that_share_nothing_are_waived(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = run(worlds_on(monkeypatch, ["a", "b", "a"]), [READ, BISECT])
+    pairs, bisect = found[0].testcases
+    assert pairs.status is Status.PASSED and bisect.status is Status.WAIVED
+    assert {place for place, value in values(found[0]).items() if value} == {(0, 2), (2, 0)}
+    reason = pairs.tables[0].cells[0].reason
+    assert "memory cannot be shared with another host: shm: it does not reach another host" in reason
+    assert "start them with mpirun or srun" in reason
+    assert "skew of the gate, median [s]" in found[0].testcases[0].state_after
+    alone = run(worlds_on(monkeypatch, ["a", "b"]), [READ])[0].testcases[0]
+    assert alone.status is Status.WAIVED and "another host" in alone.reason
+
+
+def test_what_has_no_ranks_does_not_run_in_a_job() -> None:
+    document = run(worlds(2), ["host_stream_copy", READ])[0]
+    waived, measured = document.testcases
+    assert waived.status is Status.WAIVED and "this is a job of 2 processes" in waived.reason
+    assert measured.status is Status.PASSED
+
+
+def test_memory_that_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed: set[int] = set()
+
+    def allocate(self: ShmSharing, place: Any, size: int) -> Allocation:
+        if size > 2**19 and id(self) not in failed:  # once: after the unused buffers were freed there is room
+            failed.add(id(self))
+            raise OutOfMemory("not enough memory")
+        return original(self, place, size)
+
+    def never(self: ShmSharing, place: Any, size: int) -> Allocation:
+        raise OutOfMemory("not enough memory")
+
+    original = ShmSharing.allocate
+    monkeypatch.setattr(ShmSharing, "allocate", allocate)
+    found = run(worlds(2), [READ], size=None, sizes="256KiB,1MiB")
+    assert found[0].testcases[0].status is Status.PASSED
+    failed.clear()
+    monkeypatch.setattr(ShmSharing, "allocate", never)
+    found = run(worlds(2), [READ])
+    case = found[0].testcases[0]
+    assert case.status is Status.ERROR and "not enough memory" in case.reason and "rank " in case.reason
+
+
+def test_too_large_a_buffer() -> None:
+    (case,) = run(worlds(2), [READ], size="900GiB")[0].testcases
+    assert case.status is Status.ERROR and "not enough memory" in case.reason
+
+
+def test_ranks_with_different_options() -> None:
+    def one(world: World) -> Document:
+        return wirespeed.run([READ], world=world, seed=world.rank, **{**QUICK, "copies": 1})
+
+    for error in together(worlds(2), one):
+        assert isinstance(error, WorldError) and "seed is '1' on rank 1" in str(error)
+
+
+def test_wrong_use() -> None:
+    for error in together(worlds(2), lambda w: wirespeed.run([READ], world=w, machine="simulated:nvl72")):
+        assert isinstance(error, UsageError) and "without a launcher" in str(error)
+    with pytest.raises(UsageError, match="there is no means 'telepathy'"):
+        wirespeed.run([READ], machine="simulated:nvl72", share="telepathy")
+
+
+class Slow(HostPart):
+    def finish(self) -> list[Timing]:
+        raise MeasurementTimeout("waiting for what does not come", 1.0)
+
+
+def test_a_time_out_in_one_rank_is_one_in_all() -> None:
+    for document in run(worlds(2), [READ], backend=only(1, Slow)):
+        assert isinstance(document, Document)
+        case = document.testcases[0]
+        assert case.status is Status.TIMED_OUT and "rank 1" in case.reason and "does not come" in case.reason
+
+
+def test_a_call_that_fails_in_one_rank_while_others_wait_at_the_gate() -> None:
+    class Failing(HostPart):
+        def arm(self, copies: int) -> None:
+            raise BackendError("the call failed")
+
+    for document in run(worlds(2), [READ, BISECT], backend=only(1, Failing)):
+        assert [r.status for r in document.testcases] == [Status.ERROR] * 2
+        assert "rank 1" in document.testcases[1].reason and "the call failed" in document.testcases[1].reason
+
+
+def test_a_rank_that_is_gone_ends_the_run() -> None:
+    some = worlds(3)
+
+    class Gone(HostPart):
+        def arm(self, copies: int) -> None:
+            for connection in (*some[2]._links.values(), *some[2]._watches.values()):
+                connection.socket.shutdown(2)
+            super().arm(copies)
+
+    found = run(some, [READ, BISECT], backend=only(2, Gone))
+    for document in found[:2]:
+        assert not isinstance(document, WirespeedError)
+        assert "rank 2 (process" in document.interrupted and "ended unexpectedly" in document.interrupted
+        assert len(document.testcases) == 1

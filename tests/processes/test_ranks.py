@@ -1,0 +1,187 @@
+"""Copies between real processes on host memory, under every launcher, and everything that goes wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import wirespeed
+from tests.processes.conftest import OPEN_MPI, WIRESPEED, Job
+from wirespeed.results.document import Document, Status
+
+Start = Callable[..., Job]
+SMALL = ["--size", "256KiB", "--samples", "2", "--copies", "2", "--timeout", "15s"]
+#: Each rank on a host of its own name, without a network of its own: MPI still reaches all.
+TWO_HOSTS = 'exec unshare --uts sh -c "hostname node$((OMPI_COMM_WORLD_RANK % 2)); exec \\"\\$@\\"" sh "$@"'
+
+
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def launch(
+    start: Start, size: int, *arguments: str, address: str = "127.0.0.1",
+    inside: Callable[[int], list[str]] = lambda _: [],
+) -> list[Job]:  # fmt: skip
+    """Start ranks as a shell loop would; rank 0 first."""
+    common = {"WORLD_SIZE": str(size), "MASTER_ADDR": address, "MASTER_PORT": str(port())}
+    return [start([*inside(rank), *WIRESPEED, *arguments], **common, RANK=str(rank)) for rank in range(size)]
+
+
+def means(document: Document, case: int = 0) -> dict[tuple[int, int], str]:
+    return {(c.row, c.column): c.means for c in document.testcases[case].tables[0].cells}
+
+
+def test_mpirun(start: Start, mpirun: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    job = start([*mpirun, "4", *WIRESPEED, "run", "-p", "multinode", *SMALL, "-o", str(path)], **OPEN_MPI)
+    assert job.end(60) == 0, job.text
+    document = wirespeed.load(path)
+    assert [r.status for r in document.testcases] == [Status.PASSED] * 11
+    assert len(means(document)) == 12 and set(means(document).values()) == {"shm"}
+    assert len(document.machine.ranks) == 4 and job.text.count("11 passed") == 1
+
+
+def test_nvbandwidth_with_ranks_in_the_environment(start: Start) -> None:
+    jobs = launch(start, 2, "nvbandwidth", "-p", "multinode_device_to_device_memcpy", "-b", "1", "-i", "2",
+                  "--loopCount", "2")  # fmt: skip
+    assert [job.end() for job in jobs] == [0, 0], jobs[0].text
+    assert jobs[1].text == ""  # rank 0 alone speaks
+    assert jobs[0].text.count("memcpy CPU rank(row) -> rank(column) bandwidth (GB/s)") == 2
+    assert "Process 1 (" in jobs[0].text and "SUM multinode_device_to_device_memcpy_read_ce" in jobs[0].text
+
+
+def test_processes_without_a_launcher(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    job = start([*WIRESPEED, "run", "-t", "35", "--processes", "3", "--sample-peers", "1", *SMALL,
+                 "-o", str(path)])  # fmt: skip
+    assert job.end() == 0, job.text
+    assert sorted(means(wirespeed.load(path))) == [(0, 1), (1, 2), (2, 0)]
+    alone = start([*WIRESPEED, "run", "-t", "35", "-o", str(path)])
+    assert alone.end() == 0
+    assert "--processes N" in wirespeed.load(path).testcases[0].reason
+
+
+def test_messages_by_mpi(start: Start, mpirun: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    job = start(
+        [*mpirun, "2", *WIRESPEED, "run", "-t", "35", "37", "47", "--share", "mpi", *SMALL, "-o", str(path)],
+        **OPEN_MPI,
+    )  # fmt: skip
+    assert job.end() == 0, job.text
+    document = wirespeed.load(path)
+    assert [set(means(document, i).values()) for i in range(3)] == [{"mpi"}] * 3
+    assert document.testcases[0].tables[0].title == "memcpy MPI rank(row) -> rank(column) bandwidth"
+    assert document.good
+
+
+def test_hosts_that_share_no_memory_send_by_mpi(start: Start, mpirun: list[str], tmp_path: Path) -> None:
+    if os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "hostname"))):
+        pytest.skip("host-name namespaces need root, unshare and hostname")
+    if subprocess.run(["unshare", "--uts", "hostname", "x"], capture_output=True).returncode:
+        pytest.skip("host-name namespaces cannot be made here")
+    path = tmp_path / "d.json"
+    job = start(
+        [*mpirun, "4", "sh", "-c", TWO_HOSTS, "sh", *WIRESPEED, "run", "-t", "35", "47", *SMALL,
+         "-o", str(path)],
+        **OPEN_MPI,
+    )  # fmt: skip
+    assert job.end() == 0, job.text
+    document = wirespeed.load(path)
+    for (row, column), by in means(document).items():
+        assert by == ("shm" if (row - column) % 2 == 0 else "mpi")
+    assert {rank.host for rank in document.machine.ranks} == {"node0", "node1"}
+    assert document.testcases[0].tables[0].title.startswith("memcpy CPU+MPI ")
+    assert "by shm: 0, 2" in job.text
+
+
+def test_two_hosts(start: Start, hosts: Callable[[int], list[str]], tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    jobs = launch(start, 4, "run", "-t", "35", "47", *SMALL, "-o", str(path), address="10.77.0.1",
+                  inside=hosts)  # fmt: skip
+    assert [job.end() for job in jobs] == [0] * 4, jobs[0].text
+    document = wirespeed.load(path)
+    reached = {place for place, by in means(document).items() if by}
+    assert reached == {(0, 2), (2, 0), (1, 3), (3, 1)}
+    assert "memory cannot be shared with another host" in " ".join(jobs[0].text.split())
+    state = document.testcases[1].state_after
+    assert 0 < float(state["skew of the gate, median [s]"]) < 0.1
+
+
+def test_a_node_that_is_unreachable(start: Start) -> None:
+    began = time.monotonic()
+    job = start([*WIRESPEED, "run", "-t", "35", "--timeout", "1s"], RANK="1", WORLD_SIZE="2",
+                MASTER_ADDR="192.0.2.1", MASTER_PORT="1")  # fmt: skip
+    assert job.end() == 1 and time.monotonic() - began < 20
+    assert "rank 0 could not be reached within 1 s on port 1" in job.text and "Traceback" not in job.text
+
+
+def endless(start: Start, command: list[str], path: Path, *more: str) -> Job:
+    """A job that measures until something ends it; it has begun its second testcase."""
+    job = start(
+        [*command, *WIRESPEED, "run", "-t", "35", "36", "--size", "256KiB", "--precision", "0.0001%",
+         "--time-budget", "0.1s", "-o", str(path), *more],
+        **OPEN_MPI,
+    )  # fmt: skip
+    end = time.monotonic() + 40
+    while not path.exists():
+        assert time.monotonic() < end and job.process.poll() is None
+        time.sleep(0.02)
+    return job
+
+
+def pid_of(job: Job, rank: int) -> int:
+    """Return the process of a rank."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (folder / "environ").read_bytes().split(b"\0")
+            command = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        ours = os.getpgid(int(folder.name)) == os.getpgid(job.process.pid) or b"wirespeed" in command
+        if ours and f"OMPI_COMM_WORLD_RANK={rank}".encode() in environment:
+            found.append((int(folder.name), environment))
+    return max(found)[0]
+
+
+def test_a_rank_that_dies(start: Start, mpirun: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    job = endless(start, [*mpirun, "3"], path)
+    pid = pid_of(job, 2)
+    os.kill(pid, signal.SIGKILL)
+    assert job.end() != 0
+    document = wirespeed.load(path)
+    assert document.testcases[0].status is Status.PASSED  # what was measured is kept
+    # The launcher may end the others before they have noticed.
+    if document.interrupted and "user" not in document.interrupted:
+        assert f"rank 2 (process {pid} on" in document.interrupted
+    assert "Traceback" not in job.text
+
+
+def test_a_rank_that_hangs(start: Start, mpirun: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    job = endless(start, [*mpirun, "3"], path, "--timeout", "3s")
+    pid = pid_of(job, 1)
+    os.kill(pid, signal.SIGSTOP)
+    assert job.end(60) != 0
+    document = wirespeed.load(path)
+    late = rf"timed out after \d+ s while waiting for rank 1 \(process {pid} on"
+    assert re.search(late, document.interrupted)
+    assert document.testcases[0].status is Status.PASSED
+
+
+def test_a_wrong_command_is_told_once(start: Start, mpirun: list[str]) -> None:
+    job = start([*mpirun, "2", *WIRESPEED, "run", "-t", "35", "--share", "telepathy"], **OPEN_MPI)
+    assert job.end() == 2 and job.text.count("there is no means 'telepathy'") == 1

@@ -1,0 +1,58 @@
+"""Jobs whose processes are threads: each has a World, a backend and buffers of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import local
+from typing import Any
+
+import pytest
+
+from wirespeed.errors import WirespeedError
+from wirespeed.worlds import rendezvous
+from wirespeed.worlds.base import World
+from wirespeed.worlds.rendezvous import connect, gather, listen
+
+
+def worlds(size: int, timeout: float = 10.0) -> list[World]:
+    """Return the Worlds of so many threads."""
+    return _joined(size, timeout, lambda rank: None)
+
+
+def worlds_on(monkeypatch: pytest.MonkeyPatch, hosts: Sequence[str], timeout: float = 10.0) -> list[World]:
+    """The same, each on a host of that name."""
+    here = local()
+    monkeypatch.setattr(rendezvous, "hostname", lambda: here.name)
+
+    def name(rank: int) -> None:
+        here.name = hosts[rank]
+
+    return _joined(len(hosts), timeout, name)
+
+
+def _joined(size: int, timeout: float, before: Callable[[int], None]) -> list[World]:
+    listener = listen(address="127.0.0.1")
+    port = listener.getsockname()[1]
+
+    def one(rank: int) -> World:
+        before(rank)
+        if rank == 0:
+            return gather(listener, size, "threads", timeout)
+        return connect(["127.0.0.1"], port, rank, size, "threads", timeout)
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(one, range(size)))
+
+
+def together(some: list[World], work: Callable[[World], Any]) -> list[Any]:
+    """Let all do something at once; an error is a result."""
+
+    def one(world: World) -> Any:
+        try:
+            return work(world)
+        except WirespeedError as error:
+            return error
+
+    with ThreadPoolExecutor(len(some)) as pool:
+        return list(pool.map(one, some))

@@ -1,0 +1,124 @@
+"""The machine of several ranks, from what each sees; descriptors and clocks of a host."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import local
+
+import pytest
+
+from tests.threads import together, worlds, worlds_on
+from wirespeed.errors import UsageError
+from wirespeed.jobs import gather_machine, join
+from wirespeed.topology import Gpu, Link, LinkKind, Machine, NumaNode
+from wirespeed.worlds import clocks
+from wirespeed.worlds.base import RankLost, WorldError
+from wirespeed.worlds.descriptors import Descriptors, SharedMemory, fetch
+
+NODE = NumaNode(0, tuple(range(8)), 2, 2**34)
+NVLINK = tuple(
+    Link(a, b, LinkKind.NVLINK, 450e9)
+    for i in range(2) for a, b in ((f"gpu{i}", "nvswitch"), ("nvswitch", f"gpu{i}"))
+)  # fmt: skip
+GPUS = tuple(Gpu(i, "X", f"00000000:0{i}:00") for i in range(2))
+HOST = Machine("a", numa=(NODE,))
+NODE_OF_2 = Machine("g", numa=(NODE,), gpus=GPUS, links=NVLINK)
+
+
+def test_a_gpu_for_each_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = together(worlds_on(monkeypatch, ["a", "b", "a", "b"]), lambda w: gather_machine(w, NODE_OF_2))
+    assert all(machine == found[0] for machine in found)
+    assert [(r.host, r.device) for r in found[0].ranks] == [
+        ("a", "gpu0"), ("b", "gpu0"), ("a", "gpu1"), ("b", "gpu1")
+    ]  # fmt: skip
+    ends = {(link.source, link.destination) for link in found[0].links}
+    assert ("0/gpu0", "nvswitch") in ends and ("nvswitch", "2/gpu1") in ends
+    assert ("1/gpu0", "b:nvswitch") in ends and ("b:nvswitch", "3/gpu1") in ends and len(ends) == 8
+    assert found[0].name == "4 ranks on 2 hosts"
+
+
+def test_launchers_that_show_each_rank_its_own_gpu() -> None:
+    def own(rank: int) -> Machine:
+        return replace(NODE_OF_2, gpus=(replace(GPUS[rank], index=0),), links=())
+
+    found = together(worlds(2), lambda w: gather_machine(w, own(w.rank)))
+    assert [rank.device for rank in found[0].ranks] == ["gpu0", "gpu0"] and found[0] == found[1]
+
+
+def test_more_ranks_than_gpus_are_refused() -> None:
+    for error in together(worlds(3), lambda w: gather_machine(w, NODE_OF_2)):
+        assert isinstance(error, UsageError)
+        assert "3 ranks were started on" in str(error) and "start 2 ranks on each host" in str(error)
+
+
+def test_hosts_with_and_without_gpus_are_refused() -> None:
+    some = worlds(2)
+    for error in together(some, lambda w: gather_machine(w, HOST if w.rank else NODE_OF_2)):
+        assert isinstance(error, UsageError) and "rank 1 " in str(error) and "sees no GPU" in str(error)
+
+
+def test_cores_are_shared_among_the_ranks_of_a_host() -> None:
+    found = together(worlds(2), lambda w: gather_machine(w, HOST))
+    assert [rank.cpus for rank in found[0].ranks] == [(0, 1), (2, 3)]
+    many = replace(HOST, numa=(replace(NODE, cpus=(4, 5), threads_per_core=1),))
+    found = together(worlds(3), lambda w: gather_machine(w, many))
+    assert all(len(rank.cpus) == 1 for rank in found[0].ranks)
+    none = together(worlds(2), lambda w: gather_machine(w, Machine("nothing")))
+    assert all(isinstance(error, UsageError) for error in none)
+
+
+def test_a_process_alone_is_no_job() -> None:
+    assert join(1, [], 1.0, {}) is None
+    assert join(1, [], 1.0, {"OMPI_COMM_WORLD_SIZE": "1"}) is None
+    with pytest.raises(UsageError, match="number of processes"):
+        join(0, [], 1.0, {})
+    with pytest.raises(WorldError, match="MASTER_ADDR"):
+        join(1, [], 1.0, {"RANK": "0", "WORLD_SIZE": "2"})
+
+
+def test_memory_is_shared_by_descriptors() -> None:
+    memory, descriptors = SharedMemory.create(8192), Descriptors()
+    token = descriptors.offer(os.dup(memory.descriptor))
+    other = SharedMemory(fetch(descriptors.address, token, 5.0), 8192)
+    ctypes.c_uint64.from_address(memory.address + 8184).value = 77
+    assert ctypes.c_uint64.from_address(other.address + 8184).value == 77 and other.address != memory.address
+    descriptors.withdraw(token)
+    with pytest.raises(WorldError, match="does not hand out its descriptor"):
+        fetch(descriptors.address, token, 5.0)
+    descriptors.close()
+    with pytest.raises(WorldError, match="could not be fetched"):
+        fetch(descriptors.address, token, 5.0)
+    other.unmap()
+    memory.unmap()
+    os.close(other.descriptor)
+    os.close(memory.descriptor)
+
+
+def test_clocks_that_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, true = local(), time.monotonic_ns
+    monkeypatch.setattr(clocks.time, "monotonic_ns", lambda: true() + here.ahead)
+    some = worlds_on(monkeypatch, ["a", "b", "a", "c"])
+    ahead = {"a": 0, "b": 5_000_000_000, "c": -7_000_000}
+
+    def compared(world):  # type: ignore[no-untyped-def]
+        here.ahead = ahead[world.me.host]
+        return clocks.compare(world)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(compared, some))
+    assert all(one == found[0] for one in found)
+    for offset, error, host in zip(found[0].offsets, found[0].errors, "abac", strict=True):
+        assert abs(offset - ahead[host]) <= error
+    assert found[0].errors[0] == found[0].errors[2] == 0
+    assert 0 < found[0].error < 0.1 and found[0].lead == 8 * max(found[0].errors)
+
+
+def test_a_host_that_goes_while_clocks_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = worlds_on(monkeypatch, ["a", "b"])
+    some[1].close()
+    (error,) = together(some[:1], clocks.compare)
+    assert isinstance(error, RankLost) and "rank 1" in str(error)
