@@ -181,7 +181,9 @@ def test_a_rank_that_hangs(start: Start, mpirun: list[str], tmp_path: Path) -> N
     document = wirespeed.load(path)
     late = rf"timed out after \d+ s while waiting for rank 1 \(process {pid} on"
     assert re.search(late, document.interrupted)
+    assert document.testcases[-1].status is Status.TIMED_OUT
     assert document.testcases[0].status is Status.PASSED
+    assert "Open MPI" in str(document.options["launcher"])
 
 
 def test_a_wrong_command_is_told_once(start: Start, mpirun: list[str]) -> None:
