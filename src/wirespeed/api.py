@@ -206,6 +206,8 @@ def run(
         use_mean,
         command,
         warnings,
+        "" if world is None else world.launcher,
+        share,
     )
     first = world is None or world.rank == 0  # the others measure and say nothing
     watching = list(listeners) if first else []
@@ -218,7 +220,7 @@ def run(
         from .backends.ranks.backend import RanksBackend
         from .collectives.runner import agree_on
 
-        agree_on(world, _agreed(options, share))
+        agree_on(world, _agreed(options))
         own = [RanksBackend(world, where, own or backends or (), share, options.run)]
     used = own if backends is None or world is not None else backends
     try:
@@ -228,13 +230,12 @@ def run(
             backend.close()
 
 
-def _agreed(options: Options, share: str | None) -> dict[str, object]:
+def _agreed(options: Options) -> dict[str, object]:
     """What must be the same in all processes of a job."""
-    plain = dataclasses.asdict(dataclasses.replace(options, testcases=(), command=""))
+    plain = dataclasses.asdict(dataclasses.replace(options, testcases=(), command="", launcher=""))
     return {
         **{name: str(value) for name, value in _flat(plain).items()},
         "testcases": [case.name for case in options.testcases],
-        "share": share,
     }
 
 

@@ -60,6 +60,8 @@ class Options:
         Whether the data is checked after every sample.
     use_mean
         Whether a cell's value is the mean of its samples; the median otherwise.
+    launcher, share
+        Of a job of several processes: who started them, and by what means alone they share memory.
     """
 
     testcases: tuple[Testcase, ...]
@@ -70,6 +72,8 @@ class Options:
     use_mean: bool = False
     command: str = ""
     warnings: tuple[str, ...] = ()
+    launcher: str = ""
+    share: str | None = None
 
 
 class Listener(Protocol):
@@ -327,7 +331,8 @@ class Session:
                 _without_value(outcome, measurement, str(error))
                 return
             except BackendLost as error:
-                outcome.fails(Status.ERROR, str(error))
+                late = isinstance(error.__cause__, MeasurementTimeout)
+                outcome.fails(Status.TIMED_OUT if late else Status.ERROR, str(error))
                 _without_value(outcome, measurement, str(error))
                 outcome.lost = str(error)
                 return
@@ -451,4 +456,5 @@ def _described(options: Options) -> dict[str, str | int | float | bool | list[st
         "all_engines": options.run.all_engines,
         "timeout": options.run.timeout,
         "seed": options.run.seed,
+        **({"launcher": options.launcher, "share": options.share} if options.launcher else {}),
     }

@@ -49,6 +49,7 @@ def test_mpirun(start: Start, mpirun: list[str], tmp_path: Path) -> None:
     assert job.end(60) == 0, job.text
     document = wirespeed.load(path)
     assert [r.status for r in document.testcases] == [Status.PASSED] * 11
+    assert all(1e8 < v < 1e12 for r in document.testcases for t in r.tables for v in t.values())
     assert len(means(document)) == 12 and set(means(document).values()) == {"shm"}
     assert len(document.machine.ranks) == 4 and job.text.count("11 passed") == 1
 
@@ -83,6 +84,7 @@ def test_messages_by_mpi(start: Start, mpirun: list[str], tmp_path: Path) -> Non
     document = wirespeed.load(path)
     assert [set(means(document, i).values()) for i in range(3)] == [{"mpi"}] * 3
     assert document.testcases[0].tables[0].title == "memcpy MPI rank(row) -> rank(column) bandwidth"
+    assert all(1e8 < v < 1e12 for r in document.testcases for t in r.tables for v in t.values())
     assert document.good
 
 
@@ -179,7 +181,9 @@ def test_a_rank_that_hangs(start: Start, mpirun: list[str], tmp_path: Path) -> N
     document = wirespeed.load(path)
     late = rf"timed out after \d+ s while waiting for rank 1 \(process {pid} on"
     assert re.search(late, document.interrupted)
+    assert document.testcases[-1].status is Status.TIMED_OUT
     assert document.testcases[0].status is Status.PASSED
+    assert "Open MPI" in str(document.options["launcher"])
 
 
 def test_a_wrong_command_is_told_once(start: Start, mpirun: list[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ..errors import WirespeedError
@@ -65,6 +67,17 @@ class MessagesRefused(WirespeedError):
     """MPI cannot carry messages between the processes of this World."""
 
 
+@dataclass(frozen=True)
+class Move:
+    """A buffer that goes to a peer, or comes from one. ``tag`` tells it from others between the two."""
+
+    address: int
+    bytes: int
+    peer: int
+    tag: int
+    sends: bool
+
+
 class Messages:
     """Sends and receives of buffers given by their addresses, between the ranks of a World.
 
@@ -89,18 +102,23 @@ class Messages:
             raise MessagesRefused(
                 f"MPI has {everyone.Get_size()} ranks, this job {world.size}: start them with mpirun or srun"
             )
-        if self._mpi.Query_thread() != self._mpi.THREAD_MULTIPLE:
-            raise MessagesRefused("this MPI does not let several threads send at once (MPI_THREAD_MULTIPLE)")
+        if self._mpi.Query_thread() < self._mpi.THREAD_SERIALIZED:
+            raise MessagesRefused("this MPI lets only the main thread send (MPI_THREAD_SERIALIZED is needed)")
         self._comm = everyone
 
-    def move(self, address: int, size: int, peer: int, tag: int, copies: int, send: bool) -> None:
-        """Send a buffer so many times to a rank, or receive it, and wait for the last."""
-        parts = [
-            self._mpi.memory.fromaddress(address + begin, min(self._MOST, size - begin))
-            for begin in range(0, size, self._MOST)
+    def move(self, moves: Sequence[Move], copies: int) -> None:
+        """Send and receive buffers so many times, all at the same time, and wait for the last."""
+        calls = [
+            (self._comm.Isend if move.sends else self._comm.Irecv, self._part(move, begin), move)
+            for move in moves
+            for begin in range(0, move.bytes, self._MOST)
         ]
-        start = self._comm.Isend if send else self._comm.Irecv
         for first in range(0, copies, self._WINDOW):
             window = range(min(self._WINDOW, copies - first))
-            requests = [start([part, self._mpi.BYTE], peer, tag) for _ in window for part in parts]
-            self._mpi.Request.Waitall(requests)
+            self._mpi.Request.Waitall(
+                [start(part, move.peer, move.tag) for _ in window for start, part, move in calls]
+            )
+
+    def _part(self, move: Move, begin: int) -> list[Any]:
+        size = min(self._MOST, move.bytes - begin)
+        return [self._mpi.memory.fromaddress(move.address + begin, size), self._mpi.BYTE]

@@ -13,7 +13,7 @@ from cuda.bindings import driver
 from ...errors import BackendError, MeasurementTimeout, VerificationError
 from ...model import Measurement, Memory, MemoryKind, Operation, Sample, Transfer
 from ...units import NANO
-from ...worlds.mpi import Messages, MessagesRefused
+from ...worlds.mpi import Messages, MessagesRefused, Move
 from ..ranks.base import Job, Piece, Timing
 from ..ranks.means import MPI, NCCL
 from ..sharing import Sharing
@@ -102,9 +102,9 @@ class CudaSide:
         """Close the gate."""
         self.gate.close_all()
 
-    def threads(self, transfers: Sequence[Transfer]) -> int:
+    def threads(self, transfers: Sequence[Transfer], messengers: int) -> int:
         """Streams wait without being counted."""
-        del transfers
+        del transfers, messengers
         return 0
 
     def release(self, arriving: int) -> None:
@@ -178,10 +178,7 @@ class _RankBinder(Binder):
             assert self._side.nccl is not None
             lane = Lane(self._side.device)
             self.lanes.append(lane)
-            moves = [
-                Send(p.source if p.owns_source else p.destination, p.transfer.bytes, p.peer, p.owns_source)
-                for p in self._together
-            ]
+            moves = [Send(p.address, p.transfer.bytes, p.peer, p.owns_source) for p in self._together]
             bound.lanes.append((lane, self._side.nccl.work(moves, lane)))
             return bound
         if reason := "" if transfer.engine.value == "ce" else unfit(transfer):
@@ -203,8 +200,11 @@ class CudaPart:
         self._owned = [p for p in pieces if p.owns_destination]
         self._sources = [p for p in pieces if p.owns_source]
         self._copies = 0
-        self._runner = ThreadPoolExecutor(max(1, len(self._messages)), "messages")
-        self._running: list[Future[Timing]] = []
+        self._moves = [
+            Move(p.address, p.transfer.bytes, p.peer, p.index, p.owns_source) for p in self._messages
+        ]
+        self._runner = ThreadPoolExecutor(1, "messages")
+        self._running: Future[list[Timing]] | None = None
         self._prepared: CudaPrepared | None = None
         if self._streamed:
             measurement = Measurement(tuple(p.transfer for p in self._streamed), ())
@@ -227,7 +227,7 @@ class CudaPart:
     def arm(self, copies: int) -> None:
         """Enqueue behind the gate, and post the threads that send and receive by MPI."""
         self._copies = copies
-        self._running = [self._runner.submit(self._message, piece, copies) for piece in self._messages]
+        self._running = self._runner.submit(self._send, copies) if self._moves else None
         if self._prepared is not None:
             self._prepared.arm(copies)
 
@@ -238,9 +238,9 @@ class CudaPart:
             sample = self._prepared.finish(self._copies)
             timings += self._timings(sample)
         timeout = self._side.options.timeout
-        for running in self._running:
+        if self._running is not None:
             try:
-                timings.append(running.result(timeout))
+                timings += self._running.result(timeout)
             except TimeoutError:
                 raise MeasurementTimeout("sending and receiving by MPI", timeout) from None
         return timings
@@ -267,8 +267,8 @@ class CudaPart:
         self._side.cancel()
         if self._prepared is not None:
             self._prepared.abandon()
-        for running in self._running:
-            running.exception(self._side.options.timeout)
+        if self._running is not None:
+            self._running.exception(self._side.options.timeout)
 
     def close(self) -> None:
         """Give the streams back."""
@@ -276,17 +276,16 @@ class CudaPart:
         if self._prepared is not None:
             self._prepared.__exit__()
 
-    def _message(self, piece: Piece, copies: int) -> Timing:
-        """Send or receive by MPI, from the release on."""
-        side, size = self._side, piece.transfer.bytes
+    def _send(self, copies: int) -> list[Timing]:
+        """Send and receive by MPI, from the release on."""
+        side = self._side
         assert side.messenger is not None
         side.device.use()
         side.wait()
         start = time.monotonic_ns()
-        address = piece.source if piece.owns_source else piece.destination
-        side.messenger.move(address, size, piece.peer, piece.index, copies, piece.owns_source)
+        side.messenger.move(self._moves, copies)
         seconds = (time.monotonic_ns() - start) * NANO
-        return Timing(piece.index, seconds, float(size * copies), seconds)
+        return [Timing(p.index, seconds, float(p.transfer.bytes * copies), seconds) for p in self._messages]
 
     def _expected(self, piece: Piece) -> Expected:
         transfer = piece.transfer

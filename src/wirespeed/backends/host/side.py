@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import BackendError, MeasurementTimeout, VerificationError
-from ...model import Engine, Memory, Transfer
+from ...model import Memory, Transfer
 from ...units import NANO, format_size
 from ...worlds.descriptors import Descriptors, SharedMemory, fetch
-from ...worlds.mpi import Messages, MessagesRefused
+from ...worlds.mpi import Messages, MessagesRefused, Move
 from ..ranks.base import Job, Piece, Timing
 from ..ranks.means import MPI
 from ..sharing import Allocation, Handle, Opened
@@ -157,9 +157,9 @@ class HostSide:
         if self._leads:
             self._reset((self._round + 1) % 2)
 
-    def threads(self, transfers: Sequence[Transfer]) -> int:
-        """Every CPU of an executor arrives, and each side of a transfer by messages."""
-        return sum(max(1, len(t.executor.cpus)) if t.engine is Engine.CPU else 1 for t in transfers)
+    def threads(self, transfers: Sequence[Transfer], messengers: int) -> int:
+        """Every CPU of an executor arrives, and one thread for all messages of a process."""
+        return sum(len(t.executor.cpus) for t in transfers) + messengers
 
     def release(self, arriving: int) -> None:
         """Open the gate when all have come."""
@@ -206,9 +206,11 @@ class HostPart:
     def __init__(self, side: HostSide, pieces: Sequence[Piece]) -> None:
         self._side = side
         self._pieces = list(pieces)
-        self._moving = [piece for piece in pieces if piece.moves]
-        threads = sum(len(self._cpus(piece)) for piece in self._moving)
-        self._rows = np.zeros((max(1, threads), _ROW_WORDS), np.int64)
+        self._copied = [piece for piece in pieces if piece.moves and piece.means != MPI]
+        self._sent = [piece for piece in pieces if piece.means == MPI]
+        #: A row for each thread: those of each copy, then the one that sends and receives.
+        threads = len(side.cpus) * len(self._copied)
+        self._rows = np.zeros((threads + bool(self._sent), _ROW_WORDS), np.int64)
         self._runner = ThreadPoolExecutor(1, "measure")
         self._running: Future[list[Any]] | None = None
         self._stale = False
@@ -236,7 +238,9 @@ class HostPart:
             self._poison()
             self._stale = False
         rows = iter(range(len(self._rows)))
-        tasks = [task for piece in self._moving for task in self._timed(piece, copies, rows)]
+        tasks = [task for piece in self._copied for task in self._timed(piece, copies, rows)]
+        if self._sent:
+            tasks.append((self._side.cpus[0], partial(self._send, copies, self._side.table)))
         timeout = 2 * self._side.options.timeout
         self._running = self._runner.submit(self._run, tasks, "running copies between processes", timeout)
 
@@ -249,15 +253,17 @@ class HostPart:
             raise MeasurementTimeout("waiting at the gate of this host", self._side.options.timeout)
         if kernels.CANCELLED in statuses:
             raise BackendError("the copies were cancelled")
-        timings, first = [], 0
-        for piece in self._moving:
-            rows = self._rows[first : first + len(self._cpus(piece))]
-            first += len(rows)
+        timings = []
+        threads = len(self._side.cpus)
+        for i, piece in enumerate((*self._copied, *self._sent)):
+            first = min(i, len(self._copied)) * threads
+            rows = self._rows[first : first + threads] if i < len(self._copied) else self._rows[first:]
             start, end = rows[:, kernels.START // WORD].min(), rows[:, kernels.END // WORD].max()
             seconds = max(1, int(end - start)) * NANO
-            timings.append(
-                Timing(piece.index, seconds, float(rows[:, kernels.AMOUNT // WORD].sum()), seconds)
-            )
+            amount = float(rows[:, kernels.AMOUNT // WORD].sum())
+            if piece.means == MPI:
+                amount *= self._size(piece)  # the row counts copies
+            timings.append(Timing(piece.index, seconds, amount, seconds))
         return timings
 
     def verify(self) -> None:
@@ -300,32 +306,23 @@ class HostPart:
 
     def _timed(self, piece: Piece, copies: int, rows: Any) -> list[tuple[int, Callable[[], Any]]]:
         table, base = self._side.table, int(self._rows.ctypes.data)
-        if piece.means == MPI:
-            row = next(rows)
-            return [(self._cpus(piece)[0], partial(self._message, piece, copies, table, row))]
         return [
             (cpu, partial(kernels.measure, table, base + next(rows) * kernels.ROW, COPY, 1,
                           piece.destination + begin, piece.source + begin, 0, 0, end - begin, 0, copies))
             for cpu, begin, end in self._shares(piece)
         ]  # fmt: skip
 
-    def _message(self, piece: Piece, copies: int, table: int, row: int) -> None:
-        """Send or receive, from the release on."""
+    def _send(self, copies: int, table: int) -> None:
+        """Send and receive, from the release on."""
         assert self._side.messenger is not None
+        moves = [Move(p.address, self._size(p), p.peer, p.index, p.owns_source) for p in self._sent]
         status = kernels.arrive(table)
         start = kernels.clock()
         if status == kernels.DONE:
-            send = piece.owns_source
-            address = piece.source if send else piece.destination
-            self._side.messenger.move(address, self._size(piece), piece.peer, piece.index, copies, send)
-        values = self._rows[row]
-        values[kernels.START // WORD], values[kernels.END // WORD] = start, kernels.clock()
-        values[kernels.AMOUNT // WORD] = copies * self._size(piece)
-        values[kernels.STATUS // WORD] = status
-
-    def _cpus(self, piece: Piece) -> tuple[int, ...]:
-        """The CPUs that move a piece here; they are this process' own."""
-        return self._side.cpus[:1] if piece.means == MPI else self._side.cpus
+            self._side.messenger.move(moves, copies)
+        row = self._rows[-1]
+        row[kernels.START // WORD], row[kernels.END // WORD] = start, kernels.clock()
+        row[kernels.AMOUNT // WORD], row[kernels.STATUS // WORD] = copies, status
 
     def _shares(self, piece: Piece) -> list[tuple[int, int, int]]:
         cpus = self._side.cpus

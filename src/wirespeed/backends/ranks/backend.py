@@ -231,15 +231,11 @@ class RanksBackend:
 
     def arriving(self, transfers: Sequence[Transfer]) -> int:
         """Return how many arrive at this host's gate."""
-        mine = []
-        for transfer in transfers:
-            ends = (transfer.source.rank, transfer.destination.rank)
-            movers = ends if transfer.engine in TWO_SIDED else (transfer.executor.rank,)
-            mine += [
-                transfer for rank in movers
-                if rank is not None and self.hosts[rank] == self.hosts[self.rank]
-            ]  # fmt: skip
-        return self.side.threads(mine)
+        here = {rank for rank, host in enumerate(self.hosts) if host == self.hosts[self.rank]}
+        by_messages = [t for t in transfers if t.engine in TWO_SIDED]
+        messengers = here & {rank for t in by_messages for rank in (t.source.rank, t.destination.rank)}
+        executed = [t for t in transfers if t not in by_messages and t.executor.rank in here]
+        return self.side.threads(executed, len(messengers))
 
     def open_gate(self, armed: Sequence[int], arriving: int) -> int:
         """Open this host's gate when all are ready; return how late that was, in ns.

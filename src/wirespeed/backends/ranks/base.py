@@ -64,6 +64,11 @@ class Piece:
     moves: bool
     peer: int = -1
 
+    @property
+    def address(self) -> int:
+        """Of a transfer by messages: where this process' buffer is."""
+        return self.source if self.owns_source else self.destination
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -149,8 +154,16 @@ class Side(Protocol):
     def begin(self) -> None:
         """Begin a round: close the gate. Every process does, with or without a part."""
 
-    def threads(self, transfers: Sequence[Transfer]) -> int:
-        """Return how many arrive at the gate of the host for these transfers."""
+    def threads(self, transfers: Sequence[Transfer], messengers: int) -> int:
+        """Return how many arrive at the gate of the host.
+
+        Parameters
+        ----------
+        transfers
+            Those that processes of this host execute by themselves.
+        messengers
+            How many processes of this host send or receive.
+        """
         ...
 
     def release(self, arriving: int) -> None:
