@@ -17,11 +17,30 @@ from .version import __version__
 if TYPE_CHECKING:
     from .api import run
     from .backends import describe as machine
+    from .bandwidth import (
+        Bandwidth,
+        BandwidthMatrix,
+        BandwidthScaling,
+        HostDeviceBandwidth,
+        TheoreticalBandwidth,
+        host2device_bandwidth,
+        memory_bandwidth,
+        memory_bandwidth_saxpy,
+        memory_bandwidth_saxpy_scaling,
+        memory_bandwidth_scaling,
+        p2p_bandwidth,
+        p2p_bandwidth_all,
+        p2p_bandwidth_bidirectional,
+        p2p_bandwidth_bidirectional_all,
+        theoretical_memory_bandwidth,
+    )
     from .errors import (
         BackendError,
         DocumentError,
         MachineError,
+        MeasurementFailed,
         MeasurementTimeout,
+        MissingPackage,
         RunInterrupted,
         StorageError,
         UnknownTestcase,
@@ -42,14 +61,21 @@ if TYPE_CHECKING:
 __all__ = [
     "TESTCASES",
     "BackendError",
+    "Bandwidth",
+    "BandwidthMatrix",
+    "BandwidthScaling",
     "Document",
     "DocumentError",
+    "HostDeviceBandwidth",
     "Machine",
     "MachineError",
+    "MeasurementFailed",
     "MeasurementTimeout",
+    "MissingPackage",
     "RunInterrupted",
     "StorageError",
     "Testcase",
+    "TheoreticalBandwidth",
     "UnknownTestcase",
     "UsageError",
     "VerificationError",
@@ -57,12 +83,22 @@ __all__ = [
     "__version__",
     "baseline",
     "compare",
+    "host2device_bandwidth",
     "judge",
     "load",
     "machine",
+    "memory_bandwidth",
+    "memory_bandwidth_saxpy",
+    "memory_bandwidth_saxpy_scaling",
+    "memory_bandwidth_scaling",
+    "p2p_bandwidth",
+    "p2p_bandwidth_all",
+    "p2p_bandwidth_bidirectional",
+    "p2p_bandwidth_bidirectional_all",
     "render",
     "run",
     "save",
+    "theoretical_memory_bandwidth",
 ]
 
 _HOME = {
@@ -78,6 +114,7 @@ _HOME = {
     "save": ("results.store", "save"),
     "TESTCASES": ("testcases", "TABLE"),
     "Testcase": ("testcases", "Testcase"),
+    **{name: ("bandwidth", name) for name in __all__ if "bandwidth" in name or "Bandwidth" in name},
 }
 
 

@@ -6,12 +6,14 @@
     ├── UsageError                  wrong option or argument (exit code 2)
     │   ├── UnknownTestcase
     │   ├── MachineError            a machine that is not known, or a broken machine file
-    │   └── DocumentError           not a Document, or of a newer schema
+    │   ├── DocumentError           not a Document, or of a newer schema
+    │   └── MissingPackage          an optional package is not installed
     ├── StorageError                the Document cannot be written
     ├── BackendError                the hardware or a library refused
     │   └── BackendLost             nothing more can be measured in this run
     ├── VerificationError           the data at the destination is wrong
-    └── MeasurementTimeout          a stage took longer than it may
+    ├── MeasurementTimeout          a stage took longer than it may
+    └── MeasurementFailed           what was asked for has no value
     KeyboardInterrupt
     └── RunInterrupted              Ctrl-C, with what was measured until then
 """
@@ -42,6 +44,13 @@ class MachineError(UsageError):
 
 class DocumentError(UsageError):
     """A file that is not a Document of a schema that this version reads."""
+
+
+class MissingPackage(UsageError):
+    """What was asked for needs a package that is not installed; the message says how to install it."""
+
+    def __init__(self, what: str, package: str, install: str = "") -> None:
+        super().__init__(f"{what} needs {package}, which is not installed: pip install {install or package}")
 
 
 class StorageError(WirespeedError):
@@ -93,6 +102,17 @@ class MeasurementTimeout(WirespeedError):
     def __init__(self, stage: str, seconds: float) -> None:
         super().__init__(f"timed out after {seconds:g} s while {stage}")
         self.stage = stage
+
+
+class MeasurementFailed(WirespeedError):
+    """What was asked for has no value: it is not possible here, or it went wrong; the message says why.
+
+    ``document`` holds what was measured.
+    """
+
+    def __init__(self, message: str, document: Document) -> None:
+        super().__init__(message)
+        self.document = document
 
 
 class RunInterrupted(KeyboardInterrupt):

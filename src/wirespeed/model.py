@@ -84,6 +84,7 @@ class Unit(StrEnum):
 
     RATE = "B/s"
     TIME = "s"
+    FREQUENCY = "1/s"
 
 
 @dataclass(frozen=True, slots=True)

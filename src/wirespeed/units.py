@@ -21,6 +21,7 @@ _SIZES = {
 _TIMES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0, "h": 3600.0}
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zA-Zµ]*)\s*")
 _LARGEST = 2**60
+_DISPLAYED = {Unit.RATE: (float(GB), "GB/s"), Unit.TIME: (NANO, "ns"), Unit.FREQUENCY: (1e6, "M/s")}
 
 
 def _split(text: str, units: dict[str, float] | dict[str, int], what: str, example: str) -> float:
@@ -73,6 +74,13 @@ def format_size(size: float) -> str:
     return f"{size:.4g} B"
 
 
+def format_quantity(value: float, unit: str) -> str:
+    """Return a place on an axis: a size in bytes (``B``), a count of ``numbers``, or a plain number."""
+    if unit == "B":
+        return format_size(value)
+    return f"{value / MIB:g} Mi" if unit == "numbers" and value >= MIB else f"{value:g}"
+
+
 def format_time(seconds: float) -> str:
     """Return a time with the unit that fits: ``1.19 µs``, ``3.2 s``."""
     if seconds >= 120:
@@ -85,4 +93,4 @@ def format_time(seconds: float) -> str:
 
 def displayed(unit: Unit) -> tuple[float, str]:
     """Return what to divide a value in base units by for display, and that unit's name."""
-    return (float(GB), "GB/s") if unit is Unit.RATE else (NANO, "ns")
+    return _DISPLAYED[unit]

@@ -37,6 +37,23 @@ static void atomicAdd(unsigned long long* at, unsigned long long n) { *at += n; 
 """
 _KERNELS = Path(__file__).parents[2] / "src/wirespeed/collectives/kernels/contents.cu"
 _PATIENCE = 10.0
+_WORD = ctypes.c_int64
+_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, *[_WORD] * 8)
+#: C name -> name here, and how many arguments it takes; the last two are communicator and stream.
+_IN_C = {
+    "ncclGroupStart": ("group_start", 0),
+    "ncclGroupEnd": ("group_end", 0),
+    "ncclAllReduce": ("all_reduce", 7),
+    "ncclAllGather": ("all_gather", 6),
+    "ncclReduceScatter": ("reduce_scatter", 7),
+    "ncclAlltoAll": ("allto_all", 6),
+    "ncclBroadcast": ("broadcast", 7),
+    "ncclReduce": ("reduce", 8),
+    "ncclGather": ("gather", 7),
+    "ncclScatter": ("scatter", 7),
+    "ncclSend": ("send", 6),
+    "ncclRecv": ("recv", 6),
+}
 
 
 def compiled(folder: Path) -> ctypes.CDLL | None:
@@ -82,6 +99,9 @@ class Comm:
     scalars: list[int] = field(default_factory=list)
     aborted: bool = False
 
+    def __int__(self) -> int:
+        return id(self)
+
 
 class Nccl:
     """The module ``nccl.bindings.nccl``."""
@@ -111,6 +131,40 @@ class Nccl:
         self.grouped = 0
         self.damage: Callable[[Unit], None] = lambda unit: None
         driver.nccl = self
+        self.refused = ""  # the name of a function that fails
+
+    def library(self) -> SimpleNamespace:
+        """The functions as C has them, the driver's copy among them."""
+
+        def in_c(name: str, count: int) -> Any:
+            def call(*words: int) -> int:
+                arguments = list(words[:count])
+                if count:
+                    arguments[-2] = {id(c): c for w in self.worlds.values() for c in w}[arguments[-2]]
+                if name == self.refused:
+                    return 1
+                getattr(self, name)(*arguments)
+                return 0
+
+            return _FUNCTION(call)
+
+        def copy(to: int, source: int, size: int, stream: int, *_: int) -> int:
+            ctypes.memmove(to, source, size)
+            return 0
+
+        def synchronize(stream: int, *_: int) -> int:
+            return int(self.driver.cuStreamSynchronize(stream)[0])
+
+        def set_current(context: int, *_: int) -> int:
+            return int(self.driver.cuCtxSetCurrent(context)[0])
+
+        functions = {c: in_c(*known) for c, known in _IN_C.items()}
+        return SimpleNamespace(
+            cuMemcpyDtoDAsync_v2=_FUNCTION(copy),
+            cuStreamSynchronize=_FUNCTION(synchronize),
+            cuCtxSetCurrent=_FUNCTION(set_current),
+            **functions,
+        )
 
     def get_version(self) -> int:
         return self.version
@@ -445,10 +499,6 @@ class Driver:
 
     def cuMemcpyDtoH(self, host: int, address: int, size: int) -> tuple[Any]:
         ctypes.memmove(host, int(address), size)
-        return (_OK,)
-
-    def cuMemcpyDtoDAsync(self, to: int, source: int, size: int, stream: int) -> tuple[Any]:
-        ctypes.memmove(to, source, size)
         return (_OK,)
 
     def cuStreamBeginCapture(self, stream: int, mode: Any) -> tuple[Any]:

@@ -10,7 +10,7 @@ from wirespeed.errors import VerificationError
 from wirespeed.model import BUFFERS, Measurement, Operation, Role
 from wirespeed.topology import Cache, Machine, NumaNode
 
-OPERATIONS = [o for o in Operation if o is not Operation.SAXPY]
+OPERATIONS = list(Operation)
 STORING = [o for o in OPERATIONS if BUFFERS[o][1]]
 
 
@@ -52,7 +52,9 @@ def test_first_of_several_wrong_words_is_named(backend, measurement, node, word_
         assert (caught.value.offset, caught.value.wrong) == (2400, 4)
 
 
-@pytest.mark.parametrize("operation", [Operation.COPY, Operation.SCALE, Operation.ADD, Operation.TRIAD])
+@pytest.mark.parametrize(
+    "operation", [Operation.COPY, Operation.SCALE, Operation.ADD, Operation.TRIAD, Operation.SAXPY]
+)
 def test_wrong_source_is_found(operation, backend, measurement, word_at):
     with backend.prepare(measurement(operation, 2**16), RunOptions()) as prepared:
         word_at(prepared.bound[0].sources[-1].address + 8 * 11).value ^= 1 << 50

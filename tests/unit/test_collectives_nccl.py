@@ -17,7 +17,7 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 from tests.fakes.nccl import Driver, Nccl, Unit, compiled
 from wirespeed.collectives import contents
 from wirespeed.collectives.base import BackendError, Case, Group, OutOfMemory, Refused, Setting, Timing
-from wirespeed.collectives.nccl import gpu, loops, provider
+from wirespeed.collectives.nccl import gpu, loops, native, provider
 from wirespeed.collectives.nccl.gpu import Format, format_of
 from wirespeed.collectives.nccl.provider import NcclOptions, NcclProvider
 from wirespeed.collectives.operations import OPERATIONS
@@ -44,6 +44,8 @@ def fake(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> Nccl:
     package.nccl = nccl  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "nccl", ModuleType("nccl"))
     monkeypatch.setitem(sys.modules, "nccl.bindings", package)
+    library = nccl.library()
+    monkeypatch.setattr(provider.native, "loaded", lambda: native.Functions(library))
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
     return nccl
 
@@ -224,3 +226,35 @@ def test_the_kernels_compile_for_all_architectures(tmp_path: Any) -> None:
         pytest.skip("NVRTC is not installed")
     for architecture in ("sm_75", "sm_90", "sm_120"):
         assert compiler.cubin(gpu._SOURCE.read_text(), architecture, tmp_path)
+
+
+def test_what_c_refuses_is_named(make: Make, fake: Nccl) -> None:
+    made = make(1, 2)
+    one = case("reduce", 2)
+    made.allocate(one.bytes)
+    made.bind(one)
+    fake.refused = "reduce"
+    with pytest.raises(BackendError, match="NCCL failed: ncclReduce"):
+        made.once()
+
+
+def test_calls_pass_their_arguments_and_end_at_the_first_failure() -> None:
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * 8)
+    seen: list[tuple[int, ...]] = []
+
+    class Library:
+        good = kind(lambda *words: seen.append(words) or 0)  # type: ignore[func-returns-value]
+        bad = kind(lambda *words: 2)
+
+    functions = native.Functions(Library())
+    words = (1, -2, 2**62, 4, 5, 6, 7, 2**63 - 1)
+    assert functions.bind([("good", words), ("good", ())])() == ""
+    assert seen == [words, (0,) * 8]
+    assert functions.bind([("good", ()), ("bad", ()), ("good", ())])() == "bad"
+    assert len(seen) == 3
+    name, enqueued, spent = functions.timed([("good", ())], [("good", (5,))], [("good", (6,))])
+    assert (name, seen[-1][0]) == ("", 6)
+    assert 0 < enqueued < spent < 5
+    assert functions.timed([], [("good", ())], [("bad", ())])[0] == "bad"
+    with pytest.raises(AttributeError, match="absent"):
+        functions.address("absent")

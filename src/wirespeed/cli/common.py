@@ -7,13 +7,15 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from ..errors import UsageError
 
 if TYPE_CHECKING:
     from ..reports import Style
     from ..results.document import Document
+
+T = TypeVar("T")
 
 OK, FAILED, WRONG_USE, WARNED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -167,10 +169,10 @@ def indices(text: str) -> Collection[int]:
     return [int(part) for part in parts]
 
 
-def typed(parse: Callable[[str], float]) -> Callable[[str], float]:
+def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
     """Let argparse show the message of our own parsers."""
 
-    def convert(text: str) -> float:
+    def convert(text: str) -> T:
         try:
             return parse(text)
         except UsageError as error:

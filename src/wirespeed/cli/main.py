@@ -30,6 +30,9 @@ COMMANDS = {
     "list": ("listing", "list all testcases, and whether each can run here"),
     "machine": ("machine", "show what was discovered of the machine"),
     "show": ("show", "print any report from any saved Document"),
+    "report": ("report", "write saved runs as one HTML file that works offline"),
+    "pt2pt": ("pt2pt", "messages between two ranks over MPI and NCCL: latency, bandwidth, rate"),
+    "overalloc": ("overalloc", "what sharing a buffer costs, and whether allocating more changes it"),
     "nvbandwidth": ("nvbandwidth", "nvbandwidth's command line, text and JSON"),
     "sailbandwidth": ("nvbandwidth", "sailbandwidth's command line, text and JSON"),
 }

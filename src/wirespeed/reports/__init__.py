@@ -13,6 +13,7 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ._text import visible
 
 if TYPE_CHECKING:
     from ..results.document import Document
@@ -62,7 +63,11 @@ def render(document: Document, format: str | Report = "table", style: Style = St
     UsageError
         If there is no such format.
     """
-    return (_find(format) if isinstance(format, str) else format)(document, style)
+    if not isinstance(format, str):
+        return format(document, style)
+    text = _find(format)(document, style)
+    exact = style.color or format.endswith("json")
+    return text if exact else visible(text)  # those with colour have seen to it themselves
 
 
 def _find(name: str) -> Report:

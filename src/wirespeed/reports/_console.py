@@ -6,11 +6,13 @@ import io
 from itertools import groupby
 
 from rich.console import Console, Group, RenderableType
+from rich.segment import Segment, Segments
 from rich.text import Text
 
 from ..results.document import Document
 from ..units import format_size
 from . import Style
+from ._text import visible
 
 SIMULATED = "SIMULATED: no hardware was measured"
 
@@ -20,10 +22,11 @@ def printed(style: Style, *parts: RenderableType) -> str:
     file = io.StringIO()
     console = Console(
         file=file, width=max(40, style.width), highlight=False, soft_wrap=False,
-        force_terminal=style.color, color_system="standard" if style.color else None, legacy_windows=False,
+        force_terminal=style.color, color_system="256" if style.color else None, legacy_windows=False,
     )  # fmt: skip
-    for part in parts:
-        console.print(part)
+    for part in parts:  # what is shown is made harmless here; what styles it is ours
+        shown = [Segment(visible(text), style, control) for text, style, control in console.render(part)]
+        console.print(Segments(shown), end="")
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 

@@ -58,7 +58,8 @@ def _joined(machine: Machine, width: int) -> list[RenderableType]:
         for row in names:
             grid.add_row(row, *(words.get((row, name), "-") for name in names[start : start + fitting]))
         parts.append(grid)
-    used = [f"{word}: {_WORDS[word]}" for word in dict.fromkeys(text.split()[0] for text in words.values())]
+    shown = dict.fromkeys(text.split()[0].removesuffix("*") for text in words.values())
+    used = [f"{word}: {_WORDS[word]}" for word in shown]
     if any(text.endswith("*") for text in words.values()):
         used.append("*: no peer access")
     parts.append(Text("; ".join(used), style="dim"))

@@ -10,12 +10,14 @@ from . import Style
 
 _COLUMNS = (
     "testcase", "table", "status", "row", "column", "value", "unit", "reason", "n", "median", "mean", "min",
-    "max", "cv", "low", "high", "bytes", "copies", "host", "started", "simulated",
+    "max", "cv", "low", "high", "bytes", "copies", "host", "started", "simulated", "limit", "at",
 )  # fmt: skip
 
 
 def render(document: Document, style: Style) -> str:
     """Return a header and a row for each cell, values in base units; with ``verbose`` each sample.
+
+    ``at`` is where on its axis a value of a curve is: bytes, a number of threads or blocks, a pace.
 
     A testcase without cells has one row, which gives its reason.
     """
@@ -45,6 +47,8 @@ def _cell(result: TestcaseResult, table: Table, cell: Cell) -> dict[str, object]
         "value": cell.value,
         "unit": str(table.unit),
         "reason": cell.reason,
+        "limit": cell.limit,
+        "at": table.columns.values[cell.column] if table.is_curve else None,
     }
     if cell.statistics is not None:
         s = cell.statistics

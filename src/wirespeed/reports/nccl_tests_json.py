@@ -61,8 +61,11 @@ def _text(value: bool) -> str:
 
 
 def _time(text: str) -> str:
-    """Local time, as there."""
-    return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S") if text else ""
+    """Local time, as there; a text that is none as it is."""
+    try:
+        return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return text
 
 
 def _config(document: Document) -> dict[str, object]:

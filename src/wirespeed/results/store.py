@@ -58,11 +58,22 @@ def save(document: Document, path: Path) -> None:
     StorageError
         If it cannot be written; an older file stays as it was.
     """
+    write(path, encode(document))
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file so that at every moment ``path`` holds a whole one.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be written; an older file stays as it was.
+    """
     with _failing(path):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(encode(document))
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
                 os.fchmod(file.fileno(), path.stat().st_mode & 0o777 if path.exists() else 0o644)
@@ -113,9 +124,25 @@ def decode(data: bytes, name: str) -> Document:
             f"{name} has schema {head.schema}, this version reads up to {SCHEMA}: use a newer wirespeed"
         )
     try:
-        return msgspec.json.decode(data, type=Document)
+        return _checked(msgspec.json.decode(data, type=Document))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DocumentError(f"{name} is a broken wirespeed Document: {error}") from error
+
+
+def _checked(document: Document) -> Document:
+    """Refuse cells that are outside of their tables, and links that the machine does not have."""
+    links = len(document.machine.links)
+    for result in document.testcases:
+        for table in result.tables:
+            rows, columns = len(table.rows.labels), len(table.columns.labels)
+            if table.is_curve and len(table.columns.values) != columns:
+                raise msgspec.ValidationError(f"a table of {result.name} has an axis of unequal lengths")
+            for cell in table.cells:
+                if not (0 <= cell.row < rows and 0 <= cell.column < columns):
+                    raise msgspec.ValidationError(f"a cell of {result.name} is outside of its table")
+                if any(not 0 <= link < links for link, *_ in cell.links):
+                    raise msgspec.ValidationError(f"a cell of {result.name} uses a link that is not there")
+    return document
 
 
 def load(path: str | Path) -> Document:

@@ -185,6 +185,9 @@ def _copies() -> tuple[Testcase, ...]:
 TESTCASES = (
     *_copies(),
     *stream("host", nodes, Engine.CPU, "by all cores of a node in its own memory", "", _streaming),
+    Testcase("host_saxpy", "z = s x + y in single precision, by all cores of a node in its own memory",
+             within(nodes), "saxpy bandwidth", Engine.CPU, Access.LOCAL, Operation.SAXPY,
+             size=_streaming, counted=3, counts="3 arrays"),
     Testcase("host_latency",
              "one of the row's cores follows a random cycle through the column's memory",
              chase(nodes, diagonal=True), "memory latency CPU NUMA(row) <- NUMA(column)", Engine.CPU,

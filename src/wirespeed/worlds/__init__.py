@@ -21,6 +21,13 @@ def launched(environment: Mapping[str, str] = os.environ) -> bool:
     )
 
 
+def by_mpi(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a launcher of MPI started this process, and nothing else says what its rank is."""
+    from .environment import present
+
+    return not present(environment) and any(name in environment for name in _LAUNCHED)
+
+
 def join(
     timeout: float,
     *,
@@ -52,7 +59,7 @@ def join(
     world: World
     if by_environment.present(environment):
         world = by_environment.join(environment, timeout)
-    elif mpi or any(name in environment for name in _LAUNCHED):
+    elif mpi or by_mpi(environment):
         from .mpi import join as join_mpi
 
         world = join_mpi(timeout)

@@ -174,7 +174,9 @@ class Binder:
             self._filler(expected.region).poison(expected)
 
     def _lane(self, device: Device) -> Lane:
-        self.lanes.append(device.take_lane())
+        # A stream that has copied otherwise before may hold up a peer's: with streams used again, pulls
+        # of two GPUs from each other ran one after the other.
+        self.lanes.append(Lane(device))
         return self.lanes[-1]
 
     def _region(self, bound: Bound, buffer: Buffer, offset: int = 0) -> Region:

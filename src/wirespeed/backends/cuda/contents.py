@@ -15,7 +15,7 @@ from ...errors import BackendError
 from ...model import MemoryKind, Operation
 from ...units import KIB
 from .arguments import Arguments, narrow, pointer, wide
-from .device import Device
+from .device import Device, Lane
 from .driver import check
 from .memory import Buffer
 from .shapes import ELEMENT, MOST_THREADS, WORD
@@ -105,7 +105,7 @@ class Contents:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.lane = device.take_lane()
+        self.lane = Lane(device)
         self._results = check(driver.cuMemAlloc, _SLOTS * _SLOT)
         self._read = (ctypes.c_uint64 * (2 * _SLOTS))()
         self._expected: list[Expected] = []
@@ -164,7 +164,7 @@ class Contents:
         """Give everything back."""
         self.device.use()
         check(driver.cuMemFree, self._results)
-        self.device.give_lane(self.lane)
+        self.lane.destroy()
 
     def _compare(self, expected: Expected, slot: int) -> None:
         region = expected.region

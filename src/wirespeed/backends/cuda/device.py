@@ -77,7 +77,6 @@ class Device:
         self.context = check(driver.cuDevicePrimaryCtxRetain, handle)
         self._modules: dict[str, Any] = {}
         self._kernels: dict[tuple[str, str], Any] = {}
-        self._lanes: list[Lane] = []
         self._reached: set[str] = set()
         self.multiprocessors = self._attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
         self.shared_memory = self._attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
@@ -143,14 +142,6 @@ class Device:
             ) from error
         self._reached.add(other.name)
 
-    def take_lane(self) -> Lane:
-        """Return a stream that nobody uses."""
-        return self._lanes.pop() if self._lanes else Lane(self)
-
-    def give_lane(self, lane: Lane) -> None:
-        """Take a stream back."""
-        self._lanes.append(lane)
-
     def memory(self) -> tuple[int, int]:
         """Return the free and all bytes of its memory."""
         self.use()
@@ -158,9 +149,7 @@ class Device:
         return free, total
 
     def close(self) -> None:
-        """Give back streams, kernels and the context."""
-        for lane in self._lanes:
-            lane.destroy()
+        """Give back kernels and the context."""
         self.use()
         for module in self._modules.values():
             check(driver.cuModuleUnload, module)

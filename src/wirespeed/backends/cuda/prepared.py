@@ -278,7 +278,7 @@ class CudaPrepared:
         for buffer in self._binder.taken:
             self._pool.give(buffer)
         for lane in self._binder.lanes:
-            lane.device.give_lane(lane)
+            lane.destroy()
         self._binder.taken.clear()
         self._binder.lanes.clear()
 

@@ -22,7 +22,8 @@ WORD_MASK = 2**64 - 1
 #: Accesses that count as one copy of a chase up to a working set: each takes 1 to 6 ms.
 _CHASE_UNITS = ((256 * KIB, 2**20), (4 * MIB, 2**17))
 _LARGEST_CHASE_UNIT = 2**15
-#: Factors of scale and triad are from 2 to 15: with numbers below 2**48 the result is exact.
+#: Factors of scale, triad and saxpy are from 2 to 15: with numbers below 2**48 (as floats 2**20) results
+#: are exact.
 _FACTORS = 14
 
 

@@ -21,8 +21,13 @@ Tasks = list[tuple[int, Task[Any]]]
 Run = Callable[[Tasks, str], list[Any]]
 Table = np.ndarray[Any, np.dtype[np.int64]]
 
-#: Their sources hold whole numbers with which arithmetic in doubles is exact.
-_ARITHMETIC = (Operation.SCALE, Operation.ADD, Operation.TRIAD)
+#: What fills the sources of arithmetic: whole numbers with which it is exact. Bit patterns do for the rest.
+_FILLERS = {
+    Operation.SCALE: kernels.fill_numbers,
+    Operation.ADD: kernels.fill_numbers,
+    Operation.TRIAD: kernels.fill_numbers,
+    Operation.SAXPY: kernels.fill_pairs,
+}
 
 
 def fill(bounds: Sequence[Bound], run: Run) -> None:
@@ -32,10 +37,11 @@ def fill(bounds: Sequence[Bound], run: Run) -> None:
         if bound.transfer.operation is Operation.CHASE:
             _provide_cycle(bound, run)
             continue
+        filler = _FILLERS.get(bound.transfer.operation, kernels.fill_words)
         for source, key in zip(bound.sources, bound.keys, strict=False):
             source.holds = None
             tasks += [
-                (cpu, partial(_filler(bound), source.address, begin // WORD, end // WORD, key))
+                (cpu, partial(filler, source.address, begin // WORD, end // WORD, key))
                 for cpu, begin, end in bound.helped()
             ]
     run(tasks, "filling the sources")
@@ -133,11 +139,6 @@ def _walk(bound: Bound, run: Run, *, build: bool) -> list[tuple[int, int]]:
     return run(tasks, "building a cycle" if build else "checking a cycle")
 
 
-def _filler(bound: Bound) -> Any:
-    """The kernel that fills the sources of a transfer."""
-    return kernels.fill_numbers if bound.transfer.operation in _ARITHMETIC else kernels.fill_words
-
-
 def _counter(bound: Bound) -> tuple[Any, ...]:
     """The kernel that counts wrong words of a destination, and its arguments after the range."""
     first, second, _ = bound.keys
@@ -148,6 +149,8 @@ def _counter(bound: Bound) -> tuple[Any, ...]:
             return kernels.count_numbers, first, second, 1, 1
         case Operation.TRIAD:
             return kernels.count_numbers, first, second, 1, bound.scalar
+        case Operation.SAXPY:
+            return kernels.count_pairs, first, second, bound.scalar, 1
         case Operation.WRITE:
             return kernels.count_words, bound.scalar & WORD_MASK, 0
     return kernels.count_words, first, kernels.STEP

@@ -26,6 +26,7 @@ _MACHINE = platform.machine()
 _WORD = ir.IntType(64)
 _LINE_OF_WORDS = ir.VectorType(_WORD, 8)
 _LINE_OF_DOUBLES = ir.VectorType(ir.DoubleType(), 8)
+_LINE_OF_FLOATS = ir.VectorType(ir.FloatType(), 16)
 
 #: LLVM's name of the instruction that says "this is a spin loop" with its arguments, and of the
 #: fence that orders streaming stores. On arm64 the streaming store (STNP) is ordered like any other
@@ -161,6 +162,17 @@ def bits_of(typing: Any, number: Any) -> Any:
     return types.uint64(types.float64), generate
 
 
+@intrinsic
+def bits_of_pair(typing: Any, low: Any, high: Any) -> Any:
+    """Return the 64 bits of two floats, the first one in the lower half."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
+        low, high = (builder.zext(builder.bitcast(value, ir.IntType(32)), _WORD) for value in values)
+        return builder.or_(low, builder.shl(high, _WORD(32)))
+
+    return types.uint64(types.float32, types.float32), generate
+
+
 def _each_line(
     builder: ir.IRBuilder, size: Any, body: Callable[[Any, int], None], unroll: int = _UNROLL
 ) -> None:
@@ -189,10 +201,10 @@ def _sweep(sources: int, combine: Callable[..., Any], vector: ir.VectorType) -> 
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
         destination, first, second, scalar, size, streaming = values
-        if vector is _LINE_OF_DOUBLES:
-            scalar = builder.sitofp(scalar, ir.DoubleType())
+        if vector is not _LINE_OF_WORDS:
+            scalar = builder.sitofp(scalar, vector.element)
         one = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.IntType(32)(0))
-        mask = ir.Constant(ir.VectorType(ir.IntType(32), 8), [0] * 8)
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
         spread = builder.shuffle_vector(one, one, mask)
         hint = builder.module.add_metadata([ir.IntType(32)(1)])
 
@@ -238,6 +250,9 @@ scale_lines = _sweep(1, lambda builder, scalar, a: _times(builder, scalar, a), _
 add_lines = _sweep(2, lambda builder, scalar, a, b: _plus(builder, a, b), _LINE_OF_DOUBLES)
 triad_lines = _sweep(
     2, lambda builder, scalar, a, b: _plus(builder, a, _times(builder, scalar, b)), _LINE_OF_DOUBLES
+)
+saxpy_lines = _sweep(
+    2, lambda builder, scalar, x, y: _plus(builder, _times(builder, scalar, x), y), _LINE_OF_FLOATS
 )
 
 

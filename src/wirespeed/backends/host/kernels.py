@@ -19,10 +19,12 @@ from .intrinsics import (
     atomic_load,
     atomic_store,
     bits_of,
+    bits_of_pair,
     copy_lines,
     give_way,
     load_word,
     now_ns,
+    saxpy_lines,
     scale_lines,
     spin_hint,
     store_word,
@@ -30,7 +32,7 @@ from .intrinsics import (
     triad_lines,
     write_lines,
 )
-from .operations import ADD, CHASE, COPY, READ, SCALE, TRIAD, WRITE
+from .operations import ADD, CHASE, COPY, READ, SAXPY, SCALE, TRIAD, WRITE
 
 #: Rows of the table that threads share: each word is alone in its row, so that no two share a line.
 ROW = 128
@@ -136,6 +138,8 @@ def once(
         add_lines(destination, first, second, scalar, size, streaming)
     elif operation == TRIAD:
         triad_lines(destination, first, second, scalar, size, streaming)
+    elif operation == SAXPY:
+        saxpy_lines(destination, first, second, scalar, size, streaming)
     elif operation == READ:
         carry += sum_lines(first, size)
     elif operation == WRITE:
@@ -232,6 +236,23 @@ def _whole(word: int) -> float:
     return numba.float64(numba.int64(word >> numba.uint64(16)))
 
 
+@_jit("float32(uint64)")
+def _small(word: int) -> float:
+    """A whole number below 2**20: times 15, and with another one added, a float still holds it exactly."""
+    return numba.float32(numba.int64(word & numba.uint64(0xFFFFF)))
+
+
+@_jit("uint64(uint64, uint64, int64, int64)")
+def _pair(first: int, second: int, a: int, b: int) -> int:
+    """Two floats in a word: ``a`` times a number of the first word plus ``b`` times one of the second."""
+    a, b = numba.float32(a), numba.float32(b)
+    low, high = numba.uint64(16), numba.uint64(40)
+    return bits_of_pair(
+        a * _small(first >> low) + b * _small(second >> low),
+        a * _small(first >> high) + b * _small(second >> high),
+    )
+
+
 @_jit("void(int64, int64, int64, uint64)")
 def fill_words(base: int, begin: int, end: int, key: int) -> None:
     """Write ``key + index * STEP`` to words ``begin`` to ``end`` of a buffer.
@@ -252,6 +273,16 @@ def fill_numbers(base: int, begin: int, end: int, key: int) -> None:
     word = key + numba.uint64(begin) * numba.uint64(STEP)
     for i in range(end - begin):
         words[i] = bits_of(_whole(word))
+        word += numba.uint64(STEP)
+
+
+@_jit("void(int64, int64, int64, uint64)")
+def fill_pairs(base: int, begin: int, end: int, key: int) -> None:
+    """Write floats that are whole numbers, made from the words that ``fill_words`` would write."""
+    words = numba.carray(as_words(base + 8 * begin), (end - begin,))
+    word = key + numba.uint64(begin) * numba.uint64(STEP)
+    for i in range(end - begin):
+        words[i] = _pair(word, word, 1, 0)
         word += numba.uint64(STEP)
 
 
@@ -276,6 +307,20 @@ def count_numbers(base: int, begin: int, end: int, key: int, other: int, a: int,
     wrong = 0
     for i in range(end - begin):
         wrong += words[i] != bits_of(a * _whole(first) + b * _whole(second))
+        first += numba.uint64(STEP)
+        second += numba.uint64(STEP)
+    return wrong
+
+
+@_jit("int64(int64, int64, int64, uint64, uint64, int64, int64)")
+def count_pairs(base: int, begin: int, end: int, key: int, other: int, a: int, b: int) -> int:
+    """Return how many words do not hold two right floats, which are what ``count_numbers`` expects."""
+    words = numba.carray(as_words(base + 8 * begin), (end - begin,))
+    first = key + numba.uint64(begin) * numba.uint64(STEP)
+    second = other + numba.uint64(begin) * numba.uint64(STEP)
+    wrong = 0
+    for i in range(end - begin):
+        wrong += words[i] != _pair(first, second, a, b)
         first += numba.uint64(STEP)
         second += numba.uint64(STEP)
     return wrong

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from ...model import Operation
 
-COPY, SCALE, ADD, TRIAD, READ, WRITE, CHASE = range(7)
+COPY, SCALE, ADD, TRIAD, SAXPY, READ, WRITE, CHASE = range(8)
 
 CODES = {
     Operation.COPY: COPY,
     Operation.SCALE: SCALE,
     Operation.ADD: ADD,
     Operation.TRIAD: TRIAD,
+    Operation.SAXPY: SAXPY,
     Operation.READ: READ,
     Operation.WRITE: WRITE,
     Operation.CHASE: CHASE,

@@ -1,19 +1,30 @@
-"""The calls of NCCL that make an operation, as data: functions with their arguments."""
+"""The calls of NCCL that make an operation, as data: names of C functions with their arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..base import Case
 from ..operations import unequal
+from .native import Call
 
-Call = tuple[Callable[..., Any], tuple[Any, ...]]
 #: Calls that NCCL must see as one, and those that are not its own, in their order.
 Part = tuple[bool, list[Call]]
 
 _NONE = -1
+_SEND, _RECEIVE, _COPY = "ncclSend", "ncclRecv", "cuMemcpyDtoDAsync_v2"
+#: Operation -> the function that is all of it.
+_FUNCTIONS = {
+    "all_reduce": "ncclAllReduce",
+    "all_gather": "ncclAllGather",
+    "reduce_scatter": "ncclReduceScatter",
+    "alltoall": "ncclAlltoAll",
+    "broadcast": "ncclBroadcast",
+    "reduce": "ncclReduce",
+    "gather": "ncclGather",
+    "scatter": "ncclScatter",
+}
 
 
 @dataclass(frozen=True)
@@ -29,7 +40,7 @@ class Site:
     """
 
     rank: int
-    comm: Any
+    comm: int
     stream: int
     send: int
     receive: int
@@ -45,89 +56,78 @@ def addresses(case: Case, site: Site, shift: int) -> tuple[int, int]:
     return base + case.counts.send_at * at, base + case.counts.receive_at * at
 
 
-def calls(nccl: Any, copy: Callable[..., Any], case: Case, sites: Sequence[Site], shift: int) -> list[Call]:
-    """Return the calls by which the ranks of one thread run an operation once.
-
-    Parameters
-    ----------
-    nccl
-        The module of low-level bindings.
-    copy
-        Copies (destination, source, bytes, stream) on a device.
-    """
+def calls(case: Case, sites: Sequence[Site], shift: int) -> list[Call]:
+    """Return the calls by which the ranks of one thread run an operation once."""
     parts: list[Part] = []
     for site in sites:
-        for i, part in enumerate(_parts(nccl, copy, case, site, shift)):
+        for i, part in enumerate(_parts(case, site, shift)):
             if i == len(parts):
                 parts.append((part[0], []))
             parts[i][1].extend(part[1])
     made: list[Call] = []
     for is_nccl, some in parts:
-        made += grouped(nccl, some) if is_nccl else some
+        made += grouped(some) if is_nccl else some
     return made
 
 
-def grouped(nccl: Any, made: list[Call]) -> list[Call]:
+def grouped(made: list[Call]) -> list[Call]:
     """Return calls such that NCCL sees them as one."""
-    return made if len(made) == 1 else [(nccl.group_start, ()), *made, (nccl.group_end, ())]
+    return made if len(made) == 1 else [("ncclGroupStart", ()), *made, ("ncclGroupEnd", ())]
 
 
-def _parts(nccl: Any, copy: Callable[..., Any], case: Case, site: Site, shift: int) -> list[Part]:
+def _parts(case: Case, site: Site, shift: int) -> list[Part]:
     send, receive = addresses(case, site, shift)
     setting, counts, ranks = case.setting, case.counts, case.ranks
     kind, each, root = setting.type.code, counts.each, setting.root
     where = (site.comm, site.stream)
     name = setting.operation.name
+    function = _FUNCTIONS.get(name, "")
     if name in ("all_reduce", "reduce_scatter"):
-        function = nccl.all_reduce if name == "all_reduce" else nccl.reduce_scatter
         return [(True, [(function, (send, receive, each, kind, site.operator, *where))])]
     if name == "reduce":
-        return [(True, [(nccl.reduce, (send, receive, each, kind, site.operator, root, *where))])]
+        return [(True, [(function, (send, receive, each, kind, site.operator, root, *where))])]
     if name in ("all_gather", "alltoall"):
-        function = nccl.all_gather if name == "all_gather" else nccl.allto_all
         return [(True, [(function, (send, receive, each, kind, *where))])]
     if name in ("broadcast", "gather", "scatter"):
-        return [(True, [(getattr(nccl, name), (send, receive, each, kind, root, *where))])]
+        return [(True, [(function, (send, receive, each, kind, root, *where))])]
     if name == "sendrecv":
         after, before = (site.rank + 1) % ranks, (site.rank - 1) % ranks
         return [(True, [
-            (nccl.send, (send, each, kind, after, *where)),
-            (nccl.recv, (receive, each, kind, before, *where)),
+            (_SEND, (send, each, kind, after, *where)),
+            (_RECEIVE, (receive, each, kind, before, *where)),
         ])]  # fmt: skip
     if name == "alltoallv":
-        return [(True, _unequal(nccl, case, site, send, receive))]
-    return _hypercube(nccl, copy, case, site, send, receive)
+        return [(True, _unequal(case, site, send, receive))]
+    return _hypercube(case, site, send, receive)
 
 
-def _unequal(nccl: Any, case: Case, site: Site, send: int, receive: int) -> list[Call]:
+def _unequal(case: Case, site: Site, send: int, receive: int) -> list[Call]:
     kind, width, where = case.setting.type.code, case.width, (site.comm, site.stream)
     made: list[Call] = []
     for peer, (out, back) in enumerate(zip(*unequal(case.counts, width, site.rank, case.ranks), strict=True)):
         if out:
-            made.append((nccl.send, (send, out, kind, peer, *where)))
+            made.append((_SEND, (send, out, kind, peer, *where)))
         if back:
-            made.append((nccl.recv, (receive, back, kind, peer, *where)))
+            made.append((_RECEIVE, (receive, back, kind, peer, *where)))
         send += out * width
         receive += back * width
     return made
 
 
-def _hypercube(
-    nccl: Any, copy: Callable[..., Any], case: Case, site: Site, send: int, receive: int
-) -> list[Part]:
+def _hypercube(case: Case, site: Site, send: int, receive: int) -> list[Part]:
     """An all-gather in steps, each with the rank whose number differs in one bit."""
     kind, part, where = case.setting.type.code, case.counts.each * case.width, (site.comm, site.stream)
     own = receive + site.rank * part
     parts: list[Part] = []
     if part and own != send:
-        parts.append((False, [(copy, (own, send, part, site.stream))]))
+        parts.append((False, [(_COPY, (own, send, part, site.stream))]))
     for bit in range(case.ranks.bit_length() - 1):
         mask = 1 << bit
         mine = site.rank & ~(mask - 1)
         count = case.counts.each * mask
         peer = site.rank ^ mask
         parts.append((True, [
-            (nccl.send, (receive + mine * part, count, kind, peer, *where)),
-            (nccl.recv, (receive + (mine ^ mask) * part, count, kind, peer, *where)),
+            (_SEND, (receive + mine * part, count, kind, peer, *where)),
+            (_RECEIVE, (receive + (mine ^ mask) * part, count, kind, peer, *where)),
         ]))  # fmt: skip
     return parts

@@ -1,7 +1,7 @@
 """What one thread does with its ranks: run an operation once, or a loop of them in every timing mode.
 
 The calls of a loop are made beforehand, so that one loop serves all operations and decides nothing
-while it is timed. Waiting is left to the driver, which does not hold the interpreter's lock.
+while it is timed. Neither the calls nor the waits hold the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from cuda.bindings import driver
 from ...backends.cuda.driver import check
 from ...errors import BackendError, BackendLost
 from ..base import Case, Elapsed
-from .calls import Call, Site, calls, grouped
+from .calls import Site, calls, grouped
 from .gpu import Gpu
+from .native import Call, Functions
 
 _SUM, _FLOAT = 0, 7
 _THREAD_LOCAL = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 #: A graph and what can be launched of it.
 Captured = list[tuple[Any, Any]]
+#: Makes calls that were prepared.
+Run = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -32,15 +35,15 @@ class Library:
 
     Parameters
     ----------
-    nccl
-        The module of low-level bindings.
+    functions
+        Those of NCCL and of the driver.
     reason
         What NCCL says of its last failure; empty where it says nothing.
     cancelled
         Set when the communicators were aborted.
     """
 
-    nccl: Any
+    functions: Functions
     reason: Callable[[], str]
     cancelled: Event
 
@@ -60,7 +63,6 @@ class Loop:
         self, library: Library, case: Case, sites: Sequence[tuple[Site, Gpu]], shifts: Sequence[int]
     ) -> None:
         self._library = library
-        self._nccl = library.nccl
         self._timing = case.timing
         self._case = case
         self._sites = [site for site, _ in sites]
@@ -69,19 +71,19 @@ class Loop:
 
     def once(self) -> None:
         """Run the first operation and wait for it; from a graph where the loop is one."""
-        first = self._calls(0)
+        first = self._bind(calls(self._case, self._sites, 0))
         if self._timing.graphs:
             captured = self._capture([first])
             self._launch(captured)
             self._wait()
             _forget(captured)
         else:
-            self._run(first)
+            first()
             self._wait()
 
     def align(self) -> None:
         """Meet the other ranks by a reduction of one element, which none leaves before all have come."""
-        self._run(self._meeting())
+        self._bind(self._meeting())()
         self._wait()
 
     def time(self) -> Elapsed:
@@ -92,9 +94,6 @@ class Loop:
             return self._stepwise()
         return self._free_running()
 
-    def _calls(self, shift: int) -> list[Call]:
-        return calls(self._nccl, _copy, self._case, self._sites, shift)
-
     def _program(self) -> list[list[Call]]:
         """Return the calls of each iteration."""
         made: dict[int, list[Call]] = {}
@@ -103,30 +102,45 @@ class Loop:
             some: list[Call] = []
             for shift in self._shifts[i * self._timing.aggregate : (i + 1) * self._timing.aggregate]:
                 if shift not in made:
-                    made[shift] = self._calls(shift)
+                    made[shift] = calls(self._case, self._sites, shift)
                 some += made[shift]
-            iterations.append(grouped(self._nccl, some) if self._timing.aggregate > 1 else some)
+            iterations.append(grouped(some) if self._timing.aggregate > 1 else some)
         return iterations
 
     def _meeting(self) -> list[Call]:
-        reduce = self._nccl.all_reduce
-        return grouped(self._nccl, [
-            (reduce, (gpu.scratch, gpu.scratch + 8, 1, _FLOAT, _SUM, site.comm, site.stream))
+        return grouped([
+            ("ncclAllReduce", (gpu.scratch, gpu.scratch + 8, 1, _FLOAT, _SUM, site.comm, site.stream))
             for site, gpu in zip(self._sites, self._gpus, strict=True)
         ])  # fmt: skip
 
-    def _run(self, made: Sequence[Call]) -> None:
-        try:
-            for function, arguments in made:
-                function(*arguments)
-        except self._nccl.NCCLError as error:
-            raise BackendError(f"NCCL failed: {self._library.reason() or error}") from error
+    def _waits(self) -> list[Call]:
+        waits: list[Call] = []
+        for gpu, site in zip(self._gpus, self._sites, strict=True):
+            if gpu.null_stream:  # the current device's
+                waits.append(("cuCtxSetCurrent", (int(gpu.context),)))
+            waits.append(("cuStreamSynchronize", (site.stream,)))
+        return waits
+
+    def _bind(self, some: Sequence[Call]) -> Run:
+        """Return what makes these calls."""
+        bound = self._library.functions.bind(some)
+
+        def run() -> None:
+            self._look(bound())
+
+        return run
+
+    def _look(self, failed: str) -> None:
+        """Raise what the calls that were made mean."""
+        if self._library.cancelled.is_set():
+            raise BackendLost("the operation was ended because another rank failed or a time-out passed")
+        if failed:
+            raise BackendError(f"NCCL failed: {self._library.reason() or failed}")
 
     def _wait(self) -> None:
         for gpu in self._gpus:
             gpu.wait()
-        if self._library.cancelled.is_set():
-            raise BackendLost("the operation was ended because another rank failed or a time-out passed")
+        self._look("")
 
     def _elapsed(self, spent: float, enqueued: float, iterations: tuple[float, ...] = ()) -> Elapsed:
         count = self._timing.operations * max(1, self._timing.graphs)
@@ -135,18 +149,18 @@ class Loop:
     def _free_running(self) -> Elapsed:
         """Enqueue all, then wait."""
         flat = [call for some in self._program() for call in some]
-        self.align()
-        start = time.perf_counter()
-        self._run(flat)
-        enqueued = time.perf_counter() - start
-        self._wait()
-        return self._elapsed(time.perf_counter() - start, enqueued)
+        failed, enqueued, spent = self._library.functions.timed(
+            [*self._meeting(), *self._waits()], flat, self._waits()
+        )
+        self._look(failed)
+        return self._elapsed(spent, enqueued)
 
     def _stepwise(self) -> Elapsed:
         """Enqueue iteration by iteration, with waits and meetings between, and events at their edges."""
         timing, count = self._timing, self._timing.iterations
         paired = timing.blocking == 3  # iterations that do not touch each other
-        program, meeting = self._program(), self._meeting()
+        program = [self._bind(some) for some in self._program()]
+        meeting = self._bind(self._meeting())
         marks = 0 if not timing.per_iteration else 2 * count if paired else count + 1
         events = [gpu.events(marks) for gpu in self._gpus]
         self.align()
@@ -155,14 +169,14 @@ class Loop:
         for i, some in enumerate(program):
             began = now()
             self._mark(events, 2 * i if paired else i)
-            self._run(some)
+            some()
             if timing.blocking:
                 self._wait()
             if paired:
                 self._mark(events, 2 * i + 1)
                 counted += now() - began
             if timing.blocking in (1, 3):
-                self._run(meeting)
+                meeting()
                 self._wait()
         if not paired:
             self._mark(events, count)
@@ -184,7 +198,7 @@ class Loop:
 
     def _graph(self) -> Elapsed:
         """Capture the whole loop once and launch it as often as asked for."""
-        captured = self._capture(self._program())
+        captured = self._capture([self._bind(some) for some in self._program()])
         self.align()
         start = time.perf_counter()
         for _ in range(self._timing.graphs):
@@ -195,15 +209,15 @@ class Loop:
         _forget(captured)
         return self._elapsed(spent, enqueued)
 
-    def _capture(self, program: Sequence[Sequence[Call]]) -> Captured:
+    def _capture(self, program: Sequence[Run]) -> Captured:
         """Return a graph of each rank's calls. Other threads may go on allocating meanwhile."""
         for gpu in self._gpus:
             check(driver.cuStreamBeginCapture, gpu.stream, _THREAD_LOCAL)
-        for some in program:
-            self._run(some)
+        for run in program:
+            run()
+        graphs = [check(driver.cuStreamEndCapture, gpu.stream) for gpu in self._gpus]
         captured = []
-        for gpu in self._gpus:
-            graph = check(driver.cuStreamEndCapture, gpu.stream)
+        for gpu, graph in zip(self._gpus, graphs, strict=True):  # none may be made during a capture
             gpu.use()
             captured.append((graph, check(driver.cuGraphInstantiate, graph, 0)))
         return captured
@@ -211,10 +225,6 @@ class Loop:
     def _launch(self, captured: Captured) -> None:
         for gpu, (_, executable) in zip(self._gpus, captured, strict=True):
             check(driver.cuGraphLaunch, executable, gpu.stream)
-
-
-def _copy(destination: int, source: int, size: int, stream: int) -> None:
-    check(driver.cuMemcpyDtoDAsync, destination, source, size, stream)
 
 
 def _between(start: Any, stop: Any) -> float:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any
 
 from cuda.bindings import driver
@@ -40,7 +41,8 @@ def refuses(rank: int) -> tuple[str, bytes]:
     except (ImportError, RuntimeError) as error:
         return f"NCCL cannot be used: {error}; {INSTALL}", b""
     try:
-        return "", ctypes.string_at(nccl.get_unique_id().ptr, _IDENTIFIER) if rank == 0 else b""
+        identifier = nccl.get_unique_id() if rank == 0 else None  # it owns the bytes behind its address
+        return "", ctypes.string_at(identifier.ptr, _IDENTIFIER) if identifier is not None else b""
     except nccl.NCCLError as error:
         return f"NCCL failed: {error}", b""
 
@@ -65,6 +67,19 @@ class NcclMessages:
             self._comm = nccl.comm_init_rank_config(size, unique, rank, nccl.Config())
         except nccl.NCCLError as error:
             raise BackendError(f"NCCL cannot connect the ranks: {error}") from error
+
+    @property
+    def handle(self) -> int:
+        """The communicator as C has it."""
+        return int(self._comm)
+
+    def libraries(self) -> dict[str, str]:
+        """Return NCCL and its bindings."""
+        number = int(self._nccl.get_version())
+        return {
+            "nccl": f"{number // 10000}.{number // 100 % 100}.{number % 100}",
+            "nccl4py": version("nccl4py"),
+        }
 
     def work(self, moves: Sequence[Send], lane: Lane) -> NcclWork:
         """Return the copies of a Measurement that this rank sends and receives."""

@@ -22,6 +22,7 @@ from ...worlds.base import World
 from ..base import Case, Device, Elapsed, Group, OutOfMemory, Refused, Setting
 from ..contents import BEFORE, scalar
 from ..types import OPERATORS, DataType
+from . import native
 from .calls import Site, addresses
 from .debug import Debug
 from .gpu import Gpu, format_of
@@ -108,6 +109,7 @@ class NcclProvider:
         self.options = options
         self._world = world
         self.version = self._call(nccl.get_version)
+        self._functions = native.loaded()
         if options.registration == 2 and self.version < _SYMMETRIC:
             raise Refused(f"symmetric registration needs NCCL 2.27; this is {self._version()}")
         if options.policy > 1 and self.version < _GATHERS:
@@ -301,8 +303,8 @@ class NcclProvider:
             elif case.setting.operator:
                 operator = OPERATORS.index(case.setting.operator)
             stream, send, receive = int(rank.gpu.stream), rank.send + offset, rank.receive + offset
-            rank.site = Site(rank.number, rank.comm, stream, send, receive, operator)
-        library = Library(self._nccl, self._debug.warnings, self._cancelled)
+            rank.site = Site(rank.number, int(rank.comm), stream, send, receive, operator)
+        library = Library(self._functions, self._debug.warnings, self._cancelled)
         self._loops = [
             Loop(library, case, [(rank.site, rank.gpu) for rank in ranks if rank.site], shifts)
             for ranks in self._threads

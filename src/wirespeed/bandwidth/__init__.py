@@ -1,0 +1,39 @@
+"""Bandwidths by one call each, for people at a prompt; the functions of GPUInspector.jl's page.
+
+Each measures through the same Session as the command line and returns a small result that prints
+as a tree; ``result.document`` is the Document of the run.
+"""
+
+from __future__ import annotations
+
+from .functions import (
+    host2device_bandwidth,
+    memory_bandwidth,
+    memory_bandwidth_saxpy,
+    memory_bandwidth_saxpy_scaling,
+    memory_bandwidth_scaling,
+    p2p_bandwidth,
+    p2p_bandwidth_all,
+    p2p_bandwidth_bidirectional,
+    p2p_bandwidth_bidirectional_all,
+    theoretical_memory_bandwidth,
+)
+from .results import Bandwidth, BandwidthMatrix, BandwidthScaling, HostDeviceBandwidth, TheoreticalBandwidth
+
+__all__ = [
+    "Bandwidth",
+    "BandwidthMatrix",
+    "BandwidthScaling",
+    "HostDeviceBandwidth",
+    "TheoreticalBandwidth",
+    "host2device_bandwidth",
+    "memory_bandwidth",
+    "memory_bandwidth_saxpy",
+    "memory_bandwidth_saxpy_scaling",
+    "memory_bandwidth_scaling",
+    "p2p_bandwidth",
+    "p2p_bandwidth_all",
+    "p2p_bandwidth_bidirectional",
+    "p2p_bandwidth_bidirectional_all",
+    "theoretical_memory_bandwidth",
+]

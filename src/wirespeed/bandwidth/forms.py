@@ -1,0 +1,209 @@
+"""Results as HTML tables for notebooks, plotly figures and data frames. What is missing is imported late."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from ..errors import MissingPackage
+from ..units import format_size
+
+if TYPE_CHECKING:
+    import pandas
+    import plotly.graph_objects as go
+
+    from .results import (
+        Bandwidth,
+        BandwidthMatrix,
+        BandwidthScaling,
+        HostDeviceBandwidth,
+        TheoreticalBandwidth,
+    )
+
+
+def _plotly() -> Any:
+    try:
+        import plotly.graph_objects as go
+    except ImportError as error:
+        raise MissingPackage("figure()", "plotly", "'wirespeed[report]'") from error
+    return go
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise MissingPackage("to_pandas()", "pandas") from error
+    return pandas
+
+
+def _table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> str:
+    """Return a table; the first cell of each row is its header. Everything is escaped."""
+    right = ' style="text-align:right"'
+    top = "".join(f'<th scope="col"{right if i else ""}>{escape(text)}</th>' for i, text in enumerate(head))
+    body = "".join(
+        f'<tr><th scope="row">{escape(first)}</th>'
+        + "".join(f"<td{right}>{escape(text)}</td>" for text in rest)
+        + "</tr>"
+        for first, *rest in rows
+    )
+    return (
+        '<table><caption style="caption-side:top;text-align:left;font-weight:bold">'
+        f"{escape(caption)}</caption><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table><small>{escape(note)}</small>"
+    )
+
+
+_HEAD = ("", "GB/s", "GiB/s", "min GB/s", "max GB/s", "std_dev GB/s", "samples")
+
+
+def _row(name: str, one: Bandwidth) -> tuple[str, ...]:
+    numbers = (one.gb_per_s, one.gib_per_s, one.min / 1e9, one.max / 1e9, one.std_dev / 1e9)
+    return (name, *(f"{number:.2f}" for number in numbers), str(len(one.samples)))
+
+
+def _note(one: Bandwidth, *more: str) -> str:
+    from .results import _footer
+
+    return _footer(*more, f"counts {one.counts}", simulated=one.simulated)
+
+
+def bandwidth_html(one: Bandwidth) -> str:
+    """Return one bandwidth as a table of one row."""
+    return _table(one.title, _HEAD, [_row(one.device, one)], _note(one, format_size(one.bytes)))
+
+
+def theoretical_html(one: TheoreticalBandwidth) -> str:
+    """Return a theoretical bandwidth as a table."""
+    row = (one.device, f"{one.gb_per_s:.2f}", f"{one.gib_per_s:.2f}", one.origin)
+    from .results import _footer
+
+    note = _footer(simulated=one.simulated)
+    return _table("Theoretical Maximal Memory Bandwidth", ("", "GB/s", "GiB/s", "from"), [row], note)
+
+
+def scaling_html(one: BandwidthScaling) -> str:
+    """Return a curve as a table, a row for each size, the peak named in the caption."""
+    rows = [_row(one.shown_size(size), p) for size, p in zip(one.sizes, one.points, strict=True)]
+    peak = f"peak {one.peak.gib_per_s:.2f} GiB/s at {one.shown_size(one.peak_size)}"
+    caption = f"{one.title} of {one.device} over {one.quantity}, {peak}"
+    return _table(caption, (one.quantity, *_HEAD[1:]), rows, _note(one.points[0]))
+
+
+def matrix_html(one: BandwidthMatrix) -> str:
+    """Return a matrix as a table with headers."""
+    rows = [
+        (name, *("-" if cell is None else f"{cell.gib_per_s:.2f}" for cell in row))
+        for name, row in zip(one.labels, one.cells, strict=True)
+    ]
+    return _table(one.title, ("", *one.labels), rows, one.footer())
+
+
+def host_device_html(one: HostDeviceBandwidth) -> str:
+    """Return the four copies as a table."""
+    rows = [_row(f"{kind}, {b.device}", b) for kind, b in _kinds(one)]
+    size = format_size(one.pinned_to_device.bytes)
+    return _table("Host <-> Device Bandwidth", _HEAD, rows, _note(one.pinned_to_device, size))
+
+
+def _kinds(one: HostDeviceBandwidth) -> list[tuple[str, Bandwidth]]:
+    return list(zip(("pageable", "pageable", "pinned", "pinned"), one, strict=True))
+
+
+def _titled(title: str, simulated: bool) -> str:
+    from .results import _footer
+
+    return escape(f"{title} · {_footer(simulated=True)}" if simulated else title)
+
+
+def bandwidth_figure(one: Bandwidth) -> go.Figure:
+    """Return a histogram of the samples."""
+    go = _plotly()
+    figure = go.Figure(go.Histogram(x=[sample / 1e9 for sample in one.samples]))
+    figure.update_layout(title=_titled(f"{one.title}, {one.device}", one.simulated), xaxis_title="GB/s",
+                         yaxis_title="samples")  # fmt: skip
+    return figure
+
+
+def scaling_figure(one: BandwidthScaling) -> go.Figure:
+    """Return the curve."""
+    go = _plotly()
+    values = [value / 1e9 for value in one.values]
+    above = [(p.statistics.high - p.value) / 1e9 for p in one.points]
+    below = [(p.value - p.statistics.low) / 1e9 for p in one.points]
+    error = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
+    texts = [one.shown_size(size) for size in one.sizes]
+    figure = go.Figure(
+        go.Scatter(x=list(one.sizes), y=values, error_y=error, mode="lines+markers", text=texts)
+    )
+    peak = f"Peak: {one.peak.gib_per_s:.2f} GiB/s"
+    figure.add_annotation(x=_log10(one.peak_size), y=one.peak.gb_per_s, text=peak, showarrow=True)
+    figure.update_layout(title=_titled(f"{one.title}, {one.device}", one.simulated),
+                         xaxis_title=f"{one.quantity} [{one.unit}]" if one.unit else one.quantity,
+                         yaxis_title="GB/s", xaxis_type="log", yaxis_rangemode="tozero")  # fmt: skip
+    return figure
+
+
+def _log10(value: float) -> float:
+    from math import log10
+
+    return log10(value)  # plotly places annotations on a logarithmic axis by the exponent
+
+
+def matrix_figure(one: BandwidthMatrix) -> go.Figure:
+    """Return a heat map."""
+    go = _plotly()
+    z = [[None if value is None else value / 1e9 for value in row] for row in one.values]
+    names = [escape(label) for label in one.labels]
+    figure = go.Figure(go.Heatmap(z=z, x=names, y=names, texttemplate="%{z:.1f}", colorscale="Viridis",
+                                  colorbar={"title": "GB/s"}))  # fmt: skip
+    figure.update_layout(title=_titled(one.title.replace("(GiB/s)", "(GB/s)"), one.simulated),
+                         yaxis_autorange="reversed")  # fmt: skip
+    return figure
+
+
+def host_device_figure(one: HostDeviceBandwidth) -> go.Figure:
+    """Return bars."""
+    go = _plotly()
+    names = [escape(f"{kind}, {b.device}") for kind, b in _kinds(one)]
+    figure = go.Figure(go.Bar(x=names, y=[b.gb_per_s for b in one]))
+    figure.update_layout(title=_titled("Host <-> Device Bandwidth", one.simulated), yaxis_title="GB/s")
+    return figure
+
+
+_COLUMNS = ("value", "min", "max", "avg", "std_dev")
+
+
+def _record(one: Bandwidth) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in _COLUMNS} | {"n": len(one.samples), "bytes": one.bytes}
+
+
+def _framed(records: Any, simulated: bool, **settings: Any) -> pandas.DataFrame:
+    frame: pandas.DataFrame = _pandas().DataFrame(records, **settings)
+    frame.attrs |= {"unit": "B/s", "simulated": simulated}
+    return frame
+
+
+def bandwidth_frame(one: Bandwidth) -> pandas.DataFrame:
+    """Return the samples."""
+    return _framed({"value": list(one.samples)}, one.simulated)
+
+
+def scaling_frame(one: BandwidthScaling) -> pandas.DataFrame:
+    """Return a row for each size."""
+    rows = [{"size": size} | _record(p) for size, p in zip(one.sizes, one.points, strict=True)]
+    return _framed(rows, one.simulated)
+
+
+def matrix_frame(one: BandwidthMatrix) -> pandas.DataFrame:
+    """Return rows and columns with the labels; NaN where there is no value."""
+    labels = list(one.labels)
+    return _framed(
+        [list(row) for row in one.values], one.simulated, index=labels, columns=labels, dtype=float
+    )
+
+
+def host_device_frame(one: HostDeviceBandwidth) -> pandas.DataFrame:
+    """Return a row for each kind of memory and direction."""
+    rows = [{"memory": kind, "transfer": b.device} | _record(b) for kind, b in _kinds(one)]
+    return _framed(rows, one.simulated)

@@ -1,0 +1,489 @@
+"""The functions: from the words of a question to a Testcase, and from its cells to a result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict, Unpack
+
+from .. import backends as _backends
+from ..api import run
+from ..errors import MachineError, MeasurementFailed, UsageError
+from ..model import Memory, MemoryKind
+from ..results.document import Cell, Document
+from ..testcases import Testcase, Tier, find
+from ..testcases.narrow import narrow
+from ..topology import LinkKind, Machine
+from ..units import MIB, parse_size
+from .results import Bandwidth, BandwidthMatrix, BandwidthScaling, HostDeviceBandwidth, TheoreticalBandwidth
+
+#: A size in bytes, or a text such as ``"64MiB"``.
+Size = int | str
+
+#: What copies within a device of a kind: device kind -> testcase. Both count what is read and written.
+_COPY = {"gpu": "device_stream_copy", "numa": "host_stream_copy"}
+#: What computes z = a x + y there, by the type of the numbers.
+_SAXPY = {
+    "gpu": {"float32": "device_saxpy", "float64": "device_stream_triad"},
+    "numa": {"float32": "host_saxpy", "float64": "host_stream_triad"},
+}
+_BYTES = {"float32": 4, "float64": 8}
+#: What copies from the row's memory to the column's, executed by the row: device kind -> name.
+_PUSH = {"gpu": "device_to_device_memcpy_write_{}", "numa": "numa_to_numa_memcpy_write_{}"}
+_BOTH = {
+    "gpu": "device_to_device_bidirectional_memcpy_write_{}",
+    "numa": "numa_to_numa_bidirectional_memcpy_write_{}",
+}
+_ENGINES = {"gpu": ("ce", "sm"), "numa": ("cpu",)}
+
+#: The sizes of a scaling: from 1 B on a GPU, from a line of 64 B, the least that CPUs copy, on a host.
+_SCALING = {"gpu": tuple(2**i for i in range(31)), "numa": tuple(2**i for i in range(6, 31))}
+_LENGTH = 10 * MIB
+_LENGTHS = tuple(i * 10 * MIB for i in (1, 2, 3, 5, 7, 10, 13, 16, 20, 25, 30))
+_P2P = 40_000_000
+
+
+class How(TypedDict, total=False):
+    """What every function takes besides: the same as ``wirespeed.run``.
+
+    ``machine`` is None for this machine, ``"simulated:NAME"``, a machine file, or a Machine. Sampling
+    stops when the median is known to ±1 % or after 0.6 s for a value, unless told otherwise.
+    """
+
+    machine: str | Machine | None
+    tier: str
+    samples: int | None
+    copies: int | None
+    precision: float | None
+    time_budget: float | None
+    timeout: float
+    seed: int
+    verify: bool
+    affinity: bool
+    virtual_memory: bool
+
+
+def theoretical_memory_bandwidth(
+    device: str | None = None, *, machine: str | Machine | None = None
+) -> TheoreticalBandwidth:
+    """Return what a memory's clock and width allow: clock x 2 x bus width; nothing is measured.
+
+    Bytes read and bytes written both count against it.
+
+    Parameters
+    ----------
+    device
+        ``gpu0`` or ``numa0``; the first GPU, or the first NUMA node where there is none, if not given.
+    machine
+        None for this machine, ``"simulated:NAME"``, a machine file, or a Machine.
+
+    Raises
+    ------
+    UsageError
+        If there is no such device, or its memory's clock or width are not known: those of host memory
+        never are without the firmware's tables.
+
+    Examples
+    --------
+    >>> import wirespeed
+    >>> wirespeed.theoretical_memory_bandwidth("gpu0", machine="simulated:hgx-h200-2")
+    Theoretical Maximal Memory Bandwidth (GiB/s):
+     └ max: 4483.39
+    gpu0 · 3201 MHz x 2 x 6016 bit · SIMULATED: no hardware was measured
+    """
+    where = _described(machine)
+    name = _device(where, device)
+    kind = MemoryKind.DEVICE if name.startswith("gpu") else MemoryKind.PAGEABLE
+    vertex = where.vertex(Memory(name, kind))
+    for link in where.links:
+        if link.kind is LinkKind.MEMORY and link.source == vertex and link.capacity:
+            return TheoreticalBandwidth(name, link.capacity, link.origin, where.simulated)
+    raise UsageError(
+        f"the clock and the width of the memory of {name} are not known, so there is no theoretical figure; "
+        f"wirespeed.memory_bandwidth(device={name!r}) measures it"
+    )
+
+
+def memory_bandwidth(size: Size | None = None, *, device: str | None = None, **how: Unpack[How]) -> Bandwidth:
+    """Copy within a device's own memory; bytes read and bytes written both count.
+
+    Parameters
+    ----------
+    size
+        Bytes of one buffer, 512 MiB if not given; on a host at least twice its last cache.
+    device
+        ``gpu0`` or ``numa0``; the first GPU, or the first NUMA node where there is none, if not given.
+    how
+        See `How`.
+
+    Raises
+    ------
+    UsageError
+        For a wrong argument.
+    MeasurementFailed
+        If it cannot be measured here, or the data was wrong.
+
+    Examples
+    --------
+    >>> import wirespeed
+    >>> result = wirespeed.memory_bandwidth(device="gpu0", machine="simulated:hgx-h200-2")
+    >>> round(result.gb_per_s), round(result.gib_per_s)
+    (4123, 3840)
+    """
+    where = _described(how.get("machine"))
+    name = _device(where, device)
+    case = narrow(find(_COPY[_kind(name)]), columns=[name])
+    document = _measured([case], where, how, size)
+    return _only("Memory Bandwidth", name, document, parts=2)
+
+
+def memory_bandwidth_scaling(
+    sizes: Sequence[Size] | None = None, *, device: str | None = None, **how: Unpack[How]
+) -> BandwidthScaling:
+    """Measure ``memory_bandwidth`` over sizes of a buffer; ``.plot()`` draws it with the peak marked.
+
+    Parameters
+    ----------
+    sizes
+        Bytes of one buffer, or texts such as ``"64MiB"``; powers of two from 1 B to 1 GiB if not given.
+        CPUs copy whole lines of 64 B, so there it begins with those.
+    device, how
+        As for `memory_bandwidth`.
+    """
+    where = _described(how.get("machine"))
+    name = _device(where, device)
+    over = _SCALING[_kind(name)] if sizes is None else tuple(_bytes(size) for size in sizes)
+    case = narrow(find(_COPY[_kind(name)]), columns=[name])
+    return _scaling("Memory Bandwidth", name, case, where, over, how, ("data size", "B", 1), parts=2)
+
+
+def memory_bandwidth_saxpy(
+    size: int = _LENGTH, dtype: object = "float32", *, device: str | None = None, **how: Unpack[How]
+) -> Bandwidth:
+    """Compute ``z = a x + y`` within a device's own memory; all three vectors count.
+
+    Parameters
+    ----------
+    size
+        Length of each vector, in numbers.
+    dtype
+        ``float32`` or ``float64``, as a text or as numpy's type.
+    device, how
+        As for `memory_bandwidth`.
+    """
+    where = _described(how.get("machine"))
+    name, number = _device(where, device), _dtype(dtype)
+    _check_lengths([size])
+    case = narrow(find(_SAXPY[_kind(name)][number]), columns=[name])
+    document = _measured([case], where, how, size * _BYTES[number])
+    title = f"Memory Bandwidth (SAXPY, {number})"
+    return _only(title, name, document, parts=3)
+
+
+def memory_bandwidth_saxpy_scaling(
+    sizes: Sequence[int] = _LENGTHS,
+    dtype: object = "float32",
+    *,
+    device: str | None = None,
+    **how: Unpack[How],
+) -> BandwidthScaling:
+    """Measure ``memory_bandwidth_saxpy`` over lengths of the vectors; ``.plot()`` draws it.
+
+    Parameters
+    ----------
+    sizes
+        Lengths of each vector, in numbers; from 10 to 300 Mi if not given.
+    dtype, device, how
+        As for `memory_bandwidth_saxpy`.
+    """
+    where = _described(how.get("machine"))
+    name, number = _device(where, device), _dtype(dtype)
+    _check_lengths(sizes)
+    case = narrow(find(_SAXPY[_kind(name)][number]), columns=[name])
+    over = tuple(length * _BYTES[number] for length in sizes)
+    title = f"Memory Bandwidth (SAXPY, {number})"
+    return _scaling(
+        title, name, case, where, over, how, ("vector length", "numbers", _BYTES[number]), parts=3
+    )
+
+
+def host2device_bandwidth(
+    size: Size | None = None, *, device: str | None = None, **how: Unpack[How]
+) -> HostDeviceBandwidth:
+    """Copy between the host memory nearest to a GPU and the GPU: pageable and pinned, both directions.
+
+    Every copied byte counts once. The GPU's copy engine executes.
+
+    Parameters
+    ----------
+    size
+        Bytes of the buffer, 512 MiB if not given.
+    device
+        A GPU, the first one if not given.
+    how
+        As for `memory_bandwidth`.
+    """
+    where = _described(how.get("machine"))
+    name = _device(where, device)
+    if not name.startswith("gpu"):
+        raise UsageError(f"{name} is host memory itself: host2device_bandwidth needs a GPU, such as gpu0")
+    names = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
+    cases = [narrow(find(case), columns=[name]) for case in names]
+    found = []
+    for pageable in (True, False):
+        kind = "pageable" if pageable else "pinned"
+        document = _measured(cases, where, how, size, pageable=pageable)
+        near = next(f"numa{gpu.numa}" for gpu in where.gpus if gpu.name == name)
+        for i, way in enumerate((f"{near} -> {name}", f"{name} -> {near}")):
+            found.append(_only(f"Host ({kind}) <-> Device Bandwidth", way, document, i))
+    return HostDeviceBandwidth(*found)
+
+
+def p2p_bandwidth(
+    src: str | None = None,
+    dst: str | None = None,
+    size: Size = _P2P,
+    *,
+    engine: str | None = None,
+    **how: Unpack[How],
+) -> Bandwidth:
+    """Copy from one device's memory to another's, executed by the source; every copied byte counts once.
+
+    Parameters
+    ----------
+    src, dst
+        Two GPUs, or two NUMA nodes; if not given the first two GPUs that are peers, or the first two
+        NUMA nodes where there is no GPU.
+    size
+        Bytes, 40 MB if not given.
+    engine
+        ``ce`` (a copy engine) or ``sm`` (a kernel) of a GPU; ``cpu`` for NUMA nodes.
+    how
+        As for `memory_bandwidth`.
+    """
+    return _pair("Bandwidth", _PUSH, src, dst, size, engine, how)
+
+
+def p2p_bandwidth_bidirectional(
+    src: str | None = None,
+    dst: str | None = None,
+    size: Size = _P2P,
+    *,
+    engine: str | None = None,
+    **how: Unpack[How],
+) -> Bandwidth:
+    """Copy both ways between two devices at once; the sum of both rates.
+
+    Each device pushes; every copied byte of both directions counts once. Parameters as for `p2p_bandwidth`.
+    """
+    return _pair("Bandwidth (both directions, sum)", _BOTH, src, dst, size, engine, how)
+
+
+def p2p_bandwidth_all(
+    size: Size = _P2P,
+    *,
+    devices: Sequence[str] | None = None,
+    engine: str | None = None,
+    **how: Unpack[How],
+) -> BandwidthMatrix:
+    """Measure ``p2p_bandwidth`` for all ordered pairs, one at a time; the row is the source.
+
+    Parameters
+    ----------
+    size, engine, how
+        As for `p2p_bandwidth`.
+    devices
+        GPUs or NUMA nodes, two or more; all GPUs, or all NUMA nodes where there is none, if not given.
+
+    Examples
+    --------
+    >>> import wirespeed
+    >>> wirespeed.p2p_bandwidth_all(machine="simulated:hgx-h200-2")
+    Bandwidth (GiB/s), row to column:
+            gpu0    gpu1
+    gpu0       -  361.89
+    gpu1  361.71       -
+    2 pairs · 38.15 MiB · counts every copied byte once · SIMULATED: no hardware was measured
+    """
+    return _matrix("Bandwidth (GiB/s), row to column", _PUSH, devices, size, engine, how)
+
+
+def p2p_bandwidth_bidirectional_all(
+    size: Size = _P2P,
+    *,
+    devices: Sequence[str] | None = None,
+    engine: str | None = None,
+    **how: Unpack[How],
+) -> BandwidthMatrix:
+    """Measure ``p2p_bandwidth_bidirectional`` for all pairs; parameters as for `p2p_bandwidth_all`."""
+    title = "Bandwidth (GiB/s), both directions, sum"
+    return _matrix(title, _BOTH, devices, size, engine, how)
+
+
+def _described(machine: str | Machine | None) -> Machine:
+    if machine is None:
+        _backends.warm_up()
+    return machine if isinstance(machine, Machine) else _backends.describe(machine)
+
+
+def _kind(name: str) -> str:
+    return name.rstrip("0123456789")
+
+
+def _devices(machine: Machine) -> list[str]:
+    """Return the names of what has memory and moves bytes in it: GPUs, then NUMA nodes."""
+    nodes = [node.name for node in machine.numa if node.cpus and node.memory_bytes]
+    return [*(gpu.name for gpu in machine.gpus), *nodes]
+
+
+def _device(machine: Machine, name: str | None) -> str:
+    """Return a device that is there; the first one where none is named."""
+    there = _devices(machine)
+    if not there:
+        raise MachineError("this machine has no GPU and no NUMA node with cores and memory that can be used")
+    if name is None:
+        return there[0]
+    if name not in there:
+        notes = "; ".join(machine.notes)
+        hint = f" ({notes})" if notes and name.startswith("gpu") else ""
+        raise MachineError(f"there is no device {name!r}; devices here: {', '.join(there)}{hint}")
+    return name
+
+
+def _several(machine: Machine, names: Sequence[str] | None) -> list[str]:
+    """Return two devices of one kind or more."""
+    if names is None:
+        first = _device(machine, None)
+        chosen = [name for name in _devices(machine) if _kind(name) == _kind(first)]
+    else:
+        chosen = list(dict.fromkeys(_device(machine, name) for name in names))
+    if len({_kind(name) for name in chosen}) > 1:
+        raise UsageError(f"{' and '.join(chosen)} are not of one kind; host2device_bandwidth joins the kinds")
+    if len(chosen) < 2:
+        raise UsageError(f"it needs two GPUs or two NUMA nodes, and there is only {chosen[0]}")
+    return chosen
+
+
+def _peers(machine: Machine, src: str | None, dst: str | None) -> tuple[str, str]:
+    """Return a pair; what is not named is chosen so that the source reaches the destination."""
+    named = [name for name in (src, dst) if name is not None]
+    for name in named:
+        _device(machine, name)
+    kind = _kind(named[0] if named else _device(machine, None))
+    group = [name for name in _devices(machine) if _kind(name) == kind]
+    reach = {gpu.name: gpu.peers for gpu in machine.gpus}
+    pairs = [(a, b) for a in group for b in group if a != b]
+    pairs = [pair for pair in pairs if src in (None, pair[0]) and dst in (None, pair[1])]
+    if src is not None and dst is not None:
+        _several(machine, [src, dst])
+        return src, dst
+    if not pairs:
+        _several(machine, group)
+    return next((pair for pair in pairs if pair[1] in reach.get(pair[0], group)), pairs[0])
+
+
+def _engine(names: Sequence[str], engine: str | None) -> str:
+    possible = _ENGINES[_kind(names[0])]
+    if engine is None:
+        return possible[0]
+    if engine not in possible:
+        raise UsageError(f"there is no engine {engine!r} for {names[0]}; there is {' or '.join(possible)}")
+    return engine
+
+
+def _bytes(size: Size) -> int:
+    return parse_size(size) if isinstance(size, str) else size
+
+
+def _dtype(dtype: object) -> str:
+    """Return the name of a type of numbers; numpy's types are taken without importing numpy."""
+    name = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype))
+    if name not in _BYTES:
+        raise UsageError(f"there is no saxpy for {name!r}; there is {' and '.join(_BYTES)}")
+    return name
+
+
+def _check_lengths(lengths: Sequence[int]) -> None:
+    for length in lengths:
+        if not isinstance(length, int) or not 1 <= length <= 2**57:
+            raise UsageError(f"a vector's length is a whole number of 1 or more, not {length!r}")
+
+
+def _measured(
+    cases: Sequence[Testcase],
+    machine: Machine,
+    how: How,
+    size: Size | None = None,
+    *,
+    sizes: Sequence[int] | None = None,
+    pageable: bool = False,
+) -> Document:
+    """Run testcases and return the Document of a run in which all passed."""
+    from ..cli.progress import listener
+
+    chosen: How = {"tier": Tier.QUICK, **how, "machine": machine}
+    document = run(cases, size=size, sizes=sizes, pageable=pageable, listeners=listener(), **chosen)
+    for result in document.testcases:
+        if result.status != "passed":
+            raise MeasurementFailed(f"{result.name}: {result.status}: {result.reason}", document)
+    return document
+
+
+def _only(title: str, device: str, document: Document, testcase: int = 0, parts: int = 1) -> Bandwidth:
+    """Return the one cell of a testcase's last table; ``parts`` buffers count in it."""
+    result = document.testcases[testcase]
+    cell = result.tables[-1].cells[0]
+    return Bandwidth.of(title, device, cell, result.counts, document, cell.bytes // parts)
+
+
+def _scaling(
+    title: str, name: str, case: Testcase, machine: Machine, over: Sequence[int], how: How,
+    axis: tuple[str, str, int], *, parts: int,
+) -> BandwidthScaling:  # fmt: skip
+    document = _measured([case], machine, how, sizes=over)
+    result = document.testcases[0]
+    points = [
+        Bandwidth.of(title, name, cell, result.counts, document, cell.bytes // parts)
+        for cell in result.tables[0].cells
+    ]
+    quantity, unit, each = axis
+    return BandwidthScaling(
+        title, name, quantity, unit, tuple(p.bytes // each for p in points), tuple(points)
+    )
+
+
+def _pair(
+    title: str, family: dict[str, str], src: str | None, dst: str | None, size: Size, engine: str | None,
+    how: How,
+) -> Bandwidth:  # fmt: skip
+    where = _described(how.get("machine"))
+    a, b = _peers(where, src, dst)
+    name = family[_kind(a)].format(_engine([a], engine))
+    document = _measured([narrow(find(name), [a], [b])], where, how, size)
+    joint, parts = ("->", 1) if family is _PUSH else ("<->", 2)
+    return _only(title, f"{a} {joint} {b}", document, parts=parts)
+
+
+def _matrix(
+    title: str, family: dict[str, str], devices: Sequence[str] | None, size: Size, engine: str | None,
+    how: How,
+) -> BandwidthMatrix:  # fmt: skip
+    where = _described(how.get("machine"))
+    names = _several(where, devices)
+    case = narrow(find(family[_kind(names[0])].format(_engine(names, engine))), names, names)
+    document = _measured([case], where, how, size)
+    result = document.testcases[0]
+    table = result.tables[-1]
+    labels = table.rows.labels
+    joint, parts = ("->", 1) if family is _PUSH else ("<->", 2)
+
+    def found(i: int, j: int, cell: Cell | None) -> Bandwidth | None:
+        if cell is None or cell.value is None or i == j:
+            return None
+        pair = f"{labels[i]} {joint} {labels[j]}"
+        return Bandwidth.of(title, pair, cell, result.counts, document, cell.bytes // parts)
+
+    cells = tuple(
+        tuple(found(i, j, cell) for j, cell in enumerate(row)) for i, row in enumerate(table.grid())
+    )
+    reasons = tuple(dict.fromkeys(cell.reason for cell in table.cells if cell.reason))
+    return BandwidthMatrix(title, labels, cells, reasons)

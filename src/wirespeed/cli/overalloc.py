@@ -1,0 +1,118 @@
+"""``wirespeed overalloc``: the over-allocation reproducer, and a sweep over means of sharing."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError
+from .common import parser, typed
+from .pt2pt import add_running, among, between_two
+
+if TYPE_CHECKING:
+    from ..pt2pt.job import Run, Settings
+
+_MEANS = ("ipc", "vmm-fd", "fabric", "shm", "mpi", "nccl")
+_DEFAULT = {"gpu": ("ipc", "vmm-fd", "mpi", "nccl"), "host": ("shm", "mpi")}
+_OVER = "0,1,4KiB,64KiB,1MiB,2MiB,2097153"
+_GIVEN = ("NUM_ITERATIONS", "NUM_SUB_ITERATIONS", "P2P_SIZE", "BUFFER_SIZE", "OVERALLOC_SIZE")
+
+
+def main(name: str, argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    from ..units import parse_size
+
+    arguments = parser(
+        name,
+        "The first message from a large buffer can be slow if a little more was allocated than needed.\n\n"
+        f"  mpirun -np 2 wirespeed overalloc {' '.join(_GIVEN)}\n"
+        "  wirespeed overalloc --sweep\n\n"
+        "The first form sends P2P_SIZE bytes from the first rank to the last by MPI, NUM_SUB_ITERATIONS\n"
+        "times from each of NUM_ITERATIONS new buffers of BUFFER_SIZE + OVERALLOC_SIZE bytes, then of\n"
+        "BUFFER_SIZE. The second times every phase of sharing a buffer, for several over-allocations and\n"
+        "means of sharing; without a launcher it starts two processes here.",
+    )
+    arguments.add_argument("given", nargs="*", metavar="N", help="the five numbers of the first form")
+    arguments.add_argument(
+        "--memory", choices=("gpu", "host"), default="gpu", help="whose buffers (default: %(default)s)"
+    )
+    sweep = arguments.add_argument_group("sweep")
+    sweep.add_argument("--sweep", action="store_true", help="all phases, over-allocations and means")
+    sweep.add_argument(
+        "--means", type=among(_MEANS), metavar="LIST",
+        help="ipc, vmm-fd, fabric, mpi, nccl; of host memory shm, mpi (default: all but fabric)",
+    )  # fmt: skip
+    sweep.add_argument(
+        "--buffer", type=typed(parse_size), default=2**30, metavar="SIZE", help="buffer (default: 1GiB)"
+    )
+    sweep.add_argument(
+        "--copy", type=typed(parse_size), default=2**20, metavar="SIZE", help="copied of it (default: 1MiB)"
+    )
+    sweep.add_argument(
+        "--over", default=_OVER, metavar="LIST", help="over-allocations (default: 0, 1 B and up to 2 MiB + 1)"
+    )
+    sweep.add_argument(
+        "--repeats", type=int, default=5, metavar="N", help="new allocations of each (default: %(default)s)"
+    )
+    add_running(arguments)
+    arguments.set_defaults(format="overalloc")
+    options = arguments.parse_args(argv)
+    if options.sweep == bool(options.given) or len(options.given) not in (0, len(_GIVEN)):
+        raise UsageError(f"give either --sweep or the five numbers {' '.join(_GIVEN)}")
+    if options.sweep:
+        return _sweep(name, argv, options)
+    return _reproduce(name, argv, options)
+
+
+def _reproduce(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
+
+    iterations, repeats = (_count(text, of) for text, of in zip(options.given[:2], _GIVEN, strict=False))
+    copied, buffer, more = (_size(text) for text in options.given[2:])
+    if not 0 < copied <= buffer:
+        raise UsageError(f"P2P_SIZE must be from 1 to BUFFER_SIZE, not {copied}")
+    settings: Settings = {
+        "p2p_size": copied, "buffer_size": buffer, "overalloc_size": more, "num_iterations": iterations,
+        "num_sub_iterations": repeats, "memory": options.memory,
+    }  # fmt: skip
+
+    def measure(run: Run) -> None:
+        from ..pt2pt.testcases import reproducer
+
+        reproducer(run, options.memory, iterations, repeats, copied, buffer, more)
+
+    return between_two(name, argv, options, settings, measure)
+
+
+def _sweep(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
+
+    over = [_size(text) for text in options.over.split(",")]
+    means = options.means or _DEFAULT[options.memory]
+    if options.copy > options.buffer:
+        raise UsageError("--copy must not be more than --buffer")
+    if options.repeats < 1:
+        raise UsageError("--repeats must be 1 or more")
+    settings: Settings = {
+        "means": list(means), "buffer_size": options.buffer, "p2p_size": options.copy,
+        "over": [str(size) for size in over], "repeats": options.repeats, "memory": options.memory,
+    }  # fmt: skip
+
+    def measure(run: Run) -> None:
+        from ..pt2pt.testcases import sweep
+
+        for one in means:
+            sweep(run, one, options.memory, options.buffer, options.copy, over, options.repeats)
+
+    return between_two(name, argv, options, settings, measure)
+
+
+def _size(text: str) -> int:
+    from ..units import parse_size
+
+    return 0 if text.strip() == "0" else parse_size(text)
+
+
+def _count(text: str, name: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise UsageError(f"{name} must be a whole number of 1 or more, not {text!r}")
+    return int(text)

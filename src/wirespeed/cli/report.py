@@ -1,0 +1,65 @@
+"""``wirespeed report``: saved runs as a page, or as a file of another form."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from ..errors import UsageError
+from .common import OK, add_verbose, check_format, parser
+
+#: What a file is by its name.
+_FORMATS = {
+    ".html": "html", ".htm": "html", ".md": "markdown", ".csv": "csv", ".prom": "prometheus", ".xml": "junit",
+    ".txt": "table", ".json": "json",
+}  # fmt: skip
+
+
+def main(name: str, argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    arguments = parser(
+        name,
+        "Write saved runs as one HTML file that works offline, to keep or to send; several are compared\n"
+        "with the first. One run can be written in any other form too, by the name of the file or --format.",
+    )
+    arguments.add_argument("files", metavar="RUN.json", nargs="+")
+    arguments.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.html")
+    arguments.add_argument(
+        "--format",
+        metavar="FORMAT",
+        help="default: by the name of the file: .html, .md, .csv, .prom (Prometheus), .xml (JUnit), .txt",
+    )
+    add_verbose(arguments)
+    options = arguments.parse_args(argv)
+    form = options.format or _FORMATS.get(options.output.suffix.lower())
+    if form is None:
+        raise UsageError(f"what {options.output} should be is not clear from its name: give --format")
+    check_format(form)
+    if len(options.files) > 1 and form != "html":
+        raise UsageError(f"only an HTML report holds several runs; {form} holds one")
+    from ..results.store import load, write
+
+    documents = [load(file) for file in options.files]
+    with _progress(f"writing {options.output}"):
+        if form == "html":
+            from ..reports.html.page import page
+
+            text = page(documents)
+        else:
+            from ..reports import Style, render
+
+            text = render(documents[0], form, Style(verbose=options.verbose))
+        write(options.output, text.encode("utf-8", "replace"))
+    print(f"saved to {options.output}", file=sys.stderr)
+    return OK
+
+
+def _progress(text: str) -> AbstractContextManager[object]:
+    """Show that something is done, where somebody sees it: large runs take some seconds."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+
+    return Console(stderr=True).status(text)

@@ -1,0 +1,135 @@
+# mypy: disable-error-code="untyped-decorator"
+"""Calls of C functions as data, run one after the other without the interpreter and its lock.
+
+Threads that each call NCCL from Python hand the lock to and fro, which takes longer than a small
+operation.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from ...backends.host.intrinsics import now_ns
+from ...units import NANO
+
+#: The name of a function and its arguments: addresses, handles and numbers.
+Call = tuple[str, tuple[int, ...]]
+
+_MOST = 8  # arguments: those of ncclReduce
+_WORD = ir.IntType(64)
+
+
+@intrinsic
+def _call(typing: Any, row: Any) -> Any:
+    """Call the function whose address is the first of nine words with the others, and return its status.
+
+    A function that takes fewer does not look at the rest, and takes the lower half of a word for an
+    int: so it is in the calling conventions of x86-64 (System V) and arm64.
+    """
+    signature = types.int32(row)
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[Any]) -> Any:
+        words = [builder.extract_value(values[0], i) for i in range(_MOST + 1)]
+        kind = ir.FunctionType(ir.IntType(32), [_WORD] * _MOST)
+        return builder.call(builder.inttoptr(words[0], kind.as_pointer()), words[1:])
+
+    return signature, generate
+
+
+@njit("int64(int64[:,::1])", nogil=True, cache=True)
+def _run(table: Any) -> int:
+    """Make the calls; return the index of the first that failed, or -1."""
+    for i in range(table.shape[0]):
+        t = table[i]
+        if _call((t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8])) != 0:
+            return i
+    return -1
+
+
+@njit("int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1])", nogil=True, cache=True)
+def _timed(before: Any, table: Any, after: Any, times: Any) -> int:
+    """Make all the calls and note when each of the last two parts began, and the end."""
+    done = 0
+    for i, part in enumerate((before, table, after)):
+        if i:
+            times[i - 1] = now_ns()
+        failed = _run(part)
+        if failed >= 0:
+            return int(done + failed)
+        done += part.shape[0]
+    times[2] = now_ns()
+    return -1
+
+
+class Functions:
+    """C functions, found by name.
+
+    Parameters
+    ----------
+    libraries
+        Loaded libraries: a function is taken from the first that has it.
+    """
+
+    def __init__(self, *libraries: Any) -> None:
+        self._libraries = libraries
+        self._addresses: dict[str, int] = {}
+
+    def address(self, name: str) -> int:
+        """Return where a function is.
+
+        Raises
+        ------
+        AttributeError
+            If no library has it.
+        """
+        if name not in self._addresses:
+            library = next((one for one in self._libraries if hasattr(one, name)), self._libraries[-1])
+            self._addresses[name] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+        return self._addresses[name]
+
+    def bind(self, calls: Sequence[Call]) -> Callable[[], str]:
+        """Return what makes the calls, and returns the name of the first that failed, or nothing."""
+        table = self._table(calls)
+
+        def run() -> str:
+            failed = _run(table)
+            return "" if failed < 0 else calls[failed][0]
+
+        return run
+
+    def timed(
+        self, before: Sequence[Call], calls: Sequence[Call], after: Sequence[Call]
+    ) -> tuple[str, float, float]:
+        """Make all of these calls, the last two parts timed.
+
+        Returns
+        -------
+        tuple
+            The name of the first that failed, or nothing; the seconds of ``calls``, and of those and
+            ``after``.
+        """
+        parts = [self._table(part) for part in (before, calls, after)]
+        times = np.zeros(3, np.int64)
+        failed = _timed(*parts, times)
+        start, between, end = (int(t) for t in times)
+        name = "" if failed < 0 else [*before, *calls, *after][failed][0]
+        return name, (between - start) * NANO, (end - start) * NANO
+
+    def _table(self, calls: Sequence[Call]) -> Any:
+        """Return a row of words for each call."""
+        table = np.zeros((len(calls), _MOST + 1), np.int64)
+        for row, (name, arguments) in zip(table, calls, strict=True):
+            row[: len(arguments) + 1] = (self.address(name), *arguments)
+        return table
+
+
+def loaded() -> Functions:
+    """Return the functions of NCCL, which must have been loaded, and of the CUDA driver."""
+    return Functions(ctypes.CDLL("libnccl.so.2"), ctypes.CDLL("libcuda.so.1"))

@@ -1,0 +1,89 @@
+"""Buffers in the memory of a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver
+
+from ..backends.cuda.device import Device, handles
+from ..backends.cuda.driver import OutOfMemory, check
+from ..backends.cuda.sharing import FABRIC, IPC, VMM_FD, DescriptorSharing, FabricSharing, IpcSharing
+from ..backends.sharing import Sharing
+from ..errors import UsageError
+from ..topology import Gpu
+from ..units import format_size
+from ..worlds.descriptors import Descriptors
+
+
+class GpuPlace:
+    """Memory of one GPU, by the plain allocator.
+
+    Parameters
+    ----------
+    gpu
+        Of this process.
+    timeout
+        Seconds that opening another process' memory may take.
+    """
+
+    name = "gpu"
+    means: tuple[str, ...] = (IPC, VMM_FD, FABRIC)
+
+    def __init__(self, gpu: Gpu, timeout: float) -> None:
+        self.where = Device(gpu, handles()[gpu.bus_id])
+        self.where.use()
+        self._timeout = timeout
+        self._descriptors: Descriptors | None = None
+        self.stream = check(driver.cuStreamCreate, driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
+
+    def allocate(self, size: int) -> int:
+        """Return the address of new memory."""
+        self.where.use()
+        try:
+            return int(check(driver.cuMemAlloc, size))
+        except OutOfMemory as error:
+            raise OutOfMemory(
+                f"a buffer of {format_size(size)} on {self.where.name}: {error}; give a smaller size"
+            ) from error
+
+    def free(self, address: int) -> None:
+        """Give it back."""
+        self.where.use()
+        check(driver.cuMemFree, address)
+
+    def write(self, address: int, data: Any) -> None:
+        """Copy an array there."""
+        self.where.use()
+        check(driver.cuMemcpyHtoD, address, data.ctypes.data, data.nbytes)
+
+    def read(self, address: int, size: int) -> Any:
+        """Return a copy of what is there."""
+        self.where.use()
+        found = np.empty(size, np.uint8)
+        check(driver.cuMemcpyDtoH, found.ctypes.data, address, size)
+        return found
+
+    def copy(self, destination: int, source: int, size: int) -> None:
+        """Copy by a copy engine."""
+        self.where.use()
+        check(driver.cuMemcpyAsync, destination, source, size, self.stream)
+        check(driver.cuStreamSynchronize, self.stream)
+
+    def sharing(self, means: str) -> Sharing:
+        """Return a means of sharing memory of a GPU."""
+        if means not in self.means:
+            raise UsageError(f"memory of a GPU is shared by {', '.join(self.means)}, not by {means}")
+        if means == VMM_FD:
+            if self._descriptors is None:
+                self._descriptors = Descriptors()
+            return DescriptorSharing(self._descriptors, self._timeout)
+        return IpcSharing() if means == IPC else FabricSharing()
+
+    def close(self) -> None:
+        """Give the stream back; the context goes with the process."""
+        self.where.use()
+        check(driver.cuStreamDestroy, self.stream)
+        if self._descriptors is not None:
+            self._descriptors.close()

@@ -1,0 +1,76 @@
+"""Buffers in host memory."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from ..backends.host.side import SHM, ShmSharing
+from ..backends.sharing import Sharing
+from ..errors import BackendError, UsageError
+from ..units import format_size
+from ..worlds.descriptors import Descriptors
+
+
+class HostPlace:
+    """Memory of the process, as ``malloc`` gives it: its pages come to be when they are written.
+
+    Parameters
+    ----------
+    timeout
+        Seconds that opening another process' memory may take.
+    """
+
+    name = "host"
+    means: tuple[str, ...] = (SHM,)
+    where = None
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._held: dict[int, Any] = {}
+        self._descriptors: Descriptors | None = None
+
+    def allocate(self, size: int) -> int:
+        """Return the address of new memory."""
+        try:
+            array = np.empty(size, np.uint8)
+        except MemoryError as error:
+            raise BackendError(
+                f"a buffer of {format_size(size)} in host memory: {error}; give a smaller size"
+            ) from error
+        self._held[array.ctypes.data] = array
+        return int(array.ctypes.data)
+
+    def free(self, address: int) -> None:
+        """Give it back."""
+        del self._held[address]
+
+    def write(self, address: int, data: Any) -> None:
+        """Copy an array there."""
+        ctypes.memmove(address, data.ctypes.data, data.nbytes)
+
+    def read(self, address: int, size: int) -> Any:
+        """Return a copy of what is there."""
+        found = np.empty(size, np.uint8)
+        ctypes.memmove(found.ctypes.data, address, size)
+        return found
+
+    def copy(self, destination: int, source: int, size: int) -> None:
+        """Copy by this thread."""
+        ctypes.memmove(destination, source, size)
+
+    def sharing(self, means: str) -> Sharing:
+        """Return a means of sharing host memory."""
+        if means != SHM:
+            raise UsageError(f"host memory is shared by {SHM}, not by {means}")
+        if self._descriptors is None:
+            self._descriptors = Descriptors()
+        return ShmSharing(self._descriptors, self._timeout)
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._held.clear()
+        if self._descriptors is not None:
+            self._descriptors.close()

@@ -1,0 +1,365 @@
+"""Drawings in a terminal: curves, heat maps, histograms. Legible at 80 columns and without colour."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rich.text import Text
+
+from ..model import Axis, Unit
+from ..results.document import Table
+from ..units import displayed, format_quantity
+
+#: So many curves are told apart in one plot.
+MOST_CURVES = 6
+_HEIGHT = 16
+_COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
+_LETTERS = "ABCDEF"
+_PEAK = "●"
+#: From little to much, for where there is no colour: alone, and beside a value.
+SHADES, BARS = "░▒▓█", "▁▂▃▄▅▆▇█"
+#: The same as colours of the 256 (dark to light), and what to write on them.
+_RAMP = (
+    (17, 15), (18, 15), (19, 15), (25, 15), (24, 15), (30, 15), (29, 15), (35, 16), (71, 16), (107, 16),
+    (143, 16), (179, 16), (185, 16), (228, 16),
+)  # fmt: skip
+#: A heat map's scale begins at most at this fraction of its end, so that noise does not look like a fault.
+_SCALE_FROM = 0.8
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One curve: values over a quantity, in base units."""
+
+    name: str
+    xs: tuple[float, ...]
+    ys: tuple[float, ...]
+
+
+def curves_of(table: Table) -> list[Curve]:
+    """Return the rows of a table as curves; what has no value is left out."""
+    found = []
+    for name, row in zip(table.rows.labels, table.grid(), strict=True):
+        points = [
+            (x, cell.value)
+            for x, cell in zip(table.columns.values, row, strict=True)
+            if cell is not None and cell.value is not None
+        ]
+        if points:
+            xs, ys = zip(*points, strict=True)
+            found.append(Curve(name, xs, ys))
+    return found
+
+
+def shown_of(unit: Unit, *, binary: bool = False) -> tuple[float, str]:
+    """Return what to divide a value by and the unit's name: GiB/s where ``binary``."""
+    return (float(2**30), "GiB/s") if binary and unit is Unit.RATE else displayed(unit)
+
+
+def plot(
+    curves: Sequence[Curve],
+    axis: Axis,
+    unit: Unit,
+    width: int = 80,
+    *,
+    title: str = "",
+    binary: bool = False,
+) -> list[Text]:
+    """Return curves as a plot with a logarithmic x axis where the values span decades.
+
+    The best value is marked and named: the highest rate; for times, whose axis is logarithmic too, the
+    range is named.
+    """
+    if not curves:
+        return [Text("no value was measured")]
+    shown, more = curves[:MOST_CURVES], len(curves) - MOST_CURVES
+    scale, name = shown_of(unit, binary=binary)
+    best = max(((y, x) for c in shown for x, y in zip(c.xs, c.ys, strict=True)), key=lambda point: point[0])
+    if unit is Unit.RATE:
+        where = f"{axis.name} = {format_quantity(best[1], axis.unit)}"
+        heading = f"Peak: {short(best[0] / scale)} {name} ({where})"
+    else:
+        least = min(min(curve.ys) for curve in shown)
+        heading = f"from {short(least / scale)} to {short(best[0] / scale)} {name}"
+    lines = _canvas([_scaled(c, scale) for c in shown], axis, unit, width)
+    result = [Text(title, style="bold")] if title else []
+    result.append(Text(heading.center(width).rstrip(), style="bold"))
+    result += [_colored(line, len(shown)) for line in lines]
+    if len(shown) > 1:
+        legend = Text("  ".join(f"{_LETTERS[i]} {curve.name}" for i, curve in enumerate(shown)))
+        result.append(_colored_legend(legend))
+    if more > 0:
+        result.append(Text(f"and {more} more curves: the table and CSV forms have all", style="dim"))
+    return result
+
+
+def _scaled(curve: Curve, scale: float) -> Curve:
+    return replace(curve, ys=tuple(y / scale for y in curve.ys))
+
+
+def _canvas(curves: Sequence[Curve], axis: Axis, unit: Unit, width: int) -> list[str]:
+    """Draw with plotext; every tick is ours, since its own know neither sizes nor powers of two."""
+    import plotext
+
+    xs = sorted({x for curve in curves for x in curve.xs})
+    ys = [y for curve in curves for y in curve.ys]
+    place_x = _place(xs, min(xs) > 0 and max(xs) / min(xs) >= 16)
+    place_y = _place(ys, unit is Unit.TIME and min(ys) > 0)
+    figure = plotext.figure
+    figure.clear()
+    figure.plot_size(width, _HEIGHT)
+    peak = max(ys)
+    for i, curve in enumerate(curves):
+        places = [place_x(x) for x in curve.xs], [place_y(y) for y in curve.ys]
+        figure.draw(figure.signal(*places, marker="braille").lines())
+        if len(curves) > 1:
+            figure.draw(figure.signal(*places, marker=_LETTERS[i]))
+        elif unit is Unit.RATE:
+            at = curve.ys.index(peak)
+            figure.draw(figure.signal([places[0][at]], [places[1][at]], marker=_PEAK))
+    ticks = _ticks(xs, place_x, width)
+    figure.ruler("x").ticks([place_x(x) for x in ticks], [format_quantity(x, axis.unit) for x in ticks])
+    marks = levels(min(ys), peak) if unit is Unit.TIME and min(ys) > 0 else steps(peak)
+    figure.ruler("y").ticks([place_y(y) for y in marks], [f"{y:g}" for y in marks])
+    figure.ruler("y").lim(place_y(marks[0]), place_y(max(marks[-1], peak)))
+    figure.label(axis.name, axis="x")
+    text: str = figure.build().string(colorless=True)
+    figure.clear()
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def _place(values: Sequence[float], logarithmic: bool) -> Callable[[float], float]:
+    return math.log2 if logarithmic else float
+
+
+#: A label on the x axis takes so many columns with the blanks around it.
+_LABEL = 11
+
+
+def _ticks(xs: list[float], place: Callable[[float], float], width: int) -> list[float]:
+    """Return the values whose labels have room, from the last one on; the first one too if it has."""
+    first, last = place(xs[0]), place(xs[-1])
+    columns = {x: (place(x) - first) / ((last - first) or 1) * (width - _LABEL) for x in xs}
+    chosen = [xs[-1]]
+    for x in reversed(xs[:-1]):
+        beginning = x == xs[0] or columns[x] >= _LABEL
+        if beginning and columns[chosen[-1]] - columns[x] >= _LABEL:
+            chosen.append(x)
+    return chosen[::-1]
+
+
+def steps(top: float) -> list[float]:
+    """Return round levels from 0 to just above the top."""
+    if top <= 0:
+        return [0.0, 1.0]
+    raw = top / 4
+    power = 10 ** math.floor(math.log10(raw))
+    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw)
+    return [i * step for i in range(math.ceil(top / step) + 1)]
+
+
+def levels(low: float, high: float) -> list[float]:
+    """Return 1, 2, 5, 10, ... around a range; powers of ten alone where it is wide."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    factors = (1, 2, 5) if last - first <= 2 else (1,)
+    found = [m * 10.0**e for e in range(first, last + 1) for m in factors]
+    below = [x for x in found if x <= low]
+    above = [x for x in found if x >= high]
+    return [x for x in found if (below[-1] if below else low) <= x <= (above[0] if above else high)]
+
+
+def _colored(line: str, curves: int) -> Text:
+    """Colour the curve and its mark; the frame and the labels stay as the terminal has them."""
+    text = Text(line)
+    begin, end = line.find("│"), line.rfind("│")
+    begin = begin if begin >= 0 else line.find("┤")
+    if line.find("┤") >= 0:
+        begin = line.find("┤")
+    if end <= begin or begin < 0:
+        return text
+    for i in range(begin + 1, end):
+        if "⠀" < line[i] <= "⣿":
+            text.stylize("cyan" if curves == 1 else "dim", i, i + 1)
+        elif line[i] == _PEAK:
+            text.stylize("bold red", i, i + 1)
+        elif curves > 1 and line[i] in _LETTERS:
+            text.stylize(f"bold {_COLORS[_LETTERS.index(line[i])]}", i, i + 1)
+    return text
+
+
+def _colored_legend(legend: Text) -> Text:
+    for i, part in enumerate(legend.plain.split("  ")):
+        at = legend.plain.find(part)
+        legend.stylize(f"bold {_COLORS[i % len(_COLORS)]}", at, at + 1)
+    return legend
+
+
+def short(value: float) -> str:
+    """Return a value with three or four digits: ``4361``, ``396.2``, ``1.74``, ``12.3k``."""
+    size = abs(value)
+    if size >= 10_000:
+        return f"{value / 1000:.1f}k"
+    return f"{value:.{0 if size >= 1000 or not value else 1 if size >= 100 else 2}f}"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From values to steps of a scale; ``low`` and ``high`` are its ends, in base units."""
+
+    low: float
+    high: float
+
+    def share(self, value: float) -> float:
+        """Return where a value lies, from 0 to 1."""
+        span = self.high - self.low
+        return min(1.0, max(0.0, (value - self.low) / span)) if span > 0 else 1.0
+
+    def step(self, value: float, steps: int) -> int:
+        """Return in which of so many equal steps a value lies."""
+        return min(steps - 1, int(self.share(value) * steps))
+
+
+def scale_of(values: Sequence[float]) -> Scale:
+    """Return the scale of a heat map."""
+    high = max(values)
+    return Scale(min(min(values), _SCALE_FROM * high), high)
+
+
+Grid = Sequence[Sequence[float | None]]
+
+
+def heat_map(
+    values: Grid,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    unit: Unit,
+    width: int = 80,
+    *,
+    color: bool = False,
+    binary: bool = False,
+) -> list[Text]:
+    """Return a matrix as a heat map: values in the cells where they have room, else one sign for each."""
+    known = [value for row in values for value in row if value is not None]
+    if not known:
+        return [Text("no value was measured")]
+    divisor, name = shown_of(unit, binary=binary)
+    scale = scale_of(known)
+    texts = [[_written(value, divisor) for value in row] for row in values]
+    longest = max((len(t) for row in texts for t in row), default=1)
+    each = max(longest + 1 + (not color), *(len(c) + 1 for c in columns))
+    label = max(len(name), *(len(row) for row in rows)) + 1
+    if label + each * len(columns) <= width:
+        signs = BARS
+        lines = _with_values(values, texts, rows, columns, scale, (label, each), color=color)
+        lines[0] = Text(name, style="dim") + lines[0][len(name) :]
+    else:
+        signs = "".join(sign * 2 for sign in SHADES)
+        lines = _dense(values, rows, columns, scale, label, width, color=color)
+    return [*lines, _legend(scale, divisor, name, "" if color else signs)]
+
+
+def _written(value: float | None, divisor: float) -> str:
+    return "-" if value is None else short(value / divisor)
+
+
+def _with_values(
+    values: Grid, texts: Sequence[Sequence[str]], rows: Sequence[str], columns: Sequence[str], scale: Scale,
+    widths: tuple[int, int], *, color: bool,
+) -> list[Text]:  # fmt: skip
+    label, each = widths
+    lines = [Text(" " * label + "".join(f"{c:>{each}}" for c in columns), style="dim")]
+    for name, row, written in zip(rows, values, texts, strict=True):
+        line = Text.assemble((f"{name:<{label}}", "dim"))
+        for value, text in zip(row, written, strict=True):
+            if value is None:
+                line.append(f"{text + ' ' * (not color):>{each}}", style="dim")
+            elif color:
+                line.append(" ")
+                line.append(f"{text:>{each - 1}}", style=_ramp(scale, value))
+            else:
+                line.append(f"{text + BARS[scale.step(value, len(BARS))]:>{each}}", style="default")
+        lines.append(line)
+    return lines
+
+
+def _dense(
+    values: Grid, rows: Sequence[str], columns: Sequence[str], scale: Scale, label: int, width: int, *,
+    color: bool,
+) -> list[Text]:  # fmt: skip
+    """One character for each cell; the columns in several pieces where even that is too wide."""
+    lines = []
+    fitting = max(1, width - label)
+    for start in range(0, len(columns), fitting):
+        chosen = range(start, min(start + fitting, len(columns)))
+        lines.append(Text(" " * label + _ruler(columns, chosen), style="dim"))
+        for name, row in zip(rows, values, strict=True):
+            line = Text.assemble((f"{name:<{label}}", "dim"))
+            for j in chosen:
+                value = row[j]
+                if value is None:
+                    line.append("·", style="dim")
+                elif color:
+                    line.append(" ", style=_ramp(scale, value))
+                else:
+                    line.append(SHADES[scale.step(value, len(SHADES))], style="default")
+            lines.append(line)
+    return lines
+
+
+def _ruler(columns: Sequence[str], chosen: range) -> str:
+    """Name every tenth column, so that a cell can be found."""
+    text = ""
+    for j in chosen:
+        if j % 10 == 0 and len(text) <= j - chosen.start:
+            text = text.ljust(j - chosen.start) + columns[j][:9]
+    return text[: len(chosen)]
+
+
+def _ramp(scale: Scale, value: float) -> str:
+    background, foreground = _RAMP[scale.step(value, len(_RAMP))]
+    return f"color({foreground}) on color({background})"
+
+
+def _legend(scale: Scale, divisor: float, name: str, signs: str) -> Text:
+    low, high = short(scale.low / divisor), short(scale.high / divisor)
+    line = Text.assemble((f"{low} ", "dim"))
+    line.append(signs, style="default")
+    for background, _ in () if signs else _RAMP:
+        line.append("  ", style=f"on color({background})")
+    line.append(f" {high} {name}", style="dim")
+    return line
+
+
+def histogram(
+    samples: Sequence[float], unit: Unit, width: int = 80, *, bins: int = 12, binary: bool = False
+) -> list[Text]:
+    """Return the distribution of samples as bars, one line for each range of values."""
+    divisor, name = shown_of(unit, binary=binary)
+    lines = []
+    counted = list(binned(samples, bins))
+    most = max((count for *_, count in counted), default=1)
+    labels = [f"{low / divisor:.2f} to {high / divisor:.2f} {name}" for low, high, _ in counted]
+    room = max(4, min(40, width - max(map(len, labels), default=0) - 8))
+    for label, (*_, count) in zip(labels, counted, strict=True):
+        line = Text.assemble((f"{label:>{max(map(len, labels))}} ", "dim"))
+        line.append("█" * round(count / most * room) or ("▏" if count else ""), style="cyan")
+        line.append(f" {count}" if count else "", style="default")
+        lines.append(line)
+    return lines
+
+
+def binned(samples: Sequence[float], bins: int) -> Iterator[tuple[float, float, int]]:
+    """Yield equal ranges from the least to the largest sample: begin, end, how many are in it."""
+    low, high = min(samples), max(samples)
+    if low == high:
+        yield low, high, len(samples)
+        return
+    bins = min(bins, max(2, len(samples)))
+    counts = [0] * bins
+    for sample in samples:
+        counts[min(bins - 1, int((sample - low) / (high - low) * bins))] += 1
+    step = (high - low) / bins
+    for i, count in enumerate(counts):
+        yield low + i * step, low + (i + 1) * step, count

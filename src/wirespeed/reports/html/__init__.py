@@ -1,0 +1,22 @@
+"""One HTML file that works offline: topology, verdicts, heat maps, curves, samples, state, environment."""
+
+from __future__ import annotations
+
+from ...results.document import Document
+from .. import Style
+
+__all__ = ["render"]
+
+
+def render(document: Document, style: Style) -> str:
+    """Return the Document as a page.
+
+    Raises
+    ------
+    MissingPackage
+        Without jinja2.
+    """
+    del style
+    from .page import page
+
+    return page([document])

@@ -1,0 +1,155 @@
+"""Curves as drawings: a logarithmic axis where values span decades, the peak marked, limits dotted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...model import Axis, Unit
+from ...results.document import Table
+from ...units import displayed, format_quantity
+from .._plots import Curve, curves_of, levels, short, steps
+from .svg import LETTER, Element, add, drawing, fitted
+
+_WIDTH, _HEIGHT = 480.0, 260.0
+_LEFT, _TOP, _BOTTOM = 52.0, 28.0, 46.0
+#: So many curves are told apart; more are drawn alike.
+_TOLD = 6
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Where values are in a drawing."""
+
+    x: Callable[[float], float]
+    y: Callable[[float], float]
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+
+def curve_chart(table: Table) -> Element | None:
+    """Return the rows of a table as curves over its columns; None where nothing was measured."""
+    curves = curves_of(table)
+    if not curves:
+        return None
+    scale, unit = displayed(table.unit)
+    shown = [Curve(c.name, c.xs, tuple(y / scale for y in c.ys)) for c in curves]
+    rate = table.unit is Unit.RATE
+    best = max(((y, x, c.name) for c in shown for x, y in zip(c.xs, c.ys, strict=True)), key=lambda p: p[0])
+    where = format_quantity(best[1], table.columns.unit)
+    title = f"{table.title}: {len(shown)} curves over {table.columns.name}"
+    title += f", peak {short(best[0])} {unit} at {where}" if rate else ""
+    limits = [(x, y / scale) for x, y in _limits(table)] if rate else []
+    highest = max((y for _, y in limits), default=0.0)
+    if highest > 2 * best[0]:  # it would press the curves to the bottom
+        limits, highest = [], 0.0
+    axis = table.columns
+    svg, frame = _framed(shown, title, axis, unit, max(highest, best[0]), logarithmic=not rate)
+    if limits:
+        points = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in limits)
+        line = add(svg, "polyline", "limit", points=points)
+        add(line, "title", text="what the links allow")
+        add(svg, "text", "tick end", "limit", x=frame.right, y=frame.y(limits[-1][1]) - 3)
+    draw_curves(svg, shown, frame)
+    if rate:
+        x, y = frame.x(best[1]), frame.y(best[0])
+        add(svg, "circle", "peak", cx=x, cy=y, r=5)
+        text = f"Peak: {short(best[0])} {unit} ({table.columns.name} = {where})"
+        add(svg, "text", "peak-text", text, x=frame.left, y=15)
+    return svg
+
+
+def _limits(table: Table) -> list[tuple[float, float]]:
+    """Return the limit along the axis where all curves have the same one."""
+    found: dict[float, set[float]] = {}
+    for cell in table.cells:
+        if cell.limit:
+            found.setdefault(table.columns.values[cell.column], set()).add(cell.limit)
+    return [(x, next(iter(values))) for x, values in sorted(found.items()) if len(values) == 1]
+
+
+def _framed(
+    curves: Sequence[Curve], title: str, axis: Axis, unit: str, high: float, *, logarithmic: bool
+) -> tuple[Element, Frame]:
+    """Return a drawing with axes for the curves; ``high`` is the highest value that it must hold."""
+    xs = sorted({x for c in curves for x in c.xs})
+    ys = [y for c in curves for y in c.ys]
+    several = len(curves) > 1
+    longest = max((len(c.name) for c in curves[:_TOLD]), default=0)
+    right = _WIDTH - (min(130.0, longest * LETTER + 24) if several and len(curves) <= _TOLD else 16)
+    marks = levels(min(ys), high) if logarithmic and min(ys) > 0 else steps(high)
+    wide_x = min(xs) > 0 and max(xs) / min(xs) >= 16
+    x = _along(xs[0], xs[-1], _LEFT, right, math.log if wide_x else float)
+    top = max(marks[-1], high)
+    y = _along(marks[0], top, _HEIGHT - _BOTTOM, _TOP, math.log if logarithmic and min(ys) > 0 else float)
+    svg = drawing(_WIDTH, _HEIGHT, title, "chart")
+    for mark in marks:
+        add(svg, "line", "grid", x1=_LEFT, x2=right, y1=y(mark), y2=y(mark))
+        add(svg, "text", "tick end", f"{mark:g}", x=_LEFT - 6, y=y(mark) + 4)
+    free = math.inf
+    for value in reversed(xs):
+        label = format_quantity(value, axis.unit)
+        half = len(label) * LETTER / 2 + 4
+        if x(value) + half <= free:
+            add(svg, "text", "tick middle", label, x=x(value), y=_HEIGHT - _BOTTOM + 16)
+            free = x(value) - half
+    add(svg, "line", "axis", x1=_LEFT, x2=right, y1=_HEIGHT - _BOTTOM, y2=_HEIGHT - _BOTTOM)
+    add(svg, "text", "soft middle", fitted(axis.name, 400), x=(_LEFT + right) / 2, y=_HEIGHT - 8)
+    add(svg, "text", "soft", unit, x=4, y=15)
+    return svg, Frame(x, y, _LEFT, right, _TOP, _HEIGHT - _BOTTOM)
+
+
+def _along(
+    low: float, high: float, begin: float, end: float, place: Callable[[float], float]
+) -> Callable[[float], float]:
+    first, last = place(low), place(high)
+    span = (last - first) or 1.0
+    return lambda value: begin + (place(value) - first) / span * (end - begin)
+
+
+def draw_curves(svg: Element, curves: Sequence[Curve], frame: Frame) -> None:
+    """Draw curves with dashes of their own and their names at their ends; alike where they are many."""
+    told = len(curves) <= _TOLD
+    ends: list[float] = []
+    for i, curve in enumerate(curves):
+        points = [(frame.x(a), frame.y(b)) for a, b in zip(curve.xs, curve.ys, strict=True)]
+        line = add(
+            svg, "polyline", f"curve {f's{i}' if told else 'many'}",
+            points=" ".join(f"{a:.1f},{b:.1f}" for a, b in points),
+        )  # fmt: skip
+        add(line, "title", text=curve.name)
+        for a, b in points if len(points) <= 40 and told else ():
+            add(svg, "circle", f"f{i}", cx=a, cy=b, r=2.2)
+        if told and len(curves) > 1:
+            y = points[-1][1] + 4
+            while any(abs(y - other) < 12 for other in ends):
+                y += 12
+            ends.append(y)
+            name = fitted(curve.name, 118)
+            add(svg, "text", f"f{i}", name, x=frame.right + 8, y=y)
+
+
+def time_chart(title: str, curves: Sequence[Curve], unit: str) -> Element:
+    """Return quantities over time, from near their least value on."""
+    low = min(y for c in curves for y in c.ys)
+    high = max(y for c in curves for y in c.ys)
+    xs = sorted({x for c in curves for x in c.xs})
+    width, height, left = 420.0, 180.0, 54.0
+    longest = max(len(c.name) for c in curves[:_TOLD])
+    right = width - (min(90.0, longest * LETTER + 20) if 1 < len(curves) <= _TOLD else 10)
+    span = high - low or abs(high) * 0.1 or 1.0
+    x = _along(xs[0], xs[-1], left, right, float)
+    y = _along(low - 0.05 * span, high + 0.05 * span, height - 36, 24, float)
+    svg = drawing(width, height, f"{title}: from {low:g} to {high:g} {unit}", "chart")
+    add(svg, "text", "", f"{title} {f'[{unit}]' if unit else ''}", x=4, y=14)
+    for mark in dict.fromkeys((low, high)):
+        add(svg, "line", "grid", x1=left, x2=right, y1=y(mark), y2=y(mark))
+        add(svg, "text", "tick end", f"{mark:.6g}", x=left - 5, y=y(mark) + 4)
+    add(svg, "line", "axis", x1=left, x2=right, y1=height - 36, y2=height - 36)
+    for value, css in ((xs[0], "tick"), (xs[-1], "tick end")):
+        add(svg, "text", css, f"{value:.0f} s", x=x(value), y=height - 20)
+    draw_curves(svg, curves, Frame(x, y, left, right, 24, height - 36))
+    return svg

@@ -1,0 +1,113 @@
+"""Several runs in one page: medians side by side, and what changed beyond the noise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...errors import UsageError
+from ...model import Unit
+from ...results.compare import Change, Outcome, compare
+from ...results.document import Document
+from ...statistics import median
+from ...units import displayed
+from .._console import number
+
+_TOLD = 40
+_SIGNS = {Outcome.WORSE: "✖", Outcome.LOST: "✖", Outcome.BETTER: "✓"}
+_CSS = {Outcome.WORSE: "fail", Outcome.LOST: "fail", Outcome.BETTER: "pass"}
+
+
+@dataclass(frozen=True)
+class Moved:
+    """One cell that changed, as texts."""
+
+    where: str
+    css: str
+    outcome: str
+    before: str
+    after: str
+    change: str
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What changed from the first run to another; ``more`` says how much is left out."""
+
+    letter: str
+    rows: tuple[Moved, ...]
+    more: str
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What the page shows: of each run a summary, medians of all, and the changes from the first."""
+
+    letters: tuple[str, ...]
+    summaries: tuple[str, ...]
+    medians: tuple[tuple[str, tuple[str, ...]], ...]
+    changes: tuple[Changes, ...]
+
+
+def letter(index: int) -> str:
+    """Return what a run is called in a page: A, B, ..., Z, A1, ..."""
+    return "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[index % 26] + (str(index // 26) if index >= 26 else "")
+
+
+def compared(documents: Sequence[Document]) -> Compared:
+    """Return all runs held against the first."""
+    first, *others = documents
+    summaries, changes = ["the first"], []
+    for i, other in enumerate(others, 1):
+        try:
+            comparison = compare(first, other)
+        except UsageError as error:
+            summaries.append(str(error))
+            continue
+        counts = Counter(change.outcome for change in comparison.changes)
+        summaries.append(", ".join(f"{counts[o]} {o}" for o in Outcome if counts[o]))
+        moved = comparison.those(Outcome.LOST, Outcome.WORSE, Outcome.BETTER)
+        more = f"; the worst {_TOLD} of {len(moved)}" if len(moved) > _TOLD else ""
+        changes.append(Changes(letter(i), tuple(map(_moved, moved[:_TOLD])), more))
+    letters = tuple(map(letter, range(len(documents))))
+    return Compared(letters, tuple(summaries), _medians(documents), tuple(changes))
+
+
+def _medians(documents: Sequence[Document]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the median over the cells of each table, a text for each run."""
+    found: dict[str, list[tuple[float, Unit] | None]] = {}
+    for i, document in enumerate(documents):
+        for result in document.testcases:
+            for table in result.tables:
+                if values := sorted(table.values()):
+                    row = found.setdefault(result.key(table), [None] * len(documents))
+                    row[i] = median(values), table.unit
+    return tuple(
+        (name, tuple(_against(values[0], value) for value in values)) for name, values in found.items()
+    )
+
+
+def _against(first: tuple[float, Unit] | None, value: tuple[float, Unit] | None) -> str:
+    """Return a value, and how it differs from that of the first run."""
+    if value is None:
+        return ""
+    scale, unit = displayed(value[1])
+    text = f"{number(value[0], scale)} {unit}"
+    return f"{text} ({value[0] / first[0] - 1:+.1%})" if first and first is not value and first[0] else text
+
+
+def _moved(change: Change) -> Moved:
+    key, outcome = change.key, change.outcome
+    scale, unit = displayed(change.unit)
+    before, after = (
+        f"{number(value, scale)} {unit}" if value else "n/a" for value in (change.before, change.after)
+    )
+    return Moved(
+        " ".join(part for part in (key.testcase, key.table, key.row, key.column) if part),
+        _CSS.get(outcome, ""),
+        f"{_SIGNS.get(outcome, '')} {outcome}",
+        before,
+        after,
+        f"{change.after / change.before - 1:+.1%}" if change.before and change.after else "",
+    )

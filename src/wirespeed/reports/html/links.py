@@ -1,0 +1,87 @@
+"""What was measured over each link of a machine, and whether that is normal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ...model import Unit
+from ...results.cells import Placed
+from ...topology import Link, LinkKind, Machine
+from ...verdicts import Check, Judgement, Verdict
+from .tables import Judgements
+
+#: A cell speaks for a link where the link alone bounds it: their limits differ by so little.
+_SAME = 0.01
+_DEPENDS = 0.98
+
+
+@dataclass(frozen=True)
+class Use:
+    """The best that was measured over a link, in B/s; None where nothing speaks for it."""
+
+    link: Link
+    measured: float | None
+    verdict: Verdict
+
+    @property
+    def share(self) -> float | None:
+        """Measured over limit."""
+        return self.measured / self.link.capacity if self.measured and self.link.capacity else None
+
+
+def uses(machine: Machine, cells: Iterable[Placed], judgements: Judgements, check: Check) -> list[Use]:
+    """Return for each link what cells that it bounds reached.
+
+    The best of them counts: a link that once carried so much can. Its verdict is that cell's, and the
+    worst of those that name it as what is slow.
+    """
+    best: dict[int, tuple[float, Judgement | None]] = {}
+    for one in cells:
+        value, limit = one.cell.value, one.cell.limit
+        if value is None or one.unit is not Unit.RATE:
+            continue
+        deciding = [index for index, _, part in one.cell.links if part >= _DEPENDS]
+        for index in deciding:
+            times = _times(machine.links[index], limit, alone=len(deciding) == 1)
+            if times and (index not in best or value * times > best[index][0]):
+                best[index] = value * times, judgements.get(one.key)
+    blamed = _blamed(machine, check)
+    found = []
+    for i, link in enumerate(machine.links):
+        value, judgement = best.get(i, (None, None))
+        verdict = judgement.verdict if judgement else Verdict.UNKNOWN
+        verdict = min((verdict, *blamed.get(i, ())), key=lambda v: v.rank)
+        found.append(Use(link, value, verdict))
+    return found
+
+
+def _times(link: Link, limit: float | None, *, alone: bool) -> int:
+    """Return how often what a cell counts goes over a link; 0 where the link is not what bounds it.
+
+    A copy within a memory counts once, and is read and written there.
+    """
+    if link.capacity is None:
+        return int(alone)
+    for times in (1, 2) if alone and link.kind is LinkKind.MEMORY else (1,):
+        if limit is not None and abs(limit * times / link.capacity - 1) <= _SAME:
+            return times
+    return 0
+
+
+def _blamed(machine: Machine, check: Check) -> dict[int, list[Verdict]]:
+    """Return the links that are named as slow, with the verdicts of the cells that name them."""
+    names: dict[str, list[int]] = {}
+    for i, link in enumerate(machine.links):
+        if link.kind is LinkKind.MEMORY:
+            names.setdefault(f"memory of {link.source}", []).append(i)
+            continue
+        names.setdefault(f"{link.kind} {link.source}->{link.destination}", []).append(i)
+        for ends in (f"{link.source}-{link.destination}", f"{link.destination}-{link.source}"):
+            names.setdefault(f"{link.kind} {ends}", []).append(i)
+    found: dict[int, list[Verdict]] = {}
+    for judgement in check.judgements:
+        for name in judgement.culprit.split(" or ") if judgement.culprit else ():
+            for i in names.get(name, ()):
+                found.setdefault(i, []).append(judgement.verdict)
+    return found

@@ -1,0 +1,281 @@
+"""A page from Documents: what its template shows, and the rules that keep it from asking any network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from ...errors import MissingPackage
+from ...model import Unit
+from ...results.cells import placed
+from ...results.document import Document, Status, TestcaseResult
+from ...units import GB, displayed, format_size, format_time
+from ...verdicts import Check, Judgement, Verdict, judge
+from ...version import __version__
+from .._console import SIMULATED, number
+from .._text import one_line, visible
+from . import comparison, state, topology
+from .links import Use, uses
+from .packed import ROOM, packed_document
+from .svg import markup
+from .tables import Judgements, table_markup
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+    from markupsafe import Markup
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A verdict as it is shown: never by colour alone."""
+
+    css: str
+    sign: str
+    text: str
+
+
+def shown(verdict: Verdict, text: str = "") -> Shown:
+    """Return how a verdict is shown."""
+    return Shown(str(verdict), topology.SIGNS[verdict], text or str(verdict))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A testcase that was measured, as the page shows it."""
+
+    id: str
+    result: TestcaseResult
+    verdict: Shown
+    values: str
+    share: str
+    why: str
+    notes: tuple[str, ...]
+    tables: tuple[Markup, ...]
+
+
+def page(documents: Sequence[Document], room: int = ROOM) -> str:
+    """Return one page of one run or of several, which are compared with the first.
+
+    Parameters
+    ----------
+    room
+        So much of the page the packed Documents may take, in bytes.
+
+    Raises
+    ------
+    MissingPackage
+        Without jinja2.
+    """
+    template = _template()
+    style, script = _source("style.css"), _source("script.js")
+    from markupsafe import Markup
+
+    runs = [_run(i, document, room // len(documents)) for i, document in enumerate(documents)]
+    names = " and ".join(dict.fromkeys(run["name"] for run in runs))
+    simulated = [run["simulated"] for run in runs if run["simulated"]]
+    banner = simulated[0] if simulated and len(runs) == 1 else SIMULATED if simulated else ""
+    if 0 < len(simulated) < len(runs):
+        banner = f"Some of the runs are {SIMULATED}"
+    text: str = template.render(
+        title=names,
+        runs=runs,
+        comparison=comparison.compared(documents) if len(documents) > 1 else None,
+        simulated=banner,
+        style=Markup(style),
+        script=Markup(script),
+        policy=_policy(style, script),
+        version=__version__,
+    )
+    return text
+
+
+def _source(name: str) -> str:
+    return (files(__package__) / name).read_text("utf-8")
+
+
+@lru_cache(maxsize=1)
+def _template() -> Template:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise MissingPackage("the HTML report", "jinja2", "'wirespeed[report]'") from error
+
+    def harmless(value: Any) -> Any:
+        return visible(value) if type(value) is str else value
+
+    environment = jinja2.Environment(autoescape=True, finalize=harmless, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(_source("page.html"))
+
+
+def _policy(style: str, script: str) -> str:
+    """Return the Content-Security-Policy: our style and our script, and nothing from anywhere."""
+
+    def digest(text: str) -> str:
+        return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
+
+    return (
+        f"default-src 'none'; script-src {digest(script)}; style-src {digest(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _run(index: int, document: Document, room: int) -> dict[str, Any]:
+    """Return what the template shows of one run."""
+    check = judge(document)
+    judgements = {judgement.key: judgement for judgement in check.judgements}
+    own: dict[str, list[Judgement]] = defaultdict(list)
+    for judgement in check.judgements:
+        own[judgement.key.testcase].append(judgement)
+    cells = list(placed(document))
+    machine = document.machine
+    used = uses(machine, cells, judgements, check)
+    drawn, labelled = topology.draw(machine, used)
+    charts, changes = state.charts_and_texts(document)
+    packed, note = packed_document(document, room)
+    waived = [result for result in document.testcases if result.status is Status.WAIVED]
+    by_reason: dict[str, list[str]] = {}
+    for result in waived:
+        by_reason.setdefault(result.reason, []).append(one_line(result.name))
+    host = machine.host or document.host or "a machine"
+    return {
+        "index": index,
+        "letter": comparison.letter(index),
+        "name": one_line(host),
+        "file": _file_name(host, document.started),
+        "document": document,
+        "simulated": f"{SIMULATED} (machine {machine.name})" if document.simulated else "",
+        "overall": _overall(document, check),
+        "cells": _counted(Counter(judgement.verdict for judgement in check.judgements)),
+        "counts": _counted(Counter(result.status for result in document.testcases)),
+        "seconds": format_time(document.seconds),
+        "culprits": [
+            f"{culprit}, {culprit.ratio:.0%} of normal in {len(culprit.cells)} cells"
+            for culprit in check.culprits
+        ],
+        "measured": [
+            _case(f"{index}.{i}", result, check, own[result.name], judgements)
+            for i, result in enumerate(document.testcases)
+            if result.status is not Status.WAIVED
+        ],
+        "waived": waived,
+        "waived_by_reason": list(by_reason.items()),
+        "facts": _facts(document),
+        "drawing": markup(drawn) if drawn is not None else None,
+        "labelled": labelled,
+        "links": [_link(use) for use in used],
+        "charts": [markup(chart) for chart in charts],
+        "changes": changes,
+        "environment": _environment(document),
+        "packed": packed,
+        "note": note,
+    }
+
+
+def _overall(document: Document, check: Check) -> Shown:
+    verdict = check.verdict
+    if document.simulated and verdict is Verdict.PASS:
+        return shown(Verdict.UNKNOWN, "simulated: no verdict on any hardware")
+    return shown(verdict, "nothing could be judged: this is not a pass" if verdict is Verdict.UNKNOWN else "")
+
+
+def _counted(counts: Counter[Any]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in counts.most_common()) or "none"
+
+
+def _file_name(host: str, started: str) -> str:
+    """Return a name for the downloaded Document that is safe on every system."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", f"wirespeed-{host[:40]}-{started[:20]}").strip("-") + ".json"
+
+
+def _case(
+    at: str, result: TestcaseResult, check: Check, own: Sequence[Judgement], judgements: Judgements
+) -> Case:
+    """Return what the page shows of a testcase; ``own`` are its judgements, the worst first."""
+    bad = [j for j in own if j.verdict in (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN) and j.why]
+    why = [f"{bad[0].why}: {bad[0].culprit}" if bad[0].culprit else bad[0].why] if bad else []
+    verdict = check.testcases.get(result.name, Verdict.UNKNOWN)
+    if not why and verdict is Verdict.UNKNOWN:
+        why = [next((j.why for j in own if j.verdict is Verdict.UNKNOWN), "")]
+    values, shares = _values(result)
+    tables = tuple(
+        table_markup(result, table, f"{at}.{j}", judgements) for j, table in enumerate(result.tables)
+    )
+    notes = (*result.warnings, *check.causes.get(result.name, ())) if bad else result.warnings
+    return Case(f"case-{at}", result, shown(verdict), values, shares, "; ".join(why), notes, tables)
+
+
+def _values(result: TestcaseResult) -> tuple[str, str]:
+    """Return the range of the values, and the least share of a limit."""
+    found = [(cell, table.unit) for table in result.tables for cell in table.cells if cell.value is not None]
+    texts = []
+    for unit in dict.fromkeys(unit for _, unit in found):
+        scale, name = displayed(unit)
+        ordered = sorted(cell.value or 0.0 for cell, of in found if of is unit)
+        low, high = number(ordered[0], scale), number(ordered[-1], scale)
+        texts.append(f"{low} {name}" if low == high else f"{low} to {high} {name}")
+    shares = [c.value / c.limit for c, unit in found if unit is Unit.RATE and c.value and c.limit]
+    return "; ".join(texts), f"{min(shares):.0%}" if shares else ""
+
+
+def _facts(document: Document) -> str:
+    machine = document.machine
+    cores = sum(len(node.cores) for node in machine.numa)
+    parts = [machine.cpu, machine.architecture, f"{cores} cores" if cores else ""]
+    memory = sum(node.memory_bytes for node in machine.numa)
+    parts.append(format_size(memory) if memory else "")
+    parts += [f"{n} x {model}" for model, n in Counter(gpu.model for gpu in machine.gpus).items()]
+    parts.append(f"{len(machine.ranks)} ranks" if machine.ranks else "")
+    return " · ".join(part for part in parts if part)
+
+
+def _link(use: Use) -> dict[str, Any]:
+    link = use.link
+    own = link.source == link.destination
+    joint = f"memory of {link.source}" if own else f"{link.source} → {link.destination}"
+    return {
+        "name": joint,
+        "kind": str(link.kind),
+        "measured": number(use.measured, GB) if use.measured else "",
+        "limit": number(link.capacity, GB) if link.capacity else "unknown",
+        "share": f"{use.share:.0%}" if use.share else "",
+        "verdict": shown(use.verdict),
+        "origin": link.origin,
+    }
+
+
+def _environment(document: Document) -> list[tuple[str, str]]:
+    machine = document.machine
+    options = {key: value for key, value in document.options.items() if key != "testcases"}
+    rows = {
+        "wirespeed": document.version,
+        "command": document.command,
+        "begun": document.started,
+        "ended": document.ended,
+        "host": machine.host or document.host,
+        "machine": machine.name,
+        "CPU": machine.cpu,
+        "kernel": machine.kernel,
+        "Python": document.python,
+        "NVIDIA driver": machine.driver,
+        "CUDA of the driver": f"{machine.cuda // 1000}.{machine.cuda % 1000 // 10}" if machine.cuda else "",
+        "transparent huge pages": machine.transparent_huge_pages,
+        "libraries": ", ".join(f"{name} {version}" for name, version in document.libraries.items()),
+        "options": ", ".join(f"{key} {value}" for key, value in options.items() if value is not None),
+        "notes": "; ".join(machine.notes),
+        "warnings": "; ".join(document.warnings),
+    }
+    rows |= {f"{gpu.name}": _gpu(gpu) for gpu in machine.gpus}
+    return [(name, text) for name, text in rows.items() if text]
+
+
+def _gpu(gpu: Any) -> str:
+    memory = format_size(gpu.memory_bytes) if gpu.memory_bytes else ""
+    capability = f"compute capability {gpu.compute_capability}" if gpu.compute_capability else ""
+    return ", ".join(part for part in (gpu.model, memory, capability, gpu.bus_id, f"numa{gpu.numa}") if part)

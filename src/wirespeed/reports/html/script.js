@@ -1,0 +1,164 @@
+"use strict";
+(() => {
+  document.documentElement.classList.add("js");
+  const SVG = "http://www.w3.org/2000/svg";
+
+  // What is packed into the page: gzip, written in base64. Nothing is asked of any network.
+  const unpack = (element) => {
+    const bytes = Uint8Array.from(atob(element.textContent.trim()), (sign) => sign.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  };
+  const texts = new Map(), parsed = new Map();
+  const textOf = (run) => {
+    if (!texts.has(run)) texts.set(run, unpack(document.getElementById(`document-${run}`)));
+    return texts.get(run);
+  };
+  const documentOf = (run) => {
+    if (!parsed.has(run)) parsed.set(run, textOf(run).then(JSON.parse));
+    return parsed.get(run);
+  };
+
+  for (const button of document.querySelectorAll("button.download")) {
+    button.addEventListener("click", async () => {
+      const blob = new Blob([await textOf(button.dataset.run)], { type: "application/json" });
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(blob);
+      link.download = button.dataset.name;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+    });
+  }
+
+  // Large tables are packed, and unpacked when they are opened. They were escaped when they were packed.
+  for (const details of document.querySelectorAll("details.packed")) {
+    details.addEventListener("toggle", async () => {
+      const source = details.querySelector("script");
+      if (!details.open || !source) return;
+      const inside = new DOMParser().parseFromString(await unpack(source), "text/html");
+      source.replaceWith(...inside.body.childNodes);
+      details.querySelectorAll("table.heat").forEach(enliven);
+    }, { passive: true });
+  }
+
+  const make = (name, attributes = {}, text = "") => {
+    const element = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    element.textContent = text;
+    return element;
+  };
+  const tag = (name, text, kind = "") => {
+    const element = document.createElement(name);
+    element.textContent = text;
+    if (kind) element.className = kind;
+    return element;
+  };
+
+  const short = (value) => value >= 10000 ? value.toFixed(0) : value.toFixed(2);
+
+  // Every sample as a dot in its order, and how many lie in each range.
+  const drawing = (samples, unit, statistics) => {
+    const width = 640, height = 190, left = 70, right = 190, top = 12, bottom = 30;
+    const low = Math.min(...samples), high = Math.max(...samples), span = high - low || Math.abs(high) * 0.01 || 1;
+    const y = (value) => top + (high + 0.06 * span - value) / (1.12 * span) * (height - top - bottom);
+    const x = (i) => left + (i + 0.5) / samples.length * (width - left - right);
+    const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", class: "chart" });
+    svg.append(make("title", {}, `${samples.length} samples from ${short(low)} to ${short(high)} ${unit}`));
+    svg.append(make("rect", { x: left, width: width - left - right, y: y(statistics.high), class: "interval",
+                              height: Math.max(1, y(statistics.low) - y(statistics.high)) }));
+    for (const value of low === high ? [low] : [low, statistics.median, high]) {
+      svg.append(make("line", { x1: left, x2: width - right, y1: y(value), y2: y(value), class: "grid" }));
+    }
+    for (const value of low === high ? [low] : [low, high]) {
+      svg.append(make("text", { x: left - 6, y: y(value) + 4, class: "end" }, short(value)));
+    }
+    samples.forEach((value, i) => svg.append(make("circle", { cx: x(i), cy: y(value), r: 3.5, class: "dot" })));
+    const bins = Math.min(12, Math.max(1, Math.ceil(Math.sqrt(samples.length)))), counts = Array(bins).fill(0);
+    for (const value of samples) counts[Math.min(bins - 1, Math.floor((value - low) / span * bins))] += 1;
+    const most = Math.max(...counts), start = width - right + 14;
+    counts.forEach((count, i) => {
+      const upper = y(low + (i + 1) / bins * (high - low)), lower = y(low + i / bins * (high - low));
+      svg.append(make("rect", { x: start, y: upper + 0.5, height: Math.max(2, lower - upper - 1), class: "bar",
+                                width: count / most * (right - 50) }));
+      if (count) svg.append(make("text", { x: start + count / most * (right - 50) + 4, y: (upper + lower) / 2 + 4 },
+                                 String(count)));
+    });
+    svg.append(make("text", { x: left, y: height - 8 }, `${unit}, samples in their order`));
+    svg.append(make("text", { x: start, y: height - 8 }, "how many"));
+    return svg;
+  };
+
+  const show = async (table, cell) => {
+    const [run, testcase, index] = table.dataset.at.split(".").map(Number);
+    const row = cell.parentElement.sectionRowIndex, column = cell.cellIndex - 1;
+    const result = (await documentOf(run)).testcases[testcase], data = result.tables[index];
+    const [i, j] = table.dataset.turned ? [column, row] : [row, column];
+    const found = (data.cells || []).find((one) => one.row === i && one.column === j);
+    const rate = data.unit === "B/s", divisor = rate ? 1e9 : 1e-9, unit = rate ? "GB/s" : "ns";
+    const panel = table.parentElement.nextElementSibling.nextElementSibling;
+    panel.replaceChildren(tag("h4", `${result.name} ${data.key} ${data.rows.labels[i]}, ${data.columns.labels[j]}`));
+    table.querySelector(".chosen")?.classList.remove("chosen");
+    cell.classList.add("chosen");
+    if (!found || found.value === undefined || found.value === null) {
+      panel.append(tag("p", found ? found.reason : "There is no such cell."));
+    } else {
+      const s = found.statistics, facts = [`median ${short(found.value / divisor)} ${unit}`];
+      if (s) facts.push(`${Math.round(s.confidence * 100)} % interval ${short(s.low / divisor)} to ${short(s.high / divisor)}`,
+                        `mean ${short(s.mean / divisor)}`, `n ${s.n}`);
+      if (found.limit) facts.push(`limit ${short(found.limit / divisor)}`);
+      if (found.expected) facts.push(`normal from ${short(found.expected[0] / divisor)}, typically ${short(found.expected[1] / divisor)}`);
+      if (found.copies > 1) facts.push(`${found.copies} copies a sample`);
+      panel.append(tag("p", facts.join(" · ")));
+      if (cell.title) panel.append(tag("p", cell.title));
+      const samples = (found.samples || []).map((value) => value / divisor);
+      if (samples.length && s) {
+        panel.append(drawing(samples, unit, { low: s.low / divisor, high: s.high / divisor, median: s.median / divisor }));
+      } else {
+        panel.append(tag("p", "The samples are not in this page."));
+      }
+    }
+    panel.hidden = false;
+  };
+
+  const enliven = (table) => {
+    const cells = (row) => [...row.cells].slice(1);
+    const rows = [...table.tBodies[0].rows];
+    if (!rows.length || rows[0].cells.length < 2) return;
+    table.setAttribute("role", "grid");
+    rows[0].cells[1].tabIndex = 0;
+    const go = (from, row, column) => {
+      const to = rows[row]?.cells[column];
+      if (!to || column < 1) return;
+      from.tabIndex = -1;
+      to.tabIndex = 0;
+      to.focus();
+    };
+    table.addEventListener("keydown", (event) => {
+      const cell = event.target.closest("td");
+      if (!cell) return;
+      const row = cell.parentElement.sectionRowIndex, column = cell.cellIndex;
+      const moves = { ArrowUp: [row - 1, column], ArrowDown: [row + 1, column], ArrowLeft: [row, column - 1],
+                      ArrowRight: [row, column + 1], Home: [row, 1], End: [row, rows[row].cells.length - 1] };
+      if (moves[event.key]) go(cell, ...moves[event.key]);
+      else if (event.key === "Enter" || event.key === " ") show(table, cell);
+      else return;
+      event.preventDefault();
+    });
+    table.addEventListener("click", (event) => {
+      const cell = event.target.closest("td");
+      if (!cell) return;
+      table.querySelector("td[tabindex='0']")?.setAttribute("tabindex", "-1");
+      cell.tabIndex = 0;
+      cell.focus();
+      show(table, cell);
+    });
+  };
+  document.querySelectorAll("table.heat").forEach(enliven);
+
+  // Paper shows what is folded away, but for what is packed.
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    opened = [...document.querySelectorAll("details:not([open]):not(.packed)")];
+    opened.forEach((details) => { details.open = true; });
+  });
+  addEventListener("afterprint", () => opened.forEach((details) => { details.open = false; }));
+})();

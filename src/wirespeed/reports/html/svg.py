@@ -1,0 +1,55 @@
+"""Elements of drawings, escaped by the library that writes them."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING
+
+from .._text import one_line
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+Element = ET.Element
+#: A letter of 11 or 12 pixels is so wide, roughly.
+LETTER = 6.4
+#: Pixels of a drawing that are as much as the letters of the page are high.
+_EM = 14.0
+
+
+def drawing(width: float, height: float, title: str, css: str = "") -> Element:
+    """Return an empty drawing that grows with the page's letters; the title is for who does not see it."""
+    em = f"{width / _EM:.1f}em"
+    svg = Element("svg", viewBox=f"0 0 {width:g} {height:g}", width=em, role="img")
+    if css:
+        svg.set("class", css)
+    ET.SubElement(svg, "title").text = one_line(title)
+    return svg
+
+
+def add(to: Element, name: str, css: str = "", text: str = "", **attributes: float | str) -> Element:
+    """Add an element; numbers are rounded to what can be seen."""
+    given = {key.replace("_", "-"): _plain(value) for key, value in attributes.items()}
+    element = ET.SubElement(to, name, given)
+    if css:
+        element.set("class", css)
+    if text:
+        element.text = one_line(text)
+    return element
+
+
+def _plain(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
+
+
+def markup(svg: Element) -> Markup:
+    """Return the drawing as text for a page."""
+    from markupsafe import Markup
+
+    return Markup(ET.tostring(svg, encoding="unicode", short_empty_elements=False))
+
+
+def fitted(text: str, width: float) -> str:
+    """Return a text cut to a width in pixels."""
+    text, most = one_line(text), max(2, int(width / LETTER))
+    return text if len(text) <= most else text[: most - 1] + "…"

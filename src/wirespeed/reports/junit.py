@@ -1,0 +1,100 @@
+"""JUnit XML, as CI systems read it: what failed, and every value that is not what the hardware can do."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections import defaultdict
+
+from ..results.document import Document, Status, TestcaseResult
+from ..units import displayed
+from ..verdicts import Judgement, Verdict, judge
+from . import Style
+from ._console import SIMULATED, number
+from ._text import visible
+
+_BAD = (Verdict.IMPLAUSIBLE, Verdict.FAIL)
+#: So many values are told of a testcase.
+_TOLD = 20
+
+
+def render(document: Document, style: Style) -> str:
+    """Return a suite with a case for each testcase.
+
+    Wrong data and values that fail their verdict are failures, what broke off is an error, what is
+    not possible here is skipped. What a simulated machine passes is skipped too: it is no pass.
+    """
+    del style
+    low: dict[str, list[Judgement]] = defaultdict(list)
+    for judgement in judge(document).judgements:
+        if judgement.verdict in _BAD and judgement.value is not None:
+            low[judgement.key.testcase].append(judgement)
+    cases = [_case(result, low[result.name], document) for result in document.testcases]
+    if document.interrupted:
+        case = ET.Element("testcase", classname="wirespeed", name="the run", time="0")
+        _outcome(case, "error", f"the run ended early: {document.interrupted}")
+        cases.append(case)
+    counts = {
+        name: str(sum(1 for case in cases if case.find(tag) is not None))
+        for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
+    }
+    host = visible(document.machine.host or document.host)
+    common = {"name": "wirespeed", "tests": str(len(cases)), **counts, "time": f"{document.seconds:.3f}"}
+    suites = ET.Element("testsuites", common)
+    stamp = visible(document.started).removesuffix("Z")
+    suite = ET.SubElement(suites, "testsuite", {**common, "hostname": host, "timestamp": stamp})
+    properties = ET.SubElement(suite, "properties")
+    facts = {"version": document.version, "machine": document.machine.name, "cpu": document.machine.cpu,
+             "gpus": ", ".join(gpu.model for gpu in document.machine.gpus), "driver": document.machine.driver,
+             "command": document.command, "simulated": SIMULATED if document.simulated else ""}  # fmt: skip
+    for name, value in facts.items():
+        if value:
+            ET.SubElement(properties, "property", name=name, value=visible(value))
+    suite.extend(cases)
+    ET.indent(suites)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
+
+
+def _case(result: TestcaseResult, low: list[Judgement], document: Document) -> ET.Element:
+    case = ET.Element(
+        "testcase", classname="wirespeed", name=visible(result.name), time=f"{result.seconds:.3f}"
+    )
+    if result.status is Status.WAIVED:
+        _outcome(case, "skipped", result.reason)
+    elif result.status is Status.FAILED:
+        _outcome(case, "failure", result.reason)
+    elif not result.status.good:
+        _outcome(case, "error", f"{result.status}: {result.reason}")
+    elif low:
+        lines = [_told(judgement) for judgement in low]
+        more = [f"and {len(lines) - _TOLD} more"] if len(lines) > _TOLD else []
+        _outcome(case, "failure", lines[0], "\n".join(lines[:_TOLD] + more))
+    elif document.simulated:
+        _outcome(case, "skipped", SIMULATED)
+    if values := _values(result):
+        ET.SubElement(case, "system-out").text = visible(values)
+    return case
+
+
+def _outcome(case: ET.Element, tag: str, message: str, text: str = "") -> None:
+    ET.SubElement(case, tag, message=visible(message), type=tag).text = visible(text or message)
+
+
+def _told(judgement: Judgement) -> str:
+    key = judgement.key
+    scale, unit = displayed(judgement.unit)
+    where = " ".join(part for part in (key.table, key.row, key.column) if part)
+    text = f"{where}: {number(judgement.value or 0.0, scale)} {unit}, {judgement.why}"
+    if judgement.least:
+        text += f", at least {number(judgement.least, scale)} was expected"
+    return text + (f": {judgement.culprit}" if judgement.culprit else "")
+
+
+def _values(result: TestcaseResult) -> str:
+    """Return a line for each table: how many values, their extremes."""
+    lines = []
+    for table in result.tables:
+        if values := table.values():
+            scale, unit = displayed(table.unit)
+            ends = f"{number(min(values), scale)} to {number(max(values), scale)} {unit}"
+            lines.append(f"{table.title}: {len(values)} values, {ends}")
+    return "\n".join(lines)

@@ -1,0 +1,102 @@
+"""GitHub-flavoured Markdown: a table for each testcase, for issues, pull requests and wikis."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from ..results.document import Cell, Document, Status, Table, TestcaseResult
+from ..units import displayed, format_time
+from . import Style
+from ._console import SIMULATED, number
+from ._text import one_line
+
+#: What Markdown, or HTML within it, would act on: anywhere, at the beginning of a line, as a link.
+_SPECIAL = re.compile(r"[\\`*_{}\[\]#!|~$]|^[-+=]|(?<=^\d)[.)]|:(?=//)|(?<=www)[.]")
+_ENTITIES = str.maketrans({"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;"})
+#: Larger tables are summarised, unless everything is asked for.
+_LARGE = 16
+
+
+def escaped(text: str) -> str:
+    """Return a text that Markdown shows as it is, on one line."""
+    return _SPECIAL.sub(r"\\\g<0>", one_line(text).strip()).translate(_ENTITIES)
+
+
+def render(document: Document, style: Style) -> str:
+    """Return the Document as Markdown; with ``verbose`` large tables whole and what was waived."""
+    return "\n".join(_lines(document, style)) + "\n"
+
+
+def _lines(document: Document, style: Style) -> Iterator[str]:
+    machine = document.machine
+    yield f"# wirespeed: {escaped(machine.host or document.host)}"
+    yield ""
+    if document.simulated:
+        yield f"**{SIMULATED}** (machine {escaped(machine.name)})"
+        yield ""
+    models = Counter(gpu.model for gpu in machine.gpus)
+    facts = [machine.cpu, *(f"{n} x {model}" for model, n in models.items()), document.started]
+    yield " · ".join(escaped(fact) for fact in facts if fact)
+    for result in document.testcases:
+        if result.status is Status.WAIVED or not any(table.cells for table in result.tables):
+            continue
+        yield from ("", f"## {escaped(result.name)}: {result.status}", "")
+        counts = f"; counts {result.counts}" if result.counts else ""
+        yield escaped(result.description + counts + (f": {result.reason}" if result.reason else ""))
+        for table in result.tables:
+            yield from _table(result, table, style)
+    yield from _closing(document, style)
+
+
+def _table(result: TestcaseResult, table: Table, style: Style) -> Iterator[str]:
+    scale, unit = displayed(table.unit)
+    yield ""
+    if len(result.tables) > 1:
+        yield f"{escaped(table.title)}"
+        yield ""
+    rows, columns, cells = table.rows.labels, table.columns.labels, table.grid()
+    if table.is_curve:  # sizes downwards: they may be many
+        rows, columns = columns, rows
+        cells = [list(row) for row in zip(*cells, strict=True)]
+    elif max(len(rows), len(columns)) > _LARGE and not style.verbose:
+        values = sorted(table.values())
+        shown = f"{len(values)} cells"
+        if values:
+            middle = values[len(values) // 2]
+            ends = f"{number(values[0], scale)} to {number(values[-1], scale)} {unit}"
+            shown += f", {ends}, median {number(middle, scale)} {unit}"
+        yield shown
+        return
+    yield _row([unit, *columns])
+    yield "|---|" + "---:|" * len(columns)
+    for name, row in zip(rows, cells, strict=True):
+        yield _row([name, *(_value(cell, scale) for cell in row)])
+
+
+def _row(texts: Sequence[str]) -> str:
+    return "| " + " | ".join(escaped(text) for text in texts) + " |"
+
+
+def _value(cell: Cell | None, scale: float) -> str:
+    if cell is None:
+        return ""
+    return "n/a" if cell.value is None else number(cell.value, scale)
+
+
+def _closing(document: Document, style: Style) -> Iterator[str]:
+    bad = [result for result in document.testcases if not result.status.good]
+    if bad or document.interrupted:
+        yield ""
+    for result in bad:
+        yield f"- **{escaped(result.name)}: {result.status}**: {escaped(result.reason)}"
+    if document.interrupted:
+        yield f"- **the run ended early**: {escaped(document.interrupted)}"
+    waived = [result for result in document.testcases if result.status is Status.WAIVED]
+    if waived and style.verbose:
+        yield from ("", "Waived:", "")
+        yield from (f"- {escaped(result.name)}: {escaped(result.reason)}" for result in waived)
+    counts = Counter(result.status for result in document.testcases)
+    count = ", ".join(f"{counts[s]} {s}" for s in Status if counts[s]) or "nothing was run"
+    yield from ("", f"{count} in {format_time(document.seconds)}")

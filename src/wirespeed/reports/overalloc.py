@@ -1,0 +1,71 @@
+"""The over-allocation reproducer's text; of a sweep its phases, with the slow ones marked."""
+
+from __future__ import annotations
+
+from ..pt2pt.base import WITH, WITHOUT
+from ..results.document import Document, Status, Table, TestcaseResult
+from ..units import format_time
+from . import Style
+
+_MARK = "*"
+
+
+def render(document: Document, style: Style) -> str:
+    """Return it as text."""
+    del style
+    lines: list[str] = []
+    for result in document.testcases:
+        if any(table.key == WITH for table in result.tables):
+            lines += _reproducer(document, result)
+        else:
+            lines += [*_sweep(result), ""]
+    if any(cell.reason for r in document.testcases for t in r.tables for cell in t.cells):
+        lines.append(f"{_MARK} half as long again as the fastest of the phase, or longer, in every sample")
+    if document.interrupted:
+        lines.append(f"the run ended early: {document.interrupted}")
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _reproducer(document: Document, result: TestcaseResult) -> list[str]:
+    options = document.options
+    lines = [f"{name}: {options.get(name)}" for name in ("p2p_size", "buffer_size", "overalloc_size")]
+    last = int(str(options.get("ranks", 2))) - 1
+    for table in result.tables:
+        if table.key in (WITH, WITHOUT):
+            lines.append(
+                f"Doing MPI_Send/Recv from rank 0 to rank {last}, of {options.get('p2p_size')} bytes from "
+                f"{table.title}."
+            )
+        for cell in table.cells:
+            place = f"{cell.row}:{cell.column}" if table.key in (WITH, WITHOUT) else table.rows.labels[0]
+            lines.append(f"[{place}] time: {cell.value:.6g}")
+    if result.status is not Status.PASSED:
+        lines.append(f"{result.status}: {result.reason}")
+    return lines
+
+
+def _sweep(result: TestcaseResult) -> list[str]:
+    if not result.tables:
+        return [f"{result.name}: {result.status}, {result.reason}"]
+    table = result.tables[0]
+    lines = [f"{result.name}: {result.counts}, median of {_samples(table)}"]
+    first = ["over", *table.rows.labels]
+    columns = [first]
+    for j, phase in enumerate(table.columns.labels):
+        column = [phase]
+        for i in range(len(table.rows.labels)):
+            cell = next((c for c in table.cells if (c.row, c.column) == (i, j)), None)
+            shown = "-" if cell is None or cell.value is None else format_time(cell.value)
+            column.append(f"{_MARK if cell and cell.reason else ''}{shown}")
+        columns.append(column)
+    widths = [max(map(len, column)) for column in columns]
+    for i in range(len(first)):
+        cells = [column[i].rjust(width) for column, width in zip(columns, widths, strict=True)]
+        lines.append("  ".join([first[i].ljust(widths[0]), *cells[1:]]).rstrip())
+    if result.status is not Status.PASSED:
+        lines.append(f"{result.status}: {result.reason}")
+    return lines
+
+
+def _samples(table: Table) -> int:
+    return max((cell.statistics.n for cell in table.cells if cell.statistics), default=0)

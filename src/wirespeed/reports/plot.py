@@ -1,0 +1,44 @@
+"""Plots for a terminal: every curve as one, every matrix as a heat map."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from ..results.document import Document, Status, Table
+from . import Style
+from ._console import SIMULATED, heading, printed
+from ._plots import curves_of, heat_map, plot
+
+
+def render(document: Document, style: Style) -> str:
+    """Return all that was measured as drawings; with ``verbose`` what could not be, and why, too."""
+    parts: list[RenderableType] = [heading(document)]
+    for result in document.testcases:
+        tables = [table for table in result.tables if any(cell.value is not None for cell in table.cells)]
+        if not tables:
+            if style.verbose or not result.status.good:
+                parts += ["", Text(f"{result.name}: {result.status}: {result.reason}", style="dim")]
+            continue
+        name = Text(result.name, style="bold")
+        if result.status is not Status.PASSED:
+            name.append(f"  {result.status}: {result.reason}", style="bold red")
+        parts += ["", name]
+        counts = f"; counts {result.counts}" if result.counts else ""
+        parts.append(Text(result.description + counts, style="dim"))
+        for table in tables:
+            if len(tables) > 1:
+                parts.append(Text(table.title, style="italic"))
+            parts += drawn(table, style)
+    if document.simulated:
+        parts += ["", Text(SIMULATED, style="bold magenta")]
+    return printed(style, *parts)
+
+
+def drawn(table: Table, style: Style) -> list[Text]:
+    """Return a table as a drawing."""
+    width = max(40, style.width)
+    if table.is_curve:
+        return plot(curves_of(table), table.columns, table.unit, width)
+    values = [[cell.value if cell else None for cell in row] for row in table.grid()]
+    return heat_map(values, table.rows.labels, table.columns.labels, table.unit, width, color=style.color)

@@ -1,0 +1,112 @@
+"""Prometheus' text format, for the textfile collector of the node exporter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from ..model import Unit
+from ..results.cells import Placed, placed
+from ..results.document import Document, Status
+from ..verdicts import Verdict, judge
+from . import Style
+from ._text import one_line
+
+_NAMES = {Unit.RATE: "wirespeed_bandwidth_bytes_per_second", Unit.TIME: "wirespeed_latency_seconds"}
+_HELP = {
+    "wirespeed_run_info": "The run that these figures are of.",
+    "wirespeed_run_end_timestamp_seconds": "When the run ended.",
+    "wirespeed_run_duration_seconds": "How long the run took.",
+    "wirespeed_run_good": "1 if every testcase passed or was waived and the run reached its end.",
+    "wirespeed_testcase_status": "1 for what became of a testcase.",
+    _NAMES[Unit.RATE]: "Median bandwidth of a cell.",
+    _NAMES[Unit.TIME]: "Median latency of a cell.",
+    "wirespeed_limit_bytes_per_second": "What the links allow for a cell, all its transfers considered.",
+    "wirespeed_cells": "Number of cells of a testcase with a verdict.",
+}
+
+
+def render(document: Document, style: Style) -> str:
+    """Return gauges without timestamps, as the collector wants them; ``simulated`` is a label of each.
+
+    Cells without a value have no sample. Labels are escaped as the format says.
+    """
+    del style
+    cells = [one for one in placed(document) if one.cell.value is not None]
+    families: dict[str, Iterable[tuple[dict[str, str], float]]] = {
+        "wirespeed_run_info": [(_run(document), 1)],
+        "wirespeed_run_end_timestamp_seconds": [({}, t)] if (t := _timestamp(document)) else [],
+        "wirespeed_run_duration_seconds": [({}, document.seconds)],
+        "wirespeed_run_good": [({}, float(document.good and not document.simulated))],
+        "wirespeed_testcase_status": _statuses(document),
+        _NAMES[Unit.RATE]: [(_labels(x), x.cell.value or 0.0) for x in cells if x.unit is Unit.RATE],
+        _NAMES[Unit.TIME]: [(_labels(x), x.cell.value or 0.0) for x in cells if x.unit is Unit.TIME],
+        "wirespeed_limit_bytes_per_second": [(_labels(x), x.cell.limit) for x in cells if x.cell.limit],
+        "wirespeed_cells": _verdicts(document),
+    }
+    everywhere = {"simulated": "true"} if document.simulated else {}
+    lines: list[str] = []
+    for name, samples in families.items():
+        found = [_sample(name, everywhere | labels, value) for labels, value in _unique(samples)]
+        if found:
+            lines += [f"# HELP {name} {_HELP[name]}", f"# TYPE {name} gauge", *found]
+    return "\n".join(lines) + "\n"
+
+
+def _run(document: Document) -> dict[str, str]:
+    machine = document.machine
+    return {
+        "version": document.version,
+        "host": machine.host or document.host,
+        "machine": machine.name,
+        "cpu": machine.cpu,
+        "gpu": machine.gpus[0].model if machine.gpus else "",
+        "gpus": str(len(machine.gpus)),
+        "driver": machine.driver,
+    }
+
+
+def _timestamp(document: Document) -> float:
+    try:
+        return datetime.fromisoformat(document.ended).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _labels(one: Placed) -> dict[str, str]:
+    key = one.key
+    return {"testcase": key.testcase, "table": key.table, "row": key.row, "column": key.column}
+
+
+def _statuses(document: Document) -> Iterator[tuple[dict[str, str], float]]:
+    for result in document.testcases:
+        yield {"testcase": result.name, "status": str(Status(result.status))}, 1
+
+
+def _verdicts(document: Document) -> Iterator[tuple[dict[str, str], float]]:
+    counts: dict[tuple[str, Verdict], int] = {}
+    for judgement in judge(document).judgements:
+        if judgement.key.testcase:
+            key = judgement.key.testcase, judgement.verdict
+            counts[key] = counts.get(key, 0) + 1
+    for (testcase, verdict), count in counts.items():
+        yield {"testcase": testcase, "verdict": str(verdict)}, count
+
+
+def _unique(samples: Iterable[tuple[dict[str, str], float]]) -> Iterator[tuple[dict[str, str], float]]:
+    """Leave out what would have the labels of one before it: a collector refuses the whole file."""
+    seen: set[tuple[str, ...]] = set()
+    for labels, value in samples:
+        key = tuple(map(one_line, labels.values()))
+        if key not in seen:
+            seen.add(key)
+            yield labels, value
+
+
+def _sample(name: str, labels: dict[str, str], value: float) -> str:
+    inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+    return f"{name}{f'{{{inside}}}' if inside else ''} {float(value)!r}"
+
+
+def _escaped(text: str) -> str:
+    return one_line(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,212 @@
+"""Reports in a real browser: nothing complains, nothing is asked of any network, all is there."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+import wirespeed
+from wirespeed.reports.html.page import page
+from wirespeed.results.document import Document, Reading
+from wirespeed.results.store import decode
+from wirespeed.statistics import summarise
+
+WIDTHS = (390, 1280, 3840)
+
+
+def fits(opened) -> bool:
+    """Whether the page is no wider than its window."""
+    return opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("name", ["recorded", "eight", "seventy_two"])
+def test_reports_open_in_silence(name, request, browser):
+    document: Document = request.getfixturevalue(name)
+    html = page([document])
+    for width in WIDTHS:
+        opened = browser.open(html, width)
+        assert fits(opened)
+        assert opened.page.locator("svg[role=img]").count() >= 1
+        assert opened.page.locator("h2").all_inner_texts()[:3] == ["Verdicts", "Machine", "Results"]
+        measured = [r for r in document.testcases if r.status != "waived"]
+        assert opened.page.locator("article").count() == len(measured)
+        assert opened.page.locator(".drawing path.link").count() > 0
+        assert not opened.complaints and not opened.requests
+        opened.page.close()
+
+
+def test_dark_and_light_differ_and_are_legible(recorded, browser):
+    html = page([recorded])
+    colours = {}
+    for scheme in ("light", "dark"):
+        opened = browser.open(html, color_scheme=scheme)
+        colours[scheme] = opened.page.evaluate("""() => {
+            const chosen = [...document.querySelectorAll("td[class^=h], .verdict, .soft, a, th, p")];
+            const back = (e) => getComputedStyle(e).backgroundColor;
+            const none = "rgba(0, 0, 0, 0)";
+            const behind = (e) => back(e) === none ? behind(e.parentElement) : back(e);
+            return chosen.map((e) => [getComputedStyle(e).color, behind(e)]);
+        }""")
+        opened.page.close()
+    assert colours["light"] != colours["dark"]
+    for pairs in colours.values():
+        for text, back in {tuple(pair) for pair in pairs}:
+            assert contrast(text, back) >= 4.5, (text, back)
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of two colours as WCAG 2 defines it."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_a_cell_shows_its_samples_by_mouse_and_by_keyboard(eight, browser):
+    opened = browser.open(page([eight]))
+    table = opened.page.locator("table.heat").nth(4)
+    panel = table.locator("xpath=../../div[contains(@class,'detail')][1]")
+    table.locator("td").nth(1).click()
+    panel.locator("svg").wait_for()
+    assert "device_to_device_memcpy_read_ce gpu0, gpu1" in " ".join(panel.inner_text().split())
+    samples = eight.testcases[4].tables[0].cells[0].samples
+    assert panel.locator("circle").count() == len(samples)
+    for key in ("ArrowDown", "ArrowRight", "Enter"):
+        opened.page.keyboard.press(key)
+    panel.locator("h4", has_text="gpu1, gpu2").wait_for()
+    assert opened.page.evaluate("document.activeElement.tagName") == "TD"
+    assert table.locator("td[tabindex='0']").count() == 1
+    assert not opened.complaints and not opened.requests
+    opened.page.close()
+
+
+def test_curves_have_values_behind_them(browser):
+    document = wirespeed.run(["host_bandwidth_ladder"], machine="simulated:cpu-2-sockets", samples=3)
+    opened = browser.open(page([document]))
+    opened.page.locator("details summary", has_text="Values").first.click()
+    opened.page.locator("table.heat").first.locator("td").nth(3).click()
+    title = opened.page.locator(".detail h4").first
+    title.wait_for()
+    sizes = document.testcases[0].tables[0].columns.labels
+    assert title.inner_text() == f"host_bandwidth_ladder size numa1, {sizes[1]}"
+    assert opened.page.locator("svg .curve").count() == 4
+    assert "Peak:" in opened.page.locator("svg .peak-text").first.text_content()
+    opened.page.close()
+
+
+def test_a_packed_table_opens(seventy_two, browser):
+    opened = browser.open(page([seventy_two]))
+    opened.page.locator("details.packed summary").first.click()
+    table = opened.page.locator("details.packed table.heat").first
+    table.wait_for()
+    assert table.locator("td").count() == 72 * 72
+    table.locator("tbody tr").nth(70).locator("td").nth(3).click()
+    opened.page.locator("details.packed .detail svg").first.wait_for()
+    assert "70, 3" in opened.page.locator("details.packed .detail h4").first.inner_text()
+    assert not opened.complaints and not opened.requests
+    opened.page.close()
+
+
+def test_the_document_can_be_saved(recorded, browser):
+    opened = browser.open(page([recorded]))
+    with opened.page.expect_download() as waiting:
+        opened.page.get_by_role("button", name="Download the Document").click()
+    download = waiting.value
+    assert download.suggested_filename.endswith(".json")
+    assert decode(Path(download.path()).read_bytes(), "download") == recorded
+    assert all(url.startswith("blob:") for url in opened.requests) and not opened.complaints
+    opened.page.close()
+
+
+def test_the_first_tab_skips_to_the_results(recorded, browser):
+    opened = browser.open(page([recorded]))
+    opened.page.keyboard.press("Tab")
+    assert opened.page.evaluate("document.activeElement.textContent") == "Skip to the results"
+    opened.page.keyboard.press("Enter")
+    assert opened.page.evaluate("document.activeElement.id") == "main"
+    opened.page.close()
+
+
+def test_it_prints_with_what_is_folded(recorded, browser):
+    opened = browser.open(page([recorded]))
+    opened.page.emulate_media(media="print")
+    assert opened.page.locator("nav").is_hidden()
+    assert opened.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert opened.page.locator("details:not([open]):not(.packed)").count() == 0
+    assert opened.page.pdf().startswith(b"%PDF")
+    opened.page.close()
+
+
+def test_without_scripts_all_but_the_samples_is_there(recorded, browser):
+    opened = browser.open(page([recorded]), java_script_enabled=False)
+    assert opened.page.locator("td[class^=h]").first.is_visible()
+    assert opened.page.get_by_role("button", name="Download the Document").count() == 0
+    assert "a browser with scripts allowed can save it" in opened.page.locator("main").inner_text()
+    opened.page.close()
+
+
+def test_the_state_over_time_is_drawn(recorded, browser):
+    first = recorded.testcases[0]
+    readings = tuple(
+        Reading(
+            float(i),
+            {"gpu0 temperature [°C]": 40.0 + i, "gpu0 clocks held back by": "power" if i > 2 else "nothing"},
+        )
+        for i in range(5)
+    )
+    document = replace(recorded, testcases=(replace(first, readings=readings, seconds=5.0),))
+    opened = browser.open(page([document]))
+    titles = [t.text_content() for t in opened.page.locator(".charts svg > title").all()]
+    assert any("temperature" in title and "44" in title for title in titles)
+    assert "nothing, then power" in opened.page.locator("main").inner_text()
+    opened.page.close()
+
+
+def test_several_runs_in_one_page(recorded, eight, browser):
+    opened = browser.open(page([recorded, recorded, eight]))
+    assert opened.page.locator("h2").first.inner_text() == "Comparison"
+    assert opened.page.locator("section").count() == 4
+    assert fits(opened) and not opened.complaints
+    opened.page.close()
+
+
+def large(document: Document) -> Document:
+    """The whole suite between 72 ranks: sixteen tables, six samples a cell, all of all digits."""
+    numbers = random.Random(1)
+    one = document.testcases[0]
+    results = []
+    for i in range(16):
+        cells = []
+        for cell in one.tables[0].cells:
+            samples = tuple(numbers.gauss(7.6e11, 1e9) for _ in range(6))
+            statistics = summarise(samples)
+            cells.append(replace(cell, value=statistics.median, samples=samples, statistics=statistics))
+        table = replace(one.tables[0], cells=tuple(cells))
+        results.append(replace(one, name=f"{one.name}_{i}", tables=(table,)))
+    return replace(document, testcases=tuple(results))
+
+
+def test_the_whole_suite_between_72_ranks_is_small_and_opens_fast(seventy_two, browser):
+    html = page([large(seventy_two)])
+    assert len(html.encode()) < 8_000_000
+    started = time.perf_counter()
+    opened = browser.open(html)
+    opened.page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+    assert time.perf_counter() - started < 3
+    assert opened.page.locator("details.packed").count() == 16
+    opened.page.locator("details.packed summary").nth(15).click()
+    opened.page.locator("details.packed").nth(15).locator("td").nth(1).click()
+    opened.page.locator("details.packed .detail svg").first.wait_for()
+    assert not opened.complaints and not opened.requests
+    assert json.loads(opened.page.evaluate("JSON.stringify(performance.getEntriesByType('resource'))")) == []
+    opened.page.close()

@@ -1,0 +1,127 @@
+"""Markdown, JUnit, Prometheus and CSV are what those who read them expect."""
+
+from __future__ import annotations
+
+import csv
+import io
+import xml.etree.ElementTree as ET
+
+import pytest
+from msgspec.structs import replace
+from prometheus_client.parser import text_string_to_metric_families
+
+import wirespeed
+from tests.conftest import still
+from wirespeed.reports import Style
+from wirespeed.reports.markdown import escaped
+from wirespeed.results.cells import placed
+from wirespeed.results.document import Status
+
+H200 = "simulated:hgx-h200-2"
+
+
+@pytest.mark.parametrize("format", ["markdown", "junit", "prometheus", "plot"])
+def test_text_of_a_recorded_run(recorded, golden, format):
+    golden(f"two-h200/{format}.txt", wirespeed.render(recorded, format))
+
+
+@pytest.mark.parametrize("format", ["markdown", "junit", "prometheus", "plot"])
+def test_a_simulated_run_says_so_and_passes_nothing(format):
+    text = wirespeed.render(wirespeed.run(["4"], machine=H200), format)
+    assert "simulated" in text.lower()
+    if format == "junit":
+        assert ET.fromstring(text).get("skipped") == "1"
+    if format == "prometheus":
+        assert 'wirespeed_run_good{simulated="true"} 0.0' in text
+
+
+def test_plots_of_curves_and_large_matrices(golden):
+    curves = still(wirespeed.run(prefixes=["host_"], machine="simulated:cpu-2-sockets"))
+    golden("cpu-2-sockets/plot.txt", wirespeed.render(curves, "plot"))
+    many = wirespeed.run(["38"], machine="simulated:nvl72", samples=1, copies=1)
+    text = wirespeed.render(many, "plot")
+    assert max(map(len, text.splitlines())) <= 80
+    assert sum(line.count("█") + line.count("▓") for line in text.splitlines()) >= 72 * 71
+    colored = wirespeed.render(many, "plot", Style(color=True))
+    assert "\x1b[38;5;16;48;5;228m" in colored
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_plots_fit_the_terminal(eight, width):
+    for style in (Style(width), Style(width, color=True)):
+        plain = wirespeed.render(eight, "plot", style)
+        if not style.color:
+            assert max(map(len, plain.splitlines())) <= width
+
+
+def test_markdown_tables_are_tables(recorded):
+    lines = wirespeed.render(recorded, "markdown").splitlines()
+    starts = [i for i, line in enumerate(lines) if line.startswith("|---")]
+    assert len(starts) == sum(len(result.tables) for result in recorded.testcases)
+    for i in starts:
+        assert lines[i].count("|") == lines[i - 1].count("|") == lines[i + 1].count("|")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a|b", r"a\|b"),
+        ("<b>&", "&lt;b&gt;&amp;"),
+        ("[x](http://y)", r"\[x\](http\://y)"),
+        ("# no\nheading", r"\# no heading"),
+        ("- no list", r"\- no list"),
+        ("1. no list", r"1\. no list"),
+        ("@somebody", "&#64;somebody"),
+        ("`code` *b*", r"\`code\` \*b\*"),
+        ("www.example.org", r"www\.example.org"),
+        ("2026-11-21", "2026-11-21"),
+    ],
+)
+def test_markdown_shows_text_as_it_is(text, expected):
+    assert escaped(text) == expected
+
+
+def test_junit_says_what_failed():
+    document = wirespeed.run(["0", "4", "35"], machine=f"{H200}+corrupt@gpu0->gpu1+speed@numa0->gpu0=0.4")
+    suites = ET.fromstring(wirespeed.render(document, "junit"))
+    cases = {case.get("name"): case for case in suites.iter("testcase")}
+    slow, wrong, waived = cases["host_to_device_memcpy_ce"], cases["device_to_device_memcpy_read_ce"], cases[
+        "multinode_device_to_device_memcpy_read_ce"
+    ]  # fmt: skip
+    assert "less than is normal" in slow.find("failure").get("message")
+    assert "wrong data" in wrong.find("failure").get("message")
+    assert "two processes" in waived.find("skipped").get("message")
+    assert (suites.get("tests"), suites.get("failures"), suites.get("skipped")) == ("3", "2", "1")
+
+
+def test_junit_says_what_broke_off(recorded):
+    broken = replace(recorded.testcases[0], status=Status.TIMED_OUT, reason="timed out after 1 s")
+    document = replace(recorded, testcases=(broken,), interrupted="by the user")
+    suites = ET.fromstring(wirespeed.render(document, "junit"))
+    messages = [error.get("message") for error in suites.iter("error")]
+    assert messages == ["timed out: timed out after 1 s", "the run ended early: by the user"]
+    assert suites.get("errors") == "2"
+
+
+def test_prometheus_has_every_value(recorded):
+    families = {f.name: f for f in text_string_to_metric_families(wirespeed.render(recorded, "prometheus"))}
+    for family in families.values():
+        assert family.type == "gauge" and family.documentation
+        assert all(sample.timestamp is None for sample in family.samples)
+    cells = [one for one in placed(recorded) if one.cell.value is not None]
+    rates = families["wirespeed_bandwidth_bytes_per_second"].samples
+    times = families["wirespeed_latency_seconds"].samples
+    assert len(rates) + len(times) == len(cells)
+    found = {tuple(sample.labels.values()): sample.value for sample in rates}
+    one = cells[0]
+    assert found[one.key.testcase, one.key.table, one.key.row, one.key.column] == one.cell.value
+    verdicts = families["wirespeed_cells"].samples
+    assert sum(sample.value for sample in verdicts) == len(cells)
+    assert families["wirespeed_run_good"].samples[0].value == 1
+
+
+def test_csv_has_limits_and_places_on_curves():
+    document = wirespeed.run(["device_to_device_sm_scaling"], machine=H200, samples=1)
+    rows = list(csv.DictReader(io.StringIO(wirespeed.render(document, "csv"))))
+    assert {float(row["at"]) for row in rows} >= {1.0, 132.0}
+    assert all(float(row["limit"]) > 0 for row in rows)

@@ -1,0 +1,139 @@
+"""A Document whose every string is hostile: all forms are inert, and the page keeps its shape."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import wirespeed
+from wirespeed.reports import Style, formats
+from wirespeed.reports.html.page import page
+from wirespeed.results.document import Document
+from wirespeed.verdicts import judge
+
+STRINGS = {
+    "script": "</script><script>window.hacked = 1; alert(1)</script>",
+    "attribute": "\"><img src=x onerror='window.hacked = 1'><a href=\"javascript:alert(1)\" x='",
+    "style": "</style><style>*{display:none}</style>{}",
+    "template": "{{ 7 * 7 }}{% raw %}${alert(1)}`",
+    "comment": "<!--<script>]]>--!><svg/onload=alert(1)>",
+    "entity": "&lt;b&gt;&#60;script&#62;&amp",
+    "long": "x" * 4000,
+    "words": "many words " * 400,
+    "direction": "\u202egpj.exe\u202c\u2066\u2067\u061c\u200f",
+    "terminal": "\x1b[31m\x1b]0;title\x07\x9b2J\r\b\x00\x7f",
+    "table": "| a | b |\n|---|---|\n# heading\n- list\n```",
+    "formula": "=cmd|' /C calc'!A0,\"\n",
+    "address": "http://evil.example/?x=1 //evil.example @import url(//evil.example)",
+    "empty": "",
+    "unicode": "\u2028\u2029\ufeff\U0001f4a9\u0301\u0301\u0301",
+}
+_KEPT = {"status", "kind", "access", "link"}
+
+
+def hostile(value: Any, text: str, key: str = "", parent: Any = None) -> Any:
+    """Replace every string of plain data that is not of an enumeration, keys of free mappings too."""
+    if isinstance(value, str):
+        of_table = key == "unit" and isinstance(parent, dict) and "cells" in parent
+        of_rate = key == "engine" and isinstance(parent, dict) and "efficiency" in parent
+        return value if key in _KEPT or of_table or of_rate else text
+    if isinstance(value, dict):
+        if key in ("libraries", "options", "state", "state_before", "state_after"):
+            return {f"{text} {i}": hostile(one, text) for i, one in enumerate(value.values())}
+        return {name: hostile(one, text, name, value) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [hostile(one, text, key, parent) for one in value]
+    return value
+
+
+def spoiled(document: Document, text: str) -> Document:
+    return msgspec.convert(hostile(msgspec.to_builtins(document), text), Document)
+
+
+@pytest.fixture(scope="module")
+def whole() -> Document:
+    """A run with every kind of table, a failure, something waived and a culprit."""
+    machine = "simulated:hgx-h200-2+speed@gpu0-gpu1=0.5+corrupt@numa0->gpu0"
+    cases = ["0", "4", "6", "35", "device_to_device_sm_scaling", "host_latency_ladder"]
+    return wirespeed.run(cases, machine=machine, samples=2, copies=1)
+
+
+def with_state(document: Document) -> Document:
+    plain = msgspec.to_builtins(document)
+    for result in plain["testcases"]:
+        result["state_before"] = {"gpu0 temperature [C]": 40.0, "gpu0 clocks held back by": "power"}
+        result["state_after"] = {"gpu0 temperature [C]": 50.0, "gpu0 clocks held back by": "nothing"}
+        result["warnings"] = ["a warning"]
+    plain["warnings"], plain["interrupted"] = ["a warning"], "by the user"
+    plain["libraries"] = {"numba": "1.0"}
+    plain["machine"]["notes"] = ["a note"]
+    return msgspec.convert(plain, Document)
+
+
+@pytest.fixture(scope="module", params=STRINGS)
+def document(request: pytest.FixtureRequest, whole: Document) -> Document:
+    return spoiled(with_state(whole), STRINGS[request.param])
+
+
+@pytest.mark.parametrize("format", sorted(set(formats()) - {"html"}))
+def test_text_forms(document, format):
+    text = wirespeed.render(document, format)
+    if format == "csv":
+        assert len(list(csv.DictReader(io.StringIO(text)))) > 10
+    elif format.endswith("json"):
+        json.loads(text)
+    else:
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
+    if format == "junit":
+        ET.fromstring(text)
+    if format == "prometheus":
+        assert list(text_string_to_metric_families(text))
+    if format == "markdown":
+        assert "<script" not in text and "<img" not in text and "\n# heading" not in text
+
+
+@pytest.mark.parametrize("format", ["table", "plot"])
+def test_terminals_get_no_escape_sequence_but_ours(document, format):
+    text = wirespeed.render(document, format, Style(color=True))
+    assert not re.search(r"\x1b(?!\[[0-9;]*m)", text)
+    assert "\x9b" not in text and "\x07" not in text
+
+
+def test_checks_and_comparisons_too(document):
+    from wirespeed.reports._check import render as check_text
+    from wirespeed.reports._compare import render as comparison_text
+    from wirespeed.reports._machine import render as machine_text
+
+    texts = [
+        check_text(document, judge(document), Style(verbose=True)),
+        comparison_text(wirespeed.compare(document, document), Style(verbose=True)),
+        machine_text(document.machine, Style()),
+    ]
+    assert not any("\x1b" in text or "\u202e" in text for text in texts)
+
+
+@pytest.mark.parametrize("kind", STRINGS)
+def test_the_page_is_inert_and_keeps_its_shape(kind, whole, browser):
+    document = spoiled(with_state(whole), STRINGS[kind])
+    html = page([document, with_state(whole)])
+    for width in (390, 1280):
+        opened = browser.open(html, width)
+        for details in opened.page.locator("details:not([open]) > summary").all()[:20]:
+            if details.is_visible():
+                details.click()
+        opened.page.locator("table.heat td").nth(1).click()
+        opened.page.locator(".detail:not([hidden])").first.wait_for()
+        assert opened.page.evaluate("window.hacked") is None
+        assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+        assert opened.page.locator("img, iframe, object, embed, a[href^=javascript]").count() == 0
+        assert opened.page.locator("section").count() == 3
+        assert not opened.complaints and not opened.requests
+        opened.page.close()

@@ -1,0 +1,225 @@
+"""The page itself: what is in it, and what it may do. `test_browser` opens it."""
+
+from __future__ import annotations
+
+import base64
+import builtins
+import gzip
+import hashlib
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import wirespeed
+from wirespeed.cli.main import main
+from wirespeed.errors import MissingPackage
+from wirespeed.reports.html import page as pages
+from wirespeed.reports.html.page import page
+from wirespeed.results.document import Document, Statistics
+from wirespeed.results.store import decode, encode
+
+from .conftest import RECORDED
+
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+
+
+class Tree(HTMLParser):
+    """Checks that tags close in order, and collects what the tests ask for."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@pytest.fixture(scope="module")
+def html(recorded: Document) -> str:
+    return page([recorded])
+
+
+def test_it_is_whole_and_has_landmarks(html):
+    tree = Tree(html)
+    names = [tag for tag, _ in tree.tags]
+    for landmark in ("header", "nav", "main", "footer"):
+        assert names.count(landmark) == 1
+    ids = [attributes["id"] for _, attributes in tree.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for link in tree.of("a"):
+        assert link["href"].startswith("#") and link["href"][1:] in ids
+    assert all(cell.get("scope") in ("row", "col") for cell in tree.of("th"))
+    for attributes in (a for _, a in tree.tags if "aria-labelledby" in a):
+        assert attributes["aria-labelledby"] in ids
+    assert all(svg.get("role") == "img" for svg in tree.of("svg"))
+    assert html.count("<title>") >= 1 + len(tree.of("svg"))
+
+
+def test_nothing_but_its_own_script_and_style_may_act(html):
+    tree = Tree(html)
+    policy = next(m["content"] for m in tree.of("meta") if m.get("http-equiv"))
+    assert policy.startswith("default-src 'none'") and "unsafe" not in policy and "http" not in policy
+    for tag in ("script", "style"):
+        source = re.search(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)[1]
+        digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    for _, attributes in tree.tags:
+        assert not {"src", "srcset", "style", "data", "action"} & attributes.keys()
+        assert not any(name.startswith("on") for name in attributes)
+    assert "http" not in re.sub(r'http-equiv|"http://www.w3.org/2000/svg"', "", html)
+
+
+def test_the_document_is_in_it_whole(html, recorded):
+    packed = re.search(r'id="document-0">([^<]+)<', html)[1]
+    assert decode(gzip.decompress(base64.b64decode(packed)), "page") == recorded
+
+
+def test_every_measured_value_is_in_it(html, recorded):
+    text = Tree(html).text
+    for result in recorded.testcases:
+        assert result.name in text
+        for value in result.tables[0].values():
+            shown = value / 1e9 if value > 1 else value * 1e9
+            assert f"{shown:.1f}" in text or f"{shown:.0f}" in text
+    assert "less than is normal" in text and "55.44 / 55.36 of 63.01" in text
+
+
+def test_links_show_measured_over_limit(recorded, html):
+    text = Tree(html).text
+    assert "4183 of 4814" in text  # a local copy reads and writes
+    assert "396.3 / 396.1 of 478.1" in text or "396.1 / 396.3 of 478.1" in text
+
+
+def test_a_slow_link_is_marked_in_the_drawing():
+    slow = wirespeed.run(["4", "5"], machine="simulated:dgx-a100-8+speed@gpu3->nvswitch=0.5")
+    html = page([slow])
+    marked = re.findall(r'<path [^>]*class="link fail"[^>]*><title>([^<]*)', html)
+    assert len(marked) == 1 and "gpu3 to nvswitch" in marked[0] and "fail" in marked[0]
+    assert "✖" in html and "Slow: nvlink gpu3-&gt;nvswitch" in html
+
+
+def test_a_simulated_pass_is_no_pass(eight):
+    html = page([eight])
+    assert "SIMULATED: no hardware was measured" in html
+    assert "simulated: no verdict on any hardware" in html
+
+
+def test_runs_are_compared():
+    good = wirespeed.run(["4"], machine="simulated:hgx-h200-2")
+    slow = wirespeed.run(["4"], machine="simulated:hgx-h200-2+speed@gpu0->gpu1=0.5")
+    text = Tree(
+        page([good, slow, wirespeed.run(["host_stream_copy"], machine="simulated:cpu-2-sockets")])
+    ).text
+    assert "✖ worse" in text and "-50." in text and "1 worse, 1 same" in text
+    assert "nothing can be compared" in text
+    for letter in "ABC":
+        assert f"{letter}: Results" in text
+
+
+def test_the_page_of_a_run_is_the_same_again(recorded, html):
+    assert page([recorded]) == html
+
+
+def test_large_tables_are_packed(seventy_two):
+    html = page([seventy_two])
+    assert len(html) < 2_000_000
+    assert "Show the 72 x 72 table" in html and "5112 values" in html
+    inside = re.search(r'<script type="application/octet-stream">([^<]+)<', html)[1]
+    table = Tree(gzip.decompress(base64.b64decode(inside)).decode())
+    assert len(table.of("td")) == 72 * 72
+
+
+def test_a_large_document_is_shortened_and_says_so(seventy_two):
+    exact = len(re.search(r'id="document-0">([^<]+)<', page([seventy_two]))[1])
+    for room, note in ((exact - 1, "5 digits, to keep"), (exact // 3, "5 digits and no samples")):
+        html = page([seventy_two], room)
+        assert note in html
+        packed = re.search(r'id="document-0">([^<]+)<', html)[1]
+        shorter = decode(gzip.decompress(base64.b64decode(packed)), "page")
+        for one, other in zip(seventy_two.testcases, shorter.testcases, strict=True):
+            for cell, short in zip(one.tables[0].cells, other.tables[0].cells, strict=True):
+                assert short.value == pytest.approx(cell.value, rel=1e-4)
+                assert isinstance(short.statistics, Statistics)
+
+
+def test_waived_and_broken_testcases(recorded):
+    first = recorded.testcases[0]
+    cells = tuple(replace(cell, value=None, statistics=None, samples=(), reason="lost <it>") for cell in
+                  first.tables[0].cells)  # fmt: skip
+    broken = replace(
+        first, status="error", reason="the GPU is gone", tables=(replace(first.tables[0], cells=cells),)
+    )
+    document = replace(recorded, testcases=(broken,), interrupted="the GPU is gone")
+    html = page([decode(encode(document), "memory")])
+    assert "lost &lt;it&gt;" in html and "The run ended early: the GPU is gone" in html
+
+
+def test_without_jinja2_one_line_says_what_to_install(monkeypatch, capsys, tmp_path):
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **settings: Any) -> Any:
+        if name == "jinja2":
+            raise ImportError(name)
+        return real(name, *args, **settings)
+
+    pages._template.cache_clear()
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingPackage, match="wirespeed\\[report\\]"):
+        page([wirespeed.load(RECORDED)])
+    assert main(["report", str(RECORDED), "-o", str(tmp_path / "a.html")]) == 2
+    assert "pip install 'wirespeed[report]'" in capsys.readouterr().err
+    assert not (tmp_path / "a.html").exists()
+
+
+@pytest.mark.parametrize("suffix", ["html", "md", "csv", "prom", "xml", "txt", "json"])
+def test_the_command_writes_by_the_name_of_the_file(suffix, tmp_path, capsys):
+    target = tmp_path / f"report.{suffix}"
+    assert main(["report", str(RECORDED), "-o", str(target)]) == 0
+    text = target.read_text()
+    beginnings = {"html": "<!doctype html>", "md": "# wirespeed", "csv": "testcase,", "prom": "# HELP",
+                  "xml": "<?xml", "txt": "wirespeed", "json": "{"}  # fmt: skip
+    assert text.startswith(beginnings[suffix])
+    assert str(target) in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [target.name]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a.json", "-o", "x.html"], "cannot read a.json"),
+        ([str(RECORDED), "-o", "x.what"], "give --format"),
+        ([str(RECORDED), "-o", "x.md", "--format", "nonsense"], "there is no format"),
+        ([str(RECORDED), str(RECORDED), "-o", "x.md"], "only an HTML report holds several runs"),
+        ([str(RECORDED), "-o", "/nowhere/x.html"], "the folder does not exist"),
+    ],
+)
+def test_wrong_use_is_one_line(arguments, message, capsys):
+    assert main(["report", *arguments]) in (1, 2)
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_documents_that_cannot_be_are_refused(recorded, tmp_path):
+    text = encode(recorded).decode()
+    for wrong in (text.replace('"row": 0', '"row": 7', 1), text.replace('"row": 0', '"row": -1', 1)):
+        with pytest.raises(wirespeed.DocumentError, match="broken wirespeed Document"):
+            decode(wrong.encode(), "a.json")

@@ -1,0 +1,194 @@
+"""The functions for people at a prompt, on simulated machines with GPUs and without."""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import wirespeed
+from wirespeed.errors import MachineError, MeasurementFailed, MissingPackage, UsageError
+
+H200, A100, CPU = "simulated:hgx-h200-2", "simulated:dgx-a100-8", "simulated:cpu-2-sockets"
+NO_PEERS, NOTHING = "simulated:pcie-2-no-p2p", wirespeed.Machine("nothing")
+SIZES = ("4KiB", 2**20, "1GiB")
+
+#: Every function with a result, on GPUs and on host memory.
+CALLS: dict[str, Callable[[], Any]] = {
+    "theoretical": lambda: wirespeed.theoretical_memory_bandwidth(machine=H200),
+    "memory gpu": lambda: wirespeed.memory_bandwidth(machine=H200),
+    "memory numa": lambda: wirespeed.memory_bandwidth(device="numa1", machine=CPU),
+    "scaling gpu": lambda: wirespeed.memory_bandwidth_scaling(machine=H200, samples=2, copies=1),
+    "scaling numa": lambda: wirespeed.memory_bandwidth_scaling(SIZES, device="numa0", machine=CPU),
+    "saxpy gpu": lambda: wirespeed.memory_bandwidth_saxpy(machine=H200),
+    "saxpy numa": lambda: wirespeed.memory_bandwidth_saxpy(2**20, "float64", machine=CPU),
+    "saxpy scaling": lambda: wirespeed.memory_bandwidth_saxpy_scaling(machine=H200, samples=2),
+    "host2device": lambda: wirespeed.host2device_bandwidth("64MiB", device="gpu1", machine=H200),
+    "p2p": lambda: wirespeed.p2p_bandwidth(machine=H200),
+    "p2p numa": lambda: wirespeed.p2p_bandwidth("numa1", "numa0", "64MiB", machine=CPU),
+    "p2p all": lambda: wirespeed.p2p_bandwidth_all(machine=H200),
+    "p2p both": lambda: wirespeed.p2p_bandwidth_bidirectional(machine=H200),
+    "p2p both all": lambda: wirespeed.p2p_bandwidth_bidirectional_all(machine=CPU),
+}
+
+
+def one_node() -> wirespeed.Machine:
+    return dataclasses.replace(wirespeed.machine(H200), gpus=())
+
+
+def unknown() -> wirespeed.Machine:
+    """A machine of which nothing says how fast its links are."""
+    machine = wirespeed.machine(H200)
+    return dataclasses.replace(
+        machine, links=tuple(dataclasses.replace(link, capacity=None) for link in machine.links)
+    )
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Any]:
+    return {name: call() for name, call in CALLS.items()}
+
+
+def test_every_form_of_every_result(results, golden, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = ""
+    for name, result in results.items():
+        text += f"# {name}\n{result!r}\n\n"
+        if hasattr(result, "plot"):
+            result.plot()
+            text += capsys.readouterr().out + "\n"
+    assert max(map(len, text.splitlines())) <= 110
+    assert text.count("SIMULATED") >= len(results)
+    golden("bandwidth/results.txt", text)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_notebooks_data_frames_and_figures(results, name):
+    pytest.importorskip("pandas")
+    pytest.importorskip("plotly")
+    result = results[name]
+    html = result._repr_html_()
+    assert html.startswith("<table>") and "SIMULATED" in html and html.count("<tr>") == html.count("</tr>")
+    if name == "theoretical":
+        return
+    frame = result.to_pandas()
+    assert len(frame) and frame.attrs == {"unit": "B/s", "simulated": True}
+    assert "SIMULATED" in result.figure().layout.title.text
+
+
+def test_units_and_statistics(results):
+    one = results["memory gpu"]
+    assert one.gb_per_s * 1e9 == pytest.approx(one.gib_per_s * 2**30) == one.value
+    assert one.min <= one.avg <= one.max and one.std_dev >= 0 and len(one.samples) == one.statistics.n
+    assert one.bytes == 512 * 2**20 and one.limit == pytest.approx(4814e9)
+    assert one.value < results["theoretical"].value
+    assert one.document.testcases[0].tables[0].values() == [one.value]
+    with pytest.raises(AttributeError):
+        one.value = 1.0
+
+
+def test_counted_bytes(results):
+    """Two arrays in a copy, three in a saxpy, one between memories, both directions in a bidirectional."""
+    assert (
+        results["memory numa"].bytes * 2
+        == results["memory numa"].document.testcases[0].tables[0].cells[0].bytes
+    )
+    assert results["saxpy gpu"].bytes == 10 * 2**20 * 4
+    assert results["saxpy numa"].bytes == 2**20 * 8
+    assert results["p2p"].bytes == results["p2p both"].bytes == 40_000_000
+    both, one = results["p2p both"], results["p2p"]
+    assert both.value > 1.8 * one.value
+    assert "3 arrays" in repr(results["saxpy gpu"])
+
+
+def test_scalings(results):
+    scaling = results["scaling gpu"]
+    assert scaling.sizes == tuple(2**i for i in range(31)) and len(scaling) == 31
+    assert scaling.peak.value == max(scaling.values) and scaling.peak_size in scaling.sizes
+    assert results["scaling numa"].sizes == (4096, 2**20, 2**30)
+    assert results["saxpy scaling"].sizes[0] == 10 * 2**20
+    assert results["saxpy scaling"].sizes[-1] == 300 * 2**20
+
+
+def test_matrices(results):
+    matrix = results["p2p all"]
+    assert matrix[0, 0] is None and matrix["gpu0", "gpu1"].device == "gpu0 -> gpu1"
+    assert matrix.values[0][0] is None and matrix.values[0][1] == matrix[0, 1].value
+    assert matrix.min.value <= matrix.avg <= matrix.max.value
+    eight = wirespeed.p2p_bandwidth_all(machine=A100, samples=1, copies=1)
+    assert sum(1 for _ in eight) == 56
+    some = wirespeed.p2p_bandwidth_all(devices=["gpu7", "gpu2"], machine=A100, samples=1)
+    assert some.labels == ("gpu2", "gpu7") and some[1, 0].device == "gpu7 -> gpu2"
+
+
+def test_only_what_is_asked_for_is_measured():
+    document = wirespeed.p2p_bandwidth("gpu5", "gpu3", machine=A100, engine="sm").document
+    table = document.testcases[0].tables[0]
+    assert document.testcases[0].name == "device_to_device_memcpy_write_sm"
+    assert (table.rows.labels, table.columns.labels, len(table.cells)) == (("gpu5",), ("gpu3",), 1)
+
+
+def test_the_source_executes_and_pays_its_own_link():
+    """A slow link out of gpu0 is seen from gpu0 and not into it."""
+    machine = f"{A100}+speed@gpu0->nvswitch=0.5"
+    out = wirespeed.p2p_bandwidth("gpu0", "gpu1", "512MiB", machine=machine)
+    back = wirespeed.p2p_bandwidth("gpu1", "gpu0", "512MiB", machine=machine)
+    assert out.value < 0.6 * back.value
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (lambda: wirespeed.memory_bandwidth(device="gpu9", machine=H200), MachineError, "gpu0, gpu1, numa0"),
+        (lambda: wirespeed.memory_bandwidth("lots", machine=H200), UsageError, "not a size"),
+        (lambda: wirespeed.memory_bandwidth_saxpy(0, machine=H200), UsageError, "length"),
+        (lambda: wirespeed.memory_bandwidth_saxpy(dtype="int8", machine=H200), UsageError, "and float64"),
+        (lambda: wirespeed.host2device_bandwidth(machine=CPU), UsageError, "needs a GPU"),
+        (lambda: wirespeed.p2p_bandwidth("gpu0", "numa0", machine=H200), UsageError, "not of one kind"),
+        (lambda: wirespeed.p2p_bandwidth("gpu0", "gpu0", machine=H200), UsageError, "only gpu0"),
+        (lambda: wirespeed.p2p_bandwidth(engine="warp", machine=H200), UsageError, "ce or sm"),
+        (lambda: wirespeed.p2p_bandwidth(machine=NO_PEERS), MeasurementFailed, "peer access"),
+        (lambda: wirespeed.memory_bandwidth(machine=f"{H200}+corrupt"), MeasurementFailed, "wrong data"),
+        (lambda: wirespeed.p2p_bandwidth(machine=one_node()), UsageError, "two GPUs or two NUMA nodes"),
+        (lambda: wirespeed.memory_bandwidth(machine=NOTHING), MachineError, "no GPU and no NUMA node"),
+        (lambda: wirespeed.theoretical_memory_bandwidth("numa0", machine=unknown()), UsageError, "not known"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(call, error, match):
+    with pytest.raises(error, match=match) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+    if error is MeasurementFailed:
+        assert caught.value.document.testcases
+
+
+@pytest.mark.parametrize("package", ["plotly", "pandas"])
+def test_a_missing_package_is_named(results, package, monkeypatch):
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **settings: Any) -> Any:
+        if name.partition(".")[0] == package:
+            raise ImportError(name)
+        return real(name, *args, **settings)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingPackage, match=rf"{package}.*pip install"):
+        results["p2p"].figure() if package == "plotly" else results["p2p"].to_pandas()
+
+
+def test_colour_is_only_added(results, monkeypatch, capsys):
+    results["p2p all"].plot()
+    plain = capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    results["p2p all"].plot()
+    colored = capsys.readouterr().out
+    assert "\x1b[" in colored and "\x1b[" not in plain
+    monkeypatch.setenv("NO_COLOR", "1")
+    results["p2p all"].plot()
+    assert capsys.readouterr().out == plain
+    assert "361" in re.sub(r"\x1b\[[0-9;]*m", "", colored)

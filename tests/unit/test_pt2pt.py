@@ -1,0 +1,209 @@
+"""Messages and phases between two ranks: what is pure, what is printed, and NCCL on a stand-in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from wirespeed.cli.main import main
+from wirespeed.errors import VerificationError
+from wirespeed.pt2pt import messages, phases
+from wirespeed.pt2pt.base import WITH, WITHOUT, Ends, pattern, verify
+from wirespeed.pt2pt.host import HostPlace
+from wirespeed.pt2pt.job import combinations
+from wirespeed.reports import render
+from wirespeed.results.document import SCHEMA, Document, Status, TestcaseResult
+from wirespeed.topology import Machine
+from wirespeed.worlds.local import alone
+
+
+def document(result: TestcaseResult, **options: Any) -> Document:
+    return Document(
+        schema=SCHEMA, version="0.0.0", machine=Machine("two"), options={"ranks": 2, **options},
+        started="", testcases=(result,),
+    )  # fmt: skip
+
+
+def test_slow_is_half_as_long_again_in_every_sample() -> None:
+    assert phases.slow([[1.0, 1.1], [1.6, 1.7], [1.0, 3.0], []]) == [
+        "",
+        "1.57 times the fastest of this phase",
+        "",
+        "",
+    ]
+    assert phases.slow([[1.0], [1.4]]) == ["", ""]
+
+
+def test_sizes_are_named_to_the_byte() -> None:
+    assert [phases.exact(size) for size in (0, 1, 4096, 2**21, 2**21 + 1)] == [
+        "0 B", "1 B", "4 KiB", "2 MiB", "2 MiB + 1 B",
+    ]  # fmt: skip
+
+
+def test_a_sweep_is_printed_with_its_slow_cells(golden: Callable[[str, str], None]) -> None:
+    opened = ([9.5e-3, 9.6e-3, 9.4e-3], [5.0e-3, 5.1e-3, 4.9e-3])
+    times = [
+        phases.Times({"allocate": [1e-4, 1.1e-4, 9e-5], "open": some, "next copies": [1.1e-5] * 3})
+        for some in opened
+    ]
+    table = phases.table((1, 2**21 + 1), times)
+    lines = phases.warnings("overalloc_ipc_gpu", table)
+    assert lines == ("overalloc_ipc_gpu: open takes up to 9.5 ms in place of 5 ms with 1 B over",)
+    result = TestcaseResult(
+        "overalloc_ipc_gpu", Status.PASSED, counts="1 MiB of a buffer of 1 GiB", tables=(table,),
+        warnings=lines,
+    )  # fmt: skip
+    golden("overalloc/sweep.txt", render(document(result), "overalloc"))
+
+
+def test_the_reproducers_text(golden: Callable[[str, str], None]) -> None:
+    from wirespeed.model import Axis, Unit
+    from wirespeed.results.document import Cell, Table
+
+    def table(key: str, title: str, rows: int, columns: int, seconds: float) -> Table:
+        cells = [Cell(i, j, seconds / (1 if j == 0 else 1e4)) for i in range(rows) for j in range(columns)]
+        labels = ("-1",) if key == "warm-up" else tuple(map(str, range(rows)))
+        axes = Axis("allocation", labels), Axis("message", tuple(map(str, range(columns))))
+        return Table(key, title, Unit.TIME, *axes, tuple(cells))
+
+    result = TestcaseResult(
+        "overalloc_mpi_gpu", Status.PASSED, tables=(
+            table("warm-up", "a small buffer", 1, 1, 2.17581),
+            table(WITH, "a buffer of 1073741825 bytes (with overalloc)", 2, 2, 0.454265),
+            table(WITHOUT, "a buffer of 1073741824 bytes (without overalloc)", 2, 2, 0.000880008),
+        ),
+    )  # fmt: skip
+    sizes = {"p2p_size": 1024, "buffer_size": 2**30, "overalloc_size": 1}
+    golden("overalloc/reproducer.txt", render(document(result, **sizes), "overalloc"))
+    waived = TestcaseResult("overalloc_nccl_gpu", Status.WAIVED, reason="no GPU")
+    assert render(document(waived), "overalloc") == "overalloc_nccl_gpu: waived, no GPU\n"
+
+
+def test_what_can_be_combined() -> None:
+    assert combinations(("mpi", "nccl"), ("gpu", "host")) == [
+        ("mpi", "gpu"), ("mpi", "host"), ("nccl", "gpu"),
+    ]  # fmt: skip
+
+
+def test_wrong_data_is_found() -> None:
+    place = HostPlace(1.0)
+    address = place.allocate(1003)
+    place.write(address, pattern(1003, 0))
+    verify(place, address, 1003, 0, "a message")
+    flipped = pattern(1003, 0)
+    flipped[1001] ^= 1
+    place.write(address, flipped)
+    with pytest.raises(
+        VerificationError, match=r"a message: 1 of 126 words differ, the first at byte offset 1000"
+    ):
+        verify(place, address, 1003, 0, "a message")
+    place.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["overalloc"], "give either --sweep or the five numbers"),
+        (["overalloc", "1", "2", "3"], "give either --sweep or the five numbers"),
+        (["overalloc", "0", "2", "1", "2", "3"], "NUM_ITERATIONS must be a whole number of 1 or more"),
+        (["overalloc", "1", "2", "9", "2", "3"], "P2P_SIZE must be from 1 to BUFFER_SIZE"),
+        (["overalloc", "--sweep", "--copy", "2GiB"], "--copy must not be more than --buffer"),
+        (["overalloc", "--sweep", "--repeats", "0"], "--repeats must be 1 or more"),
+        (["overalloc", "--sweep", "--over", "x"], "'x' is not a size"),
+        (["pt2pt", "--format", "x"], "there is no format 'x'"),
+    ],
+)
+def test_wrong_use_is_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_one_rank_is_too_few(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, value in {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert main(["pt2pt"]) == 2
+    assert "pt2pt needs two ranks" in capsys.readouterr().err
+
+
+def test_a_list_of_unknown_words_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["pt2pt", "--over", "mpi,udp"])
+    assert end.value.code == 2 and "'udp' is none of mpi, nccl" in capsys.readouterr().err
+
+
+def test_ends_of_a_world() -> None:
+    ends = Ends(alone())
+    assert ends.first and ends.last and ends.peer == 0
+
+
+def test_curves_of_messages() -> None:
+    found = messages.Measured(1e-3, (2e-5,) * 6, (1e-6,) * 6, (1e-7,) * 6, (2e-7,) * 6)
+    latency, bandwidth, rate = messages.tables((8, 16), [found])
+    assert [cell.value for cell in latency.cells] == [1e-6, 1e-3, 2e-5]
+    assert [cell.value for cell in bandwidth.cells] == pytest.approx([8e7, 8e7])
+    assert rate.cells[0].value == pytest.approx(1e7) and str(rate.unit) == "1/s"
+    assert latency.columns.labels == ("8 B",)
+
+
+@pytest.fixture
+def wires() -> tuple[Any, Any]:
+    """Two ends of NCCL's wire on a stand-in for it, in host memory."""
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    from tests.fakes.nccl import Driver, Nccl
+    from wirespeed.collectives.nccl.native import Functions
+    from wirespeed.pt2pt.nccl import NcclWire
+
+    driver = Driver(cast(Any, None))
+    nccl = Nccl(driver)
+    functions = Functions(nccl.library())
+    identifier = nccl.get_unique_id()
+    made = []
+    for rank in range(2):
+        driver.cuCtxSetCurrent(rank)
+        comm = nccl.comm_init_rank_config(2, identifier, rank, None)
+        place = HostPlace(1.0)
+        place.stream = rank + 1  # type: ignore[attr-defined]
+        place.where = SimpleNamespace(use=lambda: None)  # type: ignore[assignment]
+        handle = SimpleNamespace(handle=int(comm), libraries=dict, close=lambda: None)
+        world = SimpleNamespace(rank=rank, size=2)
+        made.append((NcclWire(cast(Any, handle), functions, cast(Any, world), cast(Any, place)), place))
+    return made[0], made[1]
+
+
+def test_messages_by_nccl_arrive(wires: tuple[Any, Any]) -> None:
+    size, seconds = 1000, list[float]()
+    addresses = []
+    for end, (_, place) in enumerate(wires):
+        addresses.append([place.allocate(size) for _ in range(2)])
+        place.write(addresses[-1][0], pattern(size, end))
+
+    def run(end: int) -> None:
+        wire, place = wires[end]
+        send, receive = addresses[end]
+        seconds.append(wire.window(send, receive, size, 3, True))
+        verify(place, receive, size, 1 - end, "both ways")
+        seconds.append(wire.one(send, size))
+        if end:
+            verify(place, send, size, 0, "one way")
+        place.write(send, pattern(size, end))
+        seconds.append(wire.rounds(send, size, 4))
+
+    threads = [threading.Thread(target=run, args=(end,)) for end in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(seconds) == 6 and all(s > 0 for s in seconds)
+    for end, (wire, place) in enumerate(wires):
+        assert np.array_equal(place.read(addresses[end][0], size), pattern(size, 0))
+        wire.close()
