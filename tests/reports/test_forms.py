@@ -75,6 +75,8 @@ def test_markdown_tables_are_tables(recorded):
         ("`code` *b*", r"\`code\` \*b\*"),
         ("www.example.org", r"www\.example.org"),
         ("2026-11-21", "2026-11-21"),
+        ("a_b_c", "a_b_c"),
+        ("__a_b_", r"\_\_a_b\_"),
     ],
 )
 def test_markdown_shows_text_as_it_is(text, expected):

@@ -73,7 +73,7 @@ def test_every_format_on_a_run_and_on_its_document(format: str, capsys: pytest.C
         (["run", "--samples", "3", "--precision", "1%"], 2, "give one kind or the other"),
         (["run", "--tier", "huge"], 2, "invalid choice"),
         (["run", "--timeout", "never"], 2, "is not a duration"),
-        (["run", "--format", "pdf"], 2, "there is no format 'pdf'; there are csv, json"),
+        (["run", "--format", "pdf"], 2, "there is no format 'pdf'; there are csv, html, json"),
         (["run", "--machine", "simulated:x"], 2, "there is no simulated machine 'x'"),
         (["run", "--machine", "x.json"], 2, "there is no machine file 'x.json'"),
         (["run", *TWO, "-o", "none/d.json"], 1, "the folder does not exist"),

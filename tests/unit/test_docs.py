@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 from contextlib import nullcontext
 from pathlib import Path
@@ -54,6 +55,14 @@ def test_python_examples_run() -> None:
             exec(compile(example, str(path), "exec"), {})
 
 
+def test_what_a_prompt_shows_is_what_it_shows() -> None:
+    page = (ROOT / "docs/python.md").read_text()
+    session = "\n".join(re.findall(r"```pycon\n(.*?)```", page, re.DOTALL))
+    test = doctest.DocTestParser().get_doctest(session, {}, "docs/python.md", "docs/python.md", 0)
+    found = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test)
+    assert found.attempted > 10 and not found.failed
+
+
 def test_every_format_is_documented() -> None:
     page = (ROOT / "docs/formats.md").read_text()
     assert all(f"| `{name}` |" in page for name in formats())
@@ -70,6 +79,7 @@ def test_every_option_that_the_readme_shows_exists(capsys: pytest.CaptureFixture
         "baseline",
         "list",
         "machine",
+        "report",
         "show",
         "nvbandwidth",
         "sailbandwidth",

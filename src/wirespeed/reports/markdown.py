@@ -12,8 +12,9 @@ from . import Style
 from ._console import SIMULATED, number
 from ._text import one_line
 
-#: What Markdown, or HTML within it, would act on: anywhere, at the beginning of a line, as a link.
-_SPECIAL = re.compile(r"[\\`*_{}\[\]#!|~$]|^[-+=]|(?<=^\d)[.)]|:(?=//)|(?<=www)[.]")
+#: What Markdown, or HTML within it, would act on: anywhere, beside a word, at the beginning of a line,
+#: as a link.
+_SPECIAL = re.compile(r"[\\`*{}\[\]#|~$]|(?<![^\W_])_|_(?![^\W_])|^[-+=]|(?<=^\d)[.)]|:(?=//)|(?<=www)[.]")
 _ENTITIES = str.maketrans({"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;"})
 #: Larger tables are summarised, unless everything is asked for.
 _LARGE = 16
