@@ -167,3 +167,28 @@ def test_a_promise_that_is_not_kept(start: Start) -> None:
         [*WIRESPEED, "all_reduce_perf", "--machine", "simulated:hgx-h200-2"], SLURM_STEP_NUM_TASKS="4"
     )
     assert job.end() == 2 and "without a launcher" in job.text
+
+
+def test_two_hosts(
+    start: Start, mpirun: list[str], hosts: Callable[[int], list[str]], tmp_path: Path
+) -> None:
+    """The launcher reaches the other host by what stands in place of ssh, and MPI goes by TCP."""
+    there = " ".join(hosts(1)[:4])
+    agent, machines = tmp_path / "agent", tmp_path / "hosts"
+    agent.write_text(f'#!/bin/sh\nhost=$1; shift\nexec {there} unshare --uts sh -c "hostname $host; $*"\n')
+    agent.chmod(0o755)
+    machines.write_text("10.77.0.1 slots=2\n10.77.0.2 slots=2\n")
+    path = tmp_path / "two.json"
+    job = start(
+        [*hosts(0), mpirun[0], "-np", "4", "--hostfile", str(machines),
+         "--map-by", "ppr:2:node:oversubscribe", "--prtemca", "plm_ssh_agent", str(agent),
+         "--prtemca", "plm_ssh_no_tree_spawn", "1",
+         "--prtemca", "prte_if_include", "10.77.0.0/24", "--mca", "btl_tcp_if_include", "10.77.0.0/24",
+         *WIRESPEED, "all_reduce_perf", "--mpi", "-b", "1K", "-e", "64K", "-f", "8", "-n", "5",
+         "--output", str(path)],
+        **OPEN_MPI,
+    )  # fmt: skip
+    assert job.end(60) == 0, job.text
+    assert "4 ranks of the collective in 4 processes on 2 hosts" in job.text
+    document = wirespeed.load(path)
+    assert document.options["hosts"] == 2 and document.testcases[0].status is Status.PASSED
