@@ -12,7 +12,6 @@ from ...model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from ...topology import Machine
 from ..base import RunOptions
 from .memory import BufferPool
-from .operations import CODES
 from .procfs import available_bytes, number, read
 from .threads import Workers
 
