@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from .errors import UsageError
 from .model import Unit
@@ -94,3 +95,10 @@ def format_time(seconds: float) -> str:
 def displayed(unit: Unit) -> tuple[float, str]:
     """Return what to divide a value in base units by for display, and that unit's name."""
     return _DISPLAYED[unit]
+
+
+def fitting(unit: Unit, values: Sequence[float]) -> tuple[float, str]:
+    """Return the same for values that are shown together: times of collectives in µs, long ones in ms."""
+    if unit is Unit.RATE or not values or max(values) < 1e-5:
+        return displayed(unit)
+    return (1e-3, "ms") if min(values) >= 1e-3 else (1e-6, "µs")

@@ -197,7 +197,6 @@ def test_closing_leaves_memory_that_a_thread_may_still_use(backend, monkeypatch)
     ("change", "reason"),
     [
         ({"engine": Engine.SM}, "no engine sm"),
-        ({"operation": Operation.SAXPY}, "no operation saxpy"),
         ({"source": Memory("gpu0", MemoryKind.DEVICE)}, "device memory of gpu0 is not"),
         ({"destination": Memory("numa77", MemoryKind.PAGEABLE)}, "numa77 is not"),
         ({"source": Memory("numa0", MemoryKind.PINNED)}, "pinned memory"),

@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
+from tests.conftest import SPECS
 from wirespeed.cli.main import main
 from wirespeed.errors import MissingPackage
 from wirespeed.reports.html import page as pages
@@ -115,6 +116,31 @@ def test_a_slow_link_is_marked_in_the_drawing():
     marked = re.findall(r'<path [^>]*class="link fail"[^>]*><title>([^<]*)', html)
     assert len(marked) == 1 and "gpu3 to nvswitch" in marked[0] and "fail" in marked[0]
     assert "✖" in html and "Slow: nvlink gpu3-&gt;nvswitch" in html
+
+
+@pytest.mark.parametrize("name", sorted(set(SPECS) - {"nvl72"}))
+def test_every_machine_is_drawn(name):
+    document = wirespeed.run(machine=SPECS[name], samples=1, copies=1)
+    tree = Tree(page([document]))
+    machine = document.machine
+    ranks = [f"{rank.index}/{rank.device}" for rank in machine.ranks]
+    for vertex in (*(n.name for n in machine.numa), *(ranks or [gpu.name for gpu in machine.gpus])):
+        assert vertex in tree.text
+    pairs = {frozenset((link.source, link.destination)) for link in machine.links} - {
+        frozenset((link.source,)) for link in machine.links
+    }
+    drawn = [a for a in tree.of("path") if str(a.get("class")).startswith("link")]
+    assert len(drawn) == len(pairs)
+
+
+def test_times_of_collectives_are_in_microseconds(capsys, tmp_path):
+    saved = tmp_path / "run.json"
+    arguments = ["--machine", "simulated:dgx-a100-8", "-g", "8", "-b", "8", "-e", "64M", "-f", "64"]
+    assert main(["all_reduce_perf", *arguments, "--output", str(saved)]) == 0
+    text = Tree(page([wirespeed.load(saved)])).text
+    assert "all_reduce float sum: time, µs" in text and "Peak:" in text
+    plot = wirespeed.render(wirespeed.load(saved), "plot")
+    assert "µs" in plot and "1e+0" not in plot
 
 
 def test_a_simulated_pass_is_no_pass(eight):

@@ -73,7 +73,7 @@ def add_report(to: Options) -> None:
         "--format",
         default="table",
         metavar="FORMAT",
-        help="table (default), json, csv, nvbandwidth, nvbandwidth-json",
+        help="table (default), plot, json, csv, html, markdown, junit, prometheus, nvbandwidth, ...",
     )
     add_verbose(to)
 

@@ -12,7 +12,6 @@ from ...model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from ...topology import Machine
 from ..base import RunOptions
 from .memory import BufferPool
-from .operations import CODES
 from .procfs import available_bytes, number, read
 from .threads import Workers
 
@@ -62,8 +61,6 @@ class HostBackend:
         ends = (transfer.source, transfer.destination)
         if transfer.engine is not Engine.CPU:
             return f"the host backend has no engine {transfer.engine}"
-        if transfer.operation not in CODES:
-            return f"the host backend has no operation {transfer.operation}"
         if transfer.executor.rank is not None or any(end.rank is not None for end in ends):
             return "the host backend knows no other processes"
         for end in ends:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...model import Axis, Unit
 from ...results.document import Table
-from ...units import displayed, format_quantity
+from ...units import fitting, format_quantity
 from .._plots import Curve, curves_of, levels, short, steps
 from .svg import LETTER, Element, add, drawing, fitted
 
@@ -35,7 +35,7 @@ def curve_chart(table: Table) -> Element | None:
     curves = curves_of(table)
     if not curves:
         return None
-    scale, unit = displayed(table.unit)
+    scale, unit = fitting(table.unit, [y for curve in curves for y in curve.ys])
     shown = [Curve(c.name, c.xs, tuple(y / scale for y in c.ys)) for c in curves]
     rate = table.unit is Unit.RATE
     best = max(((y, x, c.name) for c in shown for x, y in zip(c.xs, c.ys, strict=True)), key=lambda p: p[0])

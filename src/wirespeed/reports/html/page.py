@@ -16,7 +16,7 @@ from ...errors import MissingPackage
 from ...model import Unit
 from ...results.cells import placed
 from ...results.document import Document, Status, TestcaseResult
-from ...units import GB, displayed, format_size, format_time
+from ...units import GB, fitting, format_size, format_time
 from ...verdicts import Check, Judgement, Verdict, judge
 from ...version import __version__
 from .._console import SIMULATED, number
@@ -216,8 +216,8 @@ def _values(result: TestcaseResult) -> tuple[str, str]:
     found = [(cell, table.unit) for table in result.tables for cell in table.cells if cell.value is not None]
     texts = []
     for unit in dict.fromkeys(unit for _, unit in found):
-        scale, name = displayed(unit)
         ordered = sorted(cell.value or 0.0 for cell, of in found if of is unit)
+        scale, name = fitting(unit, ordered)
         low, high = number(ordered[0], scale), number(ordered[-1], scale)
         texts.append(f"{low} {name}" if low == high else f"{low} to {high} {name}")
     shares = [c.value / c.limit for c, unit in found if unit is Unit.RATE and c.value and c.limit]

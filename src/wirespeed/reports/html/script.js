@@ -93,7 +93,7 @@
     const result = (await documentOf(run)).testcases[testcase], data = result.tables[index];
     const [i, j] = table.dataset.turned ? [column, row] : [row, column];
     const found = (data.cells || []).find((one) => one.row === i && one.column === j);
-    const rate = data.unit === "B/s", divisor = rate ? 1e9 : 1e-9, unit = rate ? "GB/s" : "ns";
+    const unit = table.dataset.unit, divisor = Number(table.dataset.divisor);
     const panel = table.parentElement.nextElementSibling.nextElementSibling;
     panel.replaceChildren(tag("h4", `${result.name} ${data.key} ${data.rows.labels[i]}, ${data.columns.labels[j]}`));
     table.querySelector(".chosen")?.classList.remove("chosen");

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...results.cells import Key
 from ...results.document import Cell, Table, TestcaseResult
-from ...units import displayed
+from ...units import fitting
 from ...verdicts import Judgement, Verdict
 from .._console import number
 from .._plots import Scale, scale_of, short
@@ -51,7 +51,7 @@ def table_markup(result: TestcaseResult, table: Table, at: str, judgements: Judg
         )
     if len(table.cells) <= _LARGE:
         return heading + body
-    scale, unit = displayed(table.unit)
+    scale, unit = fitting(table.unit, known)
     ordered = sorted(known)
     about = (
         f"{len(known)} values: lowest {number(ordered[0], scale)}, median "
@@ -67,7 +67,7 @@ def _heat(result: TestcaseResult, table: Table, at: str, judgements: Judgements,
     """Return the cells; curves downwards, since they may be long."""
     from markupsafe import Markup, escape
 
-    divisor, unit = displayed(table.unit)
+    divisor, unit = fitting(table.unit, table.values())
     rows, columns, cells = table.rows, table.columns, table.grid()
     if table.is_curve:
         rows, columns = columns, rows
@@ -82,7 +82,8 @@ def _heat(result: TestcaseResult, table: Table, at: str, judgements: Judgements,
     name = f"table-{at.replace('.', '-')}"
     text = (
         f'<p class="caption" id="{name}">{escape(visible(caption))}</p>'
-        f'<div class="scroll"><table class="heat" aria-labelledby="{name}" data-at="{at}"{turned}>'
+        f'<div class="scroll"><table class="heat" aria-labelledby="{name}" data-at="{at}"{turned}'
+        f' data-unit="{unit}" data-divisor="{divisor:g}">'
         f'<thead><tr><th scope="col">{unit}</th>{head}</tr></thead><tbody>{"".join(body)}</tbody>'
         f"</table></div>{_scale(scale, divisor, unit)}"
         '<div class="detail" role="region" aria-live="polite" aria-label="Samples of the chosen cell" hidden>'
