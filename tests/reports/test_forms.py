@@ -38,7 +38,7 @@ def test_a_simulated_run_says_so_and_passes_nothing(format):
 def test_plots_of_curves_and_large_matrices(golden):
     curves = still(wirespeed.run(prefixes=["host_"], machine="simulated:cpu-2-sockets"))
     golden("cpu-2-sockets/plot.txt", wirespeed.render(curves, "plot"))
-    many = wirespeed.run(["38"], machine="simulated:nvl72", samples=1, copies=1)
+    many = wirespeed.run(["35"], machine="simulated:nvl72", samples=1, copies=1)
     text = wirespeed.render(many, "plot")
     assert max(map(len, text.splitlines())) <= 80
     assert sum(line.count("█") + line.count("▓") for line in text.splitlines()) >= 72 * 71

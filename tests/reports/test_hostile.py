@@ -124,7 +124,7 @@ def test_checks_and_comparisons_too(document):
 def test_the_page_is_inert_and_keeps_its_shape(kind, whole, browser):
     document = spoiled(with_state(whole), STRINGS[kind])
     html = page([document, with_state(whole)])
-    for width in (390, 1280):
+    for width in (390, 1280) if kind in ("long", "words") else (390,):
         opened = browser.open(html, width)
         for details in opened.page.locator("details:not([open]) > summary").all()[:20]:
             if details.is_visible():
