@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from .backends.base import Backend, Prepared, RunOptions
+from .backends.base import Backend, OneOfMany, Prepared, RunOptions
 from .blocking import blocking
 from .data import efficiencies
 from .errors import (
@@ -39,6 +39,8 @@ from .version import __version__
 
 #: How long a cancelled call may take to come back before the run is given up, in s.
 _GRACE = 5.0
+#: The same after Ctrl-C in a job of several processes, whose launcher does not wait long.
+_HASTE = 0.02
 _LOOK = 0.1
 #: How often the state is read in a long testcase, in s, and how often at most.
 _EVERY, _MOST_READINGS = 1.0, 120
@@ -300,21 +302,29 @@ class Session:
                         return f"{outcome.stage} did not come back after a time-out; the run ends"
                     break
         except KeyboardInterrupt:
-            outcome.fails(Status.INTERRUPTED, f"by the user while {outcome.stage}")
-            ending = _BY_USER
-            self._cancel(outcome, jobs, finished)
+            several = [b for b in dict.fromkeys(b for b, _ in jobs) if isinstance(b, OneOfMany)]
+            ending = next((why for b in several if (why := b.interrupted())), _BY_USER)
+            if ending == _BY_USER:
+                outcome.fails(Status.INTERRUPTED, f"by the user while {outcome.stage}")
+            else:
+                outcome.fails(Status.ERROR, ending)
+            self._cancel(outcome, jobs, finished, _HASTE if several else _GRACE)
         if outcome.crash is not None:
             raise outcome.crash
         return ending or outcome.lost
 
     def _cancel(
-        self, outcome: _Outcome, jobs: list[tuple[Backend, Measurement]], finished: threading.Event
+        self,
+        outcome: _Outcome,
+        jobs: list[tuple[Backend, Measurement]],
+        finished: threading.Event,
+        grace: float = _GRACE,
     ) -> bool:
         """Ask the worker to stop; return whether it did."""
         outcome.cancelled = True
         for backend in dict.fromkeys(backend for backend, _ in jobs):
             backend.cancel()
-        return finished.wait(_GRACE)
+        return finished.wait(grace)
 
     def _measure(self, outcome: _Outcome, jobs: list[tuple[Backend, Measurement]]) -> None:
         """The worker: measure one after the other, note what fails, stop where it makes no sense."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from queue import Queue
+from typing import Any, ClassVar
 
 import pytest
 
@@ -20,6 +23,7 @@ from wirespeed.backends.sharing import Allocation, Handle, Opened
 from wirespeed.errors import BackendError, MeasurementTimeout, UsageError, WirespeedError
 from wirespeed.results.document import Document, Status
 from wirespeed.worlds.base import World, WorldError
+from wirespeed.worlds.mpi import Move
 
 READ, BOTH, STAR, BISECT = "35", "37", "43", "47"
 QUICK: dict[str, Any] = {"size": "256KiB", "samples": 2, "copies": 2, "timeout": 20.0}
@@ -181,6 +185,58 @@ def test_what_has_no_ranks_does_not_run_in_a_job() -> None:
     waived, measured = document.testcases
     assert waived.status is Status.WAIVED and "this is a job of 2 processes" in waived.reason
     assert measured.status is Status.PASSED
+
+
+class Post:
+    """Messages between threads, as MPI carries them between processes."""
+
+    boxes: ClassVar[dict[tuple[int, int, int], Queue[tuple[int, int]]]] = defaultdict(Queue)
+
+    def __init__(self, world: World) -> None:
+        self._rank = world.rank
+
+    def move(self, moves: Sequence[Move], copies: int) -> None:
+        for _ in range(copies):
+            for move in moves:
+                if move.sends:
+                    self.boxes[self._rank, move.peer, move.tag].put((move.address, move.bytes))
+            for move in moves:
+                if not move.sends:
+                    address, size = self.boxes[move.peer, self._rank, move.tag].get(timeout=10)
+                    assert size == move.bytes
+                    ctypes.memmove(move.address, address, size)
+
+
+def test_hosts_that_share_nothing_send_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wirespeed.backends.host.side.Messages", Post)
+    found = run(worlds_on(monkeypatch, ["a", "b", "a"]), [READ, BOTH, STAR, BISECT])[0]
+    assert [r.status for r in found.testcases] == [Status.PASSED] * 4
+    by = {(c.row, c.column): c.means for c in found.testcases[0].tables[0].cells}
+    assert {place for place, means in by.items() if means == "shm"} == {(0, 2), (2, 0)}
+    assert set(by.values()) == {"shm", "mpi"}
+    assert all(1e7 < v < 1e12 for r in found.testcases for t in r.tables for v in t.values())
+    titles = [r.tables[0].title for r in found.testcases]
+    assert titles[0].startswith("memcpy CPU+MPI rank(row)") and "CPU+MPI" in titles[2]
+    text = wirespeed.render(found, "table")
+    assert "memory of other ranks reached by mpi; by shm: 0, 2 · 2, 0; let go within" in text.replace(
+        "\n", " "
+    )
+
+
+def test_hosts_that_start_too_far_apart_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wirespeed.backends.host.side.Messages", Post)
+
+    class Late(HostSide):
+        def release(self, arriving: int) -> None:
+            time.sleep(0.05)
+            super().release(arriving)
+
+    def make(world: World) -> Any:
+        return Patched(Late) if world.rank else HostBackend(discover())
+
+    (case,) = run(worlds_on(monkeypatch, ["a", "b"]), [BISECT], backend=make, samples=4)[0].testcases
+    (warning,) = case.warnings
+    assert warning.startswith("hosts started 5") and "µs apart in samples of" in warning
 
 
 def test_memory_that_is_short(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,9 +167,18 @@ def test_a_rank_that_dies(start: Start, mpirun: list[str], tmp_path: Path) -> No
     document = wirespeed.load(path)
     assert document.testcases[0].status is Status.PASSED  # what was measured is kept
     # The launcher may end the others before they have noticed.
-    if document.interrupted and "user" not in document.interrupted:
+    if document.interrupted:
         assert f"rank 2 (process {pid} on" in document.interrupted
     assert "Traceback" not in job.text
+
+
+def test_ctrl_c_keeps_what_was_measured(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    job = endless(start, [], path, "--processes", "2")
+    os.kill(job.process.pid, signal.SIGINT)
+    assert job.end() == 130 and "interrupted" in job.text and "Traceback" not in job.text
+    document = wirespeed.load(path)
+    assert document.testcases[0].status is Status.PASSED and document.interrupted == "by the user"
 
 
 def test_a_rank_that_hangs(start: Start, mpirun: list[str], tmp_path: Path) -> None:

@@ -143,6 +143,15 @@ class Watching(Protocol):
         ...
 
 
+@runtime_checkable
+class OneOfMany(Protocol):
+    """What a backend offers besides, whose measurements are those of several processes."""
+
+    def interrupted(self) -> str:
+        """After Ctrl-C: return what ended the job, if not the user; from now on nothing is exchanged."""
+        ...
+
+
 class Discoverer(Protocol):
     """A function that adds to a Machine what it finds: devices, links, notes."""
 

@@ -109,6 +109,7 @@ class HostSide:
         self._page = np.ctypeslib.as_array(
             (ctypes.c_int64 * (job.page.bytes // WORD)).from_address(job.page.address)
         )
+        self._mapping = job.page  # it is unmapped when nobody holds it any more
         self._address = job.page.address
         self._leads = job.place[0] == 0
         self._round = 0

@@ -35,6 +35,8 @@ class RanksPrepared:
 
     def __init__(self, backend: RanksBackend, measurement: Measurement, means: tuple[str, ...]) -> None:
         self._backend = backend
+        self._exchange = backend.exchange
+        self._running = backend.running
         self._rank = backend.rank
         self._measurement = measurement
         self._means = means
@@ -55,15 +57,15 @@ class RanksPrepared:
         WirespeedError
             If something else fails, in any process.
         """
-        backend, text = self._backend, str(self._measurement)
-        offers = backend.together(self._offer, f"sharing the buffers of {text}")
+        text = str(self._measurement)
+        offers = self._exchange.together(self._offer, f"sharing the buffers of {text}")
         if failures := _failures(offers):
             return failures
         handles = {index: handle for found, _ in offers for index, handle in found}
-        opened = backend.together(lambda: self._open(handles), f"opening the buffers of {text}")
+        opened = self._exchange.together(lambda: self._open(handles), f"opening the buffers of {text}")
         if failures := _failures(opened):
             return failures
-        backend.together(self._fill, f"filling the buffers of {text}")
+        self._exchange.together(self._fill, f"filling the buffers of {text}")
         return []
 
     def __enter__(self) -> Self:
@@ -81,10 +83,11 @@ class RanksPrepared:
         movers = {hosts[t.executor.rank] for t in self._transfers if t.executor.rank is not None}
         if len(self._skews) > _WARM and len(movers) > 1:
             skews, walls = zip(*self._skews[_WARM:], strict=True)
-            self._backend.apart(summarise(skews).median, summarise(walls).median)
+            skew, wall = summarise(skews).median, summarise(walls).median
+            self._running.start.judge(skew, wall, self._backend.warnings)
         self._skews.clear()
         self._own.clear()
-        self._backend.pool.give_back()
+        self._running.pool.give_back()
 
     def sample(self, copies: int) -> Sample:
         """Run every transfer ``copies`` times from a common release and return the times.
@@ -94,32 +97,30 @@ class RanksPrepared:
         WirespeedError
             If anything fails in any process.
         """
-        backend, part = self._backend, self._part
+        part, start = self._part, self._running.start
 
         def arm() -> int:
-            backend.side.begin()
+            self._running.side.begin()
             if part is not None:
                 part.arm(copies)
-            return backend.clock()
+            return start.ready()
 
         try:
-            armed = backend.together(arm, f"starting {self._measurement}")
+            ready = self._exchange.together(arm, f"starting {self._measurement}")
         except WirespeedError:
             if part is not None:
                 part.abandon()
             raise
-        late = 0
 
         def finish() -> list[object]:
-            nonlocal late
-            late = backend.open_gate(armed, self._arriving)
+            late = start.open(ready, self._arriving)
             timings = part.finish() if part is not None else []
             return [late, [[t.index, t.seconds, t.amount, t.wall] for t in timings]]
 
-        everyone = backend.together(finish, f"running {self._measurement}")
+        everyone = self._exchange.together(finish, f"running {self._measurement}")
         return self._sample(everyone)
 
-    def _sample(self, everyone: list[list[list[list[float]]]]) -> Sample:
+    def _sample(self, everyone: list[Any]) -> Sample:
         """Put the times of all processes together: of two sides of a transfer, the one that took longer."""
         seconds, amounts, wall = [0.0] * len(self._transfers), [0.0] * len(self._transfers), 0.0
         for _, timings in everyone:
@@ -127,11 +128,7 @@ class RanksPrepared:
                 i = int(index)
                 seconds[i], amounts[i] = max(seconds[i], time), amount
                 wall = max(wall, last)
-        if len(self._backend.world.hosts) > 1:
-            lateness = [float(late) for late, _ in everyone]  # type: ignore[arg-type]
-            skew = (max(lateness) - min(lateness)) * 1e-9 + self._backend.clocks.error
-            self._backend.skews.append(skew)
-            self._skews.append((skew, wall))
+        self._skews.append((self._running.start.late([late for late, _ in everyone]), wall))
         return Sample(tuple(seconds), tuple(amounts), wall, self._means)
 
     def verify(self) -> None:
@@ -147,7 +144,7 @@ class RanksPrepared:
             if self._part is not None:
                 self._part.verify()
 
-        self._backend.together(verify, f"verifying {self._measurement}")
+        self._exchange.together(verify, f"verifying {self._measurement}")
 
     # Setting up.
 
@@ -163,7 +160,7 @@ class RanksPrepared:
                 def take(key: tuple[int, bool] = (index, of_source), memory: Memory = memory) -> None:
                     own = self._take(key, memory)
                     if self._means[key[0]] not in TWO_SIDED and self._executor(key[0]) != self._rank:
-                        handle = self._backend.pool.export(own)
+                        handle = self._running.pool.export(own)
                         plain = [own.number, handle.means, handle.data, handle.offset, handle.bytes]
                         handles.append((key[0], plain))
 
@@ -176,8 +173,8 @@ class RanksPrepared:
     def _take(self, key: tuple[int, bool], memory: Memory) -> Own:
         index, _ = key
         means = self._means[index]
-        by = self._backend.side.plain if means in TWO_SIDED else means
-        self._own[key] = self._backend.pool.take(memory, by, self._transfers[index].bytes)
+        by = self._running.side.plain if means in TWO_SIDED else means
+        self._own[key] = self._running.pool.take(memory, by, self._transfers[index].bytes)
         return self._own[key]
 
     def _open(self, handles: dict[int, list[Any]]) -> tuple[None, Failures]:
@@ -203,7 +200,7 @@ class RanksPrepared:
                     rank, near = memories[far].rank, memories[1 - far]
                     number, *fields = handles[index]
                     assert rank is not None
-                    addresses[far] = self._backend.pool.open(rank, number, Handle(*fields), near)
+                    addresses[far] = self._running.pool.open(rank, number, Handle(*fields), near)
 
                 _attempt(open_, index, failures)
             peer = next((rank for rank in ends if rank != self._rank), self._rank)
@@ -212,7 +209,7 @@ class RanksPrepared:
                 ends[1] == self._rank, means in TWO_SIDED or executes, -1 if peer is None else peer,
             ))  # fmt: skip
         if not failures and pieces:
-            self._part = self._backend.side.part(pieces)
+            self._part = self._running.side.part(pieces)
         return None, failures
 
     def _fill(self) -> None:
