@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import singledispatch
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingPackage
 from ..units import format_size
-from .results import footer_of
+from .many import BandwidthMatrix, BandwidthScaling
+from .results import Bandwidth, HostDeviceBandwidth, TheoreticalBandwidth, footer_of
 
 if TYPE_CHECKING:
     import pandas
     import plotly.graph_objects as go
 
-    from .many import BandwidthMatrix, BandwidthScaling
-    from .results import Bandwidth, HostDeviceBandwidth, TheoreticalBandwidth
+
+@singledispatch
+def html(one: object) -> str:
+    """Return a result as a table for a notebook."""
+    raise TypeError(f"{type(one).__name__} has no table")
+
+
+@singledispatch
+def figure(one: object) -> go.Figure:
+    """Return a result as a plotly figure."""
+    raise TypeError(f"{type(one).__name__} has no figure")
+
+
+@singledispatch
+def frame(one: object) -> pandas.DataFrame:
+    """Return a result as a data frame."""
+    raise TypeError(f"{type(one).__name__} has no data frame")
 
 
 def _plotly() -> Any:
@@ -62,19 +79,22 @@ def _note(one: Bandwidth, *more: str) -> str:
     return footer_of(*more, f"counts {one.counts}", simulated=one.simulated)
 
 
-def bandwidth_html(one: Bandwidth) -> str:
+@html.register(Bandwidth)
+def _bandwidth_html(one: Bandwidth) -> str:
     """Return one bandwidth as a table of one row."""
     return _table(one.title, _HEAD, [_row(one.device, one)], _note(one, format_size(one.bytes)))
 
 
-def theoretical_html(one: TheoreticalBandwidth) -> str:
+@html.register(TheoreticalBandwidth)
+def _theoretical_html(one: TheoreticalBandwidth) -> str:
     """Return a theoretical bandwidth as a table."""
     row = (one.device, f"{one.gb_per_s:.2f}", f"{one.gib_per_s:.2f}", one.origin)
     note = footer_of(simulated=one.simulated)
     return _table("Theoretical Maximal Memory Bandwidth", ("", "GB/s", "GiB/s", "from"), [row], note)
 
 
-def scaling_html(one: BandwidthScaling) -> str:
+@html.register(BandwidthScaling)
+def _scaling_html(one: BandwidthScaling) -> str:
     """Return a curve as a table, a row for each size, the peak named in the caption."""
     rows = [_row(one.shown_size(size), p) for size, p in zip(one.sizes, one.points, strict=True)]
     peak = f"peak {one.peak.gib_per_s:.2f} GiB/s at {one.shown_size(one.peak_size)}"
@@ -82,7 +102,8 @@ def scaling_html(one: BandwidthScaling) -> str:
     return _table(caption, (one.quantity, *_HEAD[1:]), rows, _note(one.points[0]))
 
 
-def matrix_html(one: BandwidthMatrix) -> str:
+@html.register(BandwidthMatrix)
+def _matrix_html(one: BandwidthMatrix) -> str:
     """Return a matrix as a table with headers."""
     rows = [
         (name, *("-" if cell is None else f"{cell.gib_per_s:.2f}" for cell in row))
@@ -91,7 +112,8 @@ def matrix_html(one: BandwidthMatrix) -> str:
     return _table(one.title, ("", *one.labels), rows, one.footer())
 
 
-def host_device_html(one: HostDeviceBandwidth) -> str:
+@html.register(HostDeviceBandwidth)
+def _host_device_html(one: HostDeviceBandwidth) -> str:
     """Return the four copies as a table."""
     rows = [_row(f"{kind}, {b.device}", b) for kind, b in _kinds(one)]
     size = format_size(one.pinned_to_device.bytes)
@@ -106,16 +128,18 @@ def _titled(title: str, simulated: bool) -> str:
     return escape(f"{title} · {footer_of(simulated=True)}" if simulated else title)
 
 
-def bandwidth_figure(one: Bandwidth) -> go.Figure:
+@figure.register(Bandwidth)
+def _bandwidth_figure(one: Bandwidth) -> go.Figure:
     """Return a histogram of the samples."""
     go = _plotly()
-    figure = go.Figure(go.Histogram(x=[sample / 1e9 for sample in one.samples]))
-    figure.update_layout(title=_titled(f"{one.title}, {one.device}", one.simulated), xaxis_title="GB/s",
+    drawn = go.Figure(go.Histogram(x=[sample / 1e9 for sample in one.samples]))
+    drawn.update_layout(title=_titled(f"{one.title}, {one.device}", one.simulated), xaxis_title="GB/s",
                          yaxis_title="samples")  # fmt: skip
-    return figure
+    return drawn
 
 
-def scaling_figure(one: BandwidthScaling) -> go.Figure:
+@figure.register(BandwidthScaling)
+def _scaling_figure(one: BandwidthScaling) -> go.Figure:
     """Return the curve."""
     go = _plotly()
     values = [value / 1e9 for value in one.values]
@@ -123,15 +147,15 @@ def scaling_figure(one: BandwidthScaling) -> go.Figure:
     below = [(p.value - p.statistics.low) / 1e9 for p in one.points]
     error = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
     texts = [one.shown_size(size) for size in one.sizes]
-    figure = go.Figure(
+    drawn = go.Figure(
         go.Scatter(x=list(one.sizes), y=values, error_y=error, mode="lines+markers", text=texts)
     )
     peak = f"Peak: {one.peak.gib_per_s:.2f} GiB/s"
-    figure.add_annotation(x=_log10(one.peak_size), y=one.peak.gb_per_s, text=peak, showarrow=True)
-    figure.update_layout(title=_titled(f"{one.title}, {one.device}", one.simulated),
+    drawn.add_annotation(x=_log10(one.peak_size), y=one.peak.gb_per_s, text=peak, showarrow=True)
+    drawn.update_layout(title=_titled(f"{one.title}, {one.device}", one.simulated),
                          xaxis_title=f"{one.quantity} [{one.unit}]" if one.unit else one.quantity,
                          yaxis_title="GB/s", xaxis_type="log", yaxis_rangemode="tozero")  # fmt: skip
-    return figure
+    return drawn
 
 
 def _log10(value: float) -> float:
@@ -140,25 +164,27 @@ def _log10(value: float) -> float:
     return log10(value)  # plotly places annotations on a logarithmic axis by the exponent
 
 
-def matrix_figure(one: BandwidthMatrix) -> go.Figure:
+@figure.register(BandwidthMatrix)
+def _matrix_figure(one: BandwidthMatrix) -> go.Figure:
     """Return a heat map."""
     go = _plotly()
     z = [[None if value is None else value / 1e9 for value in row] for row in one.values]
     names = [escape(label) for label in one.labels]
-    figure = go.Figure(go.Heatmap(z=z, x=names, y=names, texttemplate="%{z:.1f}", colorscale="Viridis",
+    drawn = go.Figure(go.Heatmap(z=z, x=names, y=names, texttemplate="%{z:.1f}", colorscale="Viridis",
                                   colorbar={"title": "GB/s"}))  # fmt: skip
-    figure.update_layout(title=_titled(one.title.replace("(GiB/s)", "(GB/s)"), one.simulated),
+    drawn.update_layout(title=_titled(one.title.replace("(GiB/s)", "(GB/s)"), one.simulated),
                          yaxis_autorange="reversed")  # fmt: skip
-    return figure
+    return drawn
 
 
-def host_device_figure(one: HostDeviceBandwidth) -> go.Figure:
+@figure.register(HostDeviceBandwidth)
+def _host_device_figure(one: HostDeviceBandwidth) -> go.Figure:
     """Return bars."""
     go = _plotly()
     names = [escape(f"{kind}, {b.device}") for kind, b in _kinds(one)]
-    figure = go.Figure(go.Bar(x=names, y=[b.gb_per_s for b in one]))
-    figure.update_layout(title=_titled("Host <-> Device Bandwidth", one.simulated), yaxis_title="GB/s")
-    return figure
+    drawn = go.Figure(go.Bar(x=names, y=[b.gb_per_s for b in one]))
+    drawn.update_layout(title=_titled("Host <-> Device Bandwidth", one.simulated), yaxis_title="GB/s")
+    return drawn
 
 
 _COLUMNS = ("value", "min", "max", "avg", "std_dev")
@@ -169,23 +195,26 @@ def _record(one: Bandwidth) -> dict[str, Any]:
 
 
 def _framed(records: Any, simulated: bool, **settings: Any) -> pandas.DataFrame:
-    frame: pandas.DataFrame = _pandas().DataFrame(records, **settings)
-    frame.attrs |= {"unit": "B/s", "simulated": simulated}
-    return frame
+    framed: pandas.DataFrame = _pandas().DataFrame(records, **settings)
+    framed.attrs |= {"unit": "B/s", "simulated": simulated}
+    return framed
 
 
-def bandwidth_frame(one: Bandwidth) -> pandas.DataFrame:
+@frame.register(Bandwidth)
+def _bandwidth_frame(one: Bandwidth) -> pandas.DataFrame:
     """Return the samples."""
     return _framed({"value": list(one.samples)}, one.simulated)
 
 
-def scaling_frame(one: BandwidthScaling) -> pandas.DataFrame:
+@frame.register(BandwidthScaling)
+def _scaling_frame(one: BandwidthScaling) -> pandas.DataFrame:
     """Return a row for each size."""
     rows = [{"size": size} | _record(p) for size, p in zip(one.sizes, one.points, strict=True)]
     return _framed(rows, one.simulated)
 
 
-def matrix_frame(one: BandwidthMatrix) -> pandas.DataFrame:
+@frame.register(BandwidthMatrix)
+def _matrix_frame(one: BandwidthMatrix) -> pandas.DataFrame:
     """Return rows and columns with the labels; NaN where there is no value."""
     labels = list(one.labels)
     return _framed(
@@ -193,7 +222,8 @@ def matrix_frame(one: BandwidthMatrix) -> pandas.DataFrame:
     )
 
 
-def host_device_frame(one: HostDeviceBandwidth) -> pandas.DataFrame:
+@frame.register(HostDeviceBandwidth)
+def _host_device_frame(one: HostDeviceBandwidth) -> pandas.DataFrame:
     """Return a row for each kind of memory and direction."""
     rows = [{"memory": kind, "transfer": b.device} | _record(b) for kind, b in _kinds(one)]
     return _framed(rows, one.simulated)

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 from ..model import Axis, Unit
 from ..results.document import Document
 from ..units import format_quantity, format_size
-from .results import Bandwidth, footer_of, gib, print_drawing, terminal, tree
+from .results import Bandwidth, Drawn, footer_of, gib, print_drawing, terminal, tree
 
 if TYPE_CHECKING:
-    import pandas
-    import plotly.graph_objects as go
+    pass
 
 
 @dataclass(frozen=True, repr=False)
-class BandwidthScaling:
+class BandwidthScaling(Drawn):
     """A bandwidth over sizes.
 
     Parameters
@@ -93,38 +92,9 @@ class BandwidthScaling:
         lines += [Text(footer_of(simulated=True), style="bold magenta")] if self.simulated else []
         print_drawing(lines)
 
-    def _repr_html_(self) -> str:
-        from .forms import scaling_html
-
-        return scaling_html(self)
-
-    def figure(self) -> go.Figure:
-        """Return the curve as a plotly figure, the interval of each median as its error bar.
-
-        Raises
-        ------
-        MissingPackage
-            Without plotly.
-        """
-        from .forms import scaling_figure
-
-        return scaling_figure(self)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return a data frame with a row for each size, values in B/s.
-
-        Raises
-        ------
-        MissingPackage
-            Without pandas.
-        """
-        from .forms import scaling_frame
-
-        return scaling_frame(self)
-
 
 @dataclass(frozen=True, repr=False)
-class BandwidthMatrix:
+class BandwidthMatrix(Drawn):
     """A bandwidth for every pair of devices, the row first; nothing on the diagonal.
 
     Parameters
@@ -207,32 +177,3 @@ class BandwidthMatrix:
         lines = [Text(self.title, style="bold")]
         lines += heat_map(self.values, self.labels, self.labels, Unit.RATE, width, color=color, binary=True)
         print_drawing([*lines, Text(self.footer(), style="dim")])
-
-    def _repr_html_(self) -> str:
-        from .forms import matrix_html
-
-        return matrix_html(self)
-
-    def figure(self) -> go.Figure:
-        """Return the matrix as a plotly heat map with the values in the cells.
-
-        Raises
-        ------
-        MissingPackage
-            Without plotly.
-        """
-        from .forms import matrix_figure
-
-        return matrix_figure(self)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return the matrix as a data frame in B/s, the source as the index.
-
-        Raises
-        ------
-        MissingPackage
-            Without pandas.
-        """
-        from .forms import matrix_frame
-
-        return matrix_frame(self)

@@ -54,8 +54,41 @@ def print_drawing(lines: list[Text]) -> None:
     print(printed(Style(*terminal()), *lines), end="")
 
 
+class Drawn:
+    """What a result can become, besides text and a plot in the terminal."""
+
+    def _repr_html_(self) -> str:
+        from .forms import html
+
+        return html(self)
+
+    def figure(self) -> go.Figure:
+        """Return a plotly figure: bars, a histogram of the samples, a curve or a heat map, in GB/s.
+
+        Raises
+        ------
+        MissingPackage
+            Without plotly.
+        """
+        from .forms import figure
+
+        return figure(self)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a data frame, values in B/s: the samples, a row for each value, or the matrix.
+
+        Raises
+        ------
+        MissingPackage
+            Without pandas.
+        """
+        from .forms import frame
+
+        return frame(self)
+
+
 @dataclass(frozen=True, repr=False)
-class Bandwidth:
+class Bandwidth(Drawn):
     """One bandwidth.
 
     Parameters
@@ -152,35 +185,6 @@ class Bandwidth:
         lines += [Text(footer_of(simulated=True), style="bold magenta")] if self.simulated else []
         print_drawing(lines)
 
-    def _repr_html_(self) -> str:
-        from .forms import bandwidth_html
-
-        return bandwidth_html(self)
-
-    def figure(self) -> go.Figure:
-        """Return the distribution of the samples as a plotly figure.
-
-        Raises
-        ------
-        MissingPackage
-            Without plotly.
-        """
-        from .forms import bandwidth_figure
-
-        return bandwidth_figure(self)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return the samples as a data frame, one row each, in B/s.
-
-        Raises
-        ------
-        MissingPackage
-            Without pandas.
-        """
-        from .forms import bandwidth_frame
-
-        return bandwidth_frame(self)
-
 
 @dataclass(frozen=True, repr=False)
 class TheoreticalBandwidth:
@@ -208,13 +212,13 @@ class TheoreticalBandwidth:
         )
 
     def _repr_html_(self) -> str:
-        from .forms import theoretical_html
+        from .forms import html
 
-        return theoretical_html(self)
+        return html(self)
 
 
 @dataclass(frozen=True, repr=False)
-class HostDeviceBandwidth:
+class HostDeviceBandwidth(Drawn):
     """Copies between a host and a GPU: from pageable and from pinned memory, in both directions."""
 
     pageable_to_device: Bandwidth
@@ -248,32 +252,3 @@ class HostDeviceBandwidth:
         """Print the distribution of the samples of each copy."""
         for bandwidth in self:
             bandwidth.plot()
-
-    def _repr_html_(self) -> str:
-        from .forms import host_device_html
-
-        return host_device_html(self)
-
-    def figure(self) -> go.Figure:
-        """Return the four bandwidths as plotly bars.
-
-        Raises
-        ------
-        MissingPackage
-            Without plotly.
-        """
-        from .forms import host_device_figure
-
-        return host_device_figure(self)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return a data frame with a row for each kind of memory and direction, values in B/s.
-
-        Raises
-        ------
-        MissingPackage
-            Without pandas.
-        """
-        from .forms import host_device_frame
-
-        return host_device_frame(self)
