@@ -30,4 +30,4 @@ $(VENV)/dev-$(EXTRA).stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*

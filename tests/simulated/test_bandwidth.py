@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import wirespeed
@@ -106,6 +107,14 @@ def test_counted_bytes(results):
     assert "3 arrays" in repr(results["saxpy gpu"])
 
 
+def test_numpy_s_types_and_numbers_are_taken():
+    one = wirespeed.memory_bandwidth_saxpy(np.int64(2**20), np.float64, machine=H200, samples=1)
+    assert one.bytes == 2**23 and one.title.endswith("float64)")
+    assert wirespeed.memory_bandwidth(np.int64(2**20), machine=H200, samples=1).bytes == 2**20
+    scaling = wirespeed.memory_bandwidth_scaling(2 ** np.arange(10, 13), machine=H200, samples=1)
+    assert scaling.sizes == (1024, 2048, 4096)
+
+
 def test_scalings(results):
     scaling = results["scaling gpu"]
     assert scaling.sizes == tuple(2**i for i in range(31)) and len(scaling) == 31
@@ -147,6 +156,8 @@ def test_the_source_executes_and_pays_its_own_link():
         (lambda: wirespeed.memory_bandwidth(device="gpu9", machine=H200), MachineError, "gpu0, gpu1, numa0"),
         (lambda: wirespeed.memory_bandwidth("lots", machine=H200), UsageError, "not a size"),
         (lambda: wirespeed.memory_bandwidth_saxpy(0, machine=H200), UsageError, "length"),
+        (lambda: wirespeed.memory_bandwidth_saxpy(1.5, machine=H200), UsageError, "whole number"),
+        (lambda: wirespeed.memory_bandwidth(-1, machine=H200), UsageError, "whole number"),
         (lambda: wirespeed.memory_bandwidth_saxpy(dtype="int8", machine=H200), UsageError, "and float64"),
         (lambda: wirespeed.host2device_bandwidth(machine=CPU), UsageError, "needs a GPU"),
         (lambda: wirespeed.p2p_bandwidth("gpu0", "numa0", machine=H200), UsageError, "not of one kind"),

@@ -18,7 +18,8 @@ from .functions import (
     p2p_bandwidth_bidirectional_all,
     theoretical_memory_bandwidth,
 )
-from .results import Bandwidth, BandwidthMatrix, BandwidthScaling, HostDeviceBandwidth, TheoreticalBandwidth
+from .many import BandwidthMatrix, BandwidthScaling
+from .results import Bandwidth, HostDeviceBandwidth, TheoreticalBandwidth
 
 __all__ = [
     "Bandwidth",

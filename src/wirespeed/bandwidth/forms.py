@@ -8,18 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingPackage
 from ..units import format_size
+from .results import footer_of
 
 if TYPE_CHECKING:
     import pandas
     import plotly.graph_objects as go
 
-    from .results import (
-        Bandwidth,
-        BandwidthMatrix,
-        BandwidthScaling,
-        HostDeviceBandwidth,
-        TheoreticalBandwidth,
-    )
+    from .many import BandwidthMatrix, BandwidthScaling
+    from .results import Bandwidth, HostDeviceBandwidth, TheoreticalBandwidth
 
 
 def _plotly() -> Any:
@@ -63,9 +59,7 @@ def _row(name: str, one: Bandwidth) -> tuple[str, ...]:
 
 
 def _note(one: Bandwidth, *more: str) -> str:
-    from .results import _footer
-
-    return _footer(*more, f"counts {one.counts}", simulated=one.simulated)
+    return footer_of(*more, f"counts {one.counts}", simulated=one.simulated)
 
 
 def bandwidth_html(one: Bandwidth) -> str:
@@ -76,9 +70,7 @@ def bandwidth_html(one: Bandwidth) -> str:
 def theoretical_html(one: TheoreticalBandwidth) -> str:
     """Return a theoretical bandwidth as a table."""
     row = (one.device, f"{one.gb_per_s:.2f}", f"{one.gib_per_s:.2f}", one.origin)
-    from .results import _footer
-
-    note = _footer(simulated=one.simulated)
+    note = footer_of(simulated=one.simulated)
     return _table("Theoretical Maximal Memory Bandwidth", ("", "GB/s", "GiB/s", "from"), [row], note)
 
 
@@ -111,9 +103,7 @@ def _kinds(one: HostDeviceBandwidth) -> list[tuple[str, Bandwidth]]:
 
 
 def _titled(title: str, simulated: bool) -> str:
-    from .results import _footer
-
-    return escape(f"{title} · {_footer(simulated=True)}" if simulated else title)
+    return escape(f"{title} · {footer_of(simulated=True)}" if simulated else title)
 
 
 def bandwidth_figure(one: Bandwidth) -> go.Figure:

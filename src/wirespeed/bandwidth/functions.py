@@ -5,19 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
-from .. import backends as _backends
 from ..api import run
-from ..errors import MachineError, MeasurementFailed, UsageError
+from ..errors import MeasurementFailed, UsageError
 from ..model import Memory, MemoryKind
 from ..results.document import Cell, Document
 from ..testcases import Testcase, Tier, find
 from ..testcases.narrow import narrow
 from ..topology import LinkKind, Machine
-from ..units import MIB, parse_size
-from .results import Bandwidth, BandwidthMatrix, BandwidthScaling, HostDeviceBandwidth, TheoreticalBandwidth
-
-#: A size in bytes, or a text such as ``"64MiB"``.
-Size = int | str
+from ..units import MIB
+from .choosing import (
+    BYTES,
+    Size,
+    described,
+    engine_for,
+    in_bytes,
+    kind_of,
+    number_type,
+    one_device,
+    pair_of,
+    several,
+    whole,
+)
+from .many import BandwidthMatrix, BandwidthScaling
+from .results import Bandwidth, HostDeviceBandwidth, TheoreticalBandwidth
 
 #: What copies within a device of a kind: device kind -> testcase. Both count what is read and written.
 _COPY = {"gpu": "device_stream_copy", "numa": "host_stream_copy"}
@@ -26,20 +36,19 @@ _SAXPY = {
     "gpu": {"float32": "device_saxpy", "float64": "device_stream_triad"},
     "numa": {"float32": "host_saxpy", "float64": "host_stream_triad"},
 }
-_BYTES = {"float32": 4, "float64": 8}
 #: What copies from the row's memory to the column's, executed by the row: device kind -> name.
 _PUSH = {"gpu": "device_to_device_memcpy_write_{}", "numa": "numa_to_numa_memcpy_write_{}"}
 _BOTH = {
     "gpu": "device_to_device_bidirectional_memcpy_write_{}",
     "numa": "numa_to_numa_bidirectional_memcpy_write_{}",
 }
-_ENGINES = {"gpu": ("ce", "sm"), "numa": ("cpu",)}
 
 #: The sizes of a scaling: from 1 B on a GPU, from a line of 64 B, the least that CPUs copy, on a host.
 _SCALING = {"gpu": tuple(2**i for i in range(31)), "numa": tuple(2**i for i in range(6, 31))}
 _LENGTH = 10 * MIB
 _LENGTHS = tuple(i * 10 * MIB for i in (1, 2, 3, 5, 7, 10, 13, 16, 20, 25, 30))
 _P2P = 40_000_000
+_A_LENGTH = "a vector's length"
 
 
 class How(TypedDict, total=False):
@@ -90,8 +99,8 @@ def theoretical_memory_bandwidth(
      └ max: 4483.39
     gpu0 · 3201 MHz x 2 x 6016 bit · SIMULATED: no hardware was measured
     """
-    where = _described(machine)
-    name = _device(where, device)
+    where = described(machine)
+    name = one_device(where, device)
     kind = MemoryKind.DEVICE if name.startswith("gpu") else MemoryKind.PAGEABLE
     vertex = where.vertex(Memory(name, kind))
     for link in where.links:
@@ -129,9 +138,9 @@ def memory_bandwidth(size: Size | None = None, *, device: str | None = None, **h
     >>> round(result.gb_per_s), round(result.gib_per_s)
     (4123, 3840)
     """
-    where = _described(how.get("machine"))
-    name = _device(where, device)
-    case = narrow(find(_COPY[_kind(name)]), columns=[name])
+    where = described(how.get("machine"))
+    name = one_device(where, device)
+    case = narrow(find(_COPY[kind_of(name)]), columns=[name])
     document = _measured([case], where, how, size)
     return _only("Memory Bandwidth", name, document, parts=2)
 
@@ -149,10 +158,10 @@ def memory_bandwidth_scaling(
     device, how
         As for `memory_bandwidth`.
     """
-    where = _described(how.get("machine"))
-    name = _device(where, device)
-    over = _SCALING[_kind(name)] if sizes is None else tuple(_bytes(size) for size in sizes)
-    case = narrow(find(_COPY[_kind(name)]), columns=[name])
+    where = described(how.get("machine"))
+    name = one_device(where, device)
+    over = _SCALING[kind_of(name)] if sizes is None else tuple(in_bytes(size) for size in sizes)
+    case = narrow(find(_COPY[kind_of(name)]), columns=[name])
     return _scaling("Memory Bandwidth", name, case, where, over, how, ("data size", "B", 1), parts=2)
 
 
@@ -170,11 +179,10 @@ def memory_bandwidth_saxpy(
     device, how
         As for `memory_bandwidth`.
     """
-    where = _described(how.get("machine"))
-    name, number = _device(where, device), _dtype(dtype)
-    _check_lengths([size])
-    case = narrow(find(_SAXPY[_kind(name)][number]), columns=[name])
-    document = _measured([case], where, how, size * _BYTES[number])
+    where = described(how.get("machine"))
+    name, number = one_device(where, device), number_type(dtype)
+    case = narrow(find(_SAXPY[kind_of(name)][number]), columns=[name])
+    document = _measured([case], where, how, whole(size, _A_LENGTH) * BYTES[number])
     title = f"Memory Bandwidth (SAXPY, {number})"
     return _only(title, name, document, parts=3)
 
@@ -195,15 +203,12 @@ def memory_bandwidth_saxpy_scaling(
     dtype, device, how
         As for `memory_bandwidth_saxpy`.
     """
-    where = _described(how.get("machine"))
-    name, number = _device(where, device), _dtype(dtype)
-    _check_lengths(sizes)
-    case = narrow(find(_SAXPY[_kind(name)][number]), columns=[name])
-    over = tuple(length * _BYTES[number] for length in sizes)
+    where = described(how.get("machine"))
+    name, number = one_device(where, device), number_type(dtype)
+    case = narrow(find(_SAXPY[kind_of(name)][number]), columns=[name])
+    over = tuple(whole(length, _A_LENGTH) * BYTES[number] for length in sizes)
     title = f"Memory Bandwidth (SAXPY, {number})"
-    return _scaling(
-        title, name, case, where, over, how, ("vector length", "numbers", _BYTES[number]), parts=3
-    )
+    return _scaling(title, name, case, where, over, how, ("vector length", "numbers", BYTES[number]), parts=3)
 
 
 def host2device_bandwidth(
@@ -222,8 +227,8 @@ def host2device_bandwidth(
     how
         As for `memory_bandwidth`.
     """
-    where = _described(how.get("machine"))
-    name = _device(where, device)
+    where = described(how.get("machine"))
+    name = one_device(where, device)
     if not name.startswith("gpu"):
         raise UsageError(f"{name} is host memory itself: host2device_bandwidth needs a GPU, such as gpu0")
     names = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
@@ -319,95 +324,6 @@ def p2p_bandwidth_bidirectional_all(
     return _matrix(title, _BOTH, devices, size, engine, how)
 
 
-def _described(machine: str | Machine | None) -> Machine:
-    if machine is None:
-        _backends.warm_up()
-    return machine if isinstance(machine, Machine) else _backends.describe(machine)
-
-
-def _kind(name: str) -> str:
-    return name.rstrip("0123456789")
-
-
-def _devices(machine: Machine) -> list[str]:
-    """Return the names of what has memory and moves bytes in it: GPUs, then NUMA nodes."""
-    nodes = [node.name for node in machine.numa if node.cpus and node.memory_bytes]
-    return [*(gpu.name for gpu in machine.gpus), *nodes]
-
-
-def _device(machine: Machine, name: str | None) -> str:
-    """Return a device that is there; the first one where none is named."""
-    there = _devices(machine)
-    if not there:
-        raise MachineError("this machine has no GPU and no NUMA node with cores and memory that can be used")
-    if name is None:
-        return there[0]
-    if name not in there:
-        notes = "; ".join(machine.notes)
-        hint = f" ({notes})" if notes and name.startswith("gpu") else ""
-        raise MachineError(f"there is no device {name!r}; devices here: {', '.join(there)}{hint}")
-    return name
-
-
-def _several(machine: Machine, names: Sequence[str] | None) -> list[str]:
-    """Return two devices of one kind or more."""
-    if names is None:
-        first = _device(machine, None)
-        chosen = [name for name in _devices(machine) if _kind(name) == _kind(first)]
-    else:
-        chosen = list(dict.fromkeys(_device(machine, name) for name in names))
-    if len({_kind(name) for name in chosen}) > 1:
-        raise UsageError(f"{' and '.join(chosen)} are not of one kind; host2device_bandwidth joins the kinds")
-    if len(chosen) < 2:
-        raise UsageError(f"it needs two GPUs or two NUMA nodes, and there is only {chosen[0]}")
-    return chosen
-
-
-def _peers(machine: Machine, src: str | None, dst: str | None) -> tuple[str, str]:
-    """Return a pair; what is not named is chosen so that the source reaches the destination."""
-    named = [name for name in (src, dst) if name is not None]
-    for name in named:
-        _device(machine, name)
-    kind = _kind(named[0] if named else _device(machine, None))
-    group = [name for name in _devices(machine) if _kind(name) == kind]
-    reach = {gpu.name: gpu.peers for gpu in machine.gpus}
-    pairs = [(a, b) for a in group for b in group if a != b]
-    pairs = [pair for pair in pairs if src in (None, pair[0]) and dst in (None, pair[1])]
-    if src is not None and dst is not None:
-        _several(machine, [src, dst])
-        return src, dst
-    if not pairs:
-        _several(machine, group)
-    return next((pair for pair in pairs if pair[1] in reach.get(pair[0], group)), pairs[0])
-
-
-def _engine(names: Sequence[str], engine: str | None) -> str:
-    possible = _ENGINES[_kind(names[0])]
-    if engine is None:
-        return possible[0]
-    if engine not in possible:
-        raise UsageError(f"there is no engine {engine!r} for {names[0]}; there is {' or '.join(possible)}")
-    return engine
-
-
-def _bytes(size: Size) -> int:
-    return parse_size(size) if isinstance(size, str) else size
-
-
-def _dtype(dtype: object) -> str:
-    """Return the name of a type of numbers; numpy's types are taken without importing numpy."""
-    name = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype))
-    if name not in _BYTES:
-        raise UsageError(f"there is no saxpy for {name!r}; there is {' and '.join(_BYTES)}")
-    return name
-
-
-def _check_lengths(lengths: Sequence[int]) -> None:
-    for length in lengths:
-        if not isinstance(length, int) or not 1 <= length <= 2**57:
-            raise UsageError(f"a vector's length is a whole number of 1 or more, not {length!r}")
-
-
 def _measured(
     cases: Sequence[Testcase],
     machine: Machine,
@@ -421,7 +337,8 @@ def _measured(
     from ..cli.progress import listener
 
     chosen: How = {"tier": Tier.QUICK, **how, "machine": machine}
-    document = run(cases, size=size, sizes=sizes, pageable=pageable, listeners=listener(), **chosen)
+    amount = None if size is None else in_bytes(size)
+    document = run(cases, size=amount, sizes=sizes, pageable=pageable, listeners=listener(), **chosen)
     for result in document.testcases:
         if result.status != "passed":
             raise MeasurementFailed(f"{result.name}: {result.status}: {result.reason}", document)
@@ -455,9 +372,9 @@ def _pair(
     title: str, family: dict[str, str], src: str | None, dst: str | None, size: Size, engine: str | None,
     how: How,
 ) -> Bandwidth:  # fmt: skip
-    where = _described(how.get("machine"))
-    a, b = _peers(where, src, dst)
-    name = family[_kind(a)].format(_engine([a], engine))
+    where = described(how.get("machine"))
+    a, b = pair_of(where, src, dst)
+    name = family[kind_of(a)].format(engine_for([a], engine))
     document = _measured([narrow(find(name), [a], [b])], where, how, size)
     joint, parts = ("->", 1) if family is _PUSH else ("<->", 2)
     return _only(title, f"{a} {joint} {b}", document, parts=parts)
@@ -467,9 +384,9 @@ def _matrix(
     title: str, family: dict[str, str], devices: Sequence[str] | None, size: Size, engine: str | None,
     how: How,
 ) -> BandwidthMatrix:  # fmt: skip
-    where = _described(how.get("machine"))
-    names = _several(where, devices)
-    case = narrow(find(family[_kind(names[0])].format(_engine(names, engine))), names, names)
+    where = described(how.get("machine"))
+    names = several(where, devices)
+    case = narrow(find(family[kind_of(names[0])].format(engine_for(names, engine))), names, names)
     document = _measured([case], where, how, size)
     result = document.testcases[0]
     table = result.tables[-1]

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import BackendError
 from ..units import format_size
 from ..worlds.base import World
-from ..worlds.mpi import library, version
+from ..worlds.mpi import libraries, library, version
 from . import contents
 from .base import Case, Device, Elapsed, Group, OutOfMemory, Refused, Setting
 from .operations import Piece, unequal
@@ -62,9 +62,7 @@ class MpiProvider:
 
     def libraries(self) -> dict[str, str]:
         """Return the MPI and mpi4py."""
-        import mpi4py
-
-        return {"mpi": version(self._mpi), "mpi4py": mpi4py.__version__}
+        return libraries(self._mpi)
 
     def transport(self) -> str:
         """MPI does not say; its name must do."""

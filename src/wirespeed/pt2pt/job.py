@@ -67,7 +67,7 @@ class Site:
 
                 self._places[memory] = HostPlace(self.timeout)
             elif self.has_gpus:
-                from .gpu import GpuPlace
+                from ..backends.cuda.place import GpuPlace
 
                 device = self.machine.ranks[self.world.rank].device
                 gpu = next(gpu for gpu in self.machine.gpus if gpu.name == device)
@@ -141,9 +141,9 @@ class Site:
 
                 reason, identifier = refuses(self.world.rank)
         identifiers = self._agreed((reason, identifier), f"{NCCL} on {memory}")
+        from ..backends.cuda.place import GpuPlace
         from ..collectives.nccl.messages import NcclMessages
         from ..collectives.nccl.native import loaded
-        from .gpu import GpuPlace
         from .nccl import NcclWire
 
         place = self.place(memory)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..worlds.base import World
-from ..worlds.mpi import version
+from ..worlds.mpi import libraries
 from .base import Ends
 
 _TAG, _ANSWER = 1, 2
@@ -33,9 +33,7 @@ class MpiWire:
 
     def libraries(self) -> dict[str, str]:
         """Return the MPI and mpi4py."""
-        import mpi4py
-
-        return {"mpi": version(self._mpi), "mpi4py": mpi4py.__version__}
+        return libraries(self._mpi)
 
     def _at(self, address: int, size: int) -> Any:
         return [self._mpi.memory.fromaddress(address, size), self._mpi.BYTE]

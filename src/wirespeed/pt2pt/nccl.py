@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..backends.cuda.place import GpuPlace
 from ..collectives.nccl.messages import NcclMessages
 from ..collectives.nccl.native import Call, Functions
 from ..errors import BackendError
 from ..worlds.base import World
 from .base import Ends
-from .gpu import GpuPlace
 
 #: ncclUint8 in nccl.h.
 _BYTES = 1

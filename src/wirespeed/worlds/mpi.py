@@ -34,6 +34,13 @@ def version(mpi: Any) -> str:
     return text.split(",")[0].split("\n")[0].strip()
 
 
+def libraries(mpi: Any) -> dict[str, str]:
+    """Return the MPI and mpi4py, with their versions."""
+    import mpi4py
+
+    return {"mpi": version(mpi), "mpi4py": mpi4py.__version__}
+
+
 def join(timeout: float) -> World:
     """Return the World of ``MPI_COMM_WORLD``.
 

@@ -1,4 +1,4 @@
-"""Buffers in the memory of a GPU."""
+"""Buffers in the memory of a GPU, for what is measured between two processes (``pt2pt``)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver
 
-from ..backends.cuda.device import Device, handles
-from ..backends.cuda.driver import OutOfMemory, check
-from ..backends.cuda.sharing import FABRIC, IPC, VMM_FD, DescriptorSharing, FabricSharing, IpcSharing
-from ..backends.sharing import Sharing
-from ..errors import UsageError
-from ..topology import Gpu
-from ..units import format_size
-from ..worlds.descriptors import Descriptors
+from ...errors import UsageError
+from ...topology import Gpu
+from ...units import format_size
+from ...worlds.descriptors import Descriptors
+from ..sharing import Sharing
+from .device import Device, handles
+from .driver import OutOfMemory, check
+from .sharing import FABRIC, IPC, VMM_FD, DescriptorSharing, FabricSharing, IpcSharing
 
 
 class GpuPlace:

@@ -1,0 +1,122 @@
+"""What a question is about: from what a caller names, or leaves out, to devices and sizes that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import SupportsIndex
+
+from .. import backends as _backends
+from ..errors import MachineError, UsageError
+from ..topology import Machine
+from ..units import parse_size
+
+#: A size in bytes, or a text such as ``"64MiB"``.
+Size = int | str
+#: The types of numbers that there is a saxpy for, and their bytes.
+BYTES = {"float32": 4, "float64": 8}
+_ENGINES = {"gpu": ("ce", "sm"), "numa": ("cpu",)}
+
+
+def described(machine: str | Machine | None) -> Machine:
+    """Return a Machine; this one for None."""
+    if machine is None:
+        _backends.warm_up()
+    return machine if isinstance(machine, Machine) else _backends.describe(machine)
+
+
+def kind_of(name: str) -> str:
+    """Return ``gpu`` or ``numa``."""
+    return name.rstrip("0123456789")
+
+
+def devices_of(machine: Machine) -> list[str]:
+    """Return the names of what has memory and moves bytes in it: GPUs, then NUMA nodes."""
+    nodes = [node.name for node in machine.numa if node.cpus and node.memory_bytes]
+    return [*(gpu.name for gpu in machine.gpus), *nodes]
+
+
+def one_device(machine: Machine, name: str | None) -> str:
+    """Return a device that is there; the first one where none is named."""
+    there = devices_of(machine)
+    if not there:
+        raise MachineError("this machine has no GPU and no NUMA node with cores and memory that can be used")
+    if name is None:
+        return there[0]
+    if name not in there:
+        notes = "; ".join(machine.notes)
+        hint = f" ({notes})" if notes and name.startswith("gpu") else ""
+        raise MachineError(f"there is no device {name!r}; devices here: {', '.join(there)}{hint}")
+    return name
+
+
+def several(machine: Machine, names: Sequence[str] | None) -> list[str]:
+    """Return two devices of one kind or more."""
+    if names is None:
+        first = one_device(machine, None)
+        chosen = [name for name in devices_of(machine) if kind_of(name) == kind_of(first)]
+    else:
+        chosen = list(dict.fromkeys(one_device(machine, name) for name in names))
+    if len({kind_of(name) for name in chosen}) > 1:
+        raise UsageError(f"{' and '.join(chosen)} are not of one kind; host2device_bandwidth joins the kinds")
+    if len(chosen) < 2:
+        raise UsageError(f"it needs two GPUs or two NUMA nodes, and there is only {chosen[0]}")
+    return chosen
+
+
+def pair_of(machine: Machine, src: str | None, dst: str | None) -> tuple[str, str]:
+    """Return a pair; what is not named is chosen so that the source reaches the destination."""
+    named = [name for name in (src, dst) if name is not None]
+    for name in named:
+        one_device(machine, name)
+    kind = kind_of(named[0] if named else one_device(machine, None))
+    group = [name for name in devices_of(machine) if kind_of(name) == kind]
+    reach = {gpu.name: gpu.peers for gpu in machine.gpus}
+    pairs = [(a, b) for a in group for b in group if a != b]
+    pairs = [pair for pair in pairs if src in (None, pair[0]) and dst in (None, pair[1])]
+    if src is not None and dst is not None:
+        several(machine, [src, dst])
+        return src, dst
+    if not pairs:
+        several(machine, group)
+    return next((pair for pair in pairs if pair[1] in reach.get(pair[0], group)), pairs[0])
+
+
+def engine_for(names: Sequence[str], engine: str | None) -> str:
+    """Return the engine that copies between devices; the first of their kind where none is named."""
+    possible = _ENGINES[kind_of(names[0])]
+    if engine is None:
+        return possible[0]
+    if engine not in possible:
+        raise UsageError(f"there is no engine {engine!r} for {names[0]}; there is {' or '.join(possible)}")
+    return engine
+
+
+def in_bytes(size: Size) -> int:
+    """Return a size as a number."""
+    return parse_size(size) if isinstance(size, str) else whole(size, "a size in bytes")
+
+
+def whole(number: SupportsIndex, what: str) -> int:
+    """Return a whole number of 1 or more, numpy's taken for Python's.
+
+    Raises
+    ------
+    UsageError
+        If it is none.
+    """
+    try:
+        value = index(number)
+    except TypeError:
+        value = 0
+    if not 1 <= value <= 2**60:
+        raise UsageError(f"{what} is a whole number of 1 or more, not {number!r}")
+    return value
+
+
+def number_type(dtype: object) -> str:
+    """Return the name of a type of numbers; numpy's types are taken without importing numpy."""
+    name = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype))
+    if name not in BYTES:
+        raise UsageError(f"there is no saxpy for {name!r}; there is {' and '.join(BYTES)}")
+    return name

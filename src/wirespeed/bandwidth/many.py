@@ -1,0 +1,238 @@
+"""Results of several bandwidths: over sizes, and between all pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..model import Axis, Unit
+from ..results.document import Document
+from ..units import format_quantity, format_size
+from .results import Bandwidth, footer_of, gib, print_drawing, terminal, tree
+
+if TYPE_CHECKING:
+    import pandas
+    import plotly.graph_objects as go
+
+
+@dataclass(frozen=True, repr=False)
+class BandwidthScaling:
+    """A bandwidth over sizes.
+
+    Parameters
+    ----------
+    quantity, unit
+        What the sizes are: ``data size`` in ``B``, or ``vector length`` in ``numbers``.
+    sizes
+        As measured: CPUs round up to whole lines of 64 B.
+    points
+        The bandwidth at each size.
+    """
+
+    title: str
+    device: str
+    quantity: str
+    unit: str
+    sizes: tuple[int, ...]
+    points: tuple[Bandwidth, ...]
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The bandwidths in B/s."""
+        return tuple(point.value for point in self.points)
+
+    @property
+    def peak(self) -> Bandwidth:
+        """The point with the highest bandwidth."""
+        return max(self.points, key=lambda point: point.value)
+
+    @property
+    def peak_size(self) -> int:
+        """The size at which it is reached."""
+        return self.sizes[self.points.index(self.peak)]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether no hardware was measured."""
+        return self.points[0].simulated
+
+    @property
+    def document(self) -> Document:
+        """The run that it is from."""
+        return self.points[0].document
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __iter__(self) -> Iterator[Bandwidth]:
+        return iter(self.points)
+
+    def shown_size(self, size: int) -> str:
+        """Return a size with its unit."""
+        return format_quantity(size, self.unit)
+
+    def __repr__(self) -> str:
+        rows = {f"{self.shown_size(size)}": p.value for size, p in zip(self.sizes, self.points, strict=True)}
+        head = f"{self.title} over {self.quantity} (GiB/s), peak {gib(self.peak.value):.2f} at "
+        head += f"{self.shown_size(self.peak_size)}:"
+        footer = footer_of(self.device, f"counts {self.points[0].counts}", simulated=self.simulated)
+        return "\n".join([head, *tree(rows), footer])
+
+    def plot(self) -> None:
+        """Print the curve with a logarithmic axis and the peak marked."""
+        from rich.text import Text
+
+        from ..reports._plots import Curve, plot
+
+        curve = Curve(self.device, tuple(map(float, self.sizes)), self.values)
+        axis = Axis(self.quantity, (), (), self.unit)
+        lines = [Text(f"{self.title}, {self.device}", style="bold")]
+        lines += plot([curve], axis, Unit.RATE, terminal()[0], binary=True)
+        lines += [Text(footer_of(simulated=True), style="bold magenta")] if self.simulated else []
+        print_drawing(lines)
+
+    def _repr_html_(self) -> str:
+        from .forms import scaling_html
+
+        return scaling_html(self)
+
+    def figure(self) -> go.Figure:
+        """Return the curve as a plotly figure, the interval of each median as its error bar.
+
+        Raises
+        ------
+        MissingPackage
+            Without plotly.
+        """
+        from .forms import scaling_figure
+
+        return scaling_figure(self)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a data frame with a row for each size, values in B/s.
+
+        Raises
+        ------
+        MissingPackage
+            Without pandas.
+        """
+        from .forms import scaling_frame
+
+        return scaling_frame(self)
+
+
+@dataclass(frozen=True, repr=False)
+class BandwidthMatrix:
+    """A bandwidth for every pair of devices, the row first; nothing on the diagonal.
+
+    Parameters
+    ----------
+    cells
+        Rows of bandwidths; None on the diagonal and where a pair cannot be measured.
+    reasons
+        Why pairs could not be measured.
+    """
+
+    title: str
+    labels: tuple[str, ...]
+    cells: tuple[tuple[Bandwidth | None, ...], ...]
+    reasons: tuple[str, ...] = ()
+
+    def __getitem__(self, pair: tuple[int | str, int | str]) -> Bandwidth | None:
+        """Return a pair's by indices or names: ``matrix[0, 1]``, ``matrix["gpu0", "gpu1"]``."""
+        row, column = (x if isinstance(x, int) else self.labels.index(x) for x in pair)
+        return self.cells[row][column]
+
+    def __iter__(self) -> Iterator[Bandwidth]:
+        return (cell for row in self.cells for cell in row if cell is not None)
+
+    @property
+    def values(self) -> tuple[tuple[float | None, ...], ...]:
+        """The bandwidths in B/s, rows first."""
+        return tuple(tuple(None if c is None else c.value for c in row) for row in self.cells)
+
+    @property
+    def max(self) -> Bandwidth:
+        """The fastest pair."""
+        return max(self, key=lambda cell: cell.value)
+
+    @property
+    def min(self) -> Bandwidth:
+        """The slowest pair."""
+        return min(self, key=lambda cell: cell.value)
+
+    @property
+    def avg(self) -> float:
+        """The mean over all pairs, in B/s."""
+        values = [cell.value for cell in self]
+        return math.fsum(values) / len(values)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether no hardware was measured."""
+        return self.document.simulated
+
+    @property
+    def document(self) -> Document:
+        """The run that it is from."""
+        return next(iter(self)).document
+
+    def footer(self) -> str:
+        """Return how many pairs, of what size, which bytes count, and why pairs are missing."""
+        one = next(iter(self))
+        pairs = f"{sum(1 for _ in self)} pairs"
+        size = format_size(one.bytes)
+        return footer_of(pairs, size, f"counts {one.counts}", *self.reasons, simulated=self.simulated)
+
+    def __repr__(self) -> str:
+        texts = [["-" if c is None else f"{gib(c.value):.2f}" for c in row] for row in self.cells]
+        widths = [
+            max(len(self.labels[j]), *(len(row[j]) for row in texts)) + 2 for j in range(len(self.labels))
+        ]
+        label = max(map(len, self.labels))
+        lines = [" " * label + "".join(f"{name:>{w}}" for name, w in zip(self.labels, widths, strict=True))]
+        for name, row in zip(self.labels, texts, strict=True):
+            lines.append(f"{name:<{label}}" + "".join(f"{t:>{w}}" for t, w in zip(row, widths, strict=True)))
+        return "\n".join([f"{self.title}:", *lines, self.footer()])
+
+    def plot(self) -> None:
+        """Print the matrix as a heat map with its scale."""
+        from rich.text import Text
+
+        from ..reports._plots import heat_map
+
+        width, color = terminal()
+        lines = [Text(self.title, style="bold")]
+        lines += heat_map(self.values, self.labels, self.labels, Unit.RATE, width, color=color, binary=True)
+        print_drawing([*lines, Text(self.footer(), style="dim")])
+
+    def _repr_html_(self) -> str:
+        from .forms import matrix_html
+
+        return matrix_html(self)
+
+    def figure(self) -> go.Figure:
+        """Return the matrix as a plotly heat map with the values in the cells.
+
+        Raises
+        ------
+        MissingPackage
+            Without plotly.
+        """
+        from .forms import matrix_figure
+
+        return matrix_figure(self)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the matrix as a data frame in B/s, the source as the index.
+
+        Raises
+        ------
+        MissingPackage
+            Without pandas.
+        """
+        from .forms import matrix_frame
+
+        return matrix_frame(self)

@@ -1,0 +1,33 @@
+"""Which parts may import which libraries: all else must work where those are not installed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "wirespeed"
+ALLOWED = {
+    "cuda": ("backends/cuda/", "collectives/nccl/"),
+    "nccl": ("backends/cuda/", "collectives/nccl/"),
+    "pynvml": ("backends/cuda/",),
+    "mpi4py": ("worlds/mpi.py", "collectives/mpi.py"),
+}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The top-level packages that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield str(node.module).partition(".")[0]
+
+
+@pytest.mark.parametrize("library", ALLOWED)
+def test_only_its_own_parts_import_a_library(library: str) -> None:
+    users = [str(p.relative_to(SOURCE)) for p in SOURCE.rglob("*.py") if library in imported(p)]
+    assert users or library == "nccl", "nothing imports it: is the name right?"
+    assert [user for user in users if not user.startswith(ALLOWED[library])] == []
