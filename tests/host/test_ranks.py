@@ -16,11 +16,14 @@ import pytest
 import wirespeed
 from tests.threads import together, worlds, worlds_on
 from wirespeed.backends import discover
+from wirespeed.backends.base import RunOptions
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.host.side import HostPart, HostSide, OutOfMemory, ShmSharing
+from wirespeed.backends.ranks.backend import RanksBackend
 from wirespeed.backends.ranks.base import Job, Timing
 from wirespeed.backends.sharing import Allocation, Handle, Opened
-from wirespeed.errors import BackendError, MeasurementTimeout, UsageError, WirespeedError
+from wirespeed.errors import BackendError, BackendLost, MeasurementTimeout, UsageError, WirespeedError
+from wirespeed.jobs import gather_machine
 from wirespeed.results.document import Document, Status
 from wirespeed.worlds.base import World, WorldError
 from wirespeed.worlds.mpi import Move
@@ -318,3 +321,45 @@ def test_a_rank_that_is_gone_ends_the_run() -> None:
         assert not isinstance(document, WirespeedError)
         assert "rank 2 (process" in document.interrupted and "ended unexpectedly" in document.interrupted
         assert len(document.testcases) == 1
+
+
+def test_ctrl_c_is_told_from_a_rank_that_is_gone() -> None:
+    some = worlds(2)
+    machine = discover()
+    machines = together(some, lambda w: gather_machine(w, machine))
+    options = RunOptions(timeout=5.0)
+    backends = [
+        RanksBackend(w, m, [HostBackend(machine)], None, options) for w, m in zip(some, machines, strict=True)
+    ]
+    assert backends[0].interrupted() == ""  # it was the user
+    with pytest.raises(BackendLost, match="interrupted"):
+        backends[0].exchange.gather(None, "testing")
+    some[0].fail("rank 0 failed")
+    assert "rank 0 failed" in backends[1].interrupted()
+    for backend in backends:
+        backend.cancel()
+        backend.close()
+
+
+def test_no_backend_for_what_a_rank_owns() -> None:
+    found = run(worlds(2), [READ, BOTH], backend=lambda _: NoMemory())
+    for document in found:
+        assert "no backend of this process moves the memory of numa0" in document.interrupted
+        assert len(document.testcases) == 1
+
+
+class NoMemory:
+    """A backend that takes no part in jobs."""
+
+    name, sample_seconds = "none", 1e-3
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def state(self) -> dict[str, float | str]:
+        return {}
+
+    def libraries(self) -> dict[str, str]:
+        return {}
+
+    def close(self) -> None: ...
