@@ -5,9 +5,13 @@ The three calls are apart so that what each costs can be told; what they return 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from ..worlds.descriptors import Descriptors, fetch
 
 
 @dataclass(frozen=True)
@@ -92,3 +96,33 @@ class Sharing(Protocol):
             If it cannot be opened.
         """
         ...
+
+
+def offer(descriptors: Descriptors, descriptor: int, allocation: Allocation, means: str) -> Handle:
+    """Let other processes of this host have the descriptor of an allocation, until that is released."""
+    token = descriptors.offer(descriptor)
+    free = allocation.release
+
+    def release() -> None:
+        descriptors.withdraw(token)
+        free()
+
+    allocation.release = release
+    return Handle(means, f"{token}@{descriptors.address}".encode(), 0, allocation.bytes)
+
+
+@contextmanager
+def fetched(handle: Handle, timeout: float) -> Iterator[int]:
+    """Have a copy of the descriptor that another process offers, for as long as it is being opened.
+
+    Raises
+    ------
+    WorldError
+        If that process cannot be reached, or does not give it.
+    """
+    token, address = handle.data.decode().split("@")
+    descriptor = fetch(address, int(token), timeout)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

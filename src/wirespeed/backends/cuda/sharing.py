@@ -16,8 +16,8 @@ from cuda.bindings import driver
 
 from ...errors import BackendError
 from ...units import format_size
-from ...worlds.descriptors import Descriptors, fetch
-from ..sharing import Allocation, Handle, Opened
+from ...worlds.descriptors import Descriptors
+from ..sharing import Allocation, Handle, Opened, fetched, offer
 from .device import Device
 from .driver import check
 
@@ -123,24 +123,12 @@ class DescriptorSharing(_Mapped):
         """Offer a descriptor until the allocation is released."""
         allocation.place.use()
         descriptor = check(driver.cuMemExportToShareableHandle, allocation.inner, self._type, 0)
-        token = self._descriptors.offer(int(descriptor))
-        free = allocation.release
-
-        def release() -> None:
-            self._descriptors.withdraw(token)
-            free()
-
-        allocation.release = release
-        return Handle(self.name, f"{token}@{self._descriptors.address}".encode(), 0, allocation.bytes)
+        return offer(self._descriptors, int(descriptor), allocation, self.name)
 
     def open(self, device: Device, handle: Handle) -> Opened:
         """Fetch the descriptor and map what it stands for."""
-        token, address = handle.data.decode().split("@")
-        descriptor = fetch(address, int(token), self._timeout)
-        try:
+        with fetched(handle, self._timeout) as descriptor:
             return self._open(device, descriptor, handle.bytes)
-        finally:
-            os.close(descriptor)
 
 
 class FabricSharing(_Mapped):

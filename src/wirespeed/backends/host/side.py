@@ -14,11 +14,11 @@ import numpy as np
 from ...errors import BackendError, MeasurementTimeout, VerificationError
 from ...model import Memory, Transfer
 from ...units import NANO, format_size
-from ...worlds.descriptors import Descriptors, SharedMemory, fetch
+from ...worlds.descriptors import Descriptors, SharedMemory
 from ...worlds.mpi import Messages, MessagesRefused, Move
 from ..ranks.base import Job, Piece, Timing
 from ..ranks.means import MPI
-from ..sharing import Allocation, Handle, Opened
+from ..sharing import Allocation, Handle, Opened, fetched, offer
 from . import kernels
 from .bound import LINE, WORD, mixed, signed, split
 from .operations import COPY, WRITE
@@ -69,25 +69,13 @@ class ShmSharing:
 
     def export(self, allocation: Allocation) -> Handle:
         """Offer its descriptor."""
-        token = self._descriptors.offer(os.dup(allocation.inner.descriptor))
-        free = allocation.release
-
-        def release() -> None:
-            self._descriptors.withdraw(token)
-            free()
-
-        allocation.release = release
-        return Handle(self.name, f"{token}@{self._descriptors.address}".encode(), 0, allocation.bytes)
+        return offer(self._descriptors, os.dup(allocation.inner.descriptor), allocation, self.name)
 
     def open(self, place: Any, handle: Handle) -> Opened:
         """Fetch the descriptor and map the memory."""
         del place
-        token, address = handle.data.decode().split("@")
-        descriptor = fetch(address, int(token), self._timeout)
-        try:
+        with fetched(handle, self._timeout) as descriptor:
             memory = SharedMemory(descriptor, handle.bytes)
-        finally:
-            os.close(descriptor)
         return Opened(memory.address, handle.bytes, memory.unmap)
 
 
