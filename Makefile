@@ -15,7 +15,7 @@ test: $(VENV)/dev-$(EXTRA).stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest --cov
+	$(BIN)/pytest --cov -n 2 --dist loadfile
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "wirespeed needs Python 3.11 or later; set PYTHON=...")'

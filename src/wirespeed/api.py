@@ -218,7 +218,7 @@ def run(
     own: list[Backend] = _backends.connect(local) if backends is None else []
     if world is not None:
         from .backends.ranks.backend import RanksBackend
-        from .collectives.runner import agree_on
+        from .worlds.watch import agree_on
 
         agree_on(world, _agreed(options))
         own = [RanksBackend(world, where, own or backends or (), share, options.run)]

@@ -15,11 +15,12 @@ from ..results.document import SCHEMA, Document, Status
 from ..topology import Machine
 from ..version import __version__
 from ..worlds.base import RankLost, World
+from ..worlds.watch import Watch, agree_on
 from .base import Group, Provider, Setting, Timing
 from .links import limit
 from .operations import Operation
 from .record import Frame, names, result
-from .runner import Options, Runner, Watch, agree_on
+from .runner import Options, Runner
 from .types import DataType
 
 #: What of the environment goes into a Document.

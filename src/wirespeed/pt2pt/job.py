@@ -11,13 +11,13 @@ from pathlib import Path
 
 import msgspec
 
-from ..collectives.runner import Watch, agree_on
 from ..errors import MeasurementTimeout, StorageError, UsageError, VerificationError, WirespeedError
 from ..results.document import SCHEMA, Document, Status, TestcaseResult
 from ..results.store import save
 from ..topology import Machine
 from ..version import __version__
 from ..worlds.base import RankLost, World
+from ..worlds.watch import Watch, agree_on
 from .base import Ends, Place, Wire
 
 GPU, HOST = "gpu", "host"
