@@ -218,6 +218,9 @@ def test_hosts_that_share_nothing_send_messages(monkeypatch: pytest.MonkeyPatch)
     assert {place for place, means in by.items() if means == "shm"} == {(0, 2), (2, 0)}
     assert set(by.values()) == {"shm", "mpi"}
     assert all(1e7 < v < 1e12 for r in found.testcases for t in r.tables for v in t.values())
+    seen = found.testcases[-1].state_after
+    assert {"available memory [B]", "b: available memory [B]"} <= seen.keys()
+    assert not any(name.startswith("a: ") for name in seen)
     titles = [r.tables[0].title for r in found.testcases]
     assert titles[0].startswith("memcpy CPU+MPI rank(row)") and "CPU+MPI" in titles[2]
     text = wirespeed.render(found, "table")

@@ -25,6 +25,9 @@ from .pool import SharedPool
 from .prepared import RanksPrepared
 from .start import Start, share_page
 
+#: Seconds after which the other hosts are looked at again.
+_EVERY = 5.0
+
 
 @dataclass(frozen=True)
 class Running:
@@ -69,6 +72,7 @@ class RanksBackend:
         self._running: Running | None = None
         self._side: Side | None = None
         self._said: set[str] = set()
+        self._looked, self._elsewhere = -_EVERY, dict[str, float | str]()
         world.timeout = options.timeout + options.grace / 2
 
     @property
@@ -113,6 +117,7 @@ class RanksBackend:
                 self._running = self._come_together()
             except WirespeedError as error:
                 raise self.exchange.lose(error) from error
+        self._look_elsewhere()
         again = True
         while True:
             means = tuple(self.running.choice.of(transfer) for transfer in measurement.transfers)
@@ -140,9 +145,24 @@ class RanksBackend:
         return self.exchange.now
 
     def state(self) -> dict[str, float | str]:
-        """Return the state of this process' hardware, and how far apart the processes start."""
-        state = {name: value for backend in self._local for name, value in backend.state().items()}
-        return state | (self._running.start.state() if self._running else {})
+        """Return the state of this host, of the others a moment ago, and how far apart all start."""
+        return self._here() | self._elsewhere | (self._running.start.state() if self._running else {})
+
+    def _here(self) -> dict[str, float | str]:
+        return {name: value for backend in self._local for name, value in backend.state().items()}
+
+    def _look_elsewhere(self) -> None:
+        """Have the state of the other hosts, every few seconds; all processes do it together."""
+        if len(set(self.hosts)) == 1 or self.exchange.now < self._looked + _EVERY:
+            return
+        speaks = self.hosts.index(self.hosts[self.rank]) == self.rank
+        everyone = self.exchange.gather(self._here() if speaks else {}, "reading the state of all hosts")
+        self._elsewhere = {
+            f"{host}: {name}": value
+            for host, state in zip(self.hosts, everyone, strict=True) if host != self.hosts[self.rank]
+            for name, value in state.items()
+        }  # fmt: skip
+        self._looked = self.exchange.now
 
     def libraries(self) -> dict[str, str]:
         """Return the versions of what this process measures with."""
