@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from ..pt2pt.base import WITH, WITHOUT
 from ..results.document import Document, Status, Table, TestcaseResult
 from ..units import format_time
@@ -12,17 +14,19 @@ _MARK = "*"
 
 def render(document: Document, style: Style) -> str:
     """Return it as text."""
-    del style
     lines: list[str] = []
     for result in document.testcases:
         if any(table.key == WITH for table in result.tables):
             lines += _reproducer(document, result)
         else:
-            lines += [*_sweep(result), ""]
+            lines += [*swept, ""] if (swept := _sweep(result)) else []
+        if result.status is not Status.PASSED:
+            reason = f"{result.name}: {result.status}, {result.reason}"
+            lines += [*textwrap.wrap(reason, style.width, break_on_hyphens=False), ""]
     if any(cell.reason for r in document.testcases for t in r.tables for cell in t.cells):
         lines.append(f"{_MARK} half as long again as the fastest of the phase, or longer, in every sample")
     if document.interrupted:
-        lines.append(f"the run ended early: {document.interrupted}")
+        lines += textwrap.wrap(f"the run ended early: {document.interrupted}", style.width)
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -39,14 +43,12 @@ def _reproducer(document: Document, result: TestcaseResult) -> list[str]:
         for cell in table.cells:
             place = f"{cell.row}:{cell.column}" if table.key in (WITH, WITHOUT) else table.rows.labels[0]
             lines.append(f"[{place}] time: {cell.value:.6g}")
-    if result.status is not Status.PASSED:
-        lines.append(f"{result.status}: {result.reason}")
     return lines
 
 
 def _sweep(result: TestcaseResult) -> list[str]:
     if not result.tables:
-        return [f"{result.name}: {result.status}, {result.reason}"]
+        return []
     table = result.tables[0]
     lines = [f"{result.name}: {result.counts}, median of {_samples(table)}"]
     first = ["over", *table.rows.labels]
@@ -62,8 +64,6 @@ def _sweep(result: TestcaseResult) -> list[str]:
     for i in range(len(first)):
         cells = [column[i].rjust(width) for column, width in zip(columns, widths, strict=True)]
         lines.append("  ".join([first[i].ljust(widths[0]), *cells[1:]]).rstrip())
-    if result.status is not Status.PASSED:
-        lines.append(f"{result.status}: {result.reason}")
     return lines
 
 
