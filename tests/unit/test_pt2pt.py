@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from wirespeed.cli.main import main
-from wirespeed.errors import VerificationError
+from wirespeed.errors import UsageError, VerificationError
 from wirespeed.pt2pt import messages, phases
 from wirespeed.pt2pt.base import WITH, WITHOUT, Ends, pattern, verify
 from wirespeed.pt2pt.host import HostPlace
-from wirespeed.pt2pt.job import combinations
+from wirespeed.pt2pt.job import Site, combinations
 from wirespeed.reports import render
 from wirespeed.results.document import SCHEMA, Document, Status, TestcaseResult
 from wirespeed.topology import Machine
@@ -207,3 +207,23 @@ def test_messages_by_nccl_arrive(wires: tuple[Any, Any]) -> None:
     for end, (wire, place) in enumerate(wires):
         assert np.array_equal(place.read(addresses[end][0], size), pattern(size, 0))
         wire.close()
+
+
+def test_each_rank_takes_the_gpu_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each process sees its own GPU alone, all of them are called gpu0."""
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    from wirespeed.backends.cuda import place
+    from wirespeed.topology import Gpu, Rank
+
+    taken: list[str] = []
+    monkeypatch.setattr(place, "GpuPlace", lambda gpu, timeout: taken.append(gpu.bus_id))
+    ranks = tuple(Rank(i, "node", "gpu0", ()) for i in range(2))
+    for rank, bus in enumerate(("00000000:01:00", "00000000:02:00")):
+        here = Machine("here", gpus=(Gpu(0, "H200", bus, 0, 0, 1, "9.0"),))
+        world = SimpleNamespace(rank=rank, size=2)
+        everyone = Machine("all", gpus=(Gpu(0, "H200", "00000000:01:00", 0, 0, 1, "9.0"),), ranks=ranks)
+        Site(cast(Any, world), everyone, here, 1.0).place("gpu")
+    assert taken == ["00000000:01:00", "00000000:02:00"]
+    nodes = Machine("nodes", ranks=tuple(Rank(i, "node", "numa0", ()) for i in range(2)))
+    with pytest.raises(UsageError, match="give --memory host"):
+        Site(cast(Any, SimpleNamespace(rank=0, size=2)), nodes, nodes, 1.0).place("gpu")

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import UsageError, WirespeedError
 from .common import FAILED, INTERRUPTED, OK, WRONG_USE, add_report, check_format, parser, print_report, typed
@@ -106,11 +106,13 @@ def between_two(
     world = join(1 if launched() else 2, [name, *argv], options.timeout)
     if world is None:
         raise UsageError(f"{name} needs two ranks: start it with `mpirun -np 2 wirespeed {name} ...`")
+    run = None
     try:
         run = _set_up(world, [name, *argv], options, settings)
         measure(run)
     except (WirespeedError, KeyboardInterrupt) as error:
-        return _ended(world, options, error, locals().get("run"))
+        _end(world, options, error, run)
+    run.shown("")
     run.site.close()
     done = any(result.status.value == "passed" for result in run.results)
     if world.rank == 0:
@@ -131,15 +133,17 @@ def _set_up(world: World, arguments: Sequence[str], options: argparse.Namespace,
     from ..pt2pt.job import Run, Site, check
 
     check(world, settings)
-    machine = gather_machine(world, discover())
-    site = Site(world, machine, options.timeout)
+    here = discover()
+    site = Site(world, gather_machine(world, here), here, options.timeout)
     command = " ".join(["wirespeed", *arguments])
     return Run(world, site, settings, command, options.output, _progress(world))
 
 
-def _ended(world: World, options: argparse.Namespace, error: BaseException, run: Run | None) -> int:
+def _end(world: World, options: argparse.Namespace, error: BaseException, run: Run | None) -> NoReturn:
     """Show what is known, say what went wrong, and leave without waiting for anybody."""
     first = world.rank == 0
+    if run is not None:
+        run.shown("")
     if first and run is not None and run.results:
         print_report(run.document(), options)
     if first or (world.rank == 1 and world.leaderless):

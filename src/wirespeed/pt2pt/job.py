@@ -34,10 +34,13 @@ class Site:
     ----------
     machine
         Of all ranks.
+    here
+        As this process sees its host.
     """
 
     world: World
     machine: Machine
+    here: Machine
     timeout: float
     libraries: dict[str, str] = field(default_factory=dict)
     _places: dict[str, Place] = field(default_factory=dict)
@@ -46,7 +49,7 @@ class Site:
     @property
     def has_gpus(self) -> bool:
         """Whether every rank has a GPU of its own."""
-        return bool(self.machine.gpus) and self.machine.ranks[0].device.startswith(GPU)
+        return all(rank.device.startswith(GPU) for rank in self.machine.ranks)
 
     @property
     def between(self) -> bool:
@@ -70,7 +73,7 @@ class Site:
                 from ..backends.cuda.place import GpuPlace
 
                 device = self.machine.ranks[self.world.rank].device
-                gpu = next(gpu for gpu in self.machine.gpus if gpu.name == device)
+                gpu = next(gpu for gpu in self.here.gpus if gpu.name == device)
                 self._places[memory] = GpuPlace(gpu, self.timeout)
             else:
                 raise UsageError("there is no GPU for each rank; give --memory host for host memory")
@@ -176,7 +179,7 @@ class Run:
     output
         Where the Document is saved after every testcase; None: nowhere.
     shown
-        Called on rank 0 with the stage.
+        Called with each stage, and with nothing when all is over.
     """
 
     def __init__(
@@ -193,14 +196,15 @@ class Run:
         self.watch = Watch(world, site.timeout)
         self.results: list[TestcaseResult] = []
         self.interrupted = ""
-        self._command, self._output, self._shown = command, output, shown
+        self.shown = shown
+        self._command, self._output = command, output
         self._started, self._start = time.monotonic(), _now()
         self._partial: Callable[[], TestcaseResult] | None = None
 
     def at(self, stage: str) -> None:
         """Begin a stage."""
         self.watch.at(stage)
-        self._shown(stage)
+        self.shown(stage)
 
     def testcase(
         self,
