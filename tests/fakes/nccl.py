@@ -115,6 +115,9 @@ class Nccl:
             self._held = ctypes.create_string_buffer(raw, 128)
             self.ptr = ctypes.addressof(self._held)
 
+        def __del__(self) -> None:
+            ctypes.memset(self.ptr, 0, 128)  # who reads it later has held on to the address only
+
         @classmethod
         def from_buffer(cls, raw: bytearray) -> Nccl.UniqueId:
             return cls(bytes(raw))

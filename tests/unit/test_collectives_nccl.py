@@ -17,7 +17,7 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 from tests.fakes.nccl import Driver, Nccl, Unit, compiled
 from wirespeed.collectives import contents
 from wirespeed.collectives.base import BackendError, Case, Group, OutOfMemory, Refused, Setting, Timing
-from wirespeed.collectives.nccl import gpu, loops, native, provider
+from wirespeed.collectives.nccl import gpu, loops, messages, native, provider
 from wirespeed.collectives.nccl.gpu import Format, format_of
 from wirespeed.collectives.nccl.provider import NcclOptions, NcclProvider
 from wirespeed.collectives.operations import OPERATIONS
@@ -258,3 +258,9 @@ def test_calls_pass_their_arguments_and_end_at_the_first_failure() -> None:
     assert functions.timed([], [("good", ())], [("bad", ())])[0] == "bad"
     with pytest.raises(AttributeError, match="absent"):
         functions.address("absent")
+
+
+def test_an_identifier_is_read_while_it_is_there(fake: Nccl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "_bindings", lambda: fake)
+    assert messages.refuses(0) == ("", bytes([1]) * 128)
+    assert messages.refuses(1) == ("", b"")
