@@ -82,6 +82,7 @@ def _try(ordinal: int) -> int:
     sent, found = (ctypes.c_uint8 * _SIZE)(*b"\x5a" * _SIZE), (ctypes.c_uint8 * _SIZE)()
     check(driver.cuMemcpyHtoD, source, ctypes.addressof(sent), _SIZE)
     check(driver.cuMemcpyHtoD, destination, ctypes.addressof(found), _SIZE)
+    check(driver.cuCtxSynchronize)
     to, origin = (mpi.memory.fromaddress(address, _SIZE) for address in (destination, source))
     mpi.COMM_SELF.Sendrecv([origin, mpi.BYTE], 0, 0, [to, mpi.BYTE], 0, 0)
     check(driver.cuMemcpyDtoH, ctypes.addressof(found), destination, _SIZE)

@@ -57,7 +57,7 @@ class GpuPlace:
         """Copy an array there."""
         self.where.use()
         check(driver.cuMemcpyHtoD, address, data.ctypes.data, data.nbytes)
-        check(driver.cuCtxSynchronize)  # it may return before the data is there, and other streams do not wait
+        check(driver.cuCtxSynchronize)  # it can return before the data is there; other streams do not wait
 
     def read(self, address: int, size: int) -> Any:
         """Return a copy of what is there."""
