@@ -17,6 +17,7 @@ from ...topology import Machine
 from ...units import MIB, format_size
 from ..host.memory import Buffer as HostBuffer
 from ..host.memory import BufferPool
+from . import vmm
 from .device import Device
 from .driver import OutOfMemory, check
 
@@ -137,50 +138,13 @@ class Pool:
         device = self._device(memory.device)
         device.use()
         if virtual:
-            address, release = self._mapped(device, size)
+            users = [device, *(self._device(peer) for peer in device.gpu.peers)]
+            generic, size = vmm.create(device, size)
+            address, release = vmm.map_for(users, generic, size)
         else:
             address = int(check(driver.cuMemAlloc, size))
             release = _with(device, driver.cuMemFree, address)
         return Buffer(memory, virtual, address, 0, size, release)
-
-    def _mapped(self, device: Device, size: int) -> tuple[int, Callable[[], None]]:
-        """Create, map and share memory; the granularity is 2 MiB on every GPU so far, and checked."""
-        prop = driver.CUmemAllocationProp()
-        prop.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-        prop.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-        prop.location.id = device.ordinal
-        minimum = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
-        granule = check(driver.cuMemGetAllocationGranularity, prop, minimum)
-        if size % granule:
-            raise BackendError(f"{device.name} maps memory in units of {format_size(granule)}, "
-                               f"not of {format_size(GRANULE)}")  # fmt: skip
-        undo: list[tuple[Any, ...]] = []
-
-        def release() -> None:
-            device.use()
-            while undo:
-                check(*undo.pop())
-
-        try:
-            address = check(driver.cuMemAddressReserve, size, 0, 0, 0)
-            undo.append((driver.cuMemAddressFree, address, size))
-            handle = check(driver.cuMemCreate, size, prop, 0)
-            undo.append((driver.cuMemRelease, handle))
-            check(driver.cuMemMap, address, size, 0, handle, 0)
-            undo.append((driver.cuMemUnmap, address, size))
-            users = [self._access(device), *(self._access(self._device(p)) for p in device.gpu.peers)]
-            check(driver.cuMemSetAccess, address, size, users, len(users))
-        except BackendError:
-            release()
-            raise
-        return int(address), release
-
-    def _access(self, device: Device) -> Any:
-        access = driver.CUmemAccessDesc()
-        access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-        access.location.id = device.ordinal
-        access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-        return access
 
     def _on_host(self, memory: Memory, size: int, owner: Device, affinity: bool) -> Buffer:
         """Memory of a NUMA node in huge pages where there are any, pinned for all GPUs if so wanted.

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from cuda.bindings import driver
 
 from ...errors import BackendError
-from ...units import format_size
 from ...worlds.descriptors import Descriptors
 from ..sharing import Allocation, Handle, Opened, fetched, offer
+from . import vmm
 from .device import Device
 from .driver import check
 
@@ -76,29 +75,14 @@ class _Mapped:
 
     def allocate(self, device: Device, size: int) -> Allocation:
         """Create memory that can be exported, and map it for its own GPU."""
-        device.use()
-        prop = _property(device, self._type)
-        size = _rounded(prop, size)
-        generic = check(driver.cuMemCreate, size, prop, 0)
-        try:
-            address, unmap = _map(device, generic, size)
-        except BackendError:
-            check(driver.cuMemRelease, generic)
-            raise
-
-        def release() -> None:
-            unmap()
-            check(driver.cuMemRelease, generic)
-
+        generic, size = vmm.create(device, size, self._type)
+        address, release = vmm.map_for([device], generic, size)
         return Allocation(device, address, size, generic, release)
 
     def _open(self, device: Device, shareable: Any, size: int) -> Opened:
         device.use()
         generic = check(driver.cuMemImportFromShareableHandle, shareable, self._type)
-        try:
-            address, unmap = _map(device, generic, size)
-        finally:
-            check(driver.cuMemRelease, generic)  # a mapping keeps the memory
+        address, unmap = vmm.map_for([device], generic, size)
         return Opened(address, size, unmap)
 
 
@@ -173,47 +157,3 @@ def imex() -> str:
     if not readable:
         return f"this user may not use {', '.join(found)} in {IMEX_CHANNELS}"
     return f"there is the IMEX {', '.join(readable)}: see `nvidia-imex-ctl -N` for its domain"
-
-
-def _property(device: Device, handle_type: Any) -> Any:
-    prop = driver.CUmemAllocationProp()
-    prop.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-    prop.requestedHandleTypes = handle_type
-    prop.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-    prop.location.id = device.ordinal
-    return prop
-
-
-def _rounded(prop: Any, size: int) -> int:
-    flag = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
-    granule = int(check(driver.cuMemGetAllocationGranularity, prop, flag))
-    return -(-size // granule) * granule
-
-
-def _map(device: Device, generic: Any, size: int) -> tuple[int, Callable[[], None]]:
-    """Map an allocation where one GPU of this process may use it; also return what unmaps it."""
-    undo: list[tuple[Any, ...]] = []
-
-    def unmap() -> None:
-        device.use()
-        while undo:
-            check(*undo.pop())
-
-    try:
-        address = check(driver.cuMemAddressReserve, size, 0, 0, 0)
-        undo.append((driver.cuMemAddressFree, address, size))
-        check(driver.cuMemMap, address, size, 0, generic, 0)
-        undo.append((driver.cuMemUnmap, address, size))
-        check(driver.cuMemSetAccess, address, size, [_access(device)], 1)
-    except BackendError as error:
-        unmap()
-        raise type(error)(f"{format_size(size)} could not be mapped for {device.name}: {error}") from error
-    return int(address), unmap
-
-
-def _access(device: Device) -> Any:
-    access = driver.CUmemAccessDesc()
-    access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-    access.location.id = device.ordinal
-    access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-    return access
