@@ -98,9 +98,11 @@ def _dispatch(arguments: list[str]) -> int:
     if not arguments:
         arguments = ["run", "--tier", "quick"]
     name = arguments[0]
-    if name not in COMMANDS:
+    if name.startswith("-"):
         _top().parse_args(arguments)  # --version, --help, or an error
         return OK
+    if name not in COMMANDS:
+        raise UsageError(f"there is no command {name!r}; `wirespeed --help` lists them")
     if name in _MEASURING and not any(a.startswith(_ELSEWHERE) for a in arguments):
         from ..backends import warm_up
 
@@ -126,5 +128,4 @@ def _top() -> Parser:
         "3 check only warned\nor could judge nothing, 130 interrupted",
     )
     top.add_argument("--version", action="version", version=f"wirespeed {__version__}")
-    top.add_argument("command", choices=COMMANDS, metavar="COMMAND")
     return top
