@@ -36,7 +36,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, int,
     if len(discover().gpus) < 2:
         pytest.skip("two GPUs are needed")
     path = tmp_path_factory.mktemp("alone") / "d.json"
-    assert run(path, "-t", "4", "5", "6", "7", "20", "21", "22", "23").returncode == 0
+    # Copy engines that pull both ways at once are 4 % slower from memory of this kind than from plain one.
+    assert run(path, "--virtual-memory", "-t", "4", "5", "6", "7", "20", "21", "22", "23").returncode == 0
     return values(path)
 
 
@@ -57,6 +58,6 @@ def test_as_fast_as_within_a_process(
     assert used == {share or "ipc"}
     if share != "nccl":
         both = [(value / alone[place], place) for place, value in values(path).items() if place in alone]
-        assert len(both) >= 24 and min(both)[0] > 0.95, min(both)
+        assert len(both) >= 24 and min(both)[0] > 0.98, min(both)
     skew = document.testcases[-1].state_after["skew of the gate, median [s]"]
     assert 0 < float(skew) < 1e-3
