@@ -93,9 +93,10 @@ def _framed(
     for value in reversed(xs):
         label = format_quantity(value, axis.unit)
         half = len(label) * LETTER / 2 + 4
-        if x(value) + half <= free:
-            add(svg, "text", "tick middle", label, x=x(value), y=_HEIGHT - _BOTTOM + 16)
-            free = x(value) - half
+        at = min(x(value), _WIDTH - half)  # the last one must not be cut
+        if at + half <= free:
+            add(svg, "text", "tick middle", label, x=at, y=_HEIGHT - _BOTTOM + 16)
+            free = at - half
     add(svg, "line", "axis", x1=_LEFT, x2=right, y1=_HEIGHT - _BOTTOM, y2=_HEIGHT - _BOTTOM)
     add(svg, "text", "soft middle", fitted(axis.name, 400), x=(_LEFT + right) / 2, y=_HEIGHT - 8)
     add(svg, "text", "soft", unit, x=4, y=15)
