@@ -98,16 +98,17 @@ def test_every_measured_value_is_in_it(html, recorded):
     text = Tree(html).text
     for result in recorded.testcases:
         assert result.name in text
-        for value in result.tables[0].values():
-            shown = value / 1e9 if value > 1 else value * 1e9
-            assert f"{shown:.1f}" in text or f"{shown:.0f}" in text
-    assert "less than is normal" in text and "55.44 / 55.36 of 63.01" in text
+        for table in result.tables:
+            for value in table.values():
+                shown = value / 1e9 if value > 1 else value * 1e9
+                assert f"{shown:.1f}" in text or f"{shown:.0f}" in text, (result.name, table.key, value)
+    assert "Cells: 96 pass, 49 unknown." in text and "55.39 / 55.31 of 63.01" in text
 
 
 def test_links_show_measured_over_limit(recorded, html):
     text = Tree(html).text
-    assert "4183 of 4814" in text  # a local copy reads and writes
-    assert "396.3 / 396.1 of 478.1" in text or "396.1 / 396.3 of 478.1" in text
+    assert "4595 of 4814" in text  # the fastest kernel on it only writes
+    assert "395.9 of 478.1" in text  # the same both ways
 
 
 def test_a_slow_link_is_marked_in_the_drawing():
