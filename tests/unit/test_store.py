@@ -52,6 +52,22 @@ def test_a_failed_save_leaves_the_old_file(
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
+def test_a_link_stays_and_its_file_is_replaced(document: Document, tmp_path: Path) -> None:
+    real, link = tmp_path / "real.json", tmp_path / "link.json"
+    link.symlink_to(real)
+    store.check_writable(link)
+    wirespeed.save(document, link)
+    assert link.is_symlink() and wirespeed.load(real) == document
+
+
+def test_what_is_no_file_is_left_alone(document: Document, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(StorageError, match="it exists and is not a file"):
+        wirespeed.save(document, pipe)
+    assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]
+
+
 def test_what_cannot_be_written_is_found_out_before_measuring(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for path, says in {

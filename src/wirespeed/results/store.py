@@ -36,8 +36,7 @@ def check_writable(path: Path) -> None:
         If the folder is missing or cannot be written to, the path is something else than a
         file, or the disk has no room.
     """
-    if path.exists() and not path.is_file():
-        raise StorageError(f"cannot write {path}: it exists and is not a file; choose another with -o")
+    path = _file(path)
     if path.exists() and not os.access(path, os.W_OK):
         raise StorageError(f"cannot write {path}: permission denied; choose another with -o")
     with _failing(path), tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as file:
@@ -69,6 +68,7 @@ def write(path: Path, data: bytes) -> None:
     StorageError
         If it cannot be written; an older file stays as it was.
     """
+    path = _file(path)
     with _failing(path):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
@@ -81,6 +81,13 @@ def write(path: Path, data: bytes) -> None:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
+
+
+def _file(path: Path) -> Path:
+    """Return the file that a path leads to: a new one takes its place, not that of a link or a device."""
+    if path.exists() and not path.is_file():
+        raise StorageError(f"cannot write {path}: it exists and is not a file; choose another with -o")
+    return path.resolve()
 
 
 def _reason(path: Path, error: OSError) -> str:
