@@ -190,6 +190,8 @@ def _unjudged(one: Placed, machine: Machine) -> str:
     """Say why a cell that has a value cannot be judged."""
     if one.unit is Unit.TIME:
         return "a latency: only a baseline judges it"
+    if one.key.table == "algbw":
+        return "of a collective, the bus bandwidth is judged"
     if one.cell.limit is not None:
         return "small buffers, or a pace, shape or kind of memory of its own: the links alone do not say"
     unknown = [link for i, *_ in one.cell.links if (link := machine.links[i]).capacity is None]

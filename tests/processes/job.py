@@ -47,6 +47,9 @@ class Exchange:
     def refuses(self, setting: Setting) -> str | None:
         return None
 
+    def exceeds(self, case: Case) -> str:
+        return "it cannot count so far" if FAULT == "count" and case.bytes > 4096 else ""
+
     def allocate(self, size: int) -> None:
         if self.mine == "memory" and size > 4096:
             raise OutOfMemory(f"no room for {size} bytes")
@@ -71,6 +74,8 @@ class Exchange:
     def once(self) -> None:
         case, world = self.bound(), self.world
         self.count += 1
+        if FAULT == "kill-first" and self.world.rank == 0 and self.count > 16:
+            os.kill(os.getpid(), signal.SIGKILL)
         if self.mine == "kill" and self.count > 5:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.mine == "stop" and self.count > 5:

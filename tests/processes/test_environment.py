@@ -112,6 +112,32 @@ def test_a_rank_with_too_little_memory_waives_the_size_for_all(start: Start) -> 
     assert len(re.findall(r"^ +\d+ +\d+ +float", jobs[0].text, re.MULTILINE)) == 2
 
 
+def test_a_size_that_the_library_cannot_count_is_waived(start: Start) -> None:
+    jobs = launch(start, 2, "all_reduce", "count")
+    assert [job.end() for job in jobs] == [0, 0]
+    assert re.search(r"# +16384 .* not measured: it cannot count so far", jobs[0].text)
+    assert len(re.findall(r"^ +\d+ +\d+ +float", jobs[0].text, re.MULTILINE)) == 2
+
+
+def test_a_killed_first_rank_leaves_a_document_that_says_so(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    jobs = launch(start, 2, "all_reduce", "kill-first", OUTPUT=str(path))
+    assert [job.end() != 0 for job in jobs] == [True, True]
+    document = wirespeed.load(path)
+    assert document.interrupted == "the run did not come to its end" and not document.good
+    (result,) = document.testcases
+    assert result.status is Status.INTERRUPTED and any(cell.value for cell in result.tables[0].cells)
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "65536"])
+def test_a_port_that_is_none(start: Start, number: str) -> None:
+    job = start(
+        [sys.executable, "-m", "tests.processes.job", "all_reduce"], RANK="0", WORLD_SIZE="2",
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=number,
+    )  # fmt: skip
+    assert job.end() == 1 and f"MASTER_PORT {number} leads to no port" in job.text
+
+
 def test_a_rank_that_never_comes(start: Start) -> None:
     alone = start(
         [sys.executable, "-m", "tests.processes.job", "all_reduce"], RANK="0", WORLD_SIZE="2",

@@ -138,6 +138,22 @@ def test_ranks_with_different_options(start: Start, mpirun: list[str]) -> None:
     assert "Traceback" not in job.text
 
 
+def test_groups_that_differ_between_ranks(start: Start, mpirun: list[str]) -> None:
+    command = [*WIRESPEED, "all_reduce_perf", "--mpi", "-b", "8", "-e", "8"]
+    split = ["env", "NCCL_TESTS_SPLIT=MOD 2", *command]
+    job = start([*mpirun, "1", *command, ":", "-np", "1", *split], **OPEN_MPI)
+    assert job.end() != 0
+    assert "the ranks have different options: NCCL_TESTS_SPLIT is 'MOD 2' on rank 1" in job.text
+
+
+def test_unequal_groups_run_the_roots_that_all_have(start: Start, mpirun: list[str]) -> None:
+    command = [*WIRESPEED, "broadcast_perf", "--mpi", "-b", "64", "-e", "64", "-r"]
+    job = start([*mpirun, "3", *command, "all"], **OPEN_MPI, NCCL_TESTS_SPLIT="MOD 2")
+    assert job.end() == 0, job.text
+    job = start([*mpirun, "3", *command, "1"], **OPEN_MPI, NCCL_TESTS_SPLIT="MOD 2")
+    assert job.end() != 0 and "there is no root 1: the ranks are 0 to 0" in job.text
+
+
 def test_which_process_is_late(start: Start, mpirun: list[str], tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     job = start(

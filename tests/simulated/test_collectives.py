@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.cli.main import COLLECTIVES, main
@@ -237,3 +238,28 @@ def test_numbers_keep_the_width_of_their_column() -> None:
 def test_percentiles_are_nearest_ranks() -> None:
     s = spread([float(i) for i in range(1, 101)])
     assert (s.min, s.max, s.p50, s.p95, s.p99, s.mean) == (1, 100, 51, 95, 99, 50.5)
+
+
+@pytest.mark.parametrize(
+    ("operation", "gigabytes", "verdict"),
+    [
+        ("all_reduce", 290, "pass"), ("all_reduce", 150, "fail"), ("all_reduce", 400, "pass"),
+        ("all_reduce", 700, "implausible"), ("all_gather", 400, "implausible"), ("alltoallv", 10, "unknown"),
+    ],
+)  # fmt: skip
+def test_the_bus_bandwidth_of_large_arrays_is_judged(
+    operation: str, gigabytes: int, verdict: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "d.json"
+    run(capsys, f"{operation}_perf", "--machine", A100, "-g", "8", "-b", "64M", "-e", "512M", "-f", "8",
+        "--output", str(path))  # fmt: skip
+    document = wirespeed.load(path)
+    (result,) = document.testcases
+    time, algorithm, bus = result.tables
+    cells = tuple(replace(cell, value=gigabytes * 1e9) for cell in bus.cells)
+    changed = replace(result, tables=(time, algorithm, replace(bus, cells=cells)))
+    check = wirespeed.judge(replace(document, testcases=(changed,)))
+    found = {(j.key.table, j.key.column, j.verdict.value): j.why for j in check.judgements}
+    assert ("busbw", "512 MiB", verdict) in found
+    assert found["busbw", "64 MiB", "unknown"].startswith("small buffers")
+    assert found["algbw", "512 MiB", "unknown"] == "of a collective, the bus bandwidth is judged"

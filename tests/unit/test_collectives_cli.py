@@ -47,6 +47,10 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("all_reduce", ("-I", "1", "-K", "20"), "-K must be less than -n 20"),
         ("all_reduce", ("-K", "2"), "-K is about -I 1"),
         ("all_reduce", ("-J", "out.txt"), "only .json"),
+        ("all_reduce", ("-J", "out.json", "--output", "out.json"), "-J and --output are the same file"),
+        ("all_reduce", ("-T", "10000000000"), "-T is 1000000000 at most"),
+        ("all_reduce", ("-b", "8", "-e", "8G", "-i", "8"), "ask for 1073741824 sizes; 1000000 are the most"),
+        ("all_reduce", (*H200, "--launch", "here"), "nothing runs on a simulated machine"),
         ("all_reduce", ("-o", "xor"), "invalid choice"),
         ("all_reduce", ("-n", "0"), "1 or more"),
         ("all_reduce", ("-C", "2"), "neither 0 nor 1"),
@@ -122,3 +126,23 @@ def test_ranks_are_divided_into_groups(text: str, colors: list[int]) -> None:
     for wrong in ("XOR 1", "MOD 0", "DIV x"):
         with pytest.raises(UsageError, match="not understood"):
             group_of(world, 1, {"NCCL_TESTS_SPLIT": wrong})
+
+
+@pytest.mark.parametrize(("text", "size"), [("8KB", 8192), ("8K", 8192), ("1gb", 2**30), ("2KiB", 2048)])
+def test_sizes_are_powers_of_1024(text: str, size: int) -> None:
+    assert nccl_tests_options.parser("all_reduce_perf").parse_args(["-b", text]).minbytes == size
+
+
+def test_a_least_bandwidth_that_is_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NCCL_TESTS_MIN_BW", "fast")
+    assert "NCCL_TESTS_MIN_BW='fast' is not a number" in refused(capsys, "all_reduce_perf", *H200)
+
+
+@pytest.mark.parametrize(("mask", "color"), [("1", 1), ("0x1", 1), ("f", 3)])
+def test_a_mask_divides_the_ranks(mask: str, color: int) -> None:
+    world: Any = SimpleNamespace(size=4, rank=3)
+    assert group_of(world, 1, {"NCCL_TESTS_SPLIT_MASK": mask}).color == color
+    with pytest.raises(UsageError, match="NCCL_TESTS_SPLIT_MASK='x' is not a hexadecimal"):
+        group_of(world, 1, {"NCCL_TESTS_SPLIT_MASK": "x"})

@@ -6,6 +6,7 @@ warned or could judge nothing, 130 interrupted.
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -53,13 +54,19 @@ def entry() -> NoReturn:
     It ends at once where nothing but memory and devices must be given back, which the system does
     faster than the interpreter and the libraries: 0.1 s with two GPUs. MPI must be finalised.
     """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # it was closed; whoever did that wants to see nothing
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # an encoding that lacks a sign shows ?
     code = main()
     if "mpi4py" in sys.modules:
         sys.exit(code)
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except BrokenPipeError:
+    except OSError:
         code = code or FAILED
     os._exit(code)
 
@@ -83,7 +90,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("wirespeed: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has gone; there is nobody to tell
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):  # else the reader of our output has gone
+            what = error.filename or "the output"
+            print(f"wirespeed: error: {what}: {error.strerror or error}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
 

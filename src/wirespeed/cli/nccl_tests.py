@@ -27,6 +27,7 @@ _FOREVER = 1e9
 
 def main(program: str, argv: Sequence[str]) -> int:
     """Run a program of nccl-tests and return the exit code."""
+    from ..collectives.job import minimum
     from ..collectives.operations import OPERATIONS
 
     parser = make_parser(program)
@@ -38,6 +39,7 @@ def main(program: str, argv: Sequence[str]) -> int:
     try:
         check(options, operation)
         refuse(options, parser, provider)
+        minimum()
     except UsageError as error:
         parser.error(str(error))
     from ..worlds import join, launched
@@ -87,6 +89,14 @@ def _in(
         if world.size > 1 or (job is not None and job.stuck):
             world.leave(code)
         return code
+    except OSError as error:  # the reader of the output has gone, or there is no room for it
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+        if first and job is not None:
+            _finish(job, show, output)
+        world.fail(f"{error}")
+        if world.size > 1:
+            world.leave(FAILED)
+        raise
     good = _finish(job, show, output) if first else True
     world.close()
     return OK if good else FAILED
@@ -130,19 +140,21 @@ class _Show:
 def _finish(job: Job, show: _Show, output: Path | None) -> bool:
     """Print and write what remains; return whether all is well."""
     from ..reports import Style, nccl_tests, nccl_tests_json, render
-    from ..results.store import save
+    from ..results.store import save, write
 
     options = show.options
     document: Document = job.document()
     style = Style(columns(), sys.stdout.isatty() and not os.environ.get("NO_COLOR"), False)
     if options.output:  # first what is kept: a launcher that ends the job does not wait long
         save(document, options.output)
-    if output:
-        output.write_text(nccl_tests_json.render(document, style))
-    if options.format != FORMAT:
-        print(render(document, options.format, style), end="", flush=True)
-    elif show.begun:
-        print(nccl_tests.footer(document), end="", flush=True)
+    try:
+        if output:
+            write(output, nccl_tests_json.render(document, style).encode())
+    finally:
+        if options.format != FORMAT:
+            print(render(document, options.format, style), end="", flush=True)
+        elif show.begun:
+            print(nccl_tests.footer(document), end="", flush=True)
     return document.good and nccl_tests.fast_enough(document) is not False
 
 
@@ -247,10 +259,10 @@ def _reserve(options: argparse.Namespace) -> Path | None:
         except FileExistsError:
             continue
         except OSError as error:
-            raise StorageError(f"cannot write {name}: {error.strerror}; choose another with -J") from error
+            raise StorageError(f"cannot write {name}: {error.strerror}; choose another file") from error
         if options.format == FORMAT:
             print(f"# Writing JSON output to {name}", flush=True)
         return name
     raise StorageError(
-        f"cannot write {wanted}: it exists, and so do a thousand numbered ones; choose another with -J"
+        f"cannot write {wanted}: it exists, and so do a thousand numbered ones; choose another file"
     )

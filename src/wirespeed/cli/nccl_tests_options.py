@@ -19,6 +19,8 @@ NCCL, MPI, SIMULATED = "nccl", "mpi", "simulated"
 FORMAT = "nccl-tests"
 SUFFIX = "_perf"
 _TIMEOUT = 300
+_LONGEST = 10**9  # seconds
+_MOST_SIZES = 10**6
 _NO_GPU = "MPI moves data between processes of the host: this option is about GPUs"
 _NO_LIBRARY = "nothing runs on a simulated machine that it could have an effect on"
 _PROCESSES = "over MPI every rank is a process: start them with `mpirun -np N wirespeed ...`"
@@ -34,6 +36,7 @@ _IMPOSSIBLE = {
         "agg_iters": _NO_LIBRARY, "blocking": _NO_LIBRARY, "local_register": _NO_LIBRARY,
         "cta_policy": _NO_LIBRARY, "stream_null": _NO_LIBRARY, "parallel_init": _NO_LIBRARY,
         "memory": _NO_LIBRARY, "unalign": _NO_LIBRARY, "mpi": _NO_LIBRARY,
+        "launch": _NO_LIBRARY,
     },
 }  # fmt: skip
 _DEVICE = (
@@ -72,9 +75,8 @@ def parser(program: str) -> Parser:
 def _table() -> tuple[tuple[str, tuple[tuple[str, str, str, Any, Any, str], ...]], ...]:
     """Return the options: letter, name, metavar, default, type or choices, help."""
     from ..collectives.types import BY_NAME, OPERATORS
-    from ..units import parse_size
 
-    size = typed(parse_size)
+    size = typed(_bytes)
     # fmt: off
     return (
         ("ranks", (
@@ -156,6 +158,14 @@ def _flag(text: str) -> int:
     return value
 
 
+def _bytes(text: str) -> int:
+    """A size as nccl-tests reads it: KB, MB and GB are powers of 1024 too."""
+    from ..units import parse_size
+
+    text = text.strip()
+    return parse_size(text[:-1] if text[-2:-1].upper() in tuple("KMGT") and text[-1] in "bB" else text)
+
+
 def _root(text: str) -> int | None:
     return None if text in ("all", "-1") else _whole(text)
 
@@ -186,6 +196,8 @@ def check(options: argparse.Namespace, operation: Operation) -> None:
         f"-K must be less than -n {o.iters}": o.per_iter_skip >= o.iters,
         "-K is about -I 1": o.per_iter_skip and not o.per_iter_timing,
         f"-J {file}: only .json can be written": file is not None and file.suffix.lower() != ".json",
+        "-J and --output are the same file": file is not None and file == o.output,
+        f"-T is {_LONGEST} at most; 0 is no time-out": o.timeout > _LONGEST,
     }
     for variable in ("MATRIX_FILE", "MATRIX_SCALE", "SPREAD", "PRINT_SUMMARY"):
         variable = f"NCCL_TESTS_ALLTOALLV_{variable}"
@@ -208,7 +220,8 @@ def refuse(options: argparse.Namespace, parser: Parser, provider: str) -> None:
     for name, reason in _IMPOSSIBLE[provider].items():
         value = getattr(options, name)
         if value != parser.get_default(name) and not (name == "nthreads" and value == 1):
-            raise UsageError(f"--{name}: {reason}")
+            found = "" if options.mpi or provider != MPI else "no GPU was found, so that this runs over MPI; "
+            raise UsageError(f"--{name}: {found}{reason}")
     if provider == SIMULATED and any(n in os.environ for n in ("NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK")):
         raise UsageError(
             "NCCL_TESTS_SPLIT: a simulated machine has all ranks in one process, which is one group"
@@ -253,6 +266,9 @@ def request(
 def _sizes(first: int, last: int, step: int, factor: int) -> tuple[int, ...]:
     """Return the sizes from the first to the last."""
     if factor < 2:
+        count = (last - first) // step + 1
+        if count > _MOST_SIZES:
+            raise UsageError(f"-b, -e and -i ask for {count} sizes; {_MOST_SIZES} are the most, or give -f")
         return tuple(range(first, last + 1, step))
     found = [first]
     while found[-1] * factor <= last:

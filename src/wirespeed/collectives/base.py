@@ -185,6 +185,10 @@ class Provider(Protocol):
         """Return why it cannot run a setting, None if it can."""
         ...
 
+    def exceeds(self, case: Case) -> str:
+        """Return why a size is too large for the library, whatever memory there is; empty if it is not."""
+        ...
+
     def allocate(self, size: int) -> None:
         """Have both buffers of every rank, in place of the older ones.
 

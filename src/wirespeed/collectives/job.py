@@ -6,6 +6,7 @@ import dataclasses
 import os
 import platform
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from ..version import __version__
 from ..worlds.base import RankLost, World
 from ..worlds.watch import Watch, agree_on
 from .base import Group, Provider, Setting, Timing
-from .links import limit
+from .links import limit, normal
 from .operations import Operation
 from .record import Frame, names, result
 from .runner import Options, Runner
@@ -27,6 +28,8 @@ from .types import DataType
 _KEPT = ("NCCL_", "UCX_", "OMPI_MCA_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 _SPLIT, _MASK = "NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK"
 BY_USER = "by the user"
+#: What stands in the Document of a run until it ends; it stays there if the process is killed.
+_UNFINISHED = "the run did not come to its end"
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,7 @@ class Request:
             "sizes": [min(self.sizes), max(self.sizes), len(self.sizes)],
             **dataclasses.asdict(self.timing),
             **self.provided,
+            **{name: os.environ.get(name, "") for name in (_SPLIT, _MASK)},
         }
 
 
@@ -114,10 +118,20 @@ def group_of(world: World, each: int, environment: Mapping[str, str] = os.enviro
     UsageError
         If the variable is not understood.
     """
-    text = f"&0x{environment[_MASK]}" if _MASK in environment else environment.get(_SPLIT, "")
-    colors = [_color(text, rank) for rank in range(world.size)]
+    colors = _colors(world.size, environment)
     mine = colors[world.rank]
     return Group(mine, tuple(rank for rank, color in enumerate(colors) if color == mine), each)
+
+
+def _colors(size: int, environment: Mapping[str, str] = os.environ) -> list[int]:
+    """Return the group of each process."""
+    text = environment.get(_SPLIT, "")
+    if _MASK in environment:
+        try:
+            text = f"&{int(environment[_MASK], 16)}"
+        except ValueError as error:
+            raise UsageError(f"{_MASK}={environment[_MASK]!r} is not a hexadecimal number") from error
+    return [_color(text, rank) for rank in range(size)]
 
 
 def _color(text: str, rank: int) -> int:
@@ -179,6 +193,7 @@ class Job:
         self._stamps: list[str] = []
         self._memory: list[str] = []
         self._failure: tuple[Status, str] | None = None
+        self._complete = False
 
     @property
     def stuck(self) -> bool:
@@ -224,7 +239,8 @@ class Job:
         agree_on(self.world, self.request.comparable())
         request = self.request
         group = group_of(self.world, request.each)
-        chosen = settings(request, group.ranks)
+        # All groups run the same settings, with roots that the smallest of them has too.
+        chosen = settings(request, request.each * min(Counter(_colors(self.world.size)).values()))
         self._watch.at("setting up the ranks")
         provider = self._watch.run(lambda: self._make(self.world, group))
         self._provider = provider
@@ -240,6 +256,7 @@ class Job:
             self._watch.at("gathering memory")
             taken = self._watch.run(lambda: self.world.allgather(provider.memory(), "gathering memory"))
             self._memory = _memory(taken)
+        self._complete = True
         provider.close()
 
     def _gather_devices(self, provider: Provider, group: Group) -> list[str]:
@@ -279,13 +296,15 @@ class Job:
             i, j = only
             outcomes, sizes = [(i, outcomes[i][1].at(j))], sizes[j : j + 1]
         ranks = provider.group.ranks if provider else self.world.size * request.each
+        allowed = self._allowed()
         testcases = []
+        unfinished = None if self._complete else (Status.INTERRUPTED, _UNFINISHED)
         for i, outcome in outcomes:
             frame = Frame(
-                titles[i], request.provider, sizes, ranks, self._limit(), request.timing.operations,
+                titles[i], request.provider, sizes, ranks, *allowed, request.timing.operations,
                 request.cpu_time, request.skip,
             )  # fmt: skip
-            failure = self._failure if runner and i >= runner.current else None
+            failure = (self._failure or unfinished) if runner and i >= runner.current else None
             testcases.append(result(outcome, frame, self._start, failure))
         stamps = self._stamps[only[0] * len(request.sizes) + only[1] :] if only else self._stamps
         return Document(
@@ -301,18 +320,20 @@ class Job:
             started=self._start,
             ended=self.ended or _now(),
             seconds=time.monotonic() - self._started,
-            interrupted=self.interrupted,
+            interrupted=self.interrupted or (_UNFINISHED if unfinished else ""),
             testcases=tuple(testcases),
         )
 
-    def _limit(self) -> float | None:
+    def _allowed(self) -> tuple[float | None, tuple[float, float] | None]:
+        """Return what the slowest link allows, and what is normal."""
         if self._provider is None or self.request.provider == "mpi" or len(self.world.hosts) > 1:
-            return None
+            return None, None
         if self.machine.ranks:
             ends = [f"{rank.index}/{rank.device}" for rank in self.machine.ranks]
-            return limit(self.machine, ends[: self._provider.group.ranks])
-        ends = [gpu.name for gpu in self.machine.gpus]
-        return limit(self.machine, ends[: self._provider.group.ranks])
+        else:
+            ends = [gpu.name for gpu in self.machine.gpus]
+        ends = ends[: self._provider.group.ranks]
+        return limit(self.machine, ends), normal(self.machine, ends)
 
     def _options(
         self, ranks: int, chosen: Sequence[Setting], stamps: list[str]
@@ -349,14 +370,14 @@ class Job:
             "timeout": request.timeout,
             "timestamps": stamps if request.timestamps else None,
             "memory": self._memory or None,
-            "minimum_bandwidth": _minimum(),
+            "minimum_bandwidth": minimum(),
             "arguments": self.arguments,
             "environment": [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(_KEPT)],
             **dict(request.provided),
         }
 
 
-def _minimum() -> float | None:
+def minimum() -> float | None:
     """The mean bus bandwidth that ``NCCL_TESTS_MIN_BW`` asks for (GB/s there), in B/s."""
     text = os.environ.get("NCCL_TESTS_MIN_BW")
     try:

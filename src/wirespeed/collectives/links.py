@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..data import efficiencies
 from ..errors import MachineError
-from ..limits import Network, fair_shares
-from ..model import Engine, Executor, Memory, MemoryKind, Transfer
+from ..limits import Network, fair_shares, rate_of
+from ..model import Access, Engine, Executor, Memory, MemoryKind, Transfer
 from ..topology import LinkKind, Machine
 from ..units import MIB
 
@@ -62,3 +63,16 @@ def limit(machine: Machine, devices: Sequence[str]) -> float | None:
             return None
     known = [rate for rate in rates if rate]
     return min(known) if len(devices) > 1 and known and len(known) == len(rates) else None
+
+
+def normal(machine: Machine, devices: Sequence[str]) -> tuple[float, float] | None:
+    """Return the least bus bandwidth of large arrays that is normal among some GPUs, and the typical, in B/s.
+
+    None where their limit is not known, or they are not joined by NVLink alone.
+    """
+    allowed = limit(machine, devices)
+    joined = {x.source for x in machine.links if x.kind is LinkKind.NVLINK}
+    if allowed is None or not joined.issuperset(devices):
+        return None
+    low, typical = (rate_of(rates, Engine.NCCL, LinkKind.NVLINK, Access.READ) for rates in efficiencies())
+    return low.efficiency * allowed, typical.efficiency * allowed

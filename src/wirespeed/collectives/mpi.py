@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.host.procfs import available_bytes
 from ..errors import BackendError
 from ..units import format_size
 from ..worlds.base import World
@@ -20,6 +21,8 @@ from .operations import Piece, unequal
 
 _ALIGNMENT = 4096
 _MOST = 2**31 - 1  # elements that MPI counts in an int, which mpi4py passes where the MPI has no larger
+#: Buffers as large as one of a rank that MPI, or an operation in place, may take besides its two.
+_SPARE = 1
 _CHUNK = 2**14  # elements: what is worked out for them fits into the cache
 Step = Callable[[], object]
 
@@ -54,6 +57,8 @@ class MpiProvider:
         self._rank = self._comm.Get_rank()
         self._local = sum(member.host == world.me.host for member in world.members)
         self._unalign = unalign
+        #: What all ranks of this host share, read before any has taken of it.
+        self._free = available_bytes()
         self._space: list[Any] = []
         self._case: Case | None = None
         self._steps: list[Step] = []
@@ -79,6 +84,11 @@ class MpiProvider:
             return f"hypercube needs a power of two of ranks, not {ranks}"
         return None
 
+    def exceeds(self, case: Case) -> str:
+        """MPI counts elements with an int."""
+        count = case.bytes // case.width
+        return f"{count} elements are more than this MPI counts" if count > _MOST else ""
+
     def allocate(self, size: int) -> None:
         """Have two buffers whose pages are there.
 
@@ -89,12 +99,12 @@ class MpiProvider:
         """
         self._space.clear()
         self._steps.clear()
-        free = _available()
-        wanted = 2 * (size + _ALIGNMENT) * self._local
+        free = self._free
+        wanted = (2 + _SPARE) * (size + _ALIGNMENT) * self._local
         if free is not None and wanted > 0.9 * free:
             raise OutOfMemory(
-                f"2 buffers of {format_size(size)} for each of {self._local} ranks on this host do not fit "
-                f"into the {format_size(free)} that are free"
+                f"2 buffers of {format_size(size)} for each of {self._local} ranks on this host, and as much "
+                f"as one more for MPI, do not fit into the {format_size(free)} that are free"
             )
         try:
             for _ in range(2):
@@ -142,8 +152,6 @@ class MpiProvider:
             case.setting.operator
         )
         same = mpi.IN_PLACE if in_place else send
-        if case.bytes // case.width > _MOST:
-            raise BackendError(f"{case.bytes // case.width} elements are more than this MPI counts")
         if name == "all_reduce":
             return partial(comm.Allreduce, same, receive, operator)
         if name == "all_gather":
@@ -321,17 +329,6 @@ class _failing:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if isinstance(error, library().Exception):
             raise BackendError(f"MPI failed: {error}") from error
-
-
-def _available() -> int | None:
-    """Bytes of memory that can be had without swapping; None where that is unknown."""
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        return None
-    return None
 
 
 def _cpu() -> str:

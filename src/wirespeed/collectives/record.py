@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..limits import JUDGED_BYTES
 from ..model import Axis, Unit
 from ..results.document import Cell, Status, Table, TestcaseResult
 from ..statistics import median, summarise
@@ -12,6 +13,10 @@ from ..units import format_size
 from .base import Setting
 
 PLACES = ("out-of-place", "in-place")
+#: The operation of which a switch that reduces lets each link carry half.
+_REDUCED = "all_reduce"
+#: Operations whose links do not all carry the same, or one after the other.
+_UNJUDGED = ("alltoallv", "gather", "scatter", "hypercube")
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,8 @@ class Frame:
         Of the testcase.
     limit
         What the slowest link of the ranks allows, in B/s.
+    normal
+        The least bus bandwidth that is normal for large arrays, and the typical, in B/s.
     operations
         In one loop.
     cpu_time
@@ -91,6 +98,7 @@ class Frame:
     sizes: tuple[int, ...]
     ranks: int
     limit: float | None
+    normal: tuple[float, float] | None
     operations: int
     cpu_time: bool = False
     skip: int = 0
@@ -171,6 +179,7 @@ def _cell(outcome: Outcome, frame: Frame, key: str, j: int, size: int, in_place:
     counted = moved(setting, size, frame.ranks)
     factor = setting.operation.factor(frame.ranks) if key == "busbw" else 1.0
     per_iteration = [t for loop in loops for t in loop.iterations]
+    counting = [t for loop in loops for t in loop.iterations[frame.skip :]]
 
     def value(seconds: float) -> float:
         return seconds if key == "time" else counted * factor / seconds
@@ -178,15 +187,18 @@ def _cell(outcome: Outcome, frame: Frame, key: str, j: int, size: int, in_place:
     means = sorted(value(loop.cpu if frame.cpu_time and key == "time" else loop.seconds) for loop in loops)
     samples = tuple(value(t) for t in per_iteration) or tuple(means)
     wrong = sum(loop.wrong or 0 for loop in loops)
+    judged = key == "busbw" and size >= JUDGED_BYTES and setting.operation.name not in _UNJUDGED
     return Cell(
         row=int(in_place),
         column=j,
         value=median(means),
         limit=frame.limit if key == "busbw" else None,
+        peak=2 * frame.limit if frame.limit and judged and setting.operation.name == _REDUCED else None,
+        expected=frame.normal if judged else None,
         reason=f"{wrong} elements are wrong" if wrong and key == "time" else "",
         bytes=counted,
         copies=frame.operations,
-        statistics=summarise(samples[frame.skip :] if per_iteration else samples),
+        statistics=summarise(tuple(map(value, counting)) or samples),
         samples=samples,
     )
 

@@ -128,24 +128,30 @@ class Runner:
         """Have buffers for the largest size; where memory is short, for the largest that fits."""
         self._at(f"allocating for {setting}")
         slack = self.options.unalign * setting.type.bytes
-        sizes = sorted(set(self.options.sizes), reverse=True)
-        needed = {size: self._case(setting, size, False).bytes + slack for size in sizes}
-        fitting, reason = 0, ""
-        for size in sizes:
+        cases = {
+            size: self._case(setting, size, False) for size in sorted(set(self.options.sizes), reverse=True)
+        }
+        too_large = {size: why for size, case in cases.items() if (why := self.provider.exceeds(case))}
+        needed = {size: case.bytes + slack for size, case in cases.items() if size not in too_large}
+        fitting, reasons = 0, {}
+        for size in needed:
             try:
                 self.provider.allocate(needed[size])
             except OutOfMemory as error:
-                reason = reason or f"{self.world.me}: {error}"
+                reasons[size] = f"{self.world.me}: {error}"
             else:
                 fitting = size
                 break
+        reason = next(iter(reasons.values()), next(iter(too_large.values()), ""))
         answers = self._agree([fitting, reason], f"allocating for {setting}")
         pairs = [(int(a[0]), str(a[1])) for a in answers if isinstance(a, list)]
         smallest = min(size for size, _ in pairs)
         reason = next((text for size, text in pairs if size == smallest and text), reason)
-        outcome.waived = {size: f"out of memory: {reason}" for size in sizes if size > smallest}
+        outcome.waived = too_large | {
+            size: f"out of memory: {reasons.get(size, reason)}" for size in needed if size > smallest
+        }
         if not smallest:
-            raise BackendError(f"no size fits into memory: {reason}")
+            raise BackendError(f"no size can be run: {reason}")
         if fitting != smallest:
             self.provider.allocate(needed[smallest])
         self.provider.register()

@@ -38,7 +38,7 @@ def check_writable(path: Path) -> None:
     """
     path = _file(path)
     if path.exists() and not os.access(path, os.W_OK):
-        raise StorageError(f"cannot write {path}: permission denied; choose another with -o")
+        raise StorageError(f"cannot write {path}: permission denied; choose another file")
     with _failing(path), tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as file:
         try:
             os.posix_fallocate(file.fileno(), 0, _ROOM)
@@ -86,19 +86,19 @@ def write(path: Path, data: bytes) -> None:
 def _file(path: Path) -> Path:
     """Return the file that a path leads to: a new one takes its place, not that of a link or a device."""
     if path.exists() and not path.is_file():
-        raise StorageError(f"cannot write {path}: it exists and is not a file; choose another with -o")
+        raise StorageError(f"cannot write {path}: it exists and is not a file; choose another file")
     return path.resolve()
 
 
 def _reason(path: Path, error: OSError) -> str:
     hint = {
-        errno.ENOENT: "the folder does not exist; create it or choose another with -o",
-        errno.ENOTDIR: "a part of the path is not a folder; choose another with -o",
-        errno.EACCES: "permission denied; choose another with -o",
-        errno.EROFS: "the file system is read-only; choose another with -o",
-        errno.ENOSPC: f"the disk is full; free {_ROOM // 2**20} MiB or choose another with -o",
-        errno.EDQUOT: f"your disk quota is spent; free {_ROOM // 2**20} MiB or choose another with -o",
-    }.get(error.errno or 0, f"{error.strerror}; choose another with -o")
+        errno.ENOENT: "the folder does not exist; create it or choose another file",
+        errno.ENOTDIR: "a part of the path is not a folder; choose another file",
+        errno.EACCES: "permission denied; choose another file",
+        errno.EROFS: "the file system is read-only; choose another file",
+        errno.ENOSPC: f"the disk is full; free {_ROOM // 2**20} MiB or choose another file",
+        errno.EDQUOT: f"your disk quota is spent; free {_ROOM // 2**20} MiB or choose another file",
+    }.get(error.errno or 0, f"{error.strerror}; choose another file")
     return f"cannot write {path}: {hint}"
 
 

@@ -49,6 +49,8 @@ def join(environment: Mapping[str, str], timeout: float) -> World:
         raise WorldError(f"RANK {rank} is not from 0 to WORLD_SIZE - 1 = {size - 1}")
     if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         port += 1  # torchrun's agent listens on MASTER_PORT itself
+    if not 0 < port < 2**16:
+        raise WorldError(f"MASTER_PORT {environment['MASTER_PORT']} leads to no port from 1 to 65535")
     launcher = "RANK and WORLD_SIZE in the environment"
     if rank == 0:
         return gather(listen(port), size, launcher, timeout, local=local)

@@ -230,6 +230,11 @@ class NcclProvider:
             future.result()  # raises what failed, without waiting for the threads that wait for that one
         return [future.result() for future in futures]
 
+    def exceeds(self, case: Case) -> str:
+        """NCCL counts with 64 bits."""
+        del case
+        return ""
+
     def allocate(self, size: int) -> None:
         """Have buffers from NCCL's allocator, which all its ways of moving data can use."""
         self._release()
