@@ -175,7 +175,11 @@ def run(
     rule = rule_for(level, samples, copies, precision, time_budget)
     chosen = choose(testcases, prefixes, level)
     if sizes is not None:
-        over = parse_sizes(sizes) if isinstance(sizes, str) else tuple(map(_checked_size, sizes))
+        over = (
+            parse_sizes(sizes) if isinstance(sizes, str) else tuple(size for x in sizes if (size := _size(x)))
+        )
+        if not over:
+            raise UsageError("sizes is empty; give some, or leave it out")
         chosen = tuple(sweep(case, over) for case in chosen)
     if machine is None:
         _backends.warm_up()
@@ -270,7 +274,8 @@ def wait_idle(machine: Machine, seconds: float) -> None:
 
 def choose(testcases: Iterable[str | Testcase], prefixes: Iterable[str], tier: Tier) -> tuple[Testcase, ...]:
     """Return the testcases that are named; with no name and no prefix all that belong to the tier."""
-    wanted, prefixes = tuple(testcases), tuple(prefixes)
+    wanted = (testcases,) if isinstance(testcases, str) else tuple(testcases)  # one name is a name
+    prefixes = (prefixes,) if isinstance(prefixes, str) else tuple(prefixes)
     if not wanted and not prefixes:
         return tuple(case for case in select() if tier.includes(case.tier))
     found: list[Testcase] = []
@@ -301,7 +306,7 @@ def _tier(name: str) -> Tier:
 
 
 def _size(size: int | str | None) -> int | None:
-    return parse_size(size) if isinstance(size, str) else None if size is None else _checked_size(size)
+    return parse_size(size) if isinstance(size, str) else None if size is None else _checked_size(int(size))
 
 
 def _checked_size(size: int) -> int:

@@ -126,8 +126,10 @@ def _cpus(
             r for r, member in enumerate(world.members) if (member.host, devices[r], digests[r]) == key
         ]
         place = sharing.index(rank)
-        mine = cores[len(cores) * place // len(sharing) : len(cores) * (place + 1) // len(sharing)]
-        found.append(mine or cores[place % len(cores) :][:1] if cores else ())
+        if len(cores) < len(sharing):  # some share one
+            found.append(cores[place % len(cores) :][:1] if cores else ())
+        else:
+            found.append(cores[len(cores) * place // len(sharing) : len(cores) * (place + 1) // len(sharing)])
     return found
 
 

@@ -86,6 +86,11 @@ class Unit(StrEnum):
     TIME = "s"
     FREQUENCY = "1/s"
 
+    @property
+    def more_is_better(self) -> bool:
+        """Whether the larger of two values is the better one."""
+        return self is not Unit.TIME
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:

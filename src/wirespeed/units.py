@@ -99,6 +99,6 @@ def displayed(unit: Unit) -> tuple[float, str]:
 
 def fitting(unit: Unit, values: Sequence[float]) -> tuple[float, str]:
     """Return the same for values that are shown together: times of collectives in µs, long ones in ms."""
-    if unit is Unit.RATE or not values or max(values) < 1e-5:
+    if unit is not Unit.TIME or not values or max(values) < 1e-5:
         return displayed(unit)
     return (1e-3, "ms") if min(values) >= 1e-3 else (1e-6, "µs")

@@ -72,7 +72,7 @@ class Judgement:
         """Value over the least that passes, turned round for a latency; 0 where there is none."""
         if not self.value or not self.least:
             return 0.0
-        return self.value / self.least if self.unit is Unit.RATE else self.least / self.value
+        return self.value / self.least if self.unit.more_is_better else self.least / self.value
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _judge(one: Placed, machine: Machine, entry: Entry | None, tolerance: float)
 
 def _by_baseline(judgement: Judgement, value: float, entry: Entry, tolerance: float) -> Judgement:
     allowed = max(tolerance, DEVIATIONS * entry.spread)
-    if judgement.unit is Unit.RATE:
+    if judgement.unit.more_is_better:
         least, change = entry.median * (1 - allowed), 1 - value / entry.median
         failed, side = value < least, "under"
     else:
@@ -292,7 +292,7 @@ def _causes(result: TestcaseResult, machine: Machine) -> tuple[str, ...]:
     for name in dict.fromkeys(name for state in states for name in state):
         values = [state[name] for state in states if name in state]
         course = [value for i, value in enumerate(values) if i == 0 or value != values[i - 1]]
-        of_gpu = name.split()[0] in gpus
+        of_gpu = name.partition(" ")[0] in gpus
         if "[" in name or not (of_gpu or isinstance(course[0], str)):
             continue
         if "PCIe generation" in name and course == sorted(course, key=float):

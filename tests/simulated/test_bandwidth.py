@@ -203,3 +203,33 @@ def test_colour_is_only_added(results, monkeypatch, capsys):
     results["p2p all"].plot()
     assert capsys.readouterr().out == plain
     assert "361" in re.sub(r"\x1b\[[0-9;]*m", "", colored)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: wirespeed.memory_bandwidth_scaling([], machine=H200), "sizes is empty"),
+        (lambda: wirespeed.memory_bandwidth_saxpy_scaling([], machine=H200), "sizes is empty"),
+        (lambda: wirespeed.run(["4"], sizes=[], machine=H200), "sizes is empty"),
+        (lambda: wirespeed.p2p_bandwidth_all(devices=[], machine=H200), "devices is empty"),
+    ],
+)
+def test_nothing_to_measure_is_said(call: Callable[[], Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        call()
+
+
+def test_one_name_and_one_text_are_not_taken_letter_by_letter() -> None:
+    one = wirespeed.run("device_local_copy", machine=H200, prefixes="device_saxpy")
+    assert [r.name for r in one.testcases] == ["device_local_copy", "device_saxpy"]
+    assert [r.index for r in wirespeed.run([4], machine=H200).testcases] == [4]
+    scaling = wirespeed.memory_bandwidth_scaling("4KiB:1GiB:x4", machine=H200)
+    assert scaling.sizes == tuple(4096 * 4**i for i in range(10))
+    swept = wirespeed.run(["4"], machine=H200, sizes=["1MiB", 2**21])
+    assert swept.testcases[0].tables[0].columns.values == (2.0**20, 2.0**21)
+    matrix = wirespeed.p2p_bandwidth_all(devices="gpu0,gpu1", machine=H200)
+    assert matrix[np.int64(0), 1] == matrix["gpu0", "gpu1"]
+    assert repr(matrix[0, 1]).startswith("Bandwidth (GiB/s):")
+    with pytest.raises(KeyError, match="there is no gpu7; there are gpu0, gpu1"):
+        matrix["gpu0", "gpu7"]
+    assert repr(one) == f"<Document of hgx-h200-2, {one.started}: 2 passed>"

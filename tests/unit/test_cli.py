@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -282,6 +285,47 @@ def test_no_arguments_yield_a_traceback(
     machine = [] if command == "show" else SMALL
     code, _, err = call(command, *arguments, *machine, capsys=capsys)
     assert code in (0, 1, 2) and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("shell", "code", "says"),
+    [
+        ("show d.json > /dev/full", 1, "the output: No space left on device"),
+        ("show d.json >&-", 0, ""),
+        ("show d.json --format plot | PYTHONIOENCODING=utf-8 cat", 0, ""),
+    ],
+)
+def test_output_that_cannot_be_written(shell: str, code: int, says: str, folder: Path) -> None:
+    wirespeed.run(["0"], machine="simulated:hgx-h200-2", output=folder / "d.json")
+    done = subprocess.run(
+        f"{sys.executable} -m wirespeed {shell}", shell=True, capture_output=True, text=True, cwd=folder,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    assert done.returncode == code and says in done.stderr and "Traceback" not in done.stderr
+
+
+def test_signals_in_a_row_end_a_run_once(folder: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "wirespeed",
+        "run",
+        "-p",
+        "host_stream",
+        "--time-budget",
+        "20s",
+        "-o",
+        "d.json",
+    ]
+    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+    while not (folder / "d.json").exists() and process.poll() is None:
+        time.sleep(0.05)
+    for _ in range(3):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.01)
+    _, text = process.communicate(timeout=30)
+    assert process.returncode == 130 and "Traceback" not in text
+    assert wirespeed.load(folder / "d.json").interrupted == "by the user"
 
 
 def test_a_reader_that_goes_away_is_no_traceback() -> None:

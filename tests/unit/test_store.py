@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 from pathlib import Path
@@ -138,6 +139,14 @@ def test_what_is_no_document_is_one_clear_line(text: str, says: str, tmp_path: P
     with pytest.raises(DocumentError, match=says) as caught:
         wirespeed.load(path)
     assert "\n" not in str(caught.value)
+
+
+def test_limits_that_are_none_are_refused(document: Document) -> None:
+    for field in ("limit", "peak"):
+        data = json.loads(store.encode(document))
+        data["testcases"][0]["tables"][0]["cells"][0][field] = -1.0
+        with pytest.raises(DocumentError, match="has a limit that is none"):
+            store.decode(json.dumps(data).encode(), "d.json")
 
 
 def test_a_file_that_is_not_there() -> None:

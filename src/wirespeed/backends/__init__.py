@@ -82,6 +82,7 @@ def describe(spec: str | None = None) -> Machine:
 
     if spec is None:
         return discover()
+    spec = str(spec)  # a file may be given as a Path
     if spec.startswith(SIMULATED):
         from . import simulated
 

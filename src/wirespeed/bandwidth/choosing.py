@@ -56,7 +56,11 @@ def several(machine: Machine, names: Sequence[str] | None) -> list[str]:
         first = one_device(machine, None)
         chosen = [name for name in devices_of(machine) if kind_of(name) == kind_of(first)]
     else:
+        if isinstance(names, str):
+            names = names.split(",")
         chosen = list(dict.fromkeys(one_device(machine, name) for name in names))
+        if not chosen:
+            raise UsageError("devices is empty; name two or more, or leave it out")
     if len({kind_of(name) for name in chosen}) > 1:
         raise UsageError(f"{' and '.join(chosen)} are not of one kind; host2device_bandwidth joins the kinds")
     if len(chosen) < 2:

@@ -11,6 +11,7 @@ from ..model import Memory, MemoryKind
 from ..results.document import Cell, Document
 from ..testcases import Testcase, Tier, find
 from ..testcases.narrow import narrow
+from ..testcases.sweep import parse_sizes
 from ..topology import LinkKind, Machine
 from ..units import MIB
 from .choosing import (
@@ -160,6 +161,8 @@ def memory_bandwidth_scaling(
     """
     where = described(how.get("machine"))
     name = one_device(where, device)
+    if isinstance(sizes, str):
+        sizes = parse_sizes(sizes)
     over = _SCALING[kind_of(name)] if sizes is None else tuple(in_bytes(size) for size in sizes)
     case = narrow(find(_COPY[kind_of(name)]), columns=[name])
     return _scaling("Memory Bandwidth", name, case, where, over, how, ("data size", "B", 1), parts=2)
@@ -392,12 +395,13 @@ def _matrix(
     table = result.tables[-1]
     labels = table.rows.labels
     joint, parts = ("->", 1) if family is _PUSH else ("<->", 2)
+    of_pair = "Bandwidth" if family is _PUSH else "Bandwidth (both directions, sum)"
 
     def found(i: int, j: int, cell: Cell | None) -> Bandwidth | None:
         if cell is None or cell.value is None or i == j:
             return None
         pair = f"{labels[i]} {joint} {labels[j]}"
-        return Bandwidth.of(title, pair, cell, result.counts, document, cell.bytes // parts)
+        return Bandwidth.of(of_pair, pair, cell, result.counts, document, cell.bytes // parts)
 
     cells = tuple(
         tuple(found(i, j, cell) for j, cell in enumerate(row)) for i, row in enumerate(table.grid())

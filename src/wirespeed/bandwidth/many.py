@@ -112,7 +112,10 @@ class BandwidthMatrix(Drawn):
 
     def __getitem__(self, pair: tuple[int | str, int | str]) -> Bandwidth | None:
         """Return a pair's by indices or names: ``matrix[0, 1]``, ``matrix["gpu0", "gpu1"]``."""
-        row, column = (x if isinstance(x, int) else self.labels.index(x) for x in pair)
+        for name in pair:
+            if isinstance(name, str) and name not in self.labels:
+                raise KeyError(f"there is no {name}; there are {', '.join(self.labels)}")
+        row, column = (self.labels.index(x) if isinstance(x, str) else int(x) for x in pair)
         return self.cells[row][column]
 
     def __iter__(self) -> Iterator[Bandwidth]:

@@ -7,10 +7,12 @@ warned or could judge nothing, 130 interrupted.
 from __future__ import annotations
 
 import io
+import math
 import os
 import signal
 import sys
 import textwrap
+import time
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
@@ -22,6 +24,8 @@ from .common import FAILED, INTERRUPTED, OK, WRONG_USE, Parser, formatter
 if TYPE_CHECKING:
     from types import FrameType
 
+#: Seconds after a signal in which further ones are not heeded.
+_PATIENCE = 2.0
 #: Command -> the module whose ``main(name, argv)`` runs it, and what it does.
 COMMANDS = {
     "run": ("run", "measure, print the results and save them"),
@@ -74,7 +78,10 @@ def entry() -> NoReturn:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    signal.signal(signal.SIGTERM, _terminate)
+    ending = _Ending()
+    signal.signal(signal.SIGTERM, ending)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # a shell has it ignored in the background
+        signal.signal(signal.SIGINT, ending)
     try:
         return _dispatch(arguments)
     except UsageError as error:
@@ -98,10 +105,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
 
 
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    """A scheduler that ends a job is treated like Ctrl-C: what was measured is saved."""
-    del number, frame
-    raise KeyboardInterrupt
+class _Ending:
+    """Ctrl-C, or a scheduler that ends the job: what was measured is saved, and what is under way given up.
+
+    That takes a moment, in which another signal (launchers send several) must not break in. Who still
+    wants it to end after that is obeyed.
+    """
+
+    def __init__(self) -> None:
+        self._since = math.inf
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
+        del number, frame
+        now = time.monotonic()
+        if now < self._since:
+            self._since = now
+            raise KeyboardInterrupt
+        if now - self._since > _PATIENCE:
+            os._exit(INTERRUPTED)
 
 
 def _dispatch(arguments: list[str]) -> int:

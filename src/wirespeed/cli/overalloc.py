@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from .common import parser, typed
-from .pt2pt import add_running, among, between_two
+from .pt2pt import add_running, among, between_two, countable
 
 if TYPE_CHECKING:
     from ..pt2pt.job import Run, Settings
@@ -71,6 +71,7 @@ def _reproduce(name: str, argv: Sequence[str], options: argparse.Namespace) -> i
     copied, buffer, more = (_size(text) for text in options.given[2:])
     if not 0 < copied <= buffer:
         raise UsageError(f"P2P_SIZE must be from 1 to BUFFER_SIZE, not {copied}")
+    countable(copied)
     settings: Settings = {
         "p2p_size": copied, "buffer_size": buffer, "overalloc_size": more, "num_iterations": iterations,
         "num_sub_iterations": repeats, "memory": options.memory,
@@ -90,6 +91,8 @@ def _sweep(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
     means = options.means or _DEFAULT[options.memory]
     if options.copy > options.buffer:
         raise UsageError("--copy must not be more than --buffer")
+    if "mpi" in means:
+        countable(options.copy)
     if options.repeats < 1:
         raise UsageError("--repeats must be 1 or more")
     settings: Settings = {

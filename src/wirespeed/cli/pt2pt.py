@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _MEMORIES, _OVER = ("gpu", "host"), ("mpi", "nccl")
 _SIZES = "1:64MiB:x4"
+#: Bytes of one message: MPI has them in an int.
+_MOST = 2**31 - 1
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -41,6 +43,8 @@ def main(name: str, argv: Sequence[str]) -> int:
     )  # fmt: skip
     add_running(arguments)
     options = arguments.parse_args(argv)
+    if "mpi" in options.over:
+        countable(*options.sizes)
     settings: Settings = {
         "over": list(options.over),
         "memory": list(options.memory),
@@ -58,6 +62,18 @@ def main(name: str, argv: Sequence[str]) -> int:
             pt2pt(run, over, memory, options.sizes)
 
     return between_two(name, argv, options, settings, measure)
+
+
+def countable(*sizes: int) -> None:
+    """Refuse messages that MPI cannot count.
+
+    Raises
+    ------
+    UsageError
+        If one is too large.
+    """
+    if max(sizes) > _MOST:
+        raise UsageError(f"a message of {max(sizes)} bytes is more than MPI counts; {_MOST} are the most")
 
 
 def among(allowed: Sequence[str]) -> Callable[[str], tuple[str, ...]]:

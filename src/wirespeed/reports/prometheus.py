@@ -12,7 +12,11 @@ from ..verdicts import Verdict, judge
 from . import Style
 from ._text import one_line
 
-_NAMES = {Unit.RATE: "wirespeed_bandwidth_bytes_per_second", Unit.TIME: "wirespeed_latency_seconds"}
+_NAMES = {
+    Unit.RATE: "wirespeed_bandwidth_bytes_per_second",
+    Unit.TIME: "wirespeed_latency_seconds",
+    Unit.FREQUENCY: "wirespeed_messages_per_second",
+}
 _HELP = {
     "wirespeed_run_info": "The run that these figures are of.",
     "wirespeed_run_end_timestamp_seconds": "When the run ended.",
@@ -21,6 +25,7 @@ _HELP = {
     "wirespeed_testcase_status": "1 for what became of a testcase.",
     _NAMES[Unit.RATE]: "Median bandwidth of a cell.",
     _NAMES[Unit.TIME]: "Median latency of a cell.",
+    _NAMES[Unit.FREQUENCY]: "Median rate of messages of a cell.",
     "wirespeed_limit_bytes_per_second": "What the links allow for a cell, all its transfers considered.",
     "wirespeed_cells": "Number of cells of a testcase with a verdict.",
 }
@@ -39,8 +44,10 @@ def render(document: Document, style: Style) -> str:
         "wirespeed_run_duration_seconds": [({}, document.seconds)],
         "wirespeed_run_good": [({}, float(document.good and not document.simulated))],
         "wirespeed_testcase_status": _statuses(document),
-        _NAMES[Unit.RATE]: [(_labels(x), x.cell.value or 0.0) for x in cells if x.unit is Unit.RATE],
-        _NAMES[Unit.TIME]: [(_labels(x), x.cell.value or 0.0) for x in cells if x.unit is Unit.TIME],
+        **{
+            name: [(_labels(x), x.cell.value or 0.0) for x in cells if x.unit is unit]
+            for unit, name in _NAMES.items()
+        },
         "wirespeed_limit_bytes_per_second": [(_labels(x), x.cell.limit) for x in cells if x.cell.limit],
         "wirespeed_cells": _verdicts(document),
     }

@@ -36,7 +36,7 @@ def render(document: Document, style: Style) -> str:
     notes = [Text(f"note: {note}", style="dim") for note in (*document.machine.notes, *document.warnings)]
     parts: list[RenderableType] = [heading(document), *notes]
     measured = [result for result in document.testcases if result.tables and _has_cells(result)]
-    for block in _blocks(measured):
+    for block in _blocks(measured, style.width):
         parts += ["", _rows(block) if len(block) > 1 else _single(block[0], style)]
     return printed(style, *parts, _closing(document, style))
 
@@ -45,22 +45,36 @@ def _has_cells(result: TestcaseResult) -> bool:
     return result.status is not Status.WAIVED and any(table.cells for table in result.tables)
 
 
-def _blocks(results: list[TestcaseResult]) -> Iterator[list[TestcaseResult]]:
-    """Group neighbours that are one row each over the same columns, so that they share a table."""
+def _blocks(results: list[TestcaseResult], width: int) -> Iterator[list[TestcaseResult]]:
+    """Group neighbours that are one row each over the same columns, so that they share a table that fits."""
 
     def shape(result: TestcaseResult) -> object:
         table = result.tables[0]
         if len(result.tables) > 1 or len(table.rows.labels) > 1 or table.is_curve:
             return result.name
-        return table.unit, table.columns, len(table.columns.labels) > 5
+        return table.unit, table.columns
 
     for _, group in groupby(results, key=shape):
         block = list(group)
-        table = block[0].tables[0]
-        if len(block) > 1 and len(table.columns.labels) > 5:
+        if len(block) > 1 and len(block[0].tables[0].columns.labels) > 1 and _width(block) > width:
             yield from ([result] for result in block)
         else:
             yield block
+
+
+def _width(block: list[TestcaseResult]) -> int:
+    """Return how many characters wide the table of a block is."""
+    table = block[0].tables[0]
+    scale, _ = displayed(table.unit)
+    names = max(
+        len(r.name) + (0 if r.status is Status.PASSED else 1 + len(str(r.status))) for r in block
+    )  # fmt: skip
+    rows = [result.tables[0].grid()[0] for result in block]
+    columns = [
+        max([len(label), *(len(_value(row[i], scale)) for row in rows)])
+        for i, label in enumerate(table.columns.labels)
+    ]
+    return names + sum(2 + column for column in columns) + 2 + len("of limit")
 
 
 def _rows(block: list[TestcaseResult]) -> RenderableType:

@@ -91,7 +91,7 @@ def _values(document: Document) -> dict[Key, Placed]:
 
 def _changed(first: Placed, second: Placed, least: float) -> Change:
     before, after = first.cell.value or 0.0, second.cell.value or 0.0
-    change = after / before - 1 if first.unit is Unit.RATE else before / after - 1
+    change = after / before - 1 if first.unit.more_is_better else before / after - 1
     outcome = Outcome.SAME
     if abs(change) >= least and _apart(first.cell.statistics, second.cell.statistics):
         outcome = Outcome.BETTER if change > 0 else Outcome.WORSE

@@ -6,6 +6,7 @@ newer one. Values are in base units: bytes, seconds, bytes per second.
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import StrEnum
 
 import msgspec
@@ -161,6 +162,12 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     interrupted: str = ""
     testcases: tuple[TestcaseResult, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """One line: at a prompt nobody wants to see the whole; ``wirespeed.render`` shows it."""
+        counts = Counter(result.status.value for result in self.testcases)
+        found = ", ".join(f"{count} {status}" for status, count in counts.items()) or "no testcases"
+        return f"<Document of {self.machine.name or self.host}, {self.started}: {found}>"
 
     @property
     def good(self) -> bool:

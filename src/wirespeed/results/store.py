@@ -49,7 +49,7 @@ def check_writable(path: Path) -> None:
             file.flush()
 
 
-def save(document: Document, path: Path) -> None:
+def save(document: Document, path: str | Path) -> None:
     """Write a Document so that at every moment ``path`` holds a whole one.
 
     Raises
@@ -57,7 +57,7 @@ def save(document: Document, path: Path) -> None:
     StorageError
         If it cannot be written; an older file stays as it was.
     """
-    write(path, encode(document))
+    write(Path(path), encode(document))
 
 
 def write(path: Path, data: bytes) -> None:
@@ -147,6 +147,8 @@ def _checked(document: Document) -> Document:
             for cell in table.cells:
                 if not (0 <= cell.row < rows and 0 <= cell.column < columns):
                     raise msgspec.ValidationError(f"a cell of {result.name} is outside of its table")
+                if any(x is not None and x <= 0 for x in (cell.limit, cell.peak, *(cell.expected or ()))):
+                    raise msgspec.ValidationError(f"a cell of {result.name} has a limit that is none")
                 if any(not 0 <= link < links for link, *_ in cell.links):
                     raise msgspec.ValidationError(f"a cell of {result.name} uses a link that is not there")
     return document

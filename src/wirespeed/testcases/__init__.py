@@ -36,6 +36,7 @@ def find(wanted: str, table: Sequence[Testcase] = TABLE) -> Testcase:
     UnknownTestcase
         With the nearest names.
     """
+    wanted = str(wanted)  # an index may be a number
     for case in table:
         if wanted == case.name or (case.index is not None and wanted == str(case.index)):
             return case
