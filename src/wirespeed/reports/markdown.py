@@ -83,7 +83,9 @@ def _row(texts: Sequence[str]) -> str:
 def _value(cell: Cell | None, scale: float) -> str:
     if cell is None:
         return ""
-    return "n/a" if cell.value is None else number(cell.value, scale)
+    return (
+        "n/a" if cell.value is None else f"{chr(92) + '*' if cell.reason else ''}{number(cell.value, scale)}"
+    )
 
 
 def _closing(document: Document, style: Style) -> Iterator[str]:

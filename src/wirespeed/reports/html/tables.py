@@ -119,8 +119,10 @@ def _cell(
         css += f" {_SIGNS[judgement.verdict]}"
         culprit = f": {judgement.culprit}" if judgement.culprit else ""
         title = f' title="{escape(one_line(f"{judgement.verdict}: {judgement.why}{culprit}"))}"'
+    elif cell.reason:  # it has a value, and something to say of it
+        title = f' title="{escape(one_line(cell.reason))}"'
     quoted = f'"{css}"' if " " in css else css
-    return f"<td class={quoted}{title}>{short(cell.value / divisor)}</td>"
+    return f"<td class={quoted}{title}>{'*' if cell.reason else ''}{short(cell.value / divisor)}</td>"
 
 
 def _scale(scale: Scale, divisor: float, unit: str) -> str:
