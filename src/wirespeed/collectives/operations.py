@@ -69,6 +69,10 @@ class Operation:
         Whether there is a root.
     checks_in_place
         Whether the result in place is defined.
+    judged
+        Whether every link is busy all the time, so that the links say what the bus bandwidth should be.
+    effective
+        How many times what a link carries the bus bandwidth can be where the switch reduces.
     """
 
     name: str
@@ -80,6 +84,8 @@ class Operation:
     operator: str | None = "none"
     rooted: bool = False
     checks_in_place: bool = True
+    judged: bool = True
+    effective: float = 1.0
 
     @property
     def program(self) -> str:
@@ -210,7 +216,7 @@ _TABLE = (
     Operation(
         "all_reduce", "the arrays of all ranks, reduced, to all ranks", _whole, _twice_others,
         "every element is sent n - 1 times to be reduced and n - 1 times to be spread, over n links",
-        _all_reduced, operator=None,
+        _all_reduced, operator=None, effective=2.0,
     ),
     Operation(
         "all_gather", "a part from each rank, all parts to all ranks", _gathered, _others, _SHARE, _of_all,
@@ -225,7 +231,7 @@ _TABLE = (
     ),
     Operation(
         _ALL_TO_ALL_V, "parts that grow with the distance from each rank to each rank", _unequal, _others,
-        _SHARE, _unequal_of_all, checks_in_place=False,
+        _SHARE, _unequal_of_all, checks_in_place=False, judged=False,
     ),
     Operation(
         "broadcast", "the array of the root to all ranks", _whole, _one,
@@ -237,11 +243,11 @@ _TABLE = (
     ),
     Operation(
         "gather", "a part from each rank to the root", _gathered, _others,
-        "all parts but the root's own pass the root's link", _of_all_at_root, rooted=True,
+        "all parts but the root's own pass the root's link", _of_all_at_root, rooted=True, judged=False,
     ),
     Operation(
         "scatter", "a part from the root to each rank", _scattered, _others,
-        "all parts but the root's own pass the root's link", _part_of_root, rooted=True,
+        "all parts but the root's own pass the root's link", _part_of_root, rooted=True, judged=False,
     ),
     Operation(
         "sendrecv", "the array from each rank to the next", _whole, _one,
@@ -250,6 +256,7 @@ _TABLE = (
     Operation(
         "hypercube", "an all-gather in log2(n) steps between ranks whose numbers differ in one bit",
         _gathered, _one, "n - 1 parts pass every link, and those are what is counted", _of_all, operator="",
+        judged=False,
     ),
 )  # fmt: skip
 

@@ -13,10 +13,6 @@ from ..units import format_size
 from .base import Setting
 
 PLACES = ("out-of-place", "in-place")
-#: The operation of which a switch that reduces lets each link carry half.
-_REDUCED = "all_reduce"
-#: Operations whose links do not all carry the same, or one after the other.
-_UNJUDGED = ("alltoallv", "gather", "scatter", "hypercube")
 
 
 @dataclass(frozen=True)
@@ -187,13 +183,14 @@ def _cell(outcome: Outcome, frame: Frame, key: str, j: int, size: int, in_place:
     means = sorted(value(loop.cpu if frame.cpu_time and key == "time" else loop.seconds) for loop in loops)
     samples = tuple(value(t) for t in per_iteration) or tuple(means)
     wrong = sum(loop.wrong or 0 for loop in loops)
-    judged = key == "busbw" and size >= JUDGED_BYTES and setting.operation.name not in _UNJUDGED
+    effective = setting.operation.effective
+    judged = key == "busbw" and size >= JUDGED_BYTES and setting.operation.judged
     return Cell(
         row=int(in_place),
         column=j,
         value=median(means),
         limit=frame.limit if key == "busbw" else None,
-        peak=2 * frame.limit if frame.limit and judged and setting.operation.name == _REDUCED else None,
+        peak=frame.limit * effective if frame.limit and judged and effective > 1 else None,
         expected=frame.normal if judged else None,
         reason=f"{wrong} elements are wrong" if wrong and key == "time" else "",
         bytes=counted,

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -20,6 +21,7 @@ from ._console import SIMULATED, heading, number, printed
 
 #: Beyond this many rows or columns a matrix is summarised, unless everything is asked for.
 _LARGE = 16
+_WIDE = 10_000  #: characters: more than any table
 #: A value whose interval is wider than this, relative to it, is marked.
 _UNCERTAIN = 0.05
 _COLORS = {
@@ -64,21 +66,12 @@ def _blocks(results: list[TestcaseResult], width: int) -> Iterator[list[Testcase
 
 def _width(block: list[TestcaseResult]) -> int:
     """Return how many characters wide the table of a block is."""
-    table = block[0].tables[0]
-    scale, _ = displayed(table.unit)
-    names = max(
-        len(r.name) + (0 if r.status is Status.PASSED else 1 + len(str(r.status))) for r in block
-    )  # fmt: skip
-    rows = [result.tables[0].grid()[0] for result in block]
-    columns = [
-        max([len(label), *(len(_value(row[i], scale)) for row in rows)])
-        for i, label in enumerate(table.columns.labels)
-    ]
-    return names + sum(2 + column for column in columns) + 2 + len("of limit")
+    console = Console(width=_WIDE)
+    return Measurement.get(console, console.options, _together(block)).maximum
 
 
-def _rows(block: list[TestcaseResult]) -> RenderableType:
-    """Return testcases of one row each as one table, and which bytes count in it."""
+def _together(block: list[TestcaseResult]) -> Grid:
+    """Return testcases of one row each as one table."""
     first = block[0].tables[0]
     scale, unit = displayed(first.unit)
     several = len(first.columns.labels) > 1
@@ -94,10 +87,15 @@ def _rows(block: list[TestcaseResult]) -> RenderableType:
         used = [cell.value / cell.limit for cell in cells if cell and cell.value and cell.limit]
         least = [f"{min(used):.0%}" if used else ""] if several else []
         grid.add_row(name, *(_value(cell, scale) for cell in cells), *_details(cells, scale), *least)
+    return grid
+
+
+def _rows(block: list[TestcaseResult]) -> RenderableType:
+    """Return testcases of one row each as one table, and which bytes count in it."""
     counts = [Text(f"counts {text}: {', '.join(result.name for result in results)}", style="dim")
               for text, results in _by_counts(block)]  # fmt: skip
     means = list(dict.fromkeys(text.plain for result in block for text in shared(result)))
-    return Group(grid, *counts, *(Text(text, style="dim") for text in means))
+    return Group(_together(block), *counts, *(Text(text, style="dim") for text in means))
 
 
 def _by_counts(block: list[TestcaseResult]) -> list[tuple[str, list[TestcaseResult]]]:
