@@ -287,11 +287,11 @@ class Session:
             finally:
                 finished.set()
 
-        threading.Thread(target=work, name=f"measure {case.name}", daemon=True).start()
         ending = ""
         timeout = self.options.run.timeout + self.options.run.grace
         started = time.monotonic()
         try:
+            threading.Thread(target=work, name=f"measure {case.name}", daemon=True).start()
             while not finished.wait(_LOOK):
                 for listener in self.listeners:
                     listener.measuring(case, outcome.done, outcome.stage)
@@ -322,9 +322,13 @@ class Session:
     ) -> bool:
         """Ask the worker to stop; return whether it did."""
         outcome.cancelled = True
-        for backend in dict.fromkeys(backend for backend, _ in jobs):
-            backend.cancel()
-        return finished.wait(grace)
+        until = time.monotonic() + grace
+        while True:  # again and again: what is being prepared at this moment has not heard it
+            for backend in dict.fromkeys(backend for backend, _ in jobs):
+                backend.cancel()
+            left = until - time.monotonic()
+            if finished.wait(min(_LOOK, left)) or left <= 0:
+                return finished.is_set()
 
     def _measure(self, outcome: _Outcome, jobs: list[tuple[Backend, Measurement]]) -> None:
         """The worker: measure one after the other, note what fails, stop where it makes no sense."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from dataclasses import replace
 
 import pytest
 
+import wirespeed
 from wirespeed.backends.base import RunOptions
 from wirespeed.backends.host import backend as backend_module
 from wirespeed.backends.host import connect, kernels
+from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.host.threads import Workers
 from wirespeed.errors import BackendError, BackendLost, MeasurementTimeout
 from wirespeed.model import (
@@ -125,6 +128,37 @@ def test_cancel_ends_what_waits_at_the_gate(backend, measurement):
         with pytest.raises(BackendError, match="cancelled"):
             prepared.sample(1)
         timer.join()
+
+
+def test_ctrl_c_just_before_a_measurement_is_prepared_ends_it(machine):
+    cancelled = threading.Event()
+
+    class Late(HostBackend):
+        def prepare(self, *arguments):
+            cancelled.wait(10)
+            return super().prepare(*arguments)
+
+        def cancel(self):
+            super().cancel()
+            cancelled.set()
+
+    class Interrupter:
+        def __getattr__(self, name):
+            return lambda *_: signal.raise_signal(signal.SIGINT) if name == "measuring" else None
+
+    case = ["host_stream_copy"]
+    with pytest.raises(wirespeed.RunInterrupted):
+        wirespeed.run(case, size="1MiB", backends=[Late(machine)], listeners=[Interrupter()], time_budget=60)
+    assert not any(thread.name.startswith("measure") for thread in threading.enumerate())
+
+
+def test_nothing_runs_in_memory_that_was_given_back(machine, measurement):
+    backend = HostBackend(machine)
+    with backend.prepare(measurement(), RunOptions()) as prepared:
+        prepared.sample(1)
+        backend.close()
+        with pytest.raises(BackendError):
+            prepared.sample(1)
 
 
 def test_cancel_before_anything_runs_is_harmless(backend):

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import TypeVar
 
 from ...errors import BackendError, BackendLost, MeasurementTimeout
@@ -34,6 +34,8 @@ class Workers:
         self.unpinned: dict[int, str] = {}
         self._inboxes: dict[_Key, SimpleQueue[_Job | None]] = {}
         self._threads: list[Thread] = []
+        self._closed = False
+        self._starting = Lock()
 
     def run(
         self,
@@ -54,7 +56,7 @@ class Workers:
         MeasurementTimeout
             If not all are done in time; it names the ``stage``.
         BackendError
-            If no thread can be started.
+            If no thread can be started, or if it was closed: the memory of a task is gone then.
         BackendLost
             If they did not even end after ``stop``.
         """
@@ -87,26 +89,30 @@ class Workers:
 
     def close(self) -> bool:
         """Let the threads end; return whether they did, so that nothing uses their memory any more."""
+        with self._starting:
+            self._closed = True
         for inbox in self._inboxes.values():
             inbox.put(None)
         for thread in self._threads:
             thread.join(_ENDING)
-        self._inboxes.clear()
         return not any(thread.is_alive() for thread in self._threads)
 
     def _inbox(self, key: _Key) -> SimpleQueue[_Job | None]:
         if key not in self._inboxes:
             inbox: SimpleQueue[_Job | None] = SimpleQueue()
             thread = Thread(target=self._serve, args=(key, inbox), name=f"cpu{key[0]}", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError as error:
-                raise BackendError(
-                    f"no thread could be started for CPU {key[0]}: {error}; "
-                    "allow this process more threads (ulimit -u, pids.max of its control group)"
-                ) from error
-            self._threads.append(thread)
-            self._inboxes[key] = inbox
+            with self._starting:
+                if self._closed:
+                    raise BackendError("the threads that measure have ended")
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    raise BackendError(
+                        f"no thread could be started for CPU {key[0]}: {error}; "
+                        "allow this process more threads (ulimit -u, pids.max of its control group)"
+                    ) from error
+                self._threads.append(thread)
+                self._inboxes[key] = inbox
         return self._inboxes[key]
 
     def _serve(self, key: _Key, inbox: SimpleQueue[_Job | None]) -> None:
