@@ -26,11 +26,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        if (
-            "processes" in item.path.parts
-        ):  # several processes against the clock, on machines that others use too
-            item.add_marker(pytest.mark.flaky(reruns=2))
     if shutil.which("nvidia-smi") or Path("/proc/driver/nvidia/version").exists():
         return
     for item in items:

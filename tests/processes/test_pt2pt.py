@@ -97,7 +97,12 @@ def test_a_rank_that_is_killed_is_named_and_the_rest_is_kept(
         **OPEN_MPI,
     )  # fmt: skip
     job.until(lambda line: line.startswith("pid "))
-    time.sleep(3)
+    end = time.monotonic() + 40
+    while not path.exists():  # saved while more is measured
+        assert time.monotonic() < end and job.process.poll() is None, job.text
+        time.sleep(0.02)
+    draft = wirespeed.load(path)
+    assert draft.interrupted == "the run did not come to its end" and draft.testcases[0].tables[0].cells
     pid = re.search(r"^pid (\d+)", job.text, re.M)
     assert pid
     os.kill(int(pid[1]), signal.SIGKILL)

@@ -313,7 +313,7 @@ def test_signals_in_a_row_end_a_run_once(folder: Path) -> None:
         "-p",
         "host_stream",
         "--time-budget",
-        "20s",
+        "1s",
         "-o",
         "d.json",
     ]

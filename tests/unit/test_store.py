@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.errors import DocumentError, StorageError
@@ -51,6 +52,29 @@ def test_a_failed_save_leaves_the_old_file(
     with pytest.raises(StorageError, match="the disk is full; free 8 MiB"):
         wirespeed.save(document, path)
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_draft_gives_way_to_the_last_document(
+    document: Document, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "d.json"
+    clock = iter([0.0, 1.0, 10.9, 11.1, 11.2])  # a save takes 1 s, and the next may begin 10 s later
+    monkeypatch.setattr(store.time, "monotonic", lambda: next(clock))
+    draft = store.Draft(path)
+    for command in ("first", "too early", "second"):
+        draft.save(lambda command=command: replace(document, command=command))  # type: ignore[misc]
+        assert wirespeed.load(path).command == command.replace("too early", "first")
+    draft.last(document)
+    monkeypatch.undo()
+    draft.save(lambda: replace(document, command="a thread that is late"))
+    assert wirespeed.load(path) == document
+
+
+def test_a_draft_that_cannot_be_saved_is_told_of_at_the_end(document: Document, tmp_path: Path) -> None:
+    draft = store.Draft(tmp_path / "gone" / "d.json")
+    draft.save(lambda: document)
+    with pytest.raises(StorageError, match="the folder does not exist"):
+        draft.last(document)
 
 
 def test_a_link_stays_and_its_file_is_replaced(document: Document, tmp_path: Path) -> None:

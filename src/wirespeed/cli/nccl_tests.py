@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,17 +105,19 @@ class _Show:
     """Prints every line as soon as it is known, and saves the Document."""
 
     def __init__(self, options: argparse.Namespace) -> None:
+        from ..results.store import Draft
+
         self.options = options
         self.live = options.format == FORMAT
         self.begun = False
-        self._save_after = 0.0
+        self.draft = Draft(options.output)
 
     def __call__(self, job: Job, i: int, j: int) -> None:
         """Print the header before the first line; a line for each size."""
         from ..reports import nccl_tests
 
-        if self.options.output and j >= 0:
-            self._save(job, self.options.output)
+        if j >= 0:
+            self.draft.save(job.document)
         if not self.live:
             return
         document = job.document((i, max(j, 0)))
@@ -126,27 +127,16 @@ class _Show:
         if j >= 0 and document.testcases[0].tables:
             print(nccl_tests.line(nccl_tests.row(document, 0, 0), document.options), end="", flush=True)
 
-    def _save(self, job: Job, path: Path) -> None:
-        """Save, but spend little of the run on it where there are very many sizes."""
-        from ..results.store import save
-
-        start = time.monotonic()
-        if start >= self._save_after:
-            save(job.document(), path)
-            end = time.monotonic()
-            self._save_after = end + 10 * (end - start)
-
 
 def _finish(job: Job, show: _Show, output: Path | None) -> bool:
     """Print and write what remains; return whether all is well."""
     from ..reports import Style, nccl_tests, nccl_tests_json, render
-    from ..results.store import save, write
+    from ..results.store import write
 
     options = show.options
     document: Document = job.document()
     style = Style(columns(), sys.stdout.isatty() and not os.environ.get("NO_COLOR"), False)
-    if options.output:  # first what is kept: a launcher that ends the job does not wait long
-        save(document, options.output)
+    show.draft.last(document)  # first what is kept: a launcher that ends the job does not wait long
     try:
         if output:
             write(output, nccl_tests_json.render(document, style).encode())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ..errors import UsageError, WirespeedError
-from ..results.document import SCHEMA, Document, Status
+from ..results.document import SCHEMA, UNFINISHED, Document, Status
 from ..topology import Machine
 from ..version import __version__
 from ..worlds.base import RankLost, World
@@ -28,8 +28,6 @@ from .types import DataType
 _KEPT = ("NCCL_", "UCX_", "OMPI_MCA_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 _SPLIT, _MASK = "NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK"
 BY_USER = "by the user"
-#: What stands in the Document of a run until it ends; it stays there if the process is killed.
-_UNFINISHED = "the run did not come to its end"
 
 
 @dataclass(frozen=True)
@@ -298,7 +296,7 @@ class Job:
         ranks = provider.group.ranks if provider else self.world.size * request.each
         allowed = self._allowed()
         testcases = []
-        unfinished = None if self._complete else (Status.INTERRUPTED, _UNFINISHED)
+        unfinished = None if self._complete else (Status.INTERRUPTED, UNFINISHED)
         for i, outcome in outcomes:
             frame = Frame(
                 titles[i], request.provider, sizes, ranks, *allowed, request.timing.operations,
@@ -320,7 +318,7 @@ class Job:
             started=self._start,
             ended=self.ended or _now(),
             seconds=time.monotonic() - self._started,
-            interrupted=self.interrupted or (_UNFINISHED if unfinished else ""),
+            interrupted=self.interrupted or (UNFINISHED if unfinished else ""),
             testcases=tuple(testcases),
         )
 

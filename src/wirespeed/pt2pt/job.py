@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from ..errors import MeasurementTimeout, StorageError, UsageError, VerificationError, WirespeedError
-from ..results.document import SCHEMA, Document, Status, TestcaseResult
-from ..results.store import save
+from ..results.document import SCHEMA, UNFINISHED, Document, Status, TestcaseResult
+from ..results.store import Draft
 from ..topology import Machine
 from ..version import __version__
 from ..worlds.base import RankLost, World
@@ -23,6 +23,8 @@ from .base import Ends, Place, Wire
 GPU, HOST = "gpu", "host"
 MPI, NCCL = "mpi", "nccl"
 _START = "start it with `mpirun -np 2 wirespeed ...`, or srun"
+#: Called whenever more is known, with what makes a result of it.
+Keep = Callable[[Callable[[], TestcaseResult]], None]
 Settings = dict[str, str | int | float | bool | list[str] | None]
 
 
@@ -197,9 +199,8 @@ class Run:
         self.results: list[TestcaseResult] = []
         self.interrupted = ""
         self.shown = shown
-        self._command, self._output = command, output
+        self._command, self._output = command, output if world.rank == 0 else None
         self._started, self._start = time.monotonic(), _now()
-        self._partial: Callable[[], TestcaseResult] | None = None
 
     def at(self, stage: str) -> None:
         """Begin a stage."""
@@ -211,14 +212,14 @@ class Run:
         name: str,
         does: str,
         counts: str,
-        measure: Callable[[Callable[[TestcaseResult], None]], None],
+        measure: Callable[[Keep], None],
     ) -> None:
         """Measure one testcase and save.
 
         Parameters
         ----------
         measure
-            Is given what to call with what is known so far.
+            Is given what to call, whenever more is known, with what makes a result of it.
 
         Raises
         ------
@@ -226,19 +227,26 @@ class Run:
             If it fails in a way that ends the run; what is known by then is kept.
         """
         began, started = time.monotonic(), _now()
-        known = [TestcaseResult(name, Status.PASSED, does, counts=counts, started=started)]
+        draft = Draft(self._output)
+        known: list[Callable[[], TestcaseResult]] = [lambda: TestcaseResult(name, Status.PASSED, does)]
 
-        def keep(result: TestcaseResult) -> None:
-            known[0] = result
+        def so_far(status: Status, reason: str) -> TestcaseResult:
+            return msgspec.structs.replace(
+                known[0](), name=name, status=status, description=does, reason=reason, counts=counts,
+                started=started, seconds=time.monotonic() - began,
+            )  # fmt: skip
+
+        def keep(make: Callable[[], TestcaseResult]) -> None:
+            known[0] = make
+            draft.save(lambda: self.document(so_far(Status.INTERRUPTED, UNFINISHED)))
 
         def ended(status: Status, reason: str) -> None:
-            self.results.append(
-                msgspec.structs.replace(
-                    known[0], name=name, status=status, description=does, reason=reason, counts=counts,
-                    started=started, seconds=time.monotonic() - began,
-                )
-            )  # fmt: skip
-            self._save()
+            self.results.append(so_far(status, reason))
+            try:
+                draft.last(self.document())
+            except StorageError as error:
+                self.world.fail(str(error))
+                raise
 
         self.at(f"preparing {name}")
 
@@ -270,8 +278,8 @@ class Run:
         else:
             ended(Status.WAIVED if waived else Status.PASSED, waived)
 
-    def document(self) -> Document:
-        """Return what is known."""
+    def document(self, unfinished: TestcaseResult | None = None) -> Document:
+        """Return what is known, of the testcase that is being measured too."""
         return Document(
             schema=SCHEMA,
             version=__version__,
@@ -289,17 +297,9 @@ class Run:
             started=self._start,
             ended=_now(),
             seconds=time.monotonic() - self._started,
-            interrupted=self.interrupted,
-            testcases=tuple(self.results),
+            interrupted=UNFINISHED if unfinished else self.interrupted,
+            testcases=(*self.results, *([unfinished] if unfinished else [])),
         )
-
-    def _save(self) -> None:
-        if self._output is not None and self.world.rank == 0:
-            try:
-                save(self.document(), self._output)
-            except StorageError as error:
-                self.world.fail(str(error))
-                raise
 
 
 def check(world: World, settings: Settings) -> None:

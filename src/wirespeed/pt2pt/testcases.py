@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ..model import Axis, Unit
 from ..results.document import Cell, Status, Table, TestcaseResult
@@ -10,9 +10,8 @@ from ..statistics import summarise
 from ..units import format_size
 from . import messages, phases
 from .base import WITH, WITHOUT, pattern, verify
-from .job import MPI, NCCL, Run
+from .job import MPI, NCCL, Keep, Run
 
-Keep = Callable[[TestcaseResult], None]
 _REPEATS_DOES = "the first rank's buffer is opened by the last one, which copies a part of it"
 _SENT_DOES = "the first rank sends a part of its buffer to the last one"
 
@@ -25,9 +24,13 @@ def pt2pt(run: Run, over: str, memory: str, sizes: Sequence[int]) -> None:
     def measure(keep: Keep) -> None:
         wire = run.site.wire(over, memory)
         found: list[messages.Measured] = []
+
+        def result() -> TestcaseResult:
+            return TestcaseResult(name, Status.PASSED, engine=over, tables=messages.tables(sizes, found))
+
         for size in sizes:
             found.append(messages.measure(run.ends, run.site.place(memory), wire, size, run.at))
-            keep(TestcaseResult(name, Status.PASSED, engine=over, tables=messages.tables(sizes, found)))
+            keep(result)
 
     run.testcase(name, does, messages.COUNTS, measure)
 
@@ -50,13 +53,17 @@ def sweep(
 
         once(copied)  # what is set up once is no part of any phase
         times = [phases.Times() for _ in over]
+
+        def result() -> TestcaseResult:
+            table = phases.table(over, times)
+            return TestcaseResult(
+                name, Status.PASSED, engine=means, tables=(table,), warnings=phases.warnings(name, table)
+            )
+
         for _ in range(repeats):  # all of them in turn, so that what drifts looks like no effect of any
             for more, found in zip(over, times, strict=True):
                 found.add(once(buffer + more))
-            table = phases.table(over, times)
-            keep(TestcaseResult(
-                name, Status.PASSED, engine=means, tables=(table,), warnings=phases.warnings(name, table)
-            ))  # fmt: skip
+            keep(result)
 
     run.testcase(name, does, f"{format_size(copied)} of a buffer of {format_size(buffer)}", measure)
 
@@ -75,16 +82,17 @@ def reproducer(
         place = run.site.place(memory)
         cells: dict[str, list[Cell]] = {"warm-up": [], WITH: [], WITHOUT: []}
 
-        def tables() -> tuple[Table, ...]:
+        def result() -> TestcaseResult:
             texts = {
                 "warm-up": ("a small buffer", warm, Axis("message", ("0",))),
                 WITH: (f"a buffer of {buffer + more} bytes (with overalloc)", rows, columns),
                 WITHOUT: (f"a buffer of {buffer} bytes (without overalloc)", rows, columns),
             }
-            return tuple(
+            tables = tuple(
                 Table(key, title, Unit.TIME, its_rows, its_columns, tuple(cells[key]))
                 for key, (title, its_rows, its_columns) in texts.items()
             )
+            return TestcaseResult(name, Status.PASSED, engine=MPI, tables=tables)
 
         def send(key: str, i: int, size: int, count: int) -> None:
             run.at(f"allocating a buffer of {format_size(size)}")
@@ -101,7 +109,7 @@ def reproducer(
                 if run.ends.last:
                     verify(place, address, copied, 0, f"a message from a buffer of {format_size(size)}")
                 place.free(address)
-            keep(TestcaseResult(name, Status.PASSED, engine=MPI, tables=tables()))
+            keep(result)
 
         send("warm-up", 0, copied, 1)
         for key, size in ((WITH, buffer + more), (WITHOUT, buffer)):

@@ -15,6 +15,8 @@ from ..model import Axis, Unit
 from ..topology import Machine
 
 SCHEMA = 1
+#: What stands in the Document of a run until it ends; it stays there if the process is killed.
+UNFINISHED = "the run did not come to its end"
 #: What in the state of a testcase says how far apart the processes of a job were let go.
 SKEW = "skew of the gate, median [s]"
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -175,6 +178,51 @@ def schema() -> bytes:
     described["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     described["title"] = f"wirespeed Document, schema {SCHEMA}"
     return msgspec.json.format(msgspec.json.encode(described), indent=1) + b"\n"
+
+
+class Draft:
+    """A Document that is saved while more is measured, so that even a process that is killed leaves it.
+
+    Parameters
+    ----------
+    path
+        Where; None: nowhere.
+    """
+
+    #: Saving may take this part of the time, where there is much of it.
+    _SHARE = 0.1
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._next = -math.inf if path else math.inf
+        self._saving = threading.Lock()
+
+    def save(self, known: Callable[[], Document]) -> None:
+        """Save what is known by now, unless that was done a moment ago; for any thread, until the last one.
+
+        A disk that is full does not end the measuring: the last Document tells of it.
+        """
+        with self._saving:
+            start = time.monotonic()
+            if self._path is None or start < self._next:
+                return
+            with contextlib.suppress(StorageError):
+                save(known(), self._path)
+            end = time.monotonic()
+            self._next = end + (end - start) / self._SHARE
+
+    def last(self, document: Document) -> None:
+        """Save the Document as it will stay.
+
+        Raises
+        ------
+        StorageError
+            If it cannot be written.
+        """
+        with self._saving:
+            self._next = math.inf
+            if self._path is not None:
+                save(document, self._path)
 
 
 class Saver:
