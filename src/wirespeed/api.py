@@ -20,7 +20,7 @@ from .sampling import Fixed, Precise, Rule
 from .testcases import PlanOptions, Testcase, Tier, select
 from .testcases.sweep import parse_sizes, sweep
 from .topology import Machine
-from .units import parse_size
+from .units import parse_duration, parse_fraction, parse_size
 
 if TYPE_CHECKING:
     from .session import Listener, Options
@@ -74,14 +74,14 @@ def run(
     tier: str = Tier.STANDARD,
     samples: int | None = None,
     copies: int | None = None,
-    precision: float | None = None,
-    time_budget: float | None = None,
-    timeout: float = TIMEOUT,
+    precision: float | str | None = None,
+    time_budget: float | str | None = None,
+    timeout: float | str = TIMEOUT,
     seed: int = 0,
     verify: bool = True,
     affinity: bool = True,
     use_mean: bool = False,
-    sizes: str | Sequence[int] | None = None,
+    sizes: str | Sequence[int | str] | None = None,
     devices: Collection[int] | None = None,
     local_copy: bool = False,
     pageable: bool = False,
@@ -118,9 +118,9 @@ def run(
         Fixed counts; otherwise sampling stops by itself.
     precision, time_budget
         Stop when the 95 % interval of the median is within this fraction of it, or after so many
-        seconds for one cell.
+        seconds for one cell; texts such as ``"0.5%"`` and ``"5s"`` too.
     timeout
-        Seconds that one stage (preparing, measuring, verifying one cell) may take.
+        Seconds that one stage (preparing, measuring, verifying one cell) may take, or such a text.
     sizes
         Sweep over sizes of a buffer: ``"4KiB:1GiB:x4"``, or bytes; every cell becomes a curve.
     devices
@@ -172,7 +172,14 @@ def run(
     from .session import Options, Session
 
     level = _tier(tier)
-    rule = rule_for(level, samples, copies, precision, time_budget)
+    timeout = parse_duration(timeout) if isinstance(timeout, str) else timeout
+    rule = rule_for(
+        level,
+        samples,
+        copies,
+        parse_fraction(precision) if isinstance(precision, str) else precision,
+        parse_duration(time_budget) if isinstance(time_budget, str) else time_budget,
+    )
     chosen = choose(testcases, prefixes, level)
     if sizes is not None:
         over = (

@@ -245,6 +245,14 @@ def test_wrong_use_is_one_line(arguments, message, capsys):
     assert message in error and error.count("\n") == 1
 
 
+def test_a_saved_run_is_not_replaced(tmp_path, capsys):
+    before = tmp_path / "before.json"
+    before.write_bytes(RECORDED.read_bytes())
+    assert main(["report", "-o", str(before), str(RECORDED)]) == 2
+    assert "is a saved run" in capsys.readouterr().err
+    assert before.read_bytes() == RECORDED.read_bytes()
+
+
 def test_documents_that_cannot_be_are_refused(recorded, tmp_path):
     text = encode(recorded).decode()
     for wrong in (text.replace('"row": 0', '"row": 7', 1), text.replace('"row": 0', '"row": -1', 1)):

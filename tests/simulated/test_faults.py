@@ -52,6 +52,9 @@ def test_memory_and_a_whole_gpu() -> None:
         ("speed@gpu0", "needs a factor"),
         ("speed@gpu0=fast", "needs a factor"),
         ("speed@gpu0=0", "needs a factor"),
+        ("corrupt@gpu9", "has no transfers 'gpu9' for the fault"),
+        ("corrupt@gpu0-gpu1", "write gpu0 or numa0->gpu0"),
+        ("hang@gpu0->numa7", "has no transfers"),
         ("slow@gpu0", "no simulated fault 'slow'; there are corrupt"),
     ],
 )

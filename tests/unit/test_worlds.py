@@ -7,10 +7,11 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 
 from tests.threads import together, worlds
-from wirespeed.errors import MeasurementTimeout
+from wirespeed.errors import MeasurementTimeout, UsageError
 from wirespeed.worlds import base, environment, join, launched
 from wirespeed.worlds.base import RankLost, World, WorldError
 from wirespeed.worlds.rendezvous import addresses, connect, gather, listen
@@ -121,9 +122,11 @@ def test_strangers_are_left_aside() -> None:
     port = listener.getsockname()[1]
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(gather, listener, 2, "", 5.0)
-        with socket.create_connection(("127.0.0.1", port)) as stranger:
-            stranger.sendall(b"\x05\0\0\0\x93\x01\x02\x03\x04")
-            stranger.shutdown(socket.SHUT_WR)
+        near = ["wirespeed", "0", "1", 2, "link", "host", 1, -1]  # the rank is a text
+        for body in (b"\x93\x01\x02\x03\x04", b"\xc1", b"", msgspec.msgpack.encode(near)):
+            with socket.create_connection(("127.0.0.1", port)) as stranger:
+                stranger.sendall(len(body).to_bytes(4, "little") + body)
+                stranger.shutdown(socket.SHUT_WR)
         pool.submit(connect, ["127.0.0.1"], port, 1, 2, "", 5.0)
         assert first.result().size == 2
 
@@ -148,11 +151,11 @@ def test_a_port_in_use_says_so() -> None:
 def test_the_environment_must_be_whole() -> None:
     whole = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
     assert environment.present(whole) and not environment.present({})
-    with pytest.raises(WorldError, match="MASTER_PORT not"):
+    with pytest.raises(UsageError, match="MASTER_PORT not"):
         environment.present({**whole, "MASTER_PORT": ""})
-    with pytest.raises(WorldError, match="whole numbers"):
+    with pytest.raises(UsageError, match="whole numbers"):
         environment.join({**whole, "RANK": "x"}, 1)
-    with pytest.raises(WorldError, match="RANK 2 is not from 0"):
+    with pytest.raises(UsageError, match="RANK 2 is not from 0"):
         environment.join({**whole, "RANK": "2"}, 1)
 
 

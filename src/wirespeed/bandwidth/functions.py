@@ -63,9 +63,9 @@ class How(TypedDict, total=False):
     tier: str
     samples: int | None
     copies: int | None
-    precision: float | None
-    time_budget: float | None
-    timeout: float
+    precision: float | str | None
+    time_budget: float | str | None
+    timeout: float | str
     seed: int
     verify: bool
     affinity: bool

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..model import Axis, Unit
 from ..results.document import Document
+from ..terminal import colored, columns
 from ..units import format_quantity, format_size
-from .results import Bandwidth, Drawn, footer_of, gib, print_drawing, terminal, tree
-
-if TYPE_CHECKING:
-    pass
+from .results import Bandwidth, Drawn, footer_of, gib, print_drawing, tree
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,7 +85,7 @@ class BandwidthScaling(Drawn):
         curve = Curve(self.device, tuple(map(float, self.sizes)), self.values)
         axis = Axis(self.quantity, (), (), self.unit)
         lines = [Text(f"{self.title}, {self.device}", style="bold")]
-        lines += plot([curve], axis, Unit.RATE, terminal()[0], binary=True)
+        lines += plot([curve], axis, Unit.RATE, columns(), binary=True)
         lines += [Text(footer_of(simulated=True), style="bold magenta")] if self.simulated else []
         print_drawing(lines)
 
@@ -176,7 +173,7 @@ class BandwidthMatrix(Drawn):
 
         from ..reports._plots import heat_map
 
-        width, color = terminal()
+        width, color = columns(), colored()
         lines = [Text(self.title, style="bold")]
         lines += heat_map(self.values, self.labels, self.labels, Unit.RATE, width, color=color, binary=True)
         print_drawing([*lines, Text(self.footer(), style="dim")])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..model import Unit
 from ..results.document import Cell, Document, Statistics
+from ..terminal import colored, columns
 from ..units import GB, GIB, format_size
 
 if TYPE_CHECKING:
@@ -37,21 +38,12 @@ def footer_of(*parts: str, simulated: bool) -> str:
     return " · ".join(part for part in (*parts, SIMULATED if simulated else "") if part)
 
 
-def terminal() -> tuple[int, bool]:
-    """Return the width of the terminal, and whether it shows colour and colour is wanted."""
-    import os
-    import shutil
-    import sys
-
-    return max(40, shutil.get_terminal_size().columns), sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-
-
 def print_drawing(lines: list[Text]) -> None:
     """Print drawings as they fit the terminal."""
     from ..reports import Style
     from ..reports._console import printed
 
-    print(printed(Style(*terminal()), *lines), end="")
+    print(printed(Style(columns(), colored()), *lines), end="")
 
 
 class Drawn:
@@ -179,7 +171,7 @@ class Bandwidth(Drawn):
 
         from ..reports._plots import histogram
 
-        width, _ = terminal()
+        width = columns()
         lines = [Text(f"{self.title}, {self.device}: {len(self.samples)} samples", style="bold")]
         lines += histogram(self.samples, Unit.RATE, width, binary=True)
         lines += [Text(footer_of(simulated=True), style="bold magenta")] if self.simulated else []

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import sys
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from ..errors import UsageError
+from ..terminal import colored, columns
 
 if TYPE_CHECKING:
     from ..reports import Style
@@ -41,7 +40,7 @@ def parser(name: str, does: str) -> Parser:
 
 def formatter() -> type[argparse.HelpFormatter]:
     """Coloured help on a terminal; plain where nobody would see it, which is faster."""
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+    if not colored():
         return argparse.RawDescriptionHelpFormatter
     from rich_argparse import RawDescriptionRichHelpFormatter
 
@@ -231,10 +230,4 @@ def style(options: argparse.Namespace) -> Style:
     """Return how to show something on this terminal, in the detail that was asked for."""
     from ..reports import Style
 
-    colored = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    return Style(columns(), colored, getattr(options, "verbose", False))
-
-
-def columns() -> int:
-    """Return the width of the terminal; 80 where there is none."""
-    return shutil.get_terminal_size().columns
+    return Style(columns(), colored(), getattr(options, "verbose", False))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from ..terminal import columns
 from ..testcases import TABLE, PlanOptions, Testcase, Tier
 from ..topology import Machine
-from .common import OK, add_machine, add_tier, columns, parser
+from .common import OK, add_machine, add_tier, parser
 
 
 def main(name: str, argv: Sequence[str]) -> int:

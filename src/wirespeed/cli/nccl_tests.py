@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError, WirespeedError
-from .common import FAILED, INTERRUPTED, OK, WRONG_USE, check_format, columns
+from ..terminal import colored, columns
+from .common import FAILED, INTERRUPTED, OK, WRONG_USE, check_format
 from .nccl_tests_options import FORMAT, MPI, NCCL, SIMULATED, SUFFIX, check, refuse, request
 from .nccl_tests_options import parser as make_parser
 
@@ -135,7 +136,7 @@ def _finish(job: Job, show: _Show, output: Path | None) -> bool:
 
     options = show.options
     document: Document = job.document()
-    style = Style(columns(), sys.stdout.isatty() and not os.environ.get("NO_COLOR"), False)
+    style = Style(columns(), colored(), False)
     show.draft.last(document)  # first what is kept: a launcher that ends the job does not wait long
     try:
         if output:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import UsageError, WirespeedError
+from ..terminal import columns
 from .common import FAILED, INTERRUPTED, OK, WRONG_USE, add_report, check_format, parser, print_report, typed
 
 if TYPE_CHECKING:
@@ -174,7 +175,6 @@ def _progress(world: World) -> Callable[[str], None]:
     """Return what shows the stage; on rank 0 of a terminal."""
     if world.rank != 0 or not sys.stderr.isatty():
         return lambda stage: None
-    from .common import columns
 
     def show(stage: str) -> None:
         print(f"\r{stage[: columns() - 1]}\033[K\r", end="", file=sys.stderr, flush=True)

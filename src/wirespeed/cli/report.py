@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from ..errors import UsageError
+from ..errors import DocumentError, UsageError
 from .common import OK, add_verbose, check_format, parser
 
 #: What a file is by its name.
@@ -41,6 +41,10 @@ def main(name: str, argv: Sequence[str]) -> int:
         raise UsageError(f"only an HTML report holds several runs; {form} holds one")
     from ..results.store import load, write
 
+    if _is_run(options.output):
+        raise UsageError(
+            f"{options.output} is a saved run, which a report does not replace; give another name"
+        )
     documents = [load(file) for file in options.files]
     with _progress(f"writing {options.output}"):
         if form == "html":
@@ -54,6 +58,16 @@ def main(name: str, argv: Sequence[str]) -> int:
         write(options.output, text.encode("utf-8", "replace"))
     print(f"saved to {options.output}", file=sys.stderr)
     return OK
+
+
+def _is_run(path: Path) -> bool:
+    from ..results.store import load
+
+    try:
+        load(path)
+    except DocumentError:
+        return False
+    return True
 
 
 def _progress(text: str) -> AbstractContextManager[object]:

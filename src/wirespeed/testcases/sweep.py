@@ -46,10 +46,11 @@ def sweep(case: Testcase, sizes: tuple[int, ...]) -> Testcase:
     """Return a testcase with the same name that measures every cell over sizes of a buffer.
 
     Each cell of the original becomes a curve. A testcase whose size is part of what it measures
-    is returned as it is.
+    is returned as it is. Sizes are measured from the smallest on, each once.
     """
     if case.fixed_size:
         return case
+    sizes = tuple(sorted(set(sizes)))
 
     def pattern(machine: Machine, _: Testcase, options: PlanOptions) -> Plan:
         plans = [case.pattern(machine, case, replace(options, size=size)) for size in sizes]

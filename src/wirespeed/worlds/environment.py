@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from .base import World, WorldError
+from ..errors import UsageError
+from .base import World
 from .rendezvous import connect, gather, listen
 
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -16,14 +17,14 @@ def present(environment: Mapping[str, str]) -> bool:
 
     Raises
     ------
-    WorldError
+    UsageError
         If only a part of what is needed is there.
     """
     if "RANK" not in environment or "WORLD_SIZE" not in environment:
         return False
     missing = [name for name in _NEEDED if not environment.get(name)]
     if missing and environment["WORLD_SIZE"] != "1":
-        raise WorldError(
+        raise UsageError(
             f"RANK and WORLD_SIZE are set, {' and '.join(missing)} not: set all of {', '.join(_NEEDED)}, "
             "or none"
         )
@@ -35,22 +36,24 @@ def join(environment: Mapping[str, str], timeout: float) -> World:
 
     Raises
     ------
+    UsageError
+        If a number is wrong.
     WorldError
-        If the others do not come in time, or a number is wrong.
+        If the others do not come in time.
     """
     try:
         rank, size, port = (int(environment[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
         local = int(environment.get("LOCAL_RANK", "-1"))
     except ValueError as error:
-        raise WorldError(
+        raise UsageError(
             f"RANK, LOCAL_RANK, WORLD_SIZE and MASTER_PORT must be whole numbers: {error}"
         ) from error
     if not 0 <= rank < size:
-        raise WorldError(f"RANK {rank} is not from 0 to WORLD_SIZE - 1 = {size - 1}")
+        raise UsageError(f"RANK {rank} is not from 0 to WORLD_SIZE - 1 = {size - 1}")
     if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         port += 1  # torchrun's agent listens on MASTER_PORT itself
     if not 0 < port < 2**16:
-        raise WorldError(f"MASTER_PORT {environment['MASTER_PORT']} leads to no port from 1 to 65535")
+        raise UsageError(f"MASTER_PORT {environment['MASTER_PORT']} leads to no port from 1 to 65535")
     launcher = "RANK and WORLD_SIZE in the environment"
     if rank == 0:
         return gather(listen(port), size, launcher, timeout, local=local)

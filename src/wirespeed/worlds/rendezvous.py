@@ -9,15 +9,31 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from ..version import __version__
 from .base import Connection, Member, World, WorldError, hostname
 
-_HELLO = "wirespeed"
-_CHANNELS = ("link", "watch")
+_NAME: Literal["wirespeed"] = "wirespeed"
+_Channel = Literal["link", "watch"]
+_CHANNELS: tuple[_Channel, ...] = ("link", "watch")
 _SIOCGIFCONF = 0x8912  # from Linux' sockios.h
 _IFREQ = 40  # bytes of one answer on 64-bit Linux
+
+
+class _Hello(msgspec.Struct, array_like=True, frozen=True):
+    """What a process says when it connects; ``local`` is -1 where the launcher gave no local rank."""
+
+    name: Literal["wirespeed"]
+    version: str
+    rank: int
+    size: int
+    channel: _Channel
+    host: str
+    pid: int
+    local: int
 
 
 def listen(port: int = 0, address: str = "") -> socket.socket:
@@ -75,16 +91,17 @@ def gather(
     """
     deadline = time.monotonic() + timeout
     members = {0: Member(0, hostname(), os.getpid(), local)}
-    connections: dict[str, dict[int, Connection]] = {channel: {} for channel in _CHANNELS}
+    connections: dict[_Channel, dict[int, Connection]] = {channel: {} for channel in _CHANNELS}
     with listener:
         while any(len(found) < size - 1 for found in connections.values()):
             listener.settimeout(0.2)
             look()
             try:
                 connection = Connection(listener.accept()[0])
-                name, version, rank, of, channel, *who = connection.receive(
-                    min(deadline, time.monotonic() + 5)
-                )
+                hello = msgspec.convert(connection.receive(min(deadline, time.monotonic() + 5)), _Hello)
+                known = connections[hello.channel]
+                problem = _problem(hello, size, known)
+                connection.send(["refused", problem] if problem else ["welcome", ""])
             except TimeoutError:
                 if time.monotonic() < deadline:
                     continue  # nobody, or somebody who says nothing
@@ -93,15 +110,12 @@ def gather(
                     f"timed out after {timeout:g} s: {len(missing)} of {size} ranks did not connect "
                     f"to rank 0 on {hostname()}: {', '.join(missing[:8])}"
                 ) from None
-            except (EOFError, ValueError, TypeError):
-                continue  # not one of ours: a port scanner, a health check
-            problem = _problem(name, version, of, size, rank, connections[channel])
+            except (EOFError, OSError, msgspec.MsgspecError):
+                continue  # not one of ours: a port scanner, a health check; or one that has gone
             if problem:
-                connection.send(["refused", problem])
                 raise WorldError(problem)
-            connection.send(["welcome", ""])
-            connections[channel][rank] = connection
-            members[rank] = Member(rank, *who)
+            known[hello.rank] = connection
+            members[hello.rank] = Member(hello.rank, hello.host, hello.pid, hello.local)
     ordered = _with_local_ranks([members[rank] for rank in range(size)])
     links = dict(sorted(connections["link"].items()))
     for link in links.values():
@@ -109,11 +123,16 @@ def gather(
     return World(ordered, 0, launcher, links, connections["watch"], timeout, **extra)
 
 
-def _problem(name: str, version: str, of: int, size: int, rank: int, known: dict[int, Connection]) -> str:
-    if (name, version) != (_HELLO, __version__):
-        return f"rank {rank} runs {name} {version}, rank 0 runs {_HELLO} {__version__}: install the same"
-    if of != size or not 0 < rank < size:
-        return f"rank {rank} is one of {of} ranks, rank 0 is one of {size}: WORLD_SIZE or RANK is wrong"
+def _problem(hello: _Hello, size: int, known: dict[int, Connection]) -> str:
+    rank = hello.rank
+    if hello.version != __version__:
+        return (
+            f"rank {rank} runs {_NAME} {hello.version}, rank 0 runs {_NAME} {__version__}: install the same"
+        )
+    if hello.size != size or not 0 < rank < size:
+        return (
+            f"rank {rank} is one of {hello.size} ranks, rank 0 is one of {size}: WORLD_SIZE or RANK is wrong"
+        )
     if rank in known:
         return f"there are two processes with rank {rank}: every process needs its own RANK"
     return ""
@@ -160,7 +179,7 @@ def connect(
     for channel in _CHANNELS:
         connection = Connection(_reach(hosts, port, deadline, timeout))
         try:
-            connection.send([_HELLO, __version__, rank, size, channel, hostname(), os.getpid(), local])
+            connection.send(_Hello(_NAME, __version__, rank, size, channel, hostname(), os.getpid(), local))
             answer, text = connection.receive(deadline)
         except (EOFError, OSError) as error:
             raise WorldError(f"rank 0 at {hosts[0]}:{port} does not answer rank {rank}") from error

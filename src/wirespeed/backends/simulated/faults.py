@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 from ...errors import MachineError
@@ -15,7 +16,7 @@ def parse_fault(text: str, machine: Machine) -> Fault:
     Raises
     ------
     MachineError
-        If there is no such fault, or the machine has no such link.
+        If there is no such fault, or the machine has no such link or device.
     """
     kind, _, where = text.partition("@")
     if kind not in list(FaultKind):
@@ -24,12 +25,24 @@ def parse_fault(text: str, machine: Machine) -> Fault:
     if fault.kind is FaultKind.SPEED:
         where, _, factor = where.partition("=")
         fault = replace(fault, where=where, factor=_factor(factor, text))
+    if not fault.kind.of_links and where and not _is_transfer(where, machine):
+        raise MachineError(
+            f"machine {machine.name!r} has no transfers {where!r} for the fault {text!r}; "
+            "write gpu0 or numa0->gpu0 (`wirespeed machine` has the devices)"
+        )
     if fault.kind.of_links and not machine.links_at(where):
         raise MachineError(
             f"machine {machine.name!r} has no link {where!r} for the fault {text!r}; "
             "write gpu0, gpu0-gpu1 or gpu0->gpu1 (`wirespeed machine --format json` has the links)"
         )
     return fault
+
+
+def _is_transfer(where: str, machine: Machine) -> bool:
+    """Whether a text is the beginning of a transfer's: a source, and perhaps more."""
+    devices = {gpu.name for gpu in machine.gpus} | {node.name for node in machine.numa}
+    begins = re.match(r"(\d+/)?[a-z]+\d+(->|$)", where) is not None
+    return begins and devices.issuperset(re.findall(r"[a-z]+\d+", where))
 
 
 def _factor(text: str, fault: str) -> float:
