@@ -77,7 +77,7 @@ def test_a_process_alone_is_no_job() -> None:
     assert join(1, [], 1.0, {"OMPI_COMM_WORLD_SIZE": "1"}) is None
     with pytest.raises(UsageError, match="number of processes"):
         join(0, [], 1.0, {})
-    with pytest.raises(WorldError, match="MASTER_ADDR"):
+    with pytest.raises(UsageError, match="MASTER_ADDR"):
         join(1, [], 1.0, {"RANK": "0", "WORLD_SIZE": "2"})
 
 

@@ -39,7 +39,9 @@ def test_any_text_is_sizes_or_a_usage_error(text: str) -> None:
 
 
 def test_every_cell_becomes_a_curve() -> None:
-    document = wirespeed.run(["4", "0"], machine=TWO, sizes=[2**30, 4096, "4KiB"], precision="1%", timeout="5s")
+    document = wirespeed.run(
+        ["4", "0"], machine=TWO, sizes=[2**30, 4096, "4KiB"], precision="1%", timeout="5s"
+    )
     pairs, host = (result.tables[0] for result in document.testcases)
     assert pairs.rows.labels == ("gpu0,gpu1", "gpu1,gpu0") and host.rows.labels == ("gpu0", "gpu1")
     assert pairs.columns.values == (4096.0, float(2**30)) and pairs.is_curve

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ..results.document import Document
-from ..units import displayed
+from ..units import fitting
 from ..verdicts import Check, Judgement, Verdict
 from . import Style
 from ._console import SIMULATED, heading, number, printed
@@ -92,7 +92,7 @@ def _measured(judgement: Judgement) -> str:
     where = " ".join(part for part in (key.table, key.row, key.column) if part) or "as a whole"
     if judgement.value is None:
         return where
-    scale, unit = displayed(judgement.unit)
+    scale, unit = fitting(judgement.unit, [judgement.value])
     text = f"{where}: {number(judgement.value, scale)} {unit}"
     if judgement.limit:
         text += f", {judgement.value / judgement.limit:.0%} of {number(judgement.limit, scale)}"

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ..results.compare import Change, Comparison, Outcome
-from ..units import displayed
+from ..units import fitting
 from . import Style
 from ._console import SIMULATED, number, printed
 
@@ -47,7 +47,7 @@ def render(comparison: Comparison, style: Style) -> str:
 
 def _moved(change: Change) -> str:
     """Return the cell, both values, and by how much they differ."""
-    scale, unit = displayed(change.unit)
+    scale, unit = fitting(change.unit, [v for v in (change.before, change.after) if v])
     key = change.key
     before, after = (number(value, scale) if value else "n/a" for value in (change.before, change.after))
     text = " ".join(part for part in (key.table, key.row, key.column) if part) + f": {before}, then {after}"

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from collections import defaultdict
 
 from ..results.document import Document, Status, TestcaseResult
-from ..units import displayed
+from ..units import fitting
 from ..verdicts import Judgement, Verdict, judge
 from . import Style
 from ._console import SIMULATED, number
@@ -81,7 +81,7 @@ def _outcome(case: ET.Element, tag: str, message: str, text: str = "") -> None:
 
 def _told(judgement: Judgement) -> str:
     key = judgement.key
-    scale, unit = displayed(judgement.unit)
+    scale, unit = fitting(judgement.unit, [judgement.value or 0.0])
     where = " ".join(part for part in (key.table, key.row, key.column) if part)
     text = f"{where}: {number(judgement.value or 0.0, scale)} {unit}, {judgement.why}"
     if judgement.least:
@@ -94,7 +94,7 @@ def _values(result: TestcaseResult) -> str:
     lines = []
     for table in result.tables:
         if values := table.values():
-            scale, unit = displayed(table.unit)
+            scale, unit = fitting(table.unit, values)
             ends = f"{number(min(values), scale)} to {number(max(values), scale)} {unit}"
             lines.append(f"{table.title}: {len(values)} values, {ends}")
     return "\n".join(lines)

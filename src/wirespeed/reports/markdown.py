@@ -7,14 +7,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..results.document import Cell, Document, Status, Table, TestcaseResult
-from ..units import displayed, format_time
+from ..units import fitting, format_time
 from . import Style
 from ._console import SIMULATED, number
 from ._text import one_line
 
 #: What Markdown, or HTML within it, would act on: anywhere, beside a word, at the beginning of a line,
 #: as a link.
-_SPECIAL = re.compile(r"[\\`*{}\[\]#|~$]|(?<![^\W_])_|_(?![^\W_])|^[-+=]|(?<=^\d)[.)]|:(?=//)|(?<=www)[.]")
+_SPECIAL = re.compile(
+    r"[\\`*{}\[\]#|~$]|(?<![^\W_])_|_(?![^\W_])|^[-+=]|(?:(?<=^\d)|(?<=^\d\d)|(?<=^\d{3}))[.)](?=\s|$)"
+    r"|:(?=//)|(?<=www)[.]"
+)
 _ENTITIES = str.maketrans({"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;"})
 #: Larger tables are summarised, unless everything is asked for.
 _LARGE = 16
@@ -52,7 +55,7 @@ def _lines(document: Document, style: Style) -> Iterator[str]:
 
 
 def _table(result: TestcaseResult, table: Table, style: Style) -> Iterator[str]:
-    scale, unit = displayed(table.unit)
+    scale, unit = fitting(table.unit, table.values())
     yield ""
     if len(result.tables) > 1:
         yield f"{escaped(table.title)}"

@@ -15,7 +15,7 @@ from rich.text import Text
 from ..model import Unit
 from ..results.document import SKEW, Cell, Document, Status, Table, TestcaseResult
 from ..statistics import half_width, summarise
-from ..units import displayed, format_time
+from ..units import fitting, format_time
 from . import Style
 from ._console import SIMULATED, heading, number, printed
 
@@ -73,7 +73,7 @@ def _width(block: list[TestcaseResult]) -> int:
 def _together(block: list[TestcaseResult]) -> Grid:
     """Return testcases of one row each as one table."""
     first = block[0].tables[0]
-    scale, unit = displayed(first.unit)
+    scale, unit = fitting(first.unit, [v for result in block for v in result.tables[0].values()])
     several = len(first.columns.labels) > 1
     grid = _grid(unit, first.columns.labels, detailed=not several)
     if several:
@@ -183,17 +183,17 @@ def _details(cells: list[Cell | None], scale: float) -> list[str]:
 
 def _matrix(table: Table, style: Style) -> list[RenderableType]:
     """Return a matrix, its columns in several pieces where the terminal is too narrow."""
-    scale, unit = displayed(table.unit)
+    scale, unit = fitting(table.unit, table.values())
     cells = table.grid()
     widest = max(
         [4, *(len(_value(cell, scale)) for row in cells for cell in row)],
     )
     widest = max([widest, *(len(label) for label in table.columns.labels)]) + 2
     label = max([len(unit), *(len(label) for label in table.rows.labels)]) + 2
-    fitting = max(1, (style.width - label) // widest)
+    at_once = max(1, (style.width - label) // widest)
     pieces: list[RenderableType] = []
-    for start in range(0, len(table.columns.labels), fitting):
-        chosen = slice(start, start + fitting)
+    for start in range(0, len(table.columns.labels), at_once):
+        chosen = slice(start, start + at_once)
         detailed = len(table.columns.labels) == 1
         grid = _grid(unit, table.columns.labels[chosen], detailed=detailed)
         for name, row in zip(table.rows.labels, cells, strict=True):
@@ -208,7 +208,7 @@ def _use(table: Table) -> list[RenderableType]:
     known = [(cell.value / cell.limit, cell) for cell in table.cells if cell.value and cell.limit]
     if len(known) < 2:
         return []
-    scale, unit = displayed(table.unit)
+    scale, unit = fitting(table.unit, table.values())
     (low, worst), (high, _) = min(known, key=lambda k: k[0]), max(known, key=lambda k: k[0])
     limits = sorted({number(cell.limit, scale) for _, cell in known if cell.limit}, key=float)
     of = limits[0] if len(limits) == 1 else f"{limits[0]} to {limits[-1]}"
@@ -226,7 +226,7 @@ def _where(table: Table, cell: Cell) -> str:
 
 def _summary(table: Table) -> RenderableType:
     """Return what matters of a matrix that is too large to read."""
-    scale, unit = displayed(table.unit)
+    scale, unit = fitting(table.unit, table.values())
     measured = [cell for cell in table.cells if cell.value is not None]
     if not measured:
         return Text("no cell was measured")
@@ -252,17 +252,17 @@ def _summary(table: Table) -> RenderableType:
 
 def _curve(table: Table, style: Style) -> list[RenderableType]:
     """Return curves as columns, in several pieces where there are too many; a bar for a lone one."""
-    scale, unit = displayed(table.unit)
+    scale, unit = fitting(table.unit, table.values())
     rows = table.grid()
     labels = [f"{label} {unit}" for label in table.rows.labels]
     first = max(len(label) for label in (table.columns.name, *table.columns.labels)) + 2
-    fitting = max(1, (style.width - first) // (max(map(len, labels)) + 2))
+    at_once = max(1, (style.width - first) // (max(map(len, labels)) + 2))
     values = [cell.value for cell in rows[0] if cell and cell.value]
     room = style.width - first - len(labels[0]) - 2
     bars = len(rows) == 1 and len(values) > 1 and room >= 12
     pieces: list[RenderableType] = []
-    for start in range(0, len(rows), fitting):
-        chosen = slice(start, start + fitting)
+    for start in range(0, len(rows), at_once):
+        chosen = slice(start, start + at_once)
         grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
         grid.add_column(table.columns.name, no_wrap=True, justify="right")
         for label in labels[chosen]:

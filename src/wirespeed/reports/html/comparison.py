@@ -11,7 +11,7 @@ from ...model import Unit
 from ...results.compare import Change, Outcome, compare
 from ...results.document import Document
 from ...statistics import median
-from ...units import displayed
+from ...units import fitting
 from .._console import number
 
 _TOLD = 40
@@ -92,14 +92,14 @@ def _against(first: tuple[float, Unit] | None, value: tuple[float, Unit] | None)
     """Return a value, and how it differs from that of the first run."""
     if value is None:
         return ""
-    scale, unit = displayed(value[1])
+    scale, unit = fitting(value[1], [value[0]])
     text = f"{number(value[0], scale)} {unit}"
     return f"{text} ({value[0] / first[0] - 1:+.1%})" if first and first is not value and first[0] else text
 
 
 def _moved(change: Change) -> Moved:
     key, outcome = change.key, change.outcome
-    scale, unit = displayed(change.unit)
+    scale, unit = fitting(change.unit, [v for v in (change.before, change.after) if v])
     before, after = (
         f"{number(value, scale)} {unit}" if value else "n/a" for value in (change.before, change.after)
     )
