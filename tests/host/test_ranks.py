@@ -74,7 +74,7 @@ def test_the_stop_rule_is_the_same_in_all_ranks() -> None:
     options = {"samples": None, "copies": None, "precision": 0.001, "time_budget": 0.5}
     found = run(worlds(2), [READ], **options)
     samples = [[c.samples for c in d.testcases[0].tables[0].cells] for d in found]
-    assert samples[0] == samples[1] and len(samples[0][0]) >= 6
+    assert samples[0] == samples[1] and samples[0][0]
 
 
 def test_odd_sizes_curves_and_rounds() -> None:

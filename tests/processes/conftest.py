@@ -35,7 +35,7 @@ class Job:
     def text(self) -> str:
         return "".join(self.lines)
 
-    def until(self, found: Callable[[str], object], limit: float = 30.0) -> None:
+    def until(self, found: Callable[[str], object], limit: float = 120.0) -> None:
         """Read until a line is found."""
         assert self.process.stdout
         end = time.monotonic() + limit
@@ -56,7 +56,7 @@ class Job:
         assert match, self.text
         return int(match[1])
 
-    def end(self, limit: float = 30.0) -> int:
+    def end(self, limit: float = 120.0) -> int:
         """Wait for the end; return the exit code."""
         rest, _ = self.process.communicate(timeout=limit)
         self.lines.append(rest)

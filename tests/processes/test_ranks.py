@@ -46,7 +46,7 @@ def means(document: Document, case: int = 0) -> dict[tuple[int, int], str]:
 def test_mpirun(start: Start, mpirun: list[str], tmp_path: Path) -> None:
     path = tmp_path / "d.json"
     job = start([*mpirun, "4", *WIRESPEED, "run", "-p", "multinode", *SMALL, "-o", str(path)], **OPEN_MPI)
-    assert job.end(60) == 0, job.text
+    assert job.end() == 0, job.text
     document = wirespeed.load(path)
     assert [r.status for r in document.testcases] == [Status.PASSED] * 11
     assert all(1e8 < v < 1e12 for r in document.testcases for t in r.tables for v in t.values())
@@ -136,7 +136,7 @@ def endless(start: Start, command: list[str], path: Path, *more: str) -> Job:
          "--time-budget", "0.1s", "-o", str(path), *more],
         **OPEN_MPI,
     )  # fmt: skip
-    end = time.monotonic() + 40
+    end = time.monotonic() + 120
     while not path.exists():
         assert time.monotonic() < end and job.process.poll() is None
         time.sleep(0.02)
@@ -185,7 +185,7 @@ def test_a_rank_that_hangs(start: Start, mpirun: list[str], tmp_path: Path) -> N
     job = endless(start, [*mpirun, "3"], path, "--timeout", "3s")
     pid = pid_of(1, path)
     os.kill(pid, signal.SIGSTOP)
-    assert job.end(60) != 0
+    assert job.end() != 0
     document = wirespeed.load(path)
     late = rf"timed out after \d+ s while waiting for rank 1 \(process {pid} on"
     assert re.search(late, document.interrupted)

@@ -64,6 +64,10 @@ def entry() -> NoReturn:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an encoding that lacks a sign shows ?
+    ending = _Ending()
+    signal.signal(signal.SIGTERM, ending)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # a shell has it ignored in the background
+        signal.signal(signal.SIGINT, ending)
     code = main()
     if "mpi4py" in sys.modules:
         sys.exit(code)
@@ -78,10 +82,6 @@ def entry() -> NoReturn:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    ending = _Ending()
-    signal.signal(signal.SIGTERM, ending)
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # a shell has it ignored in the background
-        signal.signal(signal.SIGINT, ending)
     try:
         return _dispatch(arguments)
     except UsageError as error:
