@@ -89,7 +89,7 @@ def test_gate_gives_up_on_a_thread_that_never_comes(backend, measurement, node):
         with pytest.raises(MeasurementTimeout, match=r"0.2 s while waiting at the gate .*came") as caught:
             prepared.sample(1)
         assert "numa" in caught.value.stage
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 30
         prepared.table[kernels.EXPECTED // kernels.ROW, 0] -= 1
         prepared.sample(1)
         prepared.verify()
@@ -111,7 +111,7 @@ def test_cancel_ends_a_sample(backend, measurement, node):
         begin = time.monotonic()
         with pytest.raises(BackendError, match="cancelled"):
             prepared.sample(10**9)
-        assert time.monotonic() - begin < 10
+        assert time.monotonic() - begin < 30
         timer.join()
         with pytest.raises(BackendError, match="cancelled"):
             prepared.sample(1)

@@ -16,7 +16,7 @@ import pytest
 
 import wirespeed
 from tests.processes.conftest import OPEN_MPI, WIRESPEED, Job
-from wirespeed.results.document import Status
+from wirespeed.results.document import UNFINISHED, Status
 
 Start = Callable[..., Job]
 
@@ -92,11 +92,11 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(
     os.kill(pid, signal.SIGKILL)
     began = time.monotonic()
     assert job.end() != 0
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     document = wirespeed.load(path)
     assert len(document.testcases[0].tables[0].values()) == 6
     # The launcher may end the others before they have noticed; then what was measured is there all the same.
-    if document.interrupted:
+    if document.interrupted != UNFINISHED:
         assert f"rank 2 (process {pid} on" in document.interrupted
         assert document.testcases[0].status is Status.ERROR
 

@@ -16,7 +16,7 @@ import wirespeed
 from wirespeed import session
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.model import Measurement
-from wirespeed.results.document import Document, Status, TestcaseResult
+from wirespeed.results.document import UNFINISHED, Document, Status, TestcaseResult
 from wirespeed.testcases import Testcase
 
 TWO = "simulated:hgx-h200-2"
@@ -67,7 +67,7 @@ def test_a_hang_times_out_by_name_and_the_run_goes_on() -> None:
     assert "not measured" in hung.tables[0].cells[1].reason
     assert after.status is Status.PASSED
     assert not document.interrupted and not document.good
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 30
 
 
 def test_what_never_comes_back_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,9 +160,8 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     assert wirespeed.load(path) == document
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_line_is_interrupted_cleanly(number: signal.Signals, tmp_path: Path) -> None:
-    path = tmp_path / "d.json"
+def hanging(path: Path) -> subprocess.Popen[str]:
+    """Start a run that has saved its first testcase, and hangs in its second."""
     process = subprocess.Popen(
         [sys.executable, "-m", "wirespeed", "run", "-t", "0", "4", "--machine", f"{TWO}+hang@gpu0->gpu1",
          "-o", path],
@@ -172,6 +171,23 @@ def test_the_command_line_is_interrupted_cleanly(number: signal.Signals, tmp_pat
         assert process.poll() is None
         time.sleep(0.05)
     time.sleep(0.3)
+    return process
+
+
+def test_a_run_that_is_killed_leaves_a_document_that_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    process = hanging(path)
+    process.kill()
+    process.communicate()
+    document = wirespeed.load(path)
+    assert document.interrupted == UNFINISHED and not document.good
+    assert document.testcases[0].status is Status.PASSED
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_line_is_interrupted_cleanly(number: signal.Signals, tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    process = hanging(path)
     process.send_signal(number)
     out, err = process.communicate(timeout=20)
     assert process.returncode == 130

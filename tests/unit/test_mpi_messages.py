@@ -135,3 +135,15 @@ def test_what_all_find_is_told_by_one(document: Document) -> None:
     other: Any = Spoken(1)
     assert job.lead(other, wrong, lambda _: None) == 2
     assert first.did == other.did == ["closed"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Open MPI v5.0.11, package: Open MPI built by someone", "Open MPI v5.0.11"),
+        ("MPICH Version:      5.0.2\nMPICH Release date: ...\nMPICH ABI: 17", "MPICH 5.0.2"),
+        ("Intel(R) MPI Library 2021.18.1 for Linux* OS\n", "Intel(R) MPI Library 2021.18.1 for Linux* OS"),
+    ],
+)
+def test_the_name_of_an_mpi_is_one_line(text: str, name: str) -> None:
+    assert mpi.version(SimpleNamespace(Get_library_version=lambda: text)) == name

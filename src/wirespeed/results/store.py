@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from ..errors import DocumentError, StorageError
-from .document import SCHEMA, Document, TestcaseResult
+from .document import SCHEMA, UNFINISHED, Document, TestcaseResult
 
 if TYPE_CHECKING:
     from ..testcases import Testcase
@@ -246,9 +247,12 @@ class Saver:
         """It is saved when the testcase has ended."""
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
-        """Save; where that fails measuring goes on, and ``run_ended`` reports it."""
+        """Save; where that fails measuring goes on, and ``run_ended`` reports it.
+
+        Until then the Document says that the run did not end: that is so if the process is killed.
+        """
         with contextlib.suppress(StorageError):
-            save(document, self.path)
+            save(replace(document, interrupted=document.interrupted or UNFINISHED), self.path)
 
     def run_ended(self, document: Document) -> None:
         """Save for the last time.

@@ -31,9 +31,9 @@ def library() -> Any:
 
 
 def version(mpi: Any) -> str:
-    """Return name and version of the MPI library: ``Open MPI v5.0.11``."""
-    text: str = mpi.Get_library_version()
-    return text.split(",")[0].split("\n")[0].strip()
+    """Return name and version of the MPI library: ``Open MPI v5.0.11``, ``MPICH 5.0.2``."""
+    text: str = mpi.Get_library_version()  # MPICH aligns what it says in columns, and goes on for lines
+    return " ".join(text.split(",")[0].split("\n")[0].replace("Version:", "").split())
 
 
 def libraries(mpi: Any) -> dict[str, str]:
