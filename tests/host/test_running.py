@@ -157,7 +157,7 @@ def test_nothing_runs_in_memory_that_was_given_back(machine, measurement):
     with backend.prepare(measurement(), RunOptions()) as prepared:
         prepared.sample(1)
         backend.close()
-        with pytest.raises(BackendError):
+        with pytest.raises(BackendError, match="have ended"):
             prepared.sample(1)
 
 

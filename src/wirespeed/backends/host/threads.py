@@ -98,12 +98,12 @@ class Workers:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _inbox(self, key: _Key) -> SimpleQueue[_Job | None]:
-        if key not in self._inboxes:
-            inbox: SimpleQueue[_Job | None] = SimpleQueue()
-            thread = Thread(target=self._serve, args=(key, inbox), name=f"cpu{key[0]}", daemon=True)
-            with self._starting:
-                if self._closed:
-                    raise BackendError("the threads that measure have ended")
+        with self._starting:
+            if self._closed:
+                raise BackendError("the threads that measure have ended")
+            if key not in self._inboxes:
+                inbox: SimpleQueue[_Job | None] = SimpleQueue()
+                thread = Thread(target=self._serve, args=(key, inbox), name=f"cpu{key[0]}", daemon=True)
                 try:
                     thread.start()
                 except RuntimeError as error:
@@ -113,7 +113,7 @@ class Workers:
                     ) from error
                 self._threads.append(thread)
                 self._inboxes[key] = inbox
-        return self._inboxes[key]
+            return self._inboxes[key]
 
     def _serve(self, key: _Key, inbox: SimpleQueue[_Job | None]) -> None:
         cpu, _, pin = key
