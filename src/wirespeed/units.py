@@ -23,6 +23,8 @@ _TIMES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "m
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zA-Zµ]*)\s*")
 _LARGEST = 2**60
 _DISPLAYED = {Unit.RATE: (float(GB), "GB/s"), Unit.TIME: (NANO, "ns"), Unit.FREQUENCY: (1e6, "M/s")}
+#: Below this, in the unit of display, two decimals say nothing.
+SMALL = 0.05
 
 
 def _split(text: str, units: dict[str, float] | dict[str, int], what: str, example: str) -> float:

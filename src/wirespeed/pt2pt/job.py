@@ -228,7 +228,7 @@ class Run:
         """
         began, started = time.monotonic(), _now()
         draft = Draft(self._output)
-        known: list[Callable[[], TestcaseResult]] = [lambda: TestcaseResult(name, Status.PASSED, does)]
+        known: list[Callable[[], TestcaseResult]] = []
 
         def so_far(status: Status, reason: str) -> TestcaseResult:
             return msgspec.structs.replace(
@@ -237,7 +237,7 @@ class Run:
             )  # fmt: skip
 
         def keep(make: Callable[[], TestcaseResult]) -> None:
-            known[0] = make
+            known[:] = [make]
             draft.save(lambda: self.document(so_far(Status.INTERRUPTED, UNFINISHED)))
 
         def ended(status: Status, reason: str) -> None:
@@ -248,6 +248,7 @@ class Run:
                 self.world.fail(str(error))
                 raise
 
+        keep(lambda: TestcaseResult(name, Status.PASSED, does))
         self.at(f"preparing {name}")
 
         def attempt() -> str:

@@ -10,12 +10,10 @@ from rich.segment import Segment, Segments
 from rich.text import Text
 
 from ..results.document import Document
-from ..units import format_size
+from ..units import SMALL, format_size
 from . import Style
 from ._text import visible
 
-#: Below this, in the unit of display, two decimals say nothing.
-_SMALL = 0.05
 SIMULATED = "SIMULATED: no hardware was measured"
 
 
@@ -57,6 +55,6 @@ def heading(document: Document) -> RenderableType:
 def number(value: float, scale: float) -> str:
     """Return a value in the unit of display with as many digits as are of use."""
     shown = value / scale
-    if 0 < shown < _SMALL:
+    if 0 < shown < SMALL:
         return f"{shown:.2g}"
     return f"{shown:.2f}" if shown < 10_000 else f"{shown:.0f}"

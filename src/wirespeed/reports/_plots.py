@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ..model import Axis, Unit
 from ..results.document import Table
-from ..units import GIB, fitting, format_quantity
+from ..units import GIB, SMALL, fitting, format_quantity
 
 #: So many curves are told apart in one plot.
 MOST_CURVES = 6
@@ -197,8 +197,10 @@ def _colored_legend(legend: Text) -> Text:
 
 
 def short(value: float) -> str:
-    """Return a value with three or four digits: ``4361``, ``396.2``, ``1.74``, ``12.3k``."""
+    """Return a value with two to four digits: ``4361``, ``396.2``, ``1.74``, ``12.3k``, ``0.0032``."""
     size = abs(value)
+    if 0 < size < SMALL:
+        return f"{value:.2g}"
     if size >= 10_000:
         return f"{value / 1000:.1f}k"
     return f"{value:.{0 if size >= 1000 or not value else 1 if size >= 100 else 2}f}"
