@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .worlds.base import World
 
 #: Precision and time budget (s) where neither is given.
-DEFAULTS = {Tier.QUICK: Precise(0.01, 0.6), Tier.STANDARD: Precise(), Tier.FULL: Precise(0.005, 10.0)}
+DEFAULTS = {Tier.QUICK: Precise(0.01, 0.3, 1.0, 3), Tier.STANDARD: Precise(), Tier.FULL: Precise(0.005, 10.0)}
 SAMPLES, COPIES = 3, 16
 TIMEOUT = 60.0
 #: What the processes of a job have beyond the time-out of a stage, to find out which is late, in s.
@@ -59,6 +59,8 @@ def rule_for(
     if fixed:
         return Fixed(SAMPLES if samples is None else samples, COPIES if copies is None else copies)
     default = DEFAULTS[tier]
+    if precision is None and time_budget is None:
+        return default
     return Precise(
         default.precision if precision is None else precision,
         default.time_budget if time_budget is None else time_budget,
@@ -263,13 +265,13 @@ def wait_idle(machine: Machine, seconds: float) -> None:
     Raises
     ------
     MeasurementTimeout
-        If something still does after so many seconds; it says what.
+        If something still does after this many seconds; it says what.
     """
     connected = _backends.connect(machine)
     end = time.monotonic() + seconds
     try:
         watching = [backend for backend in connected if isinstance(backend, Watching)]
-        while busy := "; ".join(reason for backend in watching if (reason := backend.busy())):
+        while busy := "; ".join(f"{device} is {how}" for b in watching for device, how in b.busy().items()):
             left = end - time.monotonic()
             if left <= 0:
                 raise MeasurementTimeout(f"waiting for an idle machine: {busy}", seconds)

@@ -41,6 +41,29 @@ def blocking(tables: Sequence[Table]) -> str:
     )
 
 
+def slowed(cells: Sequence[tuple[Cell, Cell]], left: int) -> list[str]:
+    """Return what to warn of pairs that looked low while others ran and were measured again alone.
+
+    Parameters
+    ----------
+    cells
+        Of each pair its cell while others ran, and alone.
+    left
+        How many more looked low and were not measured again.
+    """
+    changes = [1 - slow.value / fast.value for slow, fast in cells
+               if _apart(slow, fast) and slow.value and fast.value]  # fmt: skip
+    found = []
+    if changes:
+        found.append(
+            f"{len(changes)} cells were up to {max(changes):.0%} slower while other pairs ran: "
+            "they were measured again alone"
+        )
+    if left:
+        found.append(f"{left} more pairs look low; not all were measured again alone")
+    return found
+
+
 def _apart(slow: Cell, fast: Cell) -> bool:
     """Whether one value is below another beyond noise."""
     if slow.value is None or fast.value is None or slow.statistics is None or fast.statistics is None:

@@ -82,15 +82,18 @@ class VerificationError(WirespeedError):
         Number of wrong words.
     words
         Number of words compared.
+    way
+        The source and the destination of the transfer, as ``Transfer.way`` has them.
     """
 
-    def __init__(self, transfer: str, offset: int, wrong: int, words: int) -> None:
+    def __init__(self, transfer: str, offset: int, wrong: int, words: int, way: str = "") -> None:
         super().__init__(
             f"wrong data in {transfer}: {wrong} of {words} words differ, the first at byte offset {offset}"
         )
         self.offset = offset
         self.wrong = wrong
         self.words = words
+        self.way = way
 
 
 class MeasurementTimeout(WirespeedError):

@@ -93,6 +93,11 @@ class Network:
             i: link.capacity for i, link in enumerate(machine.links) if link.capacity is not None
         }
 
+    def unknown_memory(self, vertex: str) -> int | None:
+        """Return the link of the memory at a vertex if its capacity is unknown."""
+        link = self._memory.get(vertex)
+        return None if link in self._capacities else link
+
     def capacities(self) -> Mapping[int, float]:
         """Return the capacity of every link that has one, in B/s."""
         return self._capacities
@@ -232,12 +237,64 @@ def _is_bounded(network: Network, demand: Demand) -> bool:
     """Whether what is known of the way bounds a flow.
 
     An unknown memory does not hide a link on the way that is known: no machine is built with memory
-    that is slower than one of its links.
+    that is slower than one of its links. Whether it carries several at once is another matter: see
+    ``shared_memories``.
     """
     unknown = demand.weights.keys() - network.capacities().keys()
     kinds = {network.links[i].kind for i in demand.weights.keys() - unknown}
     return not unknown or (
         all(network.links[i].kind is LinkKind.MEMORY for i in unknown) and bool(kinds - {LinkKind.MEMORY})
+    )
+
+
+def shared_memories(network: Network, measurement: Measurement) -> dict[int, dict[int, float]]:
+    """Return the hosts that several links enter or leave at once, and what they can carry is unknown.
+
+    That a memory of unknown capacity is as fast as one link says nothing of several; the same holds for the
+    root complexes, PCIe switches and sockets at it that a machine's description does not show.
+
+    Returns
+    -------
+    dict
+        Index of the memory's link -> index of each transfer that ends, begins or passes there -> the bytes
+        that it moves in or out of that memory for each byte of its payload.
+    """
+    entering: dict[int, set[int]] = {}
+    leaving: dict[int, set[int]] = {}
+    passing: dict[int, dict[int, float]] = {}
+    for index, transfer in enumerate(measurement.transfers):
+        try:
+            used = {} if transfer.operation is Operation.CHASE else network.demand(transfer).weights
+        except MachineError:
+            continue
+        for link in used:
+            one = network.links[link]
+            if one.kind is LinkKind.MEMORY:
+                continue
+            for vertex, crossing in ((one.destination, entering), (one.source, leaving)):
+                if (memory := network.unknown_memory(vertex)) is not None:
+                    crossing.setdefault(memory, set()).add(link)
+                    passing.setdefault(memory, {})[index] = used.get(memory, 0.0)
+    return {
+        memory: transfers
+        for memory, transfers in passing.items()
+        if len(entering.get(memory, ())) > 1 or len(leaving.get(memory, ())) > 1
+    }
+
+
+def undisturbed(network: Network, measurement: Measurement) -> bool:
+    """Whether the links are known to give each cell what it would get if it was measured alone."""
+    if shared_memories(network, measurement):
+        return False
+    alone = {
+        (place.table, place.row, place.column): limit
+        for part in measurement.separate()
+        for place, limit in zip(part.places, ceilings(network, part), strict=True)
+    }
+    return all(
+        place.reduce is Reduce.LATENCY  # a load at a time disturbs nobody
+        or (limit is not None and limit >= (alone[place.table, place.row, place.column] or 0.0) * (1 - 1e-6))
+        for place, limit in zip(measurement.places, ceilings(network, measurement), strict=True)
     )
 
 
@@ -283,12 +340,17 @@ class Allowance:
         The links that the Place's transfers use, for data or for requests: index, the fraction of
         the capacity that the whole Measurement typically takes (0 where the capacity is unknown),
         and how far the value depends on it. Those that are hardly used are left out.
+    shared
+        Memories of unknown capacity that several of the Measurement's transfers share: index of the link,
+        and the bytes that it typically carries for each byte of the value. 0 where transfers pass its host
+        without touching it. ``expected`` holds only where they do not limit.
     """
 
     limit: float | None
     peak: float | None
     expected: tuple[float, float] | None
     links: tuple[tuple[int, float, float], ...]
+    shared: tuple[tuple[int, float], ...] = ()
 
 
 def allowances(
@@ -303,6 +365,7 @@ def allowances(
     for demand, share in typical:
         for link, weight in demand.weights.items():
             load[link] = load.get(link, 0.0) + weight * (share or 0.0)
+    hosts = shared_memories(network, measurement)
     found = []
     bounds = zip(limits, _of_places(measurement, low), _of_places(measurement, typical), strict=True)
     for place, (limit, least, normal) in zip(measurement.places, bounds, strict=True):
@@ -320,8 +383,26 @@ def allowances(
             taken = load[i] / capacity if capacity else 0.0
             if taken >= NOTED or capacity is None:
                 links.append((i, round(taken, 3), part))
-        found.append(Allowance(limit, peak if peak != limit else None, expected, tuple(links)))
+        shared = tuple(
+            (memory, _carried([(moved, typical[i][1]) for i, moved in through.items()], normal or 0.0))
+            for memory, through in sorted(hosts.items())
+            if not through.keys().isdisjoint(place.transfers)
+        )
+        found.append(Allowance(limit, peak if peak != limit else None, expected, tuple(links), shared))
     return found
+
+
+def _carried(through: Sequence[tuple[float, float | None]], value: float) -> float:
+    """Return the bytes that a memory carries for each byte of a value; 0 if some pass without touching it.
+
+    Parameters
+    ----------
+    through
+        Of each transfer what it moves in or out of the memory for each byte, and its share in B/s.
+    """
+    if not value or not all(moved and share for moved, share in through):
+        return 0.0
+    return round(sum(moved * (share or 0.0) for moved, share in through) / value, 3)
 
 
 def _parts(place: Place, transfers: Sequence[Transfer], flows: _Flows) -> dict[int, float]:

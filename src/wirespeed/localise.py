@@ -19,6 +19,8 @@ LOW, DEVIATIONS = 0.06, 5
 _FEWEST = 4
 #: The deviations between the quantiles 0.75 and 0.9 of a normal distribution.
 _BETTER = 1.2816 - 0.6745
+#: A cell without enough peers shows that something is well only if it is no further under what is typical.
+_DOUBTFUL = 0.07
 #: A link matters to a cell that takes so much of it, or depends so far on it; a cell that takes all
 #: and depends on nothing else shows whether the link is slow.
 _MATTERS, _SHOWS = 0.2, 0.98
@@ -72,9 +74,9 @@ class Culprit:
 
 def localise(machine: Machine, observations: Sequence[Observation]) -> list[Culprit]:
     """Return what explains the low observations, the one that explains most first."""
-    ratios = _relative(machine, observations)
+    ratios, doubtful = _relative(machine, observations)
     low = frozenset(ratios)
-    candidates = _candidates(machine, observations, low) if low else []
+    candidates = _candidates(machine, observations, low, doubtful) if low else []
     found: list[Culprit] = []
     left = low
     while left:
@@ -95,13 +97,16 @@ def localise(machine: Machine, observations: Sequence[Observation]) -> list[Culp
     return found
 
 
-def _relative(machine: Machine, observations: Sequence[Observation]) -> dict[int, float]:
-    """Return the low observations, each with its ratio over what is normal.
+def _relative(
+    machine: Machine, observations: Sequence[Observation]
+) -> tuple[dict[int, float], frozenset[int]]:
+    """Return the low observations, each with its ratio over what is normal, and those that are in doubt.
 
     Normal is what the better quarter of the cells that are alike reaches: that holds while no more
     than three quarters are slow. The deviation is that of the same better quarter, for a normal
     distribution; the median over all groups that use links of the same kinds, since a few cells
-    say little of it.
+    say little of it. In doubt are those without enough peers that are under what is typical, if not low:
+    where the normal range is wide they neither accuse nor acquit.
     """
     groups: dict[Hashable, list[int]] = {}
     for i, observation in enumerate(observations):
@@ -115,14 +120,16 @@ def _relative(machine: Machine, observations: Sequence[Observation]) -> dict[int
             references[group] = cuts[14]
             deviations.setdefault(kinds[members[0]], []).append((cuts[17] / cuts[14] - 1) / _BETTER)
     spread = {kind: statistics.median(found) for kind, found in deviations.items()}
-    found = {}
+    found, doubtful = {}, set()
     for i, one in enumerate(observations):
         reference = references.get(one.group, 0.0)
         margin = max(LOW, DEVIATIONS * spread.get(kinds[i], 0.0))
         if one.low or one.ratio < reference * (1 - margin):
             normals = (reference, one.normal if one.low else 0.0)
             found[i] = min(one.ratio / normal for normal in normals if normal)
-    return found
+        elif not reference and one.ratio < one.normal * (1 - _DOUBTFUL):
+            doubtful.add(i)
+    return found, frozenset(doubtful)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +164,7 @@ class _Candidate:
 
 
 def _candidates(
-    machine: Machine, observations: Sequence[Observation], low: frozenset[int]
+    machine: Machine, observations: Sequence[Observation], low: frozenset[int], doubtful: frozenset[int]
 ) -> list[_Candidate]:
     graph = _Graph(machine)
     touched: dict[tuple[int, str], set[int]] = {}
@@ -191,7 +198,7 @@ def _candidates(
             touched[key] = showing[key] = cells
             weights[key] = {i: min(strength[i].get(link, 1.0) for link in path | back) for i in cells}
     return [
-        _Candidate(*key[::-1], frozenset(cells), weights[key], len(showing.get(key, set()) - low))
+        _Candidate(*key[::-1], frozenset(cells), weights[key], len(showing.get(key, set()) - low - doubtful))
         for key, cells in touched.items()
         if cells & low
     ]

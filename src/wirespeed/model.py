@@ -5,7 +5,7 @@ Plain frozen data in base units (bytes, seconds). Nothing here imports another m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -184,8 +184,13 @@ class Transfer:
             return Access.LOCAL
         return Access.WRITE if at_source else Access.READ
 
+    @property
+    def way(self) -> str:
+        """Where the bytes come from and go to: ``gpu0->gpu1``."""
+        return f"{self.source}->{self.destination}"
+
     def __str__(self) -> str:
-        return f"{self.source}->{self.destination} by {self.executor} ({self.engine})"
+        return f"{self.way} by {self.executor} ({self.engine})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +209,34 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Transfers that start together, and the cells that their times become."""
+    """Transfers that start together, and the cells that their times become.
+
+    Parameters
+    ----------
+    independent
+        Whether its cells are meant to be the same as if each was measured alone: pairs that share
+        nothing, measured concurrently to save time. ``separate`` takes it apart.
+    """
 
     transfers: tuple[Transfer, ...]
     places: tuple[Place, ...]
+    independent: bool = False
+
+    def separate(self) -> tuple[Measurement, ...]:
+        """Return a Measurement for each group of cells that need the same transfers."""
+        groups: list[tuple[set[int], list[Place]]] = []
+        for place in self.places:
+            transfers, places = set(place.transfers), [place]
+            for group in [group for group in groups if group[0] & transfers]:
+                groups.remove(group)
+                transfers, places = group[0] | transfers, group[1] + places
+            groups.append((transfers, places))
+        found = []
+        for transfers, places in groups:
+            order = {index: i for i, index in enumerate(sorted(transfers))}
+            own = tuple(replace(p, transfers=tuple(order[i] for i in p.transfers)) for p in places)
+            found.append(Measurement(tuple(self.transfers[i] for i in order), own))
+        return tuple(found)
 
     def __str__(self) -> str:
         measured = [t for t in self.transfers if t.role is Role.MEASURED]

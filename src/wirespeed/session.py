@@ -6,18 +6,20 @@ back, or Ctrl-C, still leaves a Document of what was measured.
 
 from __future__ import annotations
 
+import math
 import platform
+import statistics
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from .backends.base import Backend, OneOfMany, Prepared, RunOptions
-from .blocking import blocking
+from .backends.base import Backend, OneOfMany, Prepared, RunOptions, Watching
+from .blocking import blocking, slowed
 from .data import efficiencies
 from .errors import (
     BackendLost,
@@ -28,12 +30,13 @@ from .errors import (
     VerificationError,
     WirespeedError,
 )
-from .limits import Network, allowances
+from .limits import Network, allowances, undisturbed
 from .model import Engine, Measurement, Reduce, Role, Sample, value_of
 from .results.document import SCHEMA, Cell, Document, Reading, Status, Table, TestcaseResult
 from .sampling import Fixed, Precise, Rule, Taken, take
 from .statistics import summarise
 from .testcases import Layout, Plan, PlanOptions, Testcase
+from .testcases.rounds import ALONE
 from .topology import Machine
 from .version import __version__
 
@@ -44,8 +47,12 @@ _HASTE = 0.02
 _LOOK = 0.1
 #: How often the state is read in a long testcase, in s, and how often at most.
 _EVERY, _MOST_READINGS = 1.0, 120
-#: Reading the state of a GPU takes 10 ms, of eight of them ten times as long.
+#: Reading the state of a GPU takes 10 ms, of eight of them ten times as long: what was read at the end of a
+#: testcase is the state before the next one if no more than this has passed, in s.
 _FRESH = 0.05
+#: A pair that was measured at the same time as others looks low this far under what it should be, and is
+#: measured again alone; at most this many of a testcase.
+_LOOKS_LOW, _MOST_REPEATED = 0.05, 256
 
 T = TypeVar("T")
 
@@ -95,9 +102,12 @@ class Listener(Protocol):
 
 @dataclass
 class _Outcome:
-    """What the worker has found of one testcase so far; the watching thread reads along."""
+    """What the worker has found of one testcase so far; the watching thread reads along.
 
-    cells: dict[str, list[Cell]]
+    ``cells`` are by table, row and column; ``warnings`` are what it found itself, besides the backends.
+    """
+
+    cells: dict[str, dict[tuple[int, int], Cell]]
     status: Status = Status.PASSED
     reason: str = ""
     done: int = 0
@@ -108,6 +118,11 @@ class _Outcome:
     crash: BaseException | None = None
     cancelled: bool = False
     readings: list[Reading] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def put(self, table: str, cell: Cell) -> None:
+        """Fill a cell, in place of what was there."""
+        self.cells[table][cell.row, cell.column] = cell
 
     def fails(self, status: Status, reason: str) -> None:
         """Note a failure; the first one gives the reason."""
@@ -141,7 +156,8 @@ class Session:
         self.listeners = tuple(listeners)
         self._network = Network(machine)
         self._started = time.monotonic()
-        self._read: tuple[float, tuple[Backend, ...], dict[str, float | str]] = (0.0, (), {})
+        #: When, of which backends, and what was read of the state last.
+        self._read: tuple[float, tuple[Backend, ...], dict[str, float | str]] = (-math.inf, (), {})
 
     def run(self) -> Document:
         """Run every testcase and return the Document.
@@ -204,10 +220,10 @@ class Session:
             return replace(base, status=Status.ERROR, reason=str(error)), ""
         if {t.engine for m in plan.measurements for t in m.transfers} == {Engine.CPU}:
             base = replace(base, engine=str(Engine.CPU))  # between processes it depends on what they own
-        jobs, refused = self._assign(plan)
-        outcome = _Outcome(cells={layout.key: [] for layout in plan.tables}, since=time.monotonic())
+        jobs, refused = self._assign(self._scheduled(plan))
+        outcome = _Outcome(cells={layout.key: {} for layout in plan.tables}, since=time.monotonic())
         for waived in plan.waived:
-            outcome.cells[waived.table].append(Cell(waived.row, waived.column, reason=waived.reason))
+            outcome.put(waived.table, Cell(waived.row, waived.column, reason=waived.reason))
         for measurement, reason in refused:
             _without_value(outcome, measurement, reason)
         if not jobs:
@@ -218,14 +234,16 @@ class Session:
         for listener in self.listeners:
             listener.testcase_started(case, len(jobs))
         used = tuple(dict.fromkeys(backend for backend, _ in jobs))
-        before = self._state(used)
+        before = self._state_before(used)
+        busy = _busy(used)
         clock = used[0].now()
         ending = self._watch(case, outcome, jobs)
+        seconds = used[0].now() - clock
         _complete(outcome, [measurement for _, measurement in jobs])
-        if outcome.unreachable and all(c.reason for cells in outcome.cells.values() for c in cells):
+        if outcome.unreachable and all(c.reason for cells in outcome.cells.values() for c in cells.values()):
             outcome.fails(Status.WAIVED, outcome.unreachable)
         tables = tuple(_table(layout, outcome.cells[layout.key]) for layout in plan.tables)
-        warnings = [w for backend in used for w in backend.warnings]
+        warnings = [*outcome.warnings, *(w for backend in used for w in backend.warnings)]
         if self.options.plan.parallel_pairs and (blocks := blocking(tables)):
             warnings.append(blocks)
         result = replace(
@@ -233,23 +251,28 @@ class Session:
             status=outcome.status,
             reason=outcome.reason,
             tables=tables,
-            seconds=used[0].now() - clock,
+            seconds=seconds,
             warnings=tuple(dict.fromkeys(warnings)),
             state_before=before,
             state_after={} if ending else self._state(used),
             readings=tuple(outcome.readings),
+            busy=busy | ({} if ending else _busy(used)),
         )
         for backend in used:
             backend.warnings.clear()
         return result, ending
 
     def _state(self, used: tuple[Backend, ...]) -> dict[str, float | str]:
+        """Read the state of the hardware."""
+        state = {name: value for backend in used for name, value in backend.state().items()}
+        self._read = (time.monotonic(), used, state)
+        return state
+
+    def _state_before(self, used: tuple[Backend, ...]) -> dict[str, float | str]:
         """Return the state of the hardware; what was read a moment ago, after another testcase, will do."""
         read, backends, state = self._read
-        if backends != used or time.monotonic() - read > _FRESH:
-            state = {name: value for backend in used for name, value in backend.state().items()}
-            self._read = (time.monotonic(), used, state)
-        return state
+        fresh = backends == used and time.monotonic() - read <= _FRESH
+        return state if fresh else self._state(used)
 
     def _read_state(self, outcome: _Outcome, jobs: list[tuple[Backend, Measurement]], seconds: float) -> None:
         """Read the state of the hardware under load, once a second, of testcases that last so long."""
@@ -260,10 +283,22 @@ class Session:
             state |= backend.state()
         outcome.readings.append(Reading(round(seconds, 1), state))
 
-    def _assign(self, plan: Plan) -> tuple[list[tuple[Backend, Measurement]], list[tuple[Measurement, str]]]:
+    def _scheduled(self, plan: Plan) -> list[Measurement]:
+        """Take rounds of pairs apart where the links are not known to give each pair what it gets alone."""
+        found: list[Measurement] = []
+        for measurement in plan.measurements:
+            apart = measurement.independent and not (
+                self.options.plan.parallel_pairs or undisturbed(self._network, measurement)
+            )
+            found += measurement.separate() if apart else [measurement]
+        return found
+
+    def _assign(
+        self, measurements: Iterable[Measurement]
+    ) -> tuple[list[tuple[Backend, Measurement]], list[tuple[Measurement, str]]]:
         """Give each Measurement to the first backend that runs it; the others with the reason."""
         jobs, refused = [], []
-        for measurement in plan.measurements:
+        for measurement in measurements:
             reasons = []
             for backend in self.backends:
                 reason = backend.refuses(measurement)
@@ -331,36 +366,87 @@ class Session:
                 return finished.is_set()
 
     def _measure(self, outcome: _Outcome, jobs: list[tuple[Backend, Measurement]]) -> None:
-        """The worker: measure one after the other, note what fails, stop where it makes no sense."""
+        """The worker: measure one after the other, then again alone what looks low."""
+        rule = self.options.rule.share(len(jobs))
         for backend, measurement in jobs:
-            if outcome.cancelled:
+            if outcome.cancelled or not self._one(outcome, backend, measurement, rule):
                 return
-            try:
-                taken = self._take(outcome, backend, measurement)
-            except VerificationError as error:
-                outcome.fails(Status.FAILED, str(error))
-                _without_value(outcome, measurement, str(error))
-            except MeasurementTimeout as error:
-                outcome.fails(Status.TIMED_OUT, str(error))
-                _without_value(outcome, measurement, str(error))
-                return
-            except BackendLost as error:
-                late = isinstance(error.__cause__, MeasurementTimeout)
-                outcome.fails(Status.TIMED_OUT if late else Status.ERROR, str(error))
-                _without_value(outcome, measurement, str(error))
-                outcome.lost = str(error)
-                return
-            except Unreachable as error:
-                outcome.unreachable = outcome.unreachable or str(error)
-                _without_value(outcome, measurement, str(error))
-            except WirespeedError as error:
-                outcome.fails(Status.ERROR, str(error))
-                _without_value(outcome, measurement, str(error))
-            else:
-                self._fill(outcome, measurement, taken)
             outcome.done += 1
+        suspects = self._suspects(outcome, jobs)
+        repeated = suspects[:_MOST_REPEATED]
+        before = {place: outcome.cells[place.table][place.row, place.column]
+                  for _, m in repeated for place in m.places}  # fmt: skip
+        for backend, measurement in repeated:
+            if outcome.cancelled or not self._one(outcome, backend, measurement, rule):
+                return
+        outcome.warnings += slowed(
+            [(cell, outcome.cells[place.table][place.row, place.column]) for place, cell in before.items()],
+            len(suspects) - len(repeated),
+        )
 
-    def _take(self, outcome: _Outcome, backend: Backend, measurement: Measurement) -> Taken:
+    def _one(self, outcome: _Outcome, backend: Backend, measurement: Measurement, rule: Rule) -> bool:
+        """Measure, or note what failed; return whether it makes sense to go on."""
+        try:
+            taken = self._take(outcome, backend, measurement, rule)
+        except VerificationError as error:
+            outcome.fails(Status.FAILED, str(error))
+            _without_value(outcome, measurement, str(error), error.way)
+        except MeasurementTimeout as error:
+            outcome.fails(Status.TIMED_OUT, str(error))
+            _without_value(outcome, measurement, str(error))
+            return False
+        except BackendLost as error:
+            late = isinstance(error.__cause__, MeasurementTimeout)
+            outcome.fails(Status.TIMED_OUT if late else Status.ERROR, str(error))
+            _without_value(outcome, measurement, str(error))
+            outcome.lost = str(error)
+            return False
+        except Unreachable as error:
+            outcome.unreachable = outcome.unreachable or str(error)
+            _without_value(outcome, measurement, str(error))
+        except WirespeedError as error:
+            if not _is_repeated(outcome, measurement):  # of several pairs, the one that fails will fail alone
+                outcome.fails(Status.ERROR, str(error))
+            _without_value(outcome, measurement, str(error))
+        else:
+            self._fill(outcome, measurement, taken)
+        return True
+
+    def _suspects(
+        self, outcome: _Outcome, jobs: Sequence[tuple[Backend, Measurement]]
+    ) -> list[tuple[Backend, Measurement]]:
+        """Return the pairs that look low of those measured at the same time as others.
+
+        Low: under the typical value of a pair alone, or under the median of the pairs that are alike, by
+        more than ``_LOOKS_LOW``; or without a value, since one of the others may have failed.
+        """
+        parts = [(b, part) for b, m in jobs if _is_repeated(outcome, m) for part in m.separate()]
+        alike: dict[tuple[str, str], list[float]] = {}
+        looked = []
+        for backend, part in parts:
+            for place, alone in zip(
+                part.places, allowances(self._network, part, efficiencies()), strict=True
+            ):
+                value = outcome.cells[place.table][place.row, place.column].value
+                key = (place.table, f"{alone.limit or 0:.3g}")
+                typical = alone.expected[1] if alone.expected else None
+                looked.append((backend, part, place, value, typical, key))
+                if value is not None:
+                    alike.setdefault(key, []).append(value)
+        found: dict[Measurement, Backend] = {}
+        for backend, part, place, value, typical, key in looked:
+            median = statistics.median(alike[key]) if key in alike else 0.0
+            if value is None:
+                low = True
+            elif place.reduce is Reduce.LATENCY:
+                low = value > median * (1 + _LOOKS_LOW)
+            else:
+                low = value < max(median, typical or 0.0) * (1 - _LOOKS_LOW)
+            if low:
+                found[part] = backend
+        return [(backend, part) for part, backend in found.items()]
+
+    def _take(self, outcome: _Outcome, backend: Backend, measurement: Measurement, rule: Rule) -> Taken:
         """Prepare and sample one Measurement, naming each stage for the time-out."""
 
         def staged(what: str, call: Callable[[], T]) -> T:
@@ -376,37 +462,50 @@ class Session:
 
         prepared: Prepared = staged("preparing", lambda: backend.prepare(measurement, self.options.run))
         with prepared:
-            return take(sample, measurement, self.options.rule, backend.now, backend.sample_seconds, verify)
+            return take(sample, measurement, rule, backend.now, backend.sample_seconds, verify)
 
     def _fill(self, outcome: _Outcome, measurement: Measurement, taken: Taken) -> None:
         """Turn the samples of a Measurement into the cells that it fills."""
         allowed = allowances(self._network, measurement, efficiencies())
         for place, by_links in zip(measurement.places, allowed, strict=True):
             values = tuple(value_of(place, measurement, sample) for sample in taken.samples)
-            statistics = summarise(values)
+            summary = summarise(values)
             moved = taken.samples[0].amounts
             counted = sum(moved[i] * measurement.transfers[i].counted for i in place.transfers)
             paced = any(measurement.transfers[i].role is Role.LOAD for i in place.transfers)  # no fixed size
             cell = Cell(
                 place.row,
                 place.column,
-                statistics.mean if self.options.use_mean else statistics.median,
+                summary.mean if self.options.use_mean else summary.median,
                 **vars(by_links),
                 bytes=0 if paced or place.reduce is Reduce.LATENCY else round(counted / taken.copies),
                 copies=taken.copies,
                 means=_means(place.transfers, taken.samples[0].means),
-                statistics=statistics,
+                statistics=summary,
                 samples=values,
             )
-            outcome.cells[place.table].append(cell)
+            outcome.put(place.table, cell)
 
 
 _BY_USER = "by the user"
 
 
-def _without_value(outcome: _Outcome, measurement: Measurement, reason: str) -> None:
+def _without_value(outcome: _Outcome, measurement: Measurement, reason: str, corrupted: str = "") -> None:
     for place in measurement.places:
-        outcome.cells[place.table].append(Cell(place.row, place.column, reason=reason))
+        outcome.put(place.table, Cell(place.row, place.column, reason=reason, corrupted=corrupted))
+
+
+def _is_repeated(outcome: _Outcome, measurement: Measurement) -> bool:
+    """Whether pairs that look low are measured again alone.
+
+    Not where some are measured alone anyway, which shows whether pairs disturb each other.
+    """
+    return measurement.independent and ALONE not in outcome.cells
+
+
+def _busy(used: Sequence[Backend]) -> dict[str, str]:
+    """Return what else uses the hardware of some backends: device -> how it is used."""
+    return {k: v for backend in used if isinstance(backend, Watching) for k, v in backend.busy().items()}
 
 
 def _means(transfers: Sequence[int], means: Sequence[str]) -> str:
@@ -415,17 +514,16 @@ def _means(transfers: Sequence[int], means: Sequence[str]) -> str:
 
 def _complete(outcome: _Outcome, measurements: Sequence[Measurement]) -> None:
     """Say of every cell that was not reached why not."""
-    filled = {(key, cell.row, cell.column) for key, cells in outcome.cells.items() for cell in cells}
     for measurement in measurements:
         for place in measurement.places:
-            if (place.table, place.row, place.column) not in filled:
+            if (place.row, place.column) not in outcome.cells[place.table]:
                 reason = f"not measured: {outcome.reason}"
-                outcome.cells[place.table].append(Cell(place.row, place.column, reason=reason))
+                outcome.put(place.table, Cell(place.row, place.column, reason=reason))
 
 
-def _table(layout: Layout, cells: list[Cell]) -> Table:
-    ordered = tuple(sorted(cells, key=lambda cell: (cell.row, cell.column)))
-    return Table(layout.key, _title(layout, cells), layout.unit, layout.rows, layout.columns, ordered)
+def _table(layout: Layout, cells: Mapping[tuple[int, int], Cell]) -> Table:
+    ordered = tuple(cell for _, cell in sorted(cells.items()))
+    return Table(layout.key, _title(layout, ordered), layout.unit, layout.rows, layout.columns, ordered)
 
 
 def _title(layout: Layout, cells: Sequence[Cell]) -> str:
@@ -450,7 +548,13 @@ def _described(options: Options) -> dict[str, str | int | float | bool | list[st
     counts: dict[str, str | int | float | bool | list[str] | None] = (
         {"rule": "fixed", "samples": rule.samples, "copies": rule.copies}
         if isinstance(rule, Fixed)
-        else {"rule": "precise", "precision": rule.precision, "time_budget": rule.time_budget}
+        else {
+            "rule": "precise",
+            "precision": rule.precision,
+            "time_budget": rule.time_budget,
+            "testcase_budget": rule.testcase_budget if math.isfinite(rule.testcase_budget) else None,
+            "fewest_samples": rule.fewest_samples,
+        }
     )
     return {
         "testcases": [case.name for case in options.testcases],

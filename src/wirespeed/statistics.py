@@ -74,7 +74,10 @@ def interval_rank(n: int, confidence: float = CONFIDENCE) -> tuple[int, float]:
 
 
 def half_width(statistics: Statistics) -> float:
-    """Half of the interval of the median, relative to the median; infinite below the confidence."""
-    if statistics.confidence < CONFIDENCE or not statistics.median:
+    """Return half of the interval of the median, relative to the median; infinite for one sample.
+
+    With fewer than six samples the interval is that of the extremes, and ``statistics.confidence`` is lower.
+    """
+    if statistics.n < 2 or not statistics.median:
         return math.inf
     return (statistics.high - statistics.low) / 2 / abs(statistics.median)

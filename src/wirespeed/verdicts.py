@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from .data import measured_memory
 from .errors import UsageError
+from .expectations import renewed
 from .localise import Culprit, Observation, localise
-from .model import Unit
+from .model import Engine, Unit
 from .results.baseline import Baseline, Entry
 from .results.cells import Key, Placed, placed
-from .results.document import Document, Status, TestcaseResult
+from .results.document import Cell, Document, Status, TestcaseResult
 from .results.overrides import Override, check_links
 from .topology import LinkKind, Machine
 
@@ -29,6 +31,7 @@ class Verdict(StrEnum):
     IMPLAUSIBLE = "implausible"  #: more than the links allow
     FAIL = "fail"
     WARN = "warn"
+    BUSY = "busy"  #: not judged: something else used the device
     UNKNOWN = "unknown"  #: it cannot be judged
     PASS = "pass"
     WAIVED = "waived"  #: not possible on this machine, or accepted by an override
@@ -55,6 +58,8 @@ class Judgement:
         Says why it is not a pass.
     culprit
         The device or link that explains a low value; empty where none does.
+    basis
+        What the range rests on, where that is not the links: what was measured in the same run.
     """
 
     key: Key
@@ -66,6 +71,7 @@ class Judgement:
     normal: float | None = None
     why: str = ""
     culprit: str = ""
+    basis: str = ""
 
     @property
     def margin(self) -> float:
@@ -89,6 +95,8 @@ class Check:
         Override -> the number of cells that it accepts.
     causes
         Testcase -> what the state of the hardware says that may explain a low value.
+    corrupted
+        Way (``gpu0->gpu1``) that delivered wrong data -> the testcases in which it did.
     """
 
     judgements: tuple[Judgement, ...]
@@ -96,14 +104,16 @@ class Check:
     culprits: tuple[Culprit, ...] = ()
     accepted: Mapping[Override, int] = field(default_factory=dict)
     causes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    corrupted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict on the machine: fail, warn or pass; unknown where nothing could be judged."""
+        """The verdict on the machine: fail, warn, busy or pass; unknown where nothing could be judged."""
         found = {judgement.verdict for judgement in self.judgements}
         for verdict, such in (
             (Verdict.FAIL, {Verdict.IMPLAUSIBLE, Verdict.FAIL}),
             (Verdict.WARN, {Verdict.WARN}),
+            (Verdict.BUSY, {Verdict.BUSY}),
             (Verdict.PASS, {Verdict.PASS}),
         ):
             if found & such:
@@ -116,22 +126,35 @@ def judge(
     overrides: Sequence[Override] = (),
     baseline: Baseline | None = None,
     tolerance: float = TOLERANCE,
+    ignore_busy: bool = False,
 ) -> Check:
     """Return the verdict on every cell of a Document, and who is to blame for low ones.
 
     A rate is held against what the links allow, and against the range that is normal for them or,
-    where there is one, the baseline; a latency against the baseline.
+    where there is one, the baseline; a latency against the baseline. Where several transfers share a memory
+    of unknown capacity, what the CPUs reached in the same run stands for it.
+
+    Parameters
+    ----------
+    ignore_busy
+        Whether cells of devices that something else used are judged all the same.
 
     Raises
     ------
     UsageError
         If an override matches nothing, or the baseline is not of such machines.
     """
+    document = renewed(document)
     machine = document.machine
     check_links(overrides, machine)
     entries = baseline.entries(machine) if baseline else {}
     cells = list(placed(document))
-    judged = [_judge(one, machine, entries.get(one.key), tolerance) for one in cells]
+    memories = _measured_memories(cells, machine)
+    judged = [
+        (None if ignore_busy else _busy(one, machine))
+        or _judge(one, machine, memories, entries.get(one.key), tolerance)
+        for one in cells
+    ]
     accepted, exempt = _accept(judged, cells, overrides, machine)
     culprits = _blame(judged, cells, exempt, machine)
     judged += _failures(document)
@@ -146,10 +169,52 @@ def judge(
         tuple(culprits),
         accepted,
         {result.name: found for result in document.testcases if (found := _causes(result, machine))},
+        _corrupted(cells),
     )
 
 
-def _judge(one: Placed, machine: Machine, entry: Entry | None, tolerance: float) -> Judgement:
+def _corrupted(cells: Iterable[Placed]) -> dict[str, tuple[str, ...]]:
+    """Return the ways that delivered wrong data, and in which testcases, the most frequent first."""
+    found: dict[str, dict[str, None]] = {}
+    for one in cells:
+        if one.cell.corrupted:
+            found.setdefault(one.cell.corrupted, {})[one.result.name] = None
+    return {way: tuple(found[way]) for way in sorted(found, key=lambda way: -len(found[way]))}
+
+
+def _busy(one: Placed, machine: Machine) -> Judgement | None:
+    """Return the judgement on a cell of a device that something else used; None for the others."""
+    busy = one.result.busy
+    if not busy or one.cell.value is None:
+        return None
+    ends = {
+        end for i, *_ in one.cell.links for end in (machine.links[i].source, machine.links[i].destination)
+    }
+    devices = ends | {one.key.row, one.key.column}
+    if one.result.engine != Engine.CPU:  # busy CPUs take the cores, not the copy engines
+        devices -= {node.name for node in machine.numa}
+    why = "; ".join(f"{device} is {how}" for device, how in busy.items() if device in devices)
+    if not why:
+        return None
+    return Judgement(
+        one.key, one.unit, Verdict.BUSY, one.cell.value, one.cell.limit, why=f"not judged: {why}"
+    )
+
+
+def _measured_memories(cells: Sequence[Placed], machine: Machine) -> dict[int, float]:
+    """Return what the CPUs reached in each memory: index of its link -> bytes read and written, in B/s."""
+    found: dict[int, float] = {}
+    for one in cells:
+        if one.result.name.startswith("host_stream_") and one.cell.value and len(one.cell.links) == 1:
+            ((link, *_),) = one.cell.links
+            if machine.links[link].kind is LinkKind.MEMORY:
+                found[link] = max(found.get(link, 0.0), one.cell.value)
+    return found
+
+
+def _judge(
+    one: Placed, machine: Machine, memories: Mapping[int, float], entry: Entry | None, tolerance: float
+) -> Judgement:
     """Judge one cell on its own."""
     cell, value = one.cell, one.cell.value
     if value is None:
@@ -168,9 +233,41 @@ def _judge(one: Placed, machine: Machine, entry: Entry | None, tolerance: float)
     if not cell.expected:
         return replace(judgement, verdict=Verdict.UNKNOWN, why=_unjudged(one, machine))
     least, normal = cell.expected
+    if cell.shared and value < least * (1 + WARN):
+        return _by_memories(judgement, value, cell, machine, memories)
     verdict = Verdict.FAIL if value < least else Verdict.WARN if value < least * (1 + WARN) else Verdict.PASS
     why = {Verdict.FAIL: "less than is normal", Verdict.WARN: "barely normal"}.get(verdict, "")
     return replace(judgement, verdict=verdict, least=least, normal=normal, why=why)
+
+
+def _by_memories(
+    judgement: Judgement, value: float, cell: Cell, machine: Machine, memories: Mapping[int, float]
+) -> Judgement:
+    """Judge a value that is low for its links, but whose transfers share memories of unknown capacity.
+
+    What the CPUs reach in a memory says roughly what it can carry, so that a low value is warned of at most.
+    """
+    assert cell.expected
+    low, typical = measured_memory()
+    least, normal = cell.expected
+    for link, carried in cell.shared:
+        where = machine.links[link].source
+        if not carried:
+            why = f"several transfers pass through the host bridges of {where}, whose capacity is not known"
+            return replace(judgement, verdict=Verdict.UNKNOWN, why=why)
+        if link not in memories:
+            why = (
+                f"several transfers share the memory of {where}, whose capacity is not known; "
+                "measure host_stream_copy in the same run"
+            )
+            return replace(judgement, verdict=Verdict.UNKNOWN, why=why)
+        least = min(least, memories[link] * low / carried)
+        normal = min(normal, memories[link] * typical / carried)
+    measured = ", ".join(f"{machine.links[i].source} {memories[i] / 1e9:.0f} GB/s" for i, _ in cell.shared)
+    basis = f"transfers share host memory, which the CPUs used at {measured} in this run"
+    if value < least:
+        return replace(judgement, verdict=Verdict.WARN, least=least, normal=normal, why=f"low; {basis}")
+    return replace(judgement, least=least, normal=normal, basis=basis)
 
 
 def _by_baseline(judgement: Judgement, value: float, entry: Entry, tolerance: float) -> Judgement:
@@ -243,6 +340,8 @@ def _blame(
         cell = one.cell
         if i in exempt or not cell.value or not cell.limit or not cell.expected:
             continue
+        if judgement.verdict is Verdict.BUSY or (cell.shared and judgement.verdict is not Verdict.PASS):
+            continue  # what else is going on explains it
         kinds = tuple(sorted({machine.links[link].kind for link, *_ in cell.links}))
         normal = (judgement.normal or cell.expected[1]) / cell.limit
         low = judgement.verdict is Verdict.FAIL

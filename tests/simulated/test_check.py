@@ -124,7 +124,9 @@ def test_waiting_for_an_idle_machine(capsys: pytest.CaptureFixture[str]) -> None
     machine = "simulated:hgx-h200-2"
     code, _, err = run(*CHECK, f"{machine}+busy", "-t", "0", "--wait-idle", "10ms", capsys=capsys)
     assert code == 1 and err == (
-        "wirespeed: error: timed out after 0.01 s while waiting for an idle machine: a simulated load\n"
+        "wirespeed: error: timed out after 0.01 s while waiting for an idle machine: "
+        "gpu0 is in use by a simulated load; gpu1 is in use by a simulated load; "
+        "numa0 is in use by a simulated load\n"
     )
     assert run(*CHECK, machine, "-t", "0", "--wait-idle", "10ms", capsys=capsys)[0] == 0
 

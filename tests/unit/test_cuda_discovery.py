@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from wirespeed.backends.cuda.discovery import discover, visible
-from wirespeed.backends.cuda.nvml import Nvml
+from wirespeed.backends.cuda.nvml import Nvml, process_name
 from wirespeed.limits import Network, ceilings
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Place, Transfer
 from wirespeed.topology import Gpu, Link, LinkKind, Machine
@@ -434,4 +434,5 @@ def test_state() -> None:
         "gpu0 PCIe replays": 4.0,
         "gpu0 processes": 1,
     }
-    assert list(nvml.users(gpu)) == [f"a process (PID {2**22 + 1})"]
+    assert nvml.processes(gpu) == {2**22 + 1}
+    assert process_name(2**22 + 1) == f"a process (PID {2**22 + 1})"

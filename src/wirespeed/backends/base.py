@@ -138,8 +138,8 @@ class Backend(Protocol):
 class Watching(Protocol):
     """What a backend may offer besides: whether something else uses its hardware now."""
 
-    def busy(self) -> str:
-        """Return what uses the hardware, with the figure that shows it; empty if it is idle."""
+    def busy(self) -> dict[str, str]:
+        """Return the devices that something else uses: name -> how, to be read after "is"; empty if idle."""
         ...
 
 

@@ -39,7 +39,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..reports._check import render
     from ..verdicts import Verdict, judge
 
-    check = judge(document, accepted, against, options.tolerance)
+    check = judge(document, accepted, against, options.tolerance, options.ignore_busy)
     sys.stdout.write(render(document, check, style(options)))
     sys.stdout.flush()
     if interrupted:
@@ -90,6 +90,9 @@ def _parser(name: str) -> argparse.ArgumentParser:
         default=0.05,
         metavar="PERCENT",
         help="fail so far under the baseline (default: 5%%)",
+    )
+    judging.add_argument(
+        "--ignore-busy", action="store_true", help="judge devices that another process uses all the same"
     )
     judging.add_argument("--allow-simulated", action="store_true", help="check a simulated machine")
     judging.add_argument(

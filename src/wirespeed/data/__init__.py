@@ -25,11 +25,35 @@ class _Range(msgspec.Struct, forbid_unknown_fields=True):
     caps: tuple[float, float] | None = None
 
 
+class _Shared(msgspec.Struct, forbid_unknown_fields=True):
+    """The table ``measured_memory``."""
+
+    lowest: float
+    typical: float
+    source: str
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    range: tuple[_Range, ...]
+    measured_memory: _Shared
+
+
+@lru_cache(maxsize=1)
+def _file() -> _File:
+    text = files(__package__).joinpath("efficiencies.toml").read_text()
+    return msgspec.convert(tomllib.loads(text), _File)
+
+
+def measured_memory() -> tuple[float, float]:
+    """Return what transfers that share a memory reach of what the CPUs do: at the least, and typically."""
+    found = _file().measured_memory
+    return found.lowest, found.typical
+
+
 @lru_cache(maxsize=1)
 def efficiencies() -> tuple[tuple[EngineRate, ...], tuple[EngineRate, ...]]:
     """Return how engines use links at the least on a machine that is well, and typically."""
-    text = files(__package__).joinpath("efficiencies.toml").read_text()
-    ranges = msgspec.convert(tomllib.loads(text)["range"], tuple[_Range, ...])
+    ranges = _file().range
 
     def rates(typical: bool) -> tuple[EngineRate, ...]:
         return tuple(

@@ -19,7 +19,7 @@ from ._console import SIMULATED, heading, number, printed
 _SHOWN = 6
 _COLORS = {
     Verdict.IMPLAUSIBLE: "bold red", Verdict.FAIL: "bold red", Verdict.WARN: "yellow",
-    Verdict.UNKNOWN: "cyan", Verdict.PASS: "green", Verdict.WAIVED: "dim",
+    Verdict.BUSY: "yellow", Verdict.UNKNOWN: "cyan", Verdict.PASS: "green", Verdict.WAIVED: "dim",
 }  # fmt: skip
 _BAD = (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN)
 
@@ -36,6 +36,10 @@ def render(document: Document, check: Check, style: Style) -> str:
         line = Text("slow: ", style="bold")
         line.append(str(culprit), style="bold red")
         line.append(f", {culprit.ratio:.0%} of normal in {_many(len(culprit.cells), 'cell')}")
+        parts.append(line)
+    for way, testcases in check.corrupted.items():
+        line = Text("wrong data: ", style="bold")
+        line.append(way, style="bold red").append(f", in {_many(len(testcases), 'testcase')}")
         parts.append(line)
     for override, cells_accepted in check.accepted.items():
         what = f"accepted, {_many(cells_accepted, 'cell')}" if cells_accepted else "accepted, but not needed"
@@ -102,15 +106,17 @@ def _measured(judgement: Judgement) -> str:
 
 
 def _unknown(check: Check, style: Style) -> Iterator[Text]:
-    """Yield what could not be judged, by reason."""
-    reasons: dict[str, dict[str, None]] = {}
+    """Yield what could not be judged, by reason, and what else than the links judged the rest."""
+    reasons: dict[tuple[Verdict, str], dict[str, None]] = {}
     for judgement in check.judgements:
-        if judgement.verdict is Verdict.UNKNOWN:
-            reasons.setdefault(judgement.why, {})[judgement.key.testcase] = None
-    for reason, names in reasons.items():
+        if judgement.verdict in (Verdict.BUSY, Verdict.UNKNOWN):
+            reasons.setdefault((judgement.verdict, judgement.why), {})[judgement.key.testcase] = None
+        elif judgement.basis:
+            reasons.setdefault((judgement.verdict, judgement.basis), {})[judgement.key.testcase] = None
+    for (verdict, reason), names in reasons.items():
         few = style.verbose or len(names) < 3
         shown = ", ".join(names) if few else f"{next(iter(names))} and {len(names) - 1} more"
-        yield Text(f"unknown: {shown}: {reason}", style=_COLORS[Verdict.UNKNOWN])
+        yield Text(f"{verdict}: {shown}: {reason}", style=_COLORS[verdict])
 
 
 def _closing(document: Document, check: Check) -> Text:

@@ -66,6 +66,10 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     value; None where it is unknown. ``links`` are those that it uses: index in the machine's links,
     fraction of the capacity that all transfers typically take, and how far the value depends on it.
     ``means`` is how memory of another process was reached (``vmm-fd``, ``ipc``, ``nccl``).
+    ``shared`` are memories of unknown capacity which several transfers share, so that ``expected`` holds
+    only where they do not limit: index of the memory's link, and the bytes that it carries for each byte
+    of the value; 0 where transfers pass through its host without touching the memory. ``corrupted`` is the
+    way that delivered wrong data, source and destination (``gpu0->gpu1``).
     """
 
     row: int
@@ -75,7 +79,9 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     peak: float | None = None
     expected: tuple[float, float] | None = None
     links: tuple[tuple[int, float, float], ...] = ()
+    shared: tuple[tuple[int, float], ...] = ()
     reason: str = ""
+    corrupted: str = ""
     bytes: int = 0
     copies: int = 0
     means: str = ""
@@ -121,7 +127,8 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of one testcase; ``reason`` says why it is not passed.
 
     ``state_before`` and ``state_after`` are readings of the hardware, name with unit -> value;
-    ``readings`` are taken while a long one measures.
+    ``readings`` are taken while a long one measures. ``busy`` are the devices that something else used
+    meanwhile: device -> how, to be read after "is".
     """
 
     __test__ = False
@@ -140,6 +147,7 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
     state_before: dict[str, float | str] = {}
     state_after: dict[str, float | str] = {}
     readings: tuple[Reading, ...] = ()
+    busy: dict[str, str] = {}
 
     def key(self, table: Table) -> str:
         """Return the name of one of its tables among all tables of the Document."""

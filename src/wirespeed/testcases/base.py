@@ -42,7 +42,7 @@ class PlanOptions:
     pageable
         Whether copies between host and GPU use pageable host memory in place of pinned.
     parallel_pairs
-        Whether pairs that have no party in common run at the same time.
+        Whether pairs that have no party in common run at the same time, whatever the links between them.
     sample_peers
         With how many columns each row of a table of pairs is measured; 0: with all.
     """
@@ -55,6 +55,11 @@ class PlanOptions:
     pageable: bool = False
     parallel_pairs: bool = False
     sample_peers: int = 0
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether cells may be measured at the same time to save time: always in the quick tier."""
+        return self.parallel_pairs or self.tier is Tier.QUICK
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ Names, order and meaning are nvbandwidth's. Reads are executed by the receiver, 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate, chain
 
 from ..model import (
     Access,
@@ -39,7 +40,8 @@ def host(*, to_device: bool, opposite: bool = False, others: bool = False) -> Pa
     """1 x GPUs: copies between each GPU and the host memory nearest to it; the GPU executes.
 
     ``opposite``: the other direction runs too: as load with buffers twice as large on copy
-    engines; on SMs in the same kernel, whose warps alternate. ``others``: so do all other GPUs.
+    engines; on SMs in the same kernel, whose warps alternate. ``others``: so do all other GPUs; where time
+    is to be saved, one Measurement has the rates of all GPUs, each of which is the load of the others.
     """
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
@@ -61,6 +63,12 @@ def host(*, to_device: bool, opposite: bool = False, others: bool = False) -> Pa
                 found.append(Transfer(*ends[::-1], gpu.executor, case.engine, load, Role.LOAD))
             return found
 
+        if others and options.concurrent:
+            of_each = [copies(column, Role.MEASURED) for column in range(len(group.parties))]
+            firsts = accumulate((len(transfers) for transfers in of_each[:-1]), initial=0)
+            places = tuple(Place("", 0, j, Reduce.FIRST, (first,)) for j, first in enumerate(firsts))
+            layout = Layout("", case.title, HOST_ROW, group.axis, case.unit)
+            return Plan((layout,), (Measurement(tuple(chain(*of_each)), places),))
         cells: Cells = []
         for column in range(len(group.parties)):
             transfers = copies(column, Role.MEASURED)

@@ -50,6 +50,13 @@ class Group:
     none: str
     few: str
     peers: tuple[tuple[str, ...], ...] | None = None  # names that each can reach; None: all
+    disjoint: bool = False  # whether pairs without a common party normally share nothing
+
+    def scheduled(self, plan: Plan, options: PlanOptions, title: str) -> Plan:
+        """Return a plan of pairs whose disjoint pairs are measured at the same time, where that is wanted."""
+        if options.parallel_pairs or (options.concurrent and self.disjoint):
+            return at_once(plan, len(self.parties), title, checked=options.parallel_pairs)
+        return plan
 
     @property
     def axis(self) -> Axis:
@@ -80,7 +87,7 @@ def gpus(machine: Machine) -> Group:
     parties = tuple(
         Party(gpu.name, Memory(gpu.name, MemoryKind.DEVICE), Executor(gpu.name)) for gpu in machine.gpus
     )
-    return Group("GPU", parties, NO_GPU, ONE_GPU, tuple(gpu.peers for gpu in machine.gpus))
+    return Group("GPU", parties, NO_GPU, ONE_GPU, tuple(gpu.peers for gpu in machine.gpus), disjoint=True)
 
 
 def nodes(machine: Machine) -> Group:
@@ -128,7 +135,7 @@ def pairs(group_of: Grouping, *, diagonal: bool = False) -> Pattern:
         ]
         cells = sampled(cells, len(group.parties), options.sample_peers)
         plan = single(case, group.axis, group.axis, cells)
-        return at_once(plan, len(group.parties), case.title) if options.parallel_pairs else plan
+        return group.scheduled(plan, options, case.title)
 
     return pattern
 
@@ -150,7 +157,7 @@ def pairs_both_ways(group_of: Grouping) -> Pattern:
         cells = sampled(cells, len(group.parties), options.sample_peers)
         plan = both_ways(case, group.axis, group.axis, cells)
         title = case.title.format(part="Total")
-        return at_once(plan, len(group.parties), title) if options.parallel_pairs else plan
+        return group.scheduled(plan, options, title)
 
     return pattern
 
@@ -219,7 +226,8 @@ def chase(group_of: Grouping, *, diagonal: bool) -> Pattern:
             for j, column in enumerate(group.parties)
             if diagonal or i != j
         ]
-        return single(case, group.axis, group.axis, cells, Reduce.LATENCY)
+        plan = single(case, group.axis, group.axis, cells, Reduce.LATENCY)
+        return group.scheduled(plan, options, case.title)
 
     return pattern
 

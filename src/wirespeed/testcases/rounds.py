@@ -1,14 +1,15 @@
-"""Tables of pairs in fewer steps: pairs that share nothing at the same time, or some of the pairs only."""
+"""Tables of pairs in fewer steps: disjoint pairs at the same time, or only some of the pairs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ..model import Axis, Measurement, Place
+from ..model import Axis, Measurement, Place, Transfer
 from .base import Cells, Layout, Plan
 
-#: The table of the pairs that are measured alone too, and how many they are at most.
+#: The table of the pairs that are measured alone too, and how many they are at most; small groups have none,
+#: since every pair that looks low is measured again alone.
 ALONE = "alone"
 _CHECKED = 8
 
@@ -52,42 +53,62 @@ def sampled(cells: Cells, parties: int, chosen: int) -> Cells:
     return [cell for cell in cells if cell[0] == cell[1] or (cell[1] - cell[0]) % parties in kept]
 
 
-def at_once(plan: Plan, parties: int, title: str) -> Plan:
-    """Return a plan of pairs in rounds; a few pairs follow alone, to see whether the fabric blocks.
+def at_once(plan: Plan, parties: int, title: str, *, checked: bool) -> Plan:
+    """Return a plan of pairs in rounds.
 
-    Each round has two Measurements, one for each direction of its pairs.
+    Each round has two Measurements, one for each direction of its pairs; one where both cells of a pair
+    need the same transfers.
+
+    Parameters
+    ----------
+    checked
+        Whether, of large groups, a few pairs follow alone to detect blocking.
     """
     by_cell = {(m.places[0].row, m.places[0].column): m for m in plan.measurements}
     local = [m for (row, column), m in by_cell.items() if row == column]
     merged = [_merged(local)] if local else []
     for pairs in tournament(parties):
-        for way in (pairs, [(b, a) for a, b in pairs]):
-            together = [by_cell[pair] for pair in way if pair in by_cell]
-            if together:
-                merged.append(_merged(together))
+        one_way, other_way = [], []
+        for a, b in pairs:
+            one, other = by_cell.get((a, b)), by_cell.get((b, a))
+            if one and other and set(one.transfers) == set(other.transfers):
+                one, other = _filling_both(one, other), None
+            one_way += [one] if one else []
+            other_way += [other] if other else []
+        merged += [_merged(together) for together in (one_way, other_way) if together]
     far = [pair for pair in by_cell if pair[0] != pair[1]]
     far.sort(key=lambda pair: ((pair[1] - pair[0]) % parties, pair))
     step = max(1, len(far) // _CHECKED + parties // _CHECKED)  # other rows at other distances
-    checked = list(dict.fromkeys(far[k * step % len(far)] for k in range(_CHECKED))) if far else []
+    checks = min(_CHECKED, parties // (_CHECKED + 1)) if checked else 0
+    alone_too = list(dict.fromkeys(far[k * step % len(far)] for k in range(checks))) if far else []
     axis = plan.tables[0].rows if plan.tables else Axis("", ())
-    labels = tuple(f"{axis.labels[row]}->{axis.labels[column]}" for row, column in checked)
-    extra = [_alone(by_cell[pair], i) for i, pair in enumerate(checked)]
+    labels = tuple(f"{axis.labels[row]}->{axis.labels[column]}" for row, column in alone_too)
+    extra = [_alone(by_cell[pair], i) for i, pair in enumerate(alone_too)]
     if not extra:
-        return plan
+        return replace(plan, measurements=tuple(merged))
     columns, unit = Axis("pair", labels), plan.tables[0].unit
     alone = Layout(ALONE, f"{title}, pairs alone", Axis("", (ALONE,)), columns, unit)
     return replace(plan, tables=(*plan.tables, alone), measurements=(*merged, *extra))
 
 
+def _filling_both(one: Measurement, other: Measurement) -> Measurement:
+    """Return a Measurement that also fills the cells of another one with the same transfers."""
+    places = [
+        replace(place, transfers=tuple(one.transfers.index(other.transfers[i]) for i in place.transfers))
+        for place in other.places
+    ]
+    return replace(one, places=(*one.places, *places))
+
+
 def _merged(measurements: Sequence[Measurement]) -> Measurement:
     """Return Measurements as one."""
-    transfers: list[object] = []
+    transfers: list[Transfer] = []
     places: list[Place] = []
     for measurement in measurements:
         first = len(transfers)
         transfers += measurement.transfers
         places += _moved(measurement.places, first)
-    return Measurement(tuple(transfers), tuple(places))  # type: ignore[arg-type]
+    return Measurement(tuple(transfers), tuple(places), independent=True)
 
 
 def _moved(places: Iterable[Place], by: int) -> list[Place]:

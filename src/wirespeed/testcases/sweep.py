@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import UsageError
-from ..model import Axis, Measurement
+from ..model import Axis
 from ..topology import Machine
 from ..units import format_size, parse_size
 from .base import Layout, Plan, PlanOptions, Testcase, WaivedCell
@@ -69,9 +69,9 @@ def sweep(case: Testcase, sizes: tuple[int, ...]) -> Testcase:
             labels = tuple(_label(layout, row, column) for row, column in cells)
             tables.append(Layout(layout.key, layout.title, Axis("cell", labels), columns, layout.unit))
         measurements = tuple(
-            Measurement(
-                m.transfers,
-                tuple(replace(p, row=rows[p.table, p.row, p.column], column=j) for p in m.places),
+            replace(
+                m,
+                places=tuple(replace(p, row=rows[p.table, p.row, p.column], column=j) for p in m.places),
             )
             for j, plan in enumerate(plans)
             for m in plan.measurements

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from contextlib import suppress
@@ -15,7 +16,7 @@ from ...model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from ...topology import Gpu, Machine
 from ...units import MIB
 from ..base import RunOptions
-from .nvml import INSTALL, Nvml
+from .nvml import INSTALL, Nvml, process_name
 from .shapes import NODE, WORD, unfit
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class CudaBackend:
         self._devices: dict[str, Device] = {}
         self._contents: dict[str, Contents] = {}
         self._handles: dict[str, Any] = {}
-        self._others: dict[str, str] = {}
+        self._own: dict[str, set[int]] = {}
         self._engines: dict[Transfer, int] = {}
         self._cancelled, self._stuck = threading.Event(), threading.Event()
         self._nvml: Nvml | None = None
@@ -183,6 +184,8 @@ class CudaBackend:
         if self._unusable:
             raise BackendError(self._unusable)
         device = self._device(job.device)
+        if users := self._users(device.gpu):
+            self._warn(f"{job.device} is in use by {users}; values may be lower than it can reach")
         return CudaSide(job, device, self._contents_of(device), GateKind(self._gate_kind))
 
     def now(self) -> float:
@@ -196,10 +199,10 @@ class CudaBackend:
             return {}
         return {name: value for gpu in self._machine.gpus for name, value in nvml.state(gpu).items()}
 
-    def busy(self) -> str:
+    def busy(self) -> dict[str, str]:
         """Return which processes use the GPUs besides this one; empty if none does."""
         used = {gpu.name: self._users(gpu) for gpu in self._machine.gpus}
-        return "; ".join(f"{name} is in use by {users}" for name, users in used.items() if users)
+        return {name: f"in use by {users}" for name, users in used.items() if users}
 
     def libraries(self) -> dict[str, str]:
         """Return the versions of the driver and of the libraries that it measures with."""
@@ -248,18 +251,19 @@ class CudaBackend:
                     f"CUDA does not let this process use {name} at {gpu.bus_id}; "
                     "check CUDA_VISIBLE_DEVICES and the permissions of /dev/nvidia*"
                 )
-            if users := self._users(gpu):
-                self._warn(f"{name} is in use by {users}; figures may be lower than it can")
-            self._others[name] = users
+            nvml = self._monitor()
+            before = nvml.processes(gpu) if nvml else set()
             self._devices[name] = Device(gpu, self._handles[gpu.bus_id])
+            # In a container NVML may know this process by another number: it is what came with the context.
+            came = nvml.processes(gpu) - before if nvml else set()
+            self._own[name] = {os.getpid()} if os.getpid() in came else {os.getpid(), *came}
         return self._devices[name]
 
     def _users(self, gpu: Gpu) -> str:
-        """Return who else uses a GPU; once it is open NVML lists this process too, so then who did before."""
-        if gpu.name in self._others:
-            return self._others[gpu.name]
+        """Return who else uses a GPU."""
         nvml = self._monitor()
-        return "" if nvml is None else ", ".join(nvml.users(gpu))
+        others = nvml.processes(gpu) - self._own.get(gpu.name, {os.getpid()}) if nvml else set()
+        return ", ".join(process_name(pid) for pid in sorted(others))
 
     def _contents_of(self, device: Device) -> Contents:
         from .contents import Contents

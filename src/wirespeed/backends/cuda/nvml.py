@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from ctypes import byref
 from pathlib import Path
 from typing import Any
@@ -125,14 +125,18 @@ class Nvml:
             found[f"{gpu.name} processes"] = len(processes)
         return found
 
-    def users(self, gpu: Gpu) -> Iterator[str]:
-        """Yield the processes that compute on a GPU, by name where that can be seen."""
-        for process in self.ask("nvmlDeviceGetComputeRunningProcesses", self.handle(gpu)) or ():
-            try:
-                name = Path(f"/proc/{process.pid}/comm").read_text().strip()
-            except OSError:  # of another container, or gone
-                name = "a process"
-            yield f"{name} (PID {process.pid})"
+    def processes(self, gpu: Gpu) -> set[int]:
+        """Return the numbers of the processes that compute on a GPU."""
+        return {p.pid for p in self.ask("nvmlDeviceGetComputeRunningProcesses", self.handle(gpu)) or ()}
+
+
+def process_name(pid: int) -> str:
+    """Return a process by name, where that can be seen, and number."""
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:  # of another container, or gone
+        name = "a process"
+    return f"{name} (PID {pid})"
 
 
 def _value(answer: Any) -> float:

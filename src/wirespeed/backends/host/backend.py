@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from ...model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from ...topology import Machine
 from ..base import RunOptions
+from .load import CpuLoad
 from .memory import BufferPool
 from .procfs import available_bytes, number, read
 from .threads import Workers
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from .side import HostSide
 
 _KILO = 1e3
-#: An idle machine runs daemons and what asks it: this load, and this much more for each CPU.
-_IDLE_LOAD, _IDLE_SHARE = 0.5, 0.02
 
 
 class HostBackend:
@@ -46,6 +44,7 @@ class HostBackend:
         self._workers = Workers()
         self._pool = BufferPool(several=len(machine.numa) > 1)
         self._last: HostPrepared | None = None
+        self._load: CpuLoad | None = None
 
     def refuses(self, measurement: Measurement) -> str | None:
         """Return why the Measurement cannot run here, None if it can."""
@@ -130,12 +129,12 @@ class HostBackend:
             state["available memory [B]"] = float(available)
         return state
 
-    def busy(self, root: Path = Path("/")) -> str:
-        """Return the load average of the last minute where it is more than an idle machine's."""
-        load, cpus = read(root / "proc/loadavg"), os.cpu_count() or 1
-        if load is None or float(load.split()[0]) <= _IDLE_LOAD + _IDLE_SHARE * cpus:
-            return ""
-        return f"the load average of 1 minute is {load.split()[0]} on {cpus} CPUs"
+    def busy(self) -> dict[str, str]:
+        """Return what other processes took of the CPUs since the last call, the same for every NUMA node."""
+        if self._load is None:
+            self._load = CpuLoad([cpu for node in self._machine.numa for cpu in node.cpus])
+        found = self._load.busy()
+        return {node.name: found for node in self._machine.numa if node.cpus} if found else {}
 
     def libraries(self) -> dict[str, str]:
         """Return the versions of the libraries that it measures with."""

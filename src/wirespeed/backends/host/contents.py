@@ -117,7 +117,7 @@ def _check_chase(bound: Bound, table: Table, run: Run) -> None:
         found = _walk(bound, run, build=False)
         wrong, first = sum(n for n, _ in found), min(lowest for _, lowest in found)
         if wrong:
-            raise VerificationError(str(bound.transfer), first * WORD, wrong, bound.lines)
+            raise VerificationError(str(bound.transfer), first * WORD, wrong, bound.lines, bound.transfer.way)
         raise _all_wrong(bound)
 
 
@@ -172,12 +172,12 @@ def _compare(
                 middle = (begin + end) // 2 // WORD * WORD
                 begin, end = (begin, middle) if count(begin, middle) else (middle, end)
             words = sum(end - begin for _, begin, end in ranges) // WORD
-            raise VerificationError(str(bound.transfer), begin, sum(counts), words)
+            raise VerificationError(str(bound.transfer), begin, sum(counts), words, bound.transfer.way)
 
 
 def _all_wrong(bound: Bound) -> VerificationError:
     words = bound.bytes // WORD
-    return VerificationError(str(bound.transfer), 0, words, words)
+    return VerificationError(str(bound.transfer), 0, words, words, bound.transfer.way)
 
 
 def _amount(table: Table, row: int) -> int:

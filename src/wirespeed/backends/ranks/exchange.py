@@ -34,7 +34,7 @@ class Exchange:
 
     def __init__(self, world: World, cancel: Callable[[], None]) -> None:
         self.world = world
-        self.now = 0.0
+        self.now = time.monotonic()  # this process' own clock until the first exchange
         self.lost = ""
         self._cancel = cancel
         self._closed = threading.Event()

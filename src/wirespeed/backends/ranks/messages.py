@@ -21,7 +21,7 @@ class OutOfMemory(BackendError):
 def told(error: WirespeedError) -> list[Any]:
     """Return an error as plain values."""
     if isinstance(error, VerificationError):
-        return ["wrong", str(error), error.offset, error.wrong, error.words]
+        return ["wrong", str(error), error.offset, error.wrong, error.words, error.way]
     if isinstance(error, MeasurementTimeout):
         return ["late", str(error)]
     if isinstance(error, BackendLost):

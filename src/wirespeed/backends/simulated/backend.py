@@ -62,9 +62,11 @@ class SimulatedBackend:
         """A simulated machine has no state."""
         return {}
 
-    def busy(self) -> str:
-        """Something else uses the machine where that was asked for."""
-        return "a simulated load" if any(f.kind is FaultKind.BUSY for f in self.machine.faults) else ""
+    def busy(self) -> dict[str, str]:
+        """Something else uses the devices for which that was asked: one, or all where none is named."""
+        places = [fault.where for fault in self.machine.faults if fault.kind is FaultKind.BUSY]
+        devices = [*(gpu.name for gpu in self.machine.gpus), *(node.name for node in self.machine.numa)]
+        return {d: "in use by a simulated load" for d in devices if any(p in ("", d) for p in places)}
 
     def libraries(self) -> dict[str, str]:
         """It measures with nothing."""
@@ -221,4 +223,5 @@ class SimulatedMeasurement:
             for transfer in self.measurement.transfers:
                 if fault.kind is FaultKind.CORRUPT and str(transfer).startswith(fault.where):
                     words = max(1, transfer.bytes // 8)
-                    raise VerificationError(str(transfer), 8 * self.random.randrange(words), 1, words)
+                    offset = 8 * self.random.randrange(words)
+                    raise VerificationError(str(transfer), offset, 1, words, transfer.way)

@@ -1,0 +1,88 @@
+"""What is expected of a saved run by today's ranges: its plan is made again from the Document.
+
+A Document keeps what was expected when it was measured, and a newer version may know better. Its machine, its
+options and the names of its testcases say what was measured, so plan and limits can be derived again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from msgspec.structs import replace
+
+from .data import efficiencies
+from .errors import WirespeedError
+from .limits import Network, allowances
+from .model import Engine, Measurement, Reduce, Role
+from .results.document import Cell, Document, TestcaseResult
+from .testcases import TABLE, Plan, PlanOptions, Tier
+from .version import __version__
+
+
+def renewed(document: Document) -> Document:
+    """Return a Document of another version with the limits and expected ranges of this one.
+
+    Cells that are not in the plan of today (sweeps, collectives, testcases of other packages) keep theirs.
+    """
+    if document.version == __version__:
+        return document
+    known = {case.name: case for case in TABLE}
+    network, options = Network(document.machine), _options(document)
+    results = []
+    for result in document.testcases:
+        case = known.get(result.name)
+        if case is not None and case.engine is Engine.SM and result.engine == Engine.SM_BULK:
+            case = dataclasses.replace(case, engine=Engine.SM_BULK)
+        try:
+            plan = case.plan(document.machine, options) if case and result.tables else Plan()
+            results.append(_renewed(result, plan, network))
+        except WirespeedError:  # the machine is described as no machine can be any more
+            results.append(result)
+    return replace(document, testcases=tuple(results))
+
+
+def _options(document: Document) -> PlanOptions:
+    """Return the options that changed the plan; what is not of its type has its default."""
+    found: dict[str, object] = {}
+    for field in dataclasses.fields(PlanOptions):
+        value = document.options.get(field.name)
+        if field.name == "tier":
+            found["tier"] = Tier(value) if value in list(Tier) else Tier.STANDARD
+        elif isinstance(value, bool if isinstance(field.default, bool) else int):
+            found[field.name] = value
+    return PlanOptions(**found)  # type: ignore[arg-type]
+
+
+def _renewed(result: TestcaseResult, plan: Plan, network: Network) -> TestcaseResult:
+    """Return a result with new limits for the cells that a plan measures in the same way."""
+    by_label: dict[tuple[str, str, str], tuple[Measurement, int]] = {}
+    labels = {layout.key: (layout.rows.labels, layout.columns.labels) for layout in plan.tables}
+    for whole in plan.measurements:
+        for measurement in whole.separate() if whole.independent else (whole,):
+            for i, place in enumerate(measurement.places):
+                rows, columns = labels[place.table]
+                by_label[place.table, rows[place.row], columns[place.column]] = measurement, i
+    tables = []
+    for table in result.tables:
+        cells = []
+        for cell in table.cells:
+            key = (table.key, table.rows.labels[cell.row], table.columns.labels[cell.column])
+            if (there := by_label.get(key)) and cell.bytes == _bytes(*there):
+                cell = _of_today(cell, network, *there)
+            cells.append(cell)
+        tables.append(replace(table, cells=tuple(cells)))
+    return replace(result, tables=tuple(tables))
+
+
+def _of_today(cell: Cell, network: Network, measurement: Measurement, place: int) -> Cell:
+    allowance = allowances(network, measurement, efficiencies())[place]
+    return replace(cell, **vars(allowance))
+
+
+def _bytes(measurement: Measurement, index: int) -> int:
+    """Return the bytes of the cell of one of its places, as a Session counts them."""
+    place = measurement.places[index]
+    transfers = [measurement.transfers[i] for i in place.transfers]
+    if place.reduce is Reduce.LATENCY or any(t.role is Role.LOAD for t in transfers):
+        return 0
+    return sum(t.bytes * t.counted for t in transfers)
