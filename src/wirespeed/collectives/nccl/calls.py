@@ -35,6 +35,8 @@ class Site:
     ----------
     send, receive
         Addresses of its buffers.
+    context
+        The GPU's context: stream 0 is the null stream of the context that is current.
     operator
         NCCL's number of it.
     """
@@ -42,6 +44,7 @@ class Site:
     rank: int
     comm: int
     stream: int
+    context: int
     send: int
     receive: int
     operator: int = _NONE
@@ -68,6 +71,14 @@ def calls(case: Case, sites: Sequence[Site], shift: int) -> list[Call]:
     for is_nccl, some in parts:
         made += grouped(some) if is_nccl else some
     return made
+
+
+def in_context(site: Site, name: str, *arguments: int) -> list[Call]:
+    """Return a call of the driver that acts on a rank's stream.
+
+    NCCL finds the GPU by the communicator, the driver by the current context.
+    """
+    return [("cuCtxSetCurrent", (site.context,)), (name, arguments)]
 
 
 def grouped(made: list[Call]) -> list[Call]:
@@ -120,7 +131,7 @@ def _hypercube(case: Case, site: Site, send: int, receive: int) -> list[Part]:
     own = receive + site.rank * part
     parts: list[Part] = []
     if part and own != send:
-        parts.append((False, [(_COPY, (own, send, part, site.stream))]))
+        parts.append((False, in_context(site, _COPY, own, send, part, site.stream)))
     for bit in range(case.ranks.bit_length() - 1):
         mask = 1 << bit
         mine = site.rank & ~(mask - 1)

@@ -307,8 +307,10 @@ class NcclProvider:
                 rank.operators = (operator,)
             elif case.setting.operator:
                 operator = OPERATORS.index(case.setting.operator)
-            stream, send, receive = int(rank.gpu.stream), rank.send + offset, rank.receive + offset
-            rank.site = Site(rank.number, int(rank.comm), stream, send, receive, operator)
+            rank.site = Site(
+                rank.number, int(rank.comm), int(rank.gpu.stream), int(rank.gpu.context),
+                rank.send + offset, rank.receive + offset, operator,
+            )  # fmt: skip
         library = Library(self._functions, self._debug.warnings, self._cancelled)
         self._loops = [
             Loop(library, case, [(rank.site, rank.gpu) for rank in ranks if rank.site], shifts)
