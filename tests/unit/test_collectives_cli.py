@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -146,3 +147,13 @@ def test_a_mask_divides_the_ranks(mask: str, color: int) -> None:
     assert group_of(world, 1, {"NCCL_TESTS_SPLIT_MASK": mask}).color == color
     with pytest.raises(UsageError, match="NCCL_TESTS_SPLIT_MASK='x' is not a hexadecimal"):
         group_of(world, 1, {"NCCL_TESTS_SPLIT_MASK": "x"})
+
+
+def test_an_operation_without_an_implementation_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(OPERATIONS, "made_up", replace(OPERATIONS["hypercube"], name="made_up"))
+    assert nccl_tests.main("made_up_perf", [*H200, "-d", "all"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and len(captured.err.splitlines()) == 1
+    assert "made_up is not implemented over simulated; choose one of all_reduce, " in captured.err
