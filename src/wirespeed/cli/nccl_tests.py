@@ -64,6 +64,7 @@ def _in(
     """Run in a World, and leave it."""
     from ..collectives.job import Job
     from ..worlds.base import WorldError
+    from ..worlds.mpirun import mpirun
 
     first = world.rank == 0
     output, show = None, _Show(options)
@@ -97,6 +98,9 @@ def _in(
             world.leave(FAILED)
         raise
     good = _finish(job, show, output) if first else True
+    if provider == MPI and world.size == 1:
+        start = mpirun(f"wirespeed {program} --mpi ...")
+        print(f"wirespeed: note: one rank moves no data; start several with {start}", file=sys.stderr)
     world.close()
     return OK if good else FAILED
 

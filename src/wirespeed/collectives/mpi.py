@@ -14,6 +14,7 @@ from ..errors import BackendError
 from ..units import format_size
 from ..worlds.base import World
 from ..worlds.mpi import libraries, library, version
+from ..worlds.mpirun import mpirun
 from . import contents
 from .base import Case, Device, Elapsed, Group, OutOfMemory, Refused, Setting
 from .mpi_calls import STEPS, MpiSite, Step
@@ -50,7 +51,7 @@ class MpiProvider:
         if everyone.Get_size() != world.size:
             raise Refused(
                 f"MPI has {everyone.Get_size()} ranks, this job {world.size}: over MPI, start the ranks with "
-                "mpirun or srun"
+                f"{mpirun('wirespeed ...', world.size)}, or srun"
             )
         self.group = group
         self._comm = everyone.Split(group.color, world.rank)
