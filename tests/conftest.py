@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,11 @@ GOLDEN = HERE / "golden"
 SPECS = {name: f"simulated:{name}" for name in MACHINES} | {
     path.stem: f"simulated:{path}" for path in sorted((HERE / "machines").glob("*.json"))
 }
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C be handled as at a prompt: a shell has it ignored for what it runs in the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,8 +1,9 @@
 """NCCL and the CUDA driver as far as collectives use them, on host memory, so that both run without a GPU.
 
 Operations are enqueued on communicators and run when all ranks have come to them, as on a GPU; a
-stream that waits for ranks that do not come is an error after a while. The kernels are the real
-source, compiled for the host.
+stream that waits for ranks that do not come is an error after a while. The null stream is the current
+context's: a copy that goes to another GPU's runs when that one is waited for, an event is refused
+there. The kernels are the real source, compiled for the host.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from wirespeed.collectives.types import TYPES
 
 _OK = real.CUresult.CUDA_SUCCESS
 _SHORT = real.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+_INVALID = real.CUresult.CUDA_ERROR_INVALID_HANDLE
 _HOST = """
 #include <cstring>
 struct Dim { unsigned x; };
@@ -152,8 +154,11 @@ class Nccl:
             return _FUNCTION(call)
 
         def copy(to: int, source: int, size: int, stream: int, *_: int) -> int:
-            ctypes.memmove(to, source, size)
+            self.driver.copy(to, source, size, stream)
             return 0
+
+        def record(event: int, stream: int, *_: int) -> int:
+            return int(self.driver.cuEventRecord(self.driver.events[event], stream)[0])
 
         def synchronize(stream: int, *_: int) -> int:
             return int(self.driver.cuStreamSynchronize(stream)[0])
@@ -164,6 +169,7 @@ class Nccl:
         functions = {c: in_c(*known) for c, known in _IN_C.items()}
         return SimpleNamespace(
             cuMemcpyDtoDAsync_v2=_FUNCTION(copy),
+            cuEventRecord=_FUNCTION(record),
             cuStreamSynchronize=_FUNCTION(synchronize),
             cuCtxSetCurrent=_FUNCTION(set_current),
             **functions,
@@ -391,6 +397,19 @@ _RUN: dict[str, Callable[[list[Unit]], None]] = {
 }
 
 
+@dataclass(eq=False)
+class Event:
+    device: int
+    time: float = 0.0
+
+    def __int__(self) -> int:
+        return id(self)
+
+
+#: A stream: its device, and its handle, which is 0 on every device for the null stream.
+Lane = tuple[int, int]
+
+
 class Driver:
     """The module ``cuda.bindings.driver``; what is not here is the real one's."""
 
@@ -401,16 +420,34 @@ class Driver:
         self.changed = threading.Condition()
         self.nccl: Nccl | None = None
         self.local = threading.local()
-        self.blocks: dict[int, Any] = {}
+        self.blocks: dict[int, tuple[Any, int]] = {}  # address -> memory, device
         self.captures: dict[int, list[Unit]] = {}
+        self.events: dict[int, Event] = {}
         self.clock = 0.0
-        self.streams = 0
+        self.streams: list[int] = []  # the device of each
+        self.strays: dict[Lane, list[tuple[int, int, int]]] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(real, name)
 
     def current(self) -> int:
         return int(self.local.device)
+
+    def lane(self, stream: int) -> Lane:
+        """The stream that a handle means here and now."""
+        handle = int(stream)
+        return (self.streams[handle - 1] if handle else self.current()), handle
+
+    def copy(self, to: int, source: int, size: int, stream: int) -> None:
+        """Copy in a stream: at once in one of the destination's GPU, unordered with its work in another's."""
+        lane = self.lane(stream)
+        holders = [
+            device for start, (block, device) in self.blocks.items() if start <= to < start + len(block)
+        ]
+        if holders == [lane[0]]:
+            ctypes.memmove(to, source, size)
+        else:
+            self.strays.setdefault(lane, []).append((to, source, size))
 
     def captured(self, stream: int) -> list[Unit] | None:
         return self.captures.get(int(stream))
@@ -440,18 +477,21 @@ class Driver:
         return _OK, b"Fake GPU\0\0"
 
     def cuStreamCreate(self, flags: Any) -> tuple[Any, int]:
-        self.streams += 1
-        return _OK, self.streams
+        self.streams.append(self.current())
+        return _OK, len(self.streams)
 
     def cuStreamDestroy(self, stream: int) -> tuple[Any]:
         return (_OK,)
 
     def cuStreamSynchronize(self, stream: int) -> tuple[Any]:
         assert self.nccl is not None
-        comms = [c for world in self.nccl.worlds.values() for c in world if c.stream == int(stream)]
+        lane = self.lane(stream)
+        comms = [c for world in self.nccl.worlds.values() for c in world if (c.device, c.stream) == lane]
         with self.changed:
             done = self.changed.wait_for(lambda: not any(c.queue for c in comms), _PATIENCE)
         assert done, "a stream waits for ranks that do not come"
+        for stray in self.strays.pop(lane, ()):
+            ctypes.memmove(*stray)
         return (_OK,)
 
     def cuMemAlloc(self, size: int) -> tuple[Any, int]:
@@ -459,39 +499,47 @@ class Driver:
             return _SHORT, 0
         block = ctypes.create_string_buffer(size + 256)
         address = -(-ctypes.addressof(block) // 256) * 256
-        self.blocks[address] = block
+        self.blocks[address] = block, self.current()
         self.free -= size
         return _OK, address
 
     def cuMemFree(self, address: int) -> tuple[Any]:
-        self.free += len(self.blocks.pop(int(address))) - 256
+        self.free += len(self.blocks.pop(int(address))[0]) - 256
         return (_OK,)
 
     def cuMemGetInfo(self) -> tuple[Any, int, int]:
         return _OK, self.free, self.free
 
-    def cuEventCreate(self, flags: Any) -> tuple[Any, list[float]]:
-        return _OK, [0.0]
+    def cuEventCreate(self, flags: Any) -> tuple[Any, Event]:
+        event = Event(self.current())
+        self.events[int(event)] = event
+        return _OK, event
 
-    def cuEventRecord(self, event: list[float], stream: int) -> tuple[Any]:
+    def cuEventRecord(self, event: Event, stream: int) -> tuple[Any]:
+        if self.lane(stream)[0] != event.device:
+            return (_INVALID,)
         self.clock += 1e-3
-        event[0] = self.clock
+        event.time = self.clock
         return (_OK,)
 
-    def cuEventElapsedTime(self, start: list[float], stop: list[float]) -> tuple[Any, float]:
-        return _OK, stop[0] - start[0]
+    def cuEventElapsedTime(self, start: Event, stop: Event) -> tuple[Any, float]:
+        return _OK, stop.time - start.time
 
-    def cuEventDestroy(self, event: Any) -> tuple[Any]:
+    def cuEventDestroy(self, event: Event) -> tuple[Any]:
+        del self.events[int(event)]
         return (_OK,)
 
     def cuModuleLoadData(self, code: bytes) -> tuple[Any, int]:
         return _OK, 1
 
-    def cuModuleGetFunction(self, module: int, name: bytes) -> tuple[Any, str]:
-        return _OK, name.decode()
+    def cuModuleGetFunction(self, module: int, name: bytes) -> tuple[Any, tuple[str, int]]:
+        return _OK, (name.decode(), self.current())
 
-    def cuLaunchKernel(self, function: str, *rest: Any) -> tuple[Any]:
-        kernel = getattr(self.kernels, function)
+    def cuLaunchKernel(self, function: tuple[str, int], *rest: Any) -> tuple[Any]:
+        name, device = function
+        if not device == self.current() == self.lane(rest[-3])[0]:
+            return (_INVALID,)
+        kernel = getattr(self.kernels, name)
         pointers = ctypes.cast(rest[-2], ctypes.POINTER(ctypes.c_void_p))
         kernel(*(ctypes.cast(pointers[i], ctypes.POINTER(t)).contents for i, t in enumerate(kernel.argtypes)))
         return (_OK,)

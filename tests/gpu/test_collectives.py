@@ -53,6 +53,48 @@ def test_every_operation_in_every_form(name: str, form: str) -> None:
     assert len(re.findall(r"^ +\d+ +\d+ +float", text, re.MULTILINE)) == 2
 
 
+#: Who drives the GPUs -> processes, and the options of N GPUs.
+DRIVERS = {
+    "one thread": (False, ("-t", "1", "-g", "{n}")),
+    "threads": (False, ("-t", "{n}", "-g", "1")),
+    "processes": (True, ("-g", "{n}")),
+}
+
+
+@pytest.mark.parametrize("events", [(), ("-I", "1")], ids=" ".join)
+@pytest.mark.parametrize("blocking", [(), ("-z", "3")], ids=" ".join)
+@pytest.mark.parametrize("stream", [(), ("-y", "1")], ids=" ".join)
+@pytest.mark.parametrize("form", DRIVERS)
+def test_every_operation_with_combined_options(
+    form: str, stream: tuple[str, ...], blocking: tuple[str, ...], events: tuple[str, ...]
+) -> None:
+    from wirespeed.collectives.nccl.provider import count_gpus
+
+    gpus = 4 if count_gpus() >= 4 else 2
+    by_process, ranks = DRIVERS[form]
+    command = [
+        sys.executable, "-m", "tests.gpu.every_operation", str(gpus if by_process else 1),
+        *(option.format(n=gpus) for option in ranks),
+        *stream, *blocking, *events, "-b", "1M", "-e", "4M", "-f", "2", "-n", "5", "-T", "60",
+    ]  # fmt: skip
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[2],
+        env={"NCCL_NVLS_ENABLE": "0", **os.environ},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    assert done.stdout.count("# Out of bounds values : 0 OK") == len(OPERATIONS)
+    assert len(re.findall(r"^ +\d+ +\d+ +float", done.stdout, re.MULTILINE)) == 3 * len(OPERATIONS)
+    assert done.stdout.count(f"{gpus} ranks of the collective") == len(OPERATIONS)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("hypercube", ("-y", "1")), ("all_reduce", ("-y", "1", "-I", "1"))]
+)
+def test_default_streams_of_one_thread(name: str, options: tuple[str, ...]) -> None:
+    text = run(name, "-t", "1", "-g", "2", *options, "-b", "1M", "-e", "4M", "-f", "2")
+    assert "# Out of bounds values : 0 OK" in text
+
+
 def test_all_types_and_operators() -> None:
     text = run("all_reduce", "-g", "2", "-d", "all", "-o", "all", "-b", "4K", "-e", "4K", "-n", "2")
     assert "# Out of bounds values : 0 OK" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -242,7 +243,8 @@ def test_hosts_that_start_too_far_apart_are_told(monkeypatch: pytest.MonkeyPatch
 
     (case,) = run(worlds_on(monkeypatch, ["a", "b"]), [BISECT], backend=make, samples=4)[0].testcases
     (warning,) = case.warnings
-    assert warning.startswith("hosts started 5") and "µs apart in samples of" in warning
+    match = re.match(r"hosts started (\d+) µs apart in samples of ", warning)
+    assert match and int(match[1]) > 10_000  # 50 ms, more or less as busy as this machine is
 
 
 def test_memory_that_is_short(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from wirespeed.cli import nccl_tests
 from wirespeed.cli.main import main
 from wirespeed.collectives import contents
 from wirespeed.collectives.base import BackendError, Case, Device, Elapsed, Group, OutOfMemory, Setting
+from wirespeed.collectives.operations import OPERATIONS
 from wirespeed.worlds import local
 from wirespeed.worlds.base import World
 
@@ -28,6 +29,7 @@ class Exchange:
     """A provider whose collectives are exchanges of the World; float only."""
 
     name, can_cancel = "exchange", False
+    operations = OPERATIONS.keys()
 
     def __init__(self, world: World, group: Group) -> None:
         self.world, self.group = world, group

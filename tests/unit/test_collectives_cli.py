@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from wirespeed.backends import describe
 from wirespeed.cli import nccl_tests, nccl_tests_options
 from wirespeed.cli.main import COLLECTIVES, main
 from wirespeed.collectives.job import group_of
 from wirespeed.collectives.operations import OPERATIONS
+from wirespeed.collectives.simulated import SimulatedProvider
 from wirespeed.errors import UsageError
+from wirespeed.worlds.local import alone
+from wirespeed.worlds.mpirun import mpirun
 
 H200 = ("--machine", "simulated:hgx-h200-2", "-g", "2")
 
@@ -146,3 +151,50 @@ def test_a_mask_divides_the_ranks(mask: str, color: int) -> None:
     assert group_of(world, 1, {"NCCL_TESTS_SPLIT_MASK": mask}).color == color
     with pytest.raises(UsageError, match="NCCL_TESTS_SPLIT_MASK='x' is not a hexadecimal"):
         group_of(world, 1, {"NCCL_TESTS_SPLIT_MASK": "x"})
+
+
+def test_an_operation_without_an_implementation_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(OPERATIONS, "made_up", replace(OPERATIONS["hypercube"], name="made_up"))
+    assert nccl_tests.main("made_up_perf", [*H200, "-d", "all"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and len(captured.err.splitlines()) == 1
+    assert "made_up is not implemented over simulated; choose one of all_reduce, " in captured.err
+
+
+@pytest.mark.parametrize(
+    ("user", "cores", "ranks", "hint"),
+    [
+        (1000, 4, 4, ""),
+        (0, 4, 4, " (Open MPI needs --allow-run-as-root for root)"),
+        (1000, 2, 4, " (Open MPI needs --oversubscribe for more ranks than cores (2))"),
+        (0, 2, 0, " (Open MPI needs --allow-run-as-root for root and "
+                  "--oversubscribe for more ranks than cores (2))"),
+    ],
+)  # fmt: skip
+def test_a_command_of_mpirun_comes_with_what_open_mpi_needs_here(
+    user: int, cores: int, ranks: int, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
+    assert mpirun("wirespeed ...", ranks) == f"`mpirun -np {ranks or 'N'} wirespeed ...`{hint}"
+
+
+def test_who_asks_for_ranks_over_mpi_is_told_how_to_start_them(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    said = refused(capsys, "all_reduce_perf", "-g", "2", "--mpi")
+    assert "start them with `mpirun -np N wirespeed ...` (Open MPI needs --allow-run-as-root for root" in said
+
+
+def test_one_rank_over_mpi_is_told_how_to_be_several(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("wirespeed.worlds.join", lambda *_, **__: alone())
+    monkeypatch.setattr(nccl_tests, "_maker", lambda *_: lambda *_: SimulatedProvider(describe(H200[1]), 1))
+    assert nccl_tests.main("all_reduce_perf", ["--mpi", "-b", "8", "-e", "8"]) == 0
+    (note,) = capsys.readouterr().err.splitlines()
+    assert note.startswith("wirespeed: note: one rank moves no data") and "--allow-run-as-root" in note

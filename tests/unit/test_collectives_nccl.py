@@ -149,6 +149,25 @@ def test_every_mode_times_every_iteration(
     assert made.wrong(4) == 0
 
 
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize(("threads", "gpus"), [(1, 4), (2, 2), (4, 1)])
+def test_every_operation_in_the_default_streams_of_several_gpus(
+    make: Make, name: str, threads: int, gpus: int
+) -> None:
+    made = make(threads, gpus, null_stream=True)
+    for blocking in (0, 1, 2, 3):
+        for per_iteration in (False, True):
+            one = case(name, 4, iterations=3, blocking=blocking, per_iteration=per_iteration)
+            assert checked(made, one) == 0, one.timing
+            made.align()
+            for elapsed in made.loop():
+                assert len(elapsed.iterations) == (3 if per_iteration else 0)
+                assert all(seconds > 0 for seconds in elapsed.iterations)
+            made.fill(4)
+            made.loop()
+            assert made.wrong(4) == 0, one.timing
+
+
 def test_buffers_off_their_alignment_and_shifted(make: Make) -> None:
     made, one = make(1, 2, unalign=3), case("all_reduce", 2, iterations=9)
     made.allocate(4 * one.bytes + 12)

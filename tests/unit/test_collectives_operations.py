@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from wirespeed.collectives import contents
+from wirespeed.collectives.base import Provider, Setting
+from wirespeed.collectives.mpi import MpiProvider
 from wirespeed.collectives.operations import OPERATIONS, Piece, peer_bytes
+from wirespeed.collectives.runner import Options, Runner
+from wirespeed.collectives.simulated import SimulatedProvider
 from wirespeed.collectives.types import BY_NAME, OPERATORS, TYPES
+from wirespeed.errors import UsageError
+from wirespeed.worlds.local import alone
+from wirespeed.worlds.watch import Watch
 
 
 def outcome(
@@ -148,3 +158,36 @@ def test_stale_shifted_and_foreign_data_is_wrong() -> None:
         contents.before(type, 0, 0, 100),  # what was there before
     ):
         assert contents.wrong(other, piece, type, None, 2, 1) == 100
+
+
+@pytest.fixture(params=["nccl", "mpi", "simulated"])
+def provider(request: pytest.FixtureRequest) -> type[Provider]:
+    """The class of a provider; none of them needs its library for what it says of itself."""
+    if request.param == "nccl":
+        pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+        from wirespeed.collectives.nccl.provider import NcclProvider
+
+        return NcclProvider
+    found: dict[str, type[Provider]] = {"mpi": MpiProvider, "simulated": SimulatedProvider}
+    return found[request.param]
+
+
+def test_every_operation_is_implemented_by_every_provider(provider: Any) -> None:
+    assert list(provider.operations) == list(OPERATIONS)
+
+
+def test_an_operation_that_a_library_lacks_is_refused_at_the_start(provider: Any) -> None:
+    made_up = replace(OPERATIONS["hypercube"], name="made_up")
+    settings = tuple(
+        Setting(operation, BY_NAME["float"]) for operation in (OPERATIONS["all_gather"], made_up)
+    )
+    progress: list[Any] = []
+    runner = Runner(
+        Watch(alone(), 1.0), provider, Options(settings, (1024,)), lambda *at: progress.append(at)
+    )
+    with pytest.raises(UsageError) as caught:
+        runner.run()
+    assert str(caught.value).startswith(
+        f"made_up is not implemented over {provider.name}; choose one of all_"
+    )
+    assert "\n" not in str(caught.value) and not progress

@@ -172,7 +172,7 @@ def wires() -> tuple[Any, Any]:
         driver.cuCtxSetCurrent(rank)
         comm = nccl.comm_init_rank_config(2, identifier, rank, None)
         place = HostPlace(1.0)
-        place.stream = rank + 1  # type: ignore[attr-defined]
+        place.stream = driver.cuStreamCreate(None)[1]  # type: ignore[attr-defined]
         place.where = SimpleNamespace(use=lambda: None)  # type: ignore[assignment]
         handle = SimpleNamespace(handle=int(comm), libraries=dict, close=lambda: None)
         world = SimpleNamespace(rank=rank, size=2)

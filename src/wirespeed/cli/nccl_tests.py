@@ -18,7 +18,6 @@ from .nccl_tests_options import parser as make_parser
 if TYPE_CHECKING:
     from ..collectives.base import Group, Provider
     from ..collectives.job import Job, Request
-    from ..results.document import Document
     from ..topology import Machine
     from ..worlds.base import World
 
@@ -65,6 +64,7 @@ def _in(
     """Run in a World, and leave it."""
     from ..collectives.job import Job
     from ..worlds.base import WorldError
+    from ..worlds.mpirun import mpirun
 
     first = world.rank == 0
     output, show = None, _Show(options)
@@ -98,6 +98,9 @@ def _in(
             world.leave(FAILED)
         raise
     good = _finish(job, show, output) if first else True
+    if provider == MPI and world.size == 1:
+        start = mpirun(f"wirespeed {program} --mpi ...")
+        print(f"wirespeed: note: one rank moves no data; start several with {start}", file=sys.stderr)
     world.close()
     return OK if good else FAILED
 
@@ -121,12 +124,12 @@ class _Show:
             self.draft.save(job.document)
         if not self.live:
             return
-        document = job.document((i, max(j, 0)))
+        view = nccl_tests.View(job.document((i, max(j, 0))))
         if not self.begun:
             self.begun = True
-            print(nccl_tests.header(document), end="", flush=True)
-        if j >= 0 and document.testcases[0].tables:
-            print(nccl_tests.line(nccl_tests.row(document, 0, 0), document.options), end="", flush=True)
+            print(nccl_tests.header(view), end="", flush=True)
+        for _, rows in view.rows if j >= 0 else ():
+            print(nccl_tests.line(rows[0], view.given), end="", flush=True)
 
 
 def _finish(job: Job, show: _Show, output: Path | None) -> bool:
@@ -135,7 +138,8 @@ def _finish(job: Job, show: _Show, output: Path | None) -> bool:
     from ..results.store import write
 
     options = show.options
-    document: Document = job.document()
+    document = job.document()
+    view = nccl_tests.View(document)
     style = Style(columns(), colored(), False)
     show.draft.last(document)  # first what is kept: a launcher that ends the job does not wait long
     try:
@@ -145,8 +149,8 @@ def _finish(job: Job, show: _Show, output: Path | None) -> bool:
         if options.format != FORMAT:
             print(render(document, options.format, style), end="", flush=True)
         elif show.begun:
-            print(nccl_tests.footer(document), end="", flush=True)
-    return document.good and nccl_tests.fast_enough(document) is not False
+            print(nccl_tests.footer(view), end="", flush=True)
+    return document.good and view.fast_enough is not False
 
 
 def _maker(request: Request, machine: Machine) -> Callable[[World, Group], Provider]:

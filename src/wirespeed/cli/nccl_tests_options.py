@@ -23,7 +23,7 @@ _LONGEST = 10**9  # seconds
 _MOST_SIZES = 10**6
 _NO_GPU = "MPI moves data between processes of the host: this option is about GPUs"
 _NO_LIBRARY = "nothing runs on a simulated machine that it could have an effect on"
-_PROCESSES = "over MPI every rank is a process: start them with `mpirun -np N wirespeed ...`"
+_PROCESSES = "over MPI every rank is a process"
 #: Provider -> option -> why it is not possible; an option is refused where it is not at its default.
 _IMPOSSIBLE = {
     NCCL: {},
@@ -217,11 +217,14 @@ def refuse(options: argparse.Namespace, parser: Parser, provider: str) -> None:
     UsageError
         With the reason.
     """
+    from ..worlds.mpirun import mpirun
+
     for name, reason in _IMPOSSIBLE[provider].items():
         value = getattr(options, name)
         if value != parser.get_default(name) and not (name == "nthreads" and value == 1):
             found = "" if options.mpi or provider != MPI else "no GPU was found, so that this runs over MPI; "
-            raise UsageError(f"--{name}: {found}{reason}")
+            start = f": start them with {mpirun('wirespeed ...')}" if reason is _PROCESSES else ""
+            raise UsageError(f"--{name}: {found}{reason}{start}")
     if provider == SIMULATED and any(n in os.environ for n in ("NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK")):
         raise UsageError(
             "NCCL_TESTS_SPLIT: a simulated machine has all ranks in one process, which is one group"

@@ -116,13 +116,14 @@ def between_two(
     from ..jobs import join
     from ..results.store import check_writable
     from ..worlds import launched
+    from ..worlds.mpirun import mpirun
 
     check_format(options.format)
     if options.output:
         check_writable(options.output)
     world = join(1 if launched() else 2, [name, *argv], options.timeout)
     if world is None:
-        raise UsageError(f"{name} needs two ranks: start it with `mpirun -np 2 wirespeed {name} ...`")
+        raise UsageError(f"{name} needs two ranks: start it with {mpirun(f'wirespeed {name} ...', 2)}")
     run = None
     try:
         run = _set_up(world, [name, *argv], options, settings)

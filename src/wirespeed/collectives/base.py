@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -166,12 +167,17 @@ class Provider(Protocol):
         Of this process's ranks, in their order.
     can_cancel
         Whether what is under way can be made to come back.
+    operations
+        Names of the operations that it implements; no other is asked of it.
     """
 
     name: str
     can_cancel: bool
     group: Group
     devices: tuple[Device, ...]
+
+    @property
+    def operations(self) -> Collection[str]: ...
 
     def libraries(self) -> dict[str, str]:
         """Return name -> version of the libraries that it measures with."""

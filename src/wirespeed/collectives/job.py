@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ..errors import UsageError, WirespeedError
-from ..results.document import SCHEMA, UNFINISHED, Document, Status
+from ..results.document import SCHEMA, UNFINISHED, Document, RankInfo, Status
 from ..topology import Machine
 from ..version import __version__
 from ..worlds.base import RankLost, World
@@ -28,6 +28,8 @@ from .types import DataType
 _KEPT = ("NCCL_", "UCX_", "OMPI_MCA_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 _SPLIT, _MASK = "NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK"
 BY_USER = "by the user"
+#: Libraries are loaded and ranks connected in this time at least: -T is meant for the operations, in s.
+_SETUP_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -187,9 +189,9 @@ class Job:
         self._start = _now()
         self._runner: Runner | None = None
         self._provider: Provider | None = None
-        self._devices: list[str] = []
+        self._ranks: tuple[RankInfo, ...] = ()
         self._stamps: list[str] = []
-        self._memory: list[str] = []
+        self._memory: dict[str, int] = {}
         self._failure: tuple[Status, str] | None = None
         self._complete = False
 
@@ -239,7 +241,7 @@ class Job:
         group = group_of(self.world, request.each)
         # All groups run the same settings, with roots that the smallest of them has too.
         chosen = settings(request, request.each * min(Counter(_colors(self.world.size)).values()))
-        self._watch.at("setting up the ranks")
+        self._watch.at("setting up the ranks", at_least=_SETUP_S)
         provider = self._watch.run(lambda: self._make(self.world, group))
         self._provider = provider
         options = Options(
@@ -248,7 +250,7 @@ class Job:
         )  # fmt: skip
         self._runner = Runner(self._watch, provider, options, self._progress)
         self._watch.at("gathering devices")
-        self._devices = self._watch.run(lambda: self._gather_devices(provider, group))
+        self._ranks = self._watch.run(lambda: self._gather_ranks(provider, group))
         self._runner.run()
         if request.memory:
             self._watch.at("gathering memory")
@@ -257,19 +259,14 @@ class Job:
         self._complete = True
         provider.close()
 
-    def _gather_devices(self, provider: Provider, group: Group) -> list[str]:
+    def _gather_ranks(self, provider: Provider, group: Group) -> tuple[RankInfo, ...]:
         mine = [[group.color, d.index, d.bus_id, d.name] for d in provider.devices]
-        lines = []
-        for member, devices in zip(
-            self.world.members, self.world.allgather(mine, "gathering devices"), strict=True
-        ):
-            for i, (color, index, bus, name) in enumerate(devices):
-                rank = member.rank * len(devices) + i
-                lines.append(
-                    f" Rank {rank:2d} Group {color:2d} Pid {member.pid:6d} on {member.host:>10} "
-                    f"device {index:2d} [{bus}] {name}"
-                )
-        return lines
+        every = self.world.allgather(mine, "gathering devices")
+        return tuple(
+            RankInfo(member.rank * len(devices) + i, color, member.pid, member.host, index, bus_id, model)
+            for member, devices in zip(self.world.members, every, strict=True)
+            for i, (color, index, bus_id, model) in enumerate(devices)
+        )
 
     def _progress(self, i: int, j: int) -> None:
         if self.world.rank == 0:
@@ -314,12 +311,14 @@ class Job:
             libraries=provider.libraries() if provider else {},
             simulated=self.machine.simulated,
             machine=self.machine,
-            options=self._options(ranks, [outcome.setting for _, outcome in outcomes], stamps),
+            options=self._options(ranks, stamps),
             started=self._start,
             ended=self.ended or _now(),
             seconds=time.monotonic() - self._started,
             interrupted=self.interrupted or (UNFINISHED if unfinished else ""),
             testcases=tuple(testcases),
+            ranks=self._ranks,
+            device_memory=self._memory,
         )
 
     def _allowed(self) -> tuple[float | None, tuple[float, float] | None]:
@@ -334,18 +333,16 @@ class Job:
         return limit(self.machine, ends), normal(self.machine, ends)
 
     def _options(
-        self, ranks: int, chosen: Sequence[Setting], stamps: list[str]
+        self, ranks: int, stamps: list[str]
     ) -> dict[str, str | int | float | bool | list[str] | None]:
         request, timing = self.request, self.request.timing
         return {
             "operation": request.operation.name,
-            "settings": [f"{s.type.name}|{s.label}|{s.root}" for s in chosen],
             "ranks": ranks,
             "processes": self.world.size,
             "hosts": len(self.world.hosts),
             "launcher": self.world.launcher,
             "transport": self._provider.transport() if self._provider else "",
-            "devices": self._devices,
             "threads": request.threads,
             "gpus": request.gpus,
             "first_size": request.first_size,
@@ -367,7 +364,6 @@ class Job:
             "parallel_init": request.parallel_init,
             "timeout": request.timeout,
             "timestamps": stamps if request.timestamps else None,
-            "memory": self._memory or None,
             "minimum_bandwidth": minimum(),
             "arguments": self.arguments,
             "environment": [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(_KEPT)],
@@ -384,11 +380,9 @@ def minimum() -> float | None:
         raise UsageError(f"NCCL_TESTS_MIN_BW={text!r} is not a number of GB/s") from error
 
 
-def _memory(taken: Sequence[Mapping[str, int]]) -> list[str]:
-    from ..reports.nccl_tests import memory_lines
-
+def _memory(taken: Sequence[Mapping[str, int]]) -> dict[str, int]:
     keys = dict.fromkeys(key for one in taken for key in one)
-    return memory_lines({key: max(one.get(key, 0) for one in taken) for key in keys})
+    return {key: max(one.get(key, 0) for one in taken) for key in keys}
 
 
 def _now() -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,17 @@ from ..errors import BackendError
 from ..units import format_size
 from ..worlds.base import World
 from ..worlds.mpi import libraries, library, version
+from ..worlds.mpirun import mpirun
 from . import contents
 from .base import Case, Device, Elapsed, Group, OutOfMemory, Refused, Setting
-from .operations import Piece, unequal
+from .mpi_calls import STEPS, MpiSite, Step
+from .operations import Piece
 
 _ALIGNMENT = 4096
 _MOST = 2**31 - 1  # elements that MPI counts in an int, which mpi4py passes where the MPI has no larger
 #: Buffers as large as one of a rank that MPI, or an operation in place, may take besides its two.
 _SPARE = 1
 _CHUNK = 2**14  # elements: what is worked out for them fits into the cache
-Step = Callable[[], object]
 
 
 class MpiProvider:
@@ -43,6 +43,7 @@ class MpiProvider:
 
     name = "mpi"
     can_cancel = False
+    operations = STEPS.keys()
 
     def __init__(self, world: World, group: Group, unalign: int = 0) -> None:
         self._mpi = library()
@@ -50,7 +51,7 @@ class MpiProvider:
         if everyone.Get_size() != world.size:
             raise Refused(
                 f"MPI has {everyone.Get_size()} ranks, this job {world.size}: over MPI, start the ranks with "
-                "mpirun or srun"
+                f"{mpirun('wirespeed ...', world.size)}, or srun"
             )
         self.group = group
         self._comm = everyone.Split(group.color, world.rank)
@@ -75,14 +76,11 @@ class MpiProvider:
 
     def refuses(self, setting: Setting) -> str | None:
         """Refuse what MPI or numpy has no name for."""
-        ranks = self.group.ranks
         if not setting.type.numpy or setting.type.name == "half":
             return f"MPI has no type {setting.type.name}"
         if setting.operator in ("avg", "mulsum"):
             return f"MPI has no operator {setting.operator}"
-        if setting.operation.name == "hypercube" and ranks & (ranks - 1):
-            return f"hypercube needs a power of two of ranks, not {ranks}"
-        return None
+        return setting.operation.why_not(self.group.ranks)
 
     def exceeds(self, case: Case) -> str:
         """MPI counts elements with an int."""
@@ -145,80 +143,11 @@ class MpiProvider:
     def _step(self, case: Case, offset: int) -> Step:
         """Return one operation as a call."""
         send, receive = self._buffers(case, offset)
-        comm, mpi, root = self._comm, self._mpi, case.setting.root
-        here, in_place = self._rank, case.in_place
-        name, ranks, each = case.setting.operation.name, case.ranks, case.counts.each
-        operator = {"sum": mpi.SUM, "prod": mpi.PROD, "max": mpi.MAX, "min": mpi.MIN}.get(
-            case.setting.operator
+        operators = {"sum": self._mpi.SUM, "prod": self._mpi.PROD, "max": self._mpi.MAX, "min": self._mpi.MIN}
+        site = MpiSite(
+            self._comm, self._mpi.IN_PLACE, self._rank, send, receive, operators.get(case.setting.operator)
         )
-        same = mpi.IN_PLACE if in_place else send
-        if name == "all_reduce":
-            return partial(comm.Allreduce, same, receive, operator)
-        if name == "all_gather":
-            return partial(comm.Allgather, same, receive)
-        if name == "reduce":
-            if not in_place:
-                return partial(comm.Reduce, send, receive if here == root else None, operator, root)
-            if here == root:
-                return partial(comm.Reduce, mpi.IN_PLACE, receive, operator, root)
-            return partial(comm.Reduce, receive, None, operator, root)
-        if name == "gather":
-            inside = here == root and in_place
-            return partial(
-                comm.Gather, mpi.IN_PLACE if inside else send, receive if here == root else None, root
-            )
-        if name == "scatter":
-            inside = here == root and in_place
-            return partial(
-                comm.Scatter, send if here == root else None, mpi.IN_PLACE if inside else receive, root
-            )
-        if name == "sendrecv":
-            after, before = (here + 1) % ranks, (here - 1) % ranks
-            if in_place:
-                return partial(comm.Sendrecv_replace, receive, after, 0, before, 0)
-            return partial(comm.Sendrecv, send, after, 0, receive, before, 0)
-        if name == "alltoall":
-            return partial(comm.Alltoall, same, receive)
-        if name == "alltoallv":
-            sends, receives = unequal(case.counts, case.width, here, ranks)
-            source = np.empty_like(send) if in_place else send  # MPI wants equal parts both ways in place
-            exchange = partial(comm.Alltoallv, [source, sends], [receive, receives])
-            return _after_copy(source, send, exchange) if in_place else exchange
-        if name == "reduce_scatter":
-            if not in_place:
-                return partial(comm.Reduce_scatter_block, send, receive, operator)
-
-            # MPI leaves the result at the beginning, NCCL at the rank's own part.
-            def reduce() -> None:
-                comm.Reduce_scatter_block(mpi.IN_PLACE, send, operator)
-                np.copyto(receive, send[:each])
-
-            return reduce
-        if name == "broadcast":
-            spread = partial(comm.Bcast, receive, root)
-            return spread if in_place or here != root else _after_copy(receive, send, spread)
-        return self._hypercube(send, receive, ranks, each, in_place)
-
-    def _hypercube(self, send: Any, receive: Any, ranks: int, each: int, in_place: bool) -> Step:
-        """An all-gather in steps, each with the rank whose number differs in one bit."""
-        here, comm = self._rank, self._comm
-        exchanges = []
-        for bit in range(ranks.bit_length() - 1):
-            mask = 1 << bit
-            mine = here & ~(mask - 1)
-            theirs = mine ^ mask
-            exchanges.append((
-                receive[mine * each : (mine + mask) * each], receive[theirs * each : (theirs + mask) * each],
-                here ^ mask,
-            ))  # fmt: skip
-
-        def run() -> None:
-            if not in_place:
-                np.copyto(receive[here * each : (here + 1) * each], send)
-            for give, take, peer in exchanges:
-                comm.Sendrecv(give, peer, 0, take, peer, 0)
-
-        return run
+        return STEPS[case.setting.operation.name](case, site)
 
     def fill(self, seed: int) -> None:
         """Write the data of the first operation of a loop."""
@@ -309,16 +238,6 @@ def _chunks(array: Any) -> Iterator[tuple[int, Any]]:
     """Yield an array piece by piece, so that what is worked out for each takes little memory."""
     for start in range(0, len(array), _CHUNK):
         yield start, array[start : start + _CHUNK]
-
-
-def _after_copy(destination: Any, source: Any, step: Step) -> Step:
-    """Return an operation that first moves a rank's own data to where MPI takes it from."""
-
-    def run() -> None:
-        np.copyto(destination, source)
-        step()
-
-    return run
 
 
 class _failing:

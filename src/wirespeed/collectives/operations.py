@@ -73,6 +73,10 @@ class Operation:
         Whether every link is busy all the time, so that the links say what the bus bandwidth should be.
     effective
         How many times what a link carries the bus bandwidth can be where the switch reduces.
+    counts_others
+        Whether the algorithm bandwidth counts the parts of the other ranks, not the larger buffer.
+    power_of_two
+        Whether the number of ranks must be one.
     """
 
     name: str
@@ -86,6 +90,8 @@ class Operation:
     checks_in_place: bool = True
     judged: bool = True
     effective: float = 1.0
+    counts_others: bool = False
+    power_of_two: bool = False
 
     @property
     def program(self) -> str:
@@ -98,9 +104,15 @@ class Operation:
 
     def moved(self, counts: Counts, width: int, ranks: int) -> int:
         """Return the bytes that the algorithm bandwidth counts."""
-        if self.name == "hypercube":
+        if self.counts_others:
             return counts.each * (ranks - 1) * width
         return self.size(counts, width)
+
+    def why_not(self, ranks: int) -> str | None:
+        """Return why it is not defined for a number of ranks, None if it is."""
+        if self.power_of_two and ranks & (ranks - 1):
+            return f"{self.name} needs a power of two of ranks, not {ranks}"
+        return None
 
 
 def part(elements: int, width: int, ranks: int) -> int:
@@ -256,7 +268,7 @@ _TABLE = (
     Operation(
         "hypercube", "an all-gather in log2(n) steps between ranks whose numbers differ in one bit",
         _gathered, _one, "n - 1 parts pass every link, and those are what is counted", _of_all, operator="",
-        judged=False,
+        judged=False, counts_others=True, power_of_two=True,
     ),
 )  # fmt: skip
 

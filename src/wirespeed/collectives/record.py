@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..limits import JUDGED_BYTES
 from ..model import Axis, Unit
-from ..results.document import Cell, Status, Table, TestcaseResult
+from ..results.document import Cell, CollectiveInfo, Status, Table, TestcaseResult
 from ..statistics import median, summarise
 from ..units import format_size
 from .base import Setting
@@ -125,7 +125,7 @@ def result(
         reason = f"{count} elements are wrong at {format_size(size)}, {PLACES[in_place]}"
     elif outcome.waived and len(outcome.waived) == len(set(frame.sizes)):
         status, reason = Status.WAIVED, next(iter(outcome.waived.values()))
-    operation = outcome.setting.operation
+    setting, operation = outcome.setting, outcome.setting.operation
     return TestcaseResult(
         frame.name,
         status,
@@ -136,6 +136,9 @@ def result(
         tables=() if outcome.refused else _tables(outcome, frame),
         started=started,
         warnings=_warnings(outcome, frame),
+        collective=CollectiveInfo(
+            operation.name, setting.type.name, frame.ranks, setting.operator, setting.root
+        ),
     )
 
 
@@ -182,7 +185,8 @@ def _cell(outcome: Outcome, frame: Frame, key: str, j: int, size: int, in_place:
 
     means = sorted(value(loop.cpu if frame.cpu_time and key == "time" else loop.seconds) for loop in loops)
     samples = tuple(value(t) for t in per_iteration) or tuple(means)
-    wrong = sum(loop.wrong or 0 for loop in loops)
+    counts = [loop.wrong for loop in loops if loop.wrong is not None] if key == "time" else []
+    wrong = sum(counts) if counts else None
     effective = setting.operation.effective
     judged = key == "busbw" and size >= JUDGED_BYTES and setting.operation.judged
     return Cell(
@@ -192,9 +196,10 @@ def _cell(outcome: Outcome, frame: Frame, key: str, j: int, size: int, in_place:
         limit=frame.limit if key == "busbw" else None,
         peak=frame.limit * effective if frame.limit and judged and effective > 1 else None,
         expected=frame.normal if judged else None,
-        reason=f"{wrong} elements are wrong" if wrong and key == "time" else "",
+        reason=f"{wrong} elements are wrong" if wrong else "",
         bytes=counted,
         copies=frame.operations,
+        wrong=wrong,
         statistics=summarise(tuple(map(value, counting)) or samples),
         samples=samples,
     )

@@ -85,9 +85,16 @@ class Runner:
         Raises
         ------
         WirespeedError
-            If a rank fails, ends or does not come back.
+            If the provider lacks an operation, or a rank fails, ends or does not come back.
         """
-        self.watch.run(self._all, self.provider.cancel if self.provider.can_cancel else None)
+        provider = self.provider
+        for setting in self.options.settings:
+            if setting.operation.name not in provider.operations:
+                raise UsageError(
+                    f"{setting.operation.name} is not implemented over {provider.name}; "
+                    f"choose one of {', '.join(provider.operations)}"
+                )
+        self.watch.run(self._all, provider.cancel if provider.can_cancel else None)
 
     def _agree(self, value: object, doing: str) -> list[object]:
         self._at(doing)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import random
 import threading
+from collections.abc import Callable
 
 from ..errors import BackendError, MeasurementTimeout
 from ..topology import FaultKind, Machine
@@ -21,11 +22,32 @@ _LAUNCH = 6e-6
 _HOP = 1.5e-6
 
 
+def _tree(ranks: int) -> int:
+    return math.ceil(math.log2(ranks)) if ranks > 1 else 0
+
+
+#: Operation -> how many latencies of a hop follow each other, from the number of ranks.
+LEVELS: dict[str, Callable[[int], int]] = {
+    "all_reduce": _tree,
+    "all_gather": _tree,
+    "reduce_scatter": _tree,
+    "alltoall": _tree,
+    "alltoallv": _tree,
+    "broadcast": _tree,
+    "reduce": _tree,
+    "gather": _tree,
+    "scatter": _tree,
+    "sendrecv": _tree,
+    "hypercube": _tree,
+}
+
+
 class SimulatedProvider:
     """Runs collectives on the first GPUs of a described machine, in virtual time."""
 
     name = "simulated"
     can_cancel = True
+    operations = LEVELS.keys()
 
     def __init__(self, machine: Machine, ranks: int, seed: int = 0) -> None:
         self.machine = machine
@@ -50,10 +72,7 @@ class SimulatedProvider:
 
     def refuses(self, setting: Setting) -> str | None:
         """All that NCCL has."""
-        ranks = self.group.ranks
-        if setting.operation.name == "hypercube" and ranks & (ranks - 1):
-            return f"hypercube needs a power of two of ranks, not {ranks}"
-        return None
+        return setting.operation.why_not(self.group.ranks)
 
     def exceeds(self, case: Case) -> str:
         """No size is too large to be counted."""
@@ -97,8 +116,7 @@ class SimulatedProvider:
         assert case is not None
         operation, ranks = case.setting.operation, case.ranks
         passing = operation.moved(case.counts, case.width, ranks) * operation.factor(ranks)
-        levels = math.ceil(math.log2(ranks)) if ranks > 1 else 0
-        exact = _LAUNCH + _HOP * levels + passing / self._rate
+        exact = _LAUNCH + _HOP * LEVELS[operation.name](ranks) + passing / self._rate
         iterations = tuple(self._noisy(exact) for _ in range(case.timing.iterations))
         mean = sum(iterations) / len(iterations)
         return [Elapsed(mean, min(_LAUNCH, mean), iterations if case.timing.per_iteration else ())]

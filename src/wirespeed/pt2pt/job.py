@@ -22,7 +22,6 @@ from .base import Ends, Place, Wire
 
 GPU, HOST = "gpu", "host"
 MPI, NCCL = "mpi", "nccl"
-_START = "start it with `mpirun -np 2 wirespeed ...`, or srun"
 #: Called whenever more is known, with what makes a result of it.
 Keep = Callable[[Callable[[], TestcaseResult]], None]
 Settings = dict[str, str | int | float | bool | list[str] | None]
@@ -115,15 +114,17 @@ class Site:
     def _refused_by_mpi(self, memory: str) -> str:
         from ..worlds import by_mpi
         from ..worlds.mpi import library
+        from ..worlds.mpirun import mpirun
 
+        start = f"start it with {mpirun('wirespeed ...', 2)}, or srun"
         if not by_mpi():
-            return f"the processes were not started by MPI; {_START}"
+            return f"the processes were not started by MPI; {start}"
         try:
             size = library().COMM_WORLD.Get_size()
         except WirespeedError as error:
             return str(error)
         if size != self.world.size:
-            return f"MPI has {size} ranks, this job {self.world.size}; {_START}"
+            return f"MPI has {size} ranks, this job {self.world.size}; {start}"
         if memory == HOST:
             return ""
         try:

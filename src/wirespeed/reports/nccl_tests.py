@@ -6,15 +6,22 @@ What nccl-tests does not say is on further lines that begin with ``#``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Annotated
 
+import msgspec
+
+from ..collectives.base import Setting
 from ..collectives.operations import OPERATIONS
 from ..collectives.types import BY_NAME
-from ..results.document import Cell, Document, Status, Table, TestcaseResult
+from ..errors import DocumentError
+from ..results.document import Cell, CollectiveInfo, Document, Integer, Status, Table, TestcaseResult, Whole
 from ..units import GB, format_size, format_time
 from . import Style
+from ._text import one_line
 
 #: What the form is compatible with.
 COMPATIBLE = "2.19.6"
@@ -22,6 +29,43 @@ _MICRO = 1e-6
 #: The run is accepted that far below the bandwidth that was asked for.
 _ACCEPTED = 0.9
 _ITERATION_HEADS = ("i_min", "i_max", "i_p99", "i_cv%")
+#: The largest size, time and rate of a file whose statistics can be computed.
+_LARGEST = 1e18
+_MOST_RANKS = 10**6
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]
+
+
+class Given(msgspec.Struct, frozen=True):
+    """What was asked for, of a Document's options."""
+
+    operation: str
+    ranks: Whole
+    processes: Whole
+    hosts: Whole
+    launcher: str
+    transport: str
+    threads: Whole
+    gpus: Whole
+    first_size: Integer
+    last_size: Integer
+    step: Integer
+    factor: Integer
+    warmup: Whole
+    iterations: Whole
+    aggregate: Whole
+    checks: Whole
+    blocking: Whole
+    graphs: Whole
+    unalign: Whole
+    per_iteration: bool
+    skip: Whole
+    cpu_time: bool
+    parallel_init: bool
+    timeout: _Seconds
+    timestamps: tuple[str, ...] | None
+    minimum_bandwidth: float | None
+    arguments: tuple[str, ...]
+    environment: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -49,46 +93,123 @@ class Row:
     timestamp: str = ""
 
 
-def settings(document: Document) -> list[list[str]]:
-    """Return type, operator and root of each testcase; nothing where they are not collectives."""
-    texts = document.options.get("settings")
-    return [text.split("|") for text in texts] if isinstance(texts, list) else []
+@dataclass(frozen=True)
+class View:
+    """A Document as nccl-tests shows one.
+
+    Raises
+    ------
+    DocumentError
+        By any of its properties, if the Document lacks what they need.
+    """
+
+    document: Document
+
+    @cached_property
+    def given(self) -> Given:
+        """What was asked for."""
+        try:
+            return msgspec.convert(self.document.options, Given)
+        except msgspec.ValidationError as error:
+            raise _refused(f"its options do not describe a run of collectives: {error}") from error
+
+    @cached_property
+    def rows(self) -> list[tuple[TestcaseResult, list[Row]]]:
+        """All lines, by testcase."""
+        return [
+            (result, self._rows(i, result, result.collective))
+            for i, result in enumerate(self.document.testcases)
+            if result.tables and result.collective
+        ]
+
+    def _rows(self, i: int, result: TestcaseResult, info: CollectiveInfo) -> list[Row]:
+        tables = {table.key: table for table in result.tables}
+        if not {"time", "algbw", "busbw"} <= tables.keys():
+            raise _refused(f"{result.name} has no tables of time, algorithm and bus bandwidth")
+        setting = _setting(result, info)
+        sizes = tables["time"].columns.values
+        stamps = self.given.timestamps or ()
+        found = []
+        for j, size in enumerate(sizes):
+            width = setting.type.bytes
+            elements = int(_plain(size, f"a size of {result.name}")) // width
+            counts = setting.operation.counts(elements, width, info.ranks)
+            at = i * len(sizes) + j
+            first = _at(tables["time"], 0, j)
+            found.append(Row(
+                setting.operation.size(counts, width),
+                counts.each,
+                setting.type.name,
+                one_line(setting.label),
+                setting.root,
+                (self._half(result, tables, 0, j), self._half(result, tables, 1, j)),
+                one_line(first.reason) if first and first.value is None else "",
+                one_line(stamps[at]) if at < len(stamps) else "",
+            ))  # fmt: skip
+        return found
+
+    def _half(self, result: TestcaseResult, tables: dict[str, Table], place: int, j: int) -> Half | None:
+        time, algorithm, bus = (_at(tables[key], place, j) for key in ("time", "algbw", "busbw"))
+        if not (time and algorithm and bus) or time.value is None:
+            return None
+        iterations = time.samples if self.given.per_iteration else ()
+        if self.given.per_iteration and not iterations[self.given.skip :]:
+            raise _refused(f"{result.name} has no times of iterations")
+        what = f"a value of {result.name}"
+        for value in (time.value, algorithm.value or 0.0, bus.value or 0.0, *iterations):
+            _plain(value, what)
+        return Half(time.value, algorithm.value or 0.0, bus.value or 0.0, time.wrong, iterations)
+
+    @cached_property
+    def average(self) -> float | None:
+        """The mean bus bandwidth over all sizes, out of place and in place, in B/s."""
+        values = [half.bus for _, some in self.rows for row in some for half in row.halves if half]
+        return math.fsum(values) / len(values) if values else None
+
+    @cached_property
+    def wrong_rows(self) -> int:
+        """How many results had wrong elements."""
+        return sum(bool(half and half.wrong) for _, some in self.rows for row in some for half in row.halves)
+
+    @property
+    def fast_enough(self) -> bool | None:
+        """Whether the mean is what was asked for; None where nothing was."""
+        least = self.given.minimum_bandwidth
+        if least is None:
+            return None
+        return self.average is not None and self.average >= least * _ACCEPTED
+
+    @property
+    def nccl_version(self) -> int:
+        """NCCL's version as it numbers it; 0 where it was not used."""
+        match = re.fullmatch(r"(\d{1,4})\.(\d{1,2})(?:\.(\d{1,2}))?", self.document.libraries.get("nccl", ""))
+        major, minor, patch = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
+        return major * 10000 + minor * 100 + patch
 
 
-def row(document: Document, i: int, j: int) -> Row:
-    """Return what the line of a size says: of testcase i, size j."""
-    options, tables = document.options, document.testcases[i].tables
-    type_name, label, root = settings(document)[i]
-    operation, width = OPERATIONS[str(options["operation"])], BY_NAME[type_name].bytes
-    elements = int(tables[0].columns.values[j]) // width
-    counts = operation.counts(elements, width, int(str(options["ranks"])))
-
-    def half(place: int) -> Half | None:
-        checks = bool(options["checks"]) and (operation.checks_in_place or not place)
-        return _half([_at(table, place, j) for table in tables[:3]], checks)
-
-    stamps = options.get("timestamps")
-    at = i * len(tables[0].columns.values) + j
-    first = _at(tables[0], 0, j)
-    return Row(
-        operation.size(counts, width),
-        counts.each,
-        type_name,
-        label,
-        int(root),
-        (half(0), half(1)),
-        first.reason if first and first.value is None else "",
-        stamps[at] if isinstance(stamps, list) and at < len(stamps) else "",
-    )
+def has_collectives(document: Document) -> bool:
+    """Return whether there is something to show in this form."""
+    return any(result.collective for result in document.testcases)
 
 
-def rows(document: Document) -> list[tuple[TestcaseResult, list[Row]]]:
-    """Return all lines, by testcase."""
-    return [
-        (result, [row(document, i, j) for j in range(len(result.tables[0].columns.values))])
-        for i, result in enumerate(document.testcases)
-        if result.tables and i < len(settings(document))
-    ]
+def _refused(why: str) -> DocumentError:
+    text = f"the form of nccl-tests cannot show this Document: {why}; use --format table"
+    return DocumentError(one_line(text))
+
+
+def _setting(result: TestcaseResult, info: CollectiveInfo) -> Setting:
+    if info.operation not in OPERATIONS or info.type not in BY_NAME or not 0 < info.ranks <= _MOST_RANKS:
+        raise _refused(
+            f"{result.name} is {info.operation!r} of {info.type!r} over {info.ranks} ranks, which is "
+            "not a collective"
+        )
+    return Setting(OPERATIONS[info.operation], BY_NAME[info.type], info.operator, info.root)
+
+
+def _plain(value: float, what: str) -> float:
+    if not 0 <= value <= _LARGEST:
+        raise _refused(f"{what} is {value:g}")
+    return value
 
 
 def _at(table: Table, i: int, j: int) -> Cell | None:
@@ -96,17 +217,6 @@ def _at(table: Table, i: int, j: int) -> Cell | None:
     if likely < len(table.cells) and (table.cells[likely].row, table.cells[likely].column) == (i, j):
         return table.cells[likely]
     return next((cell for cell in table.cells if (cell.row, cell.column) == (i, j)), None)
-
-
-def _half(cells: Sequence[Cell | None], checks: bool) -> Half | None:
-    time, algorithm, bus = cells
-    if not (time and algorithm and bus) or time.value is None:
-        return None
-    wrong = int(time.reason.split()[0]) if time.reason else 0
-    per_iteration = time.samples
-    return Half(
-        time.value, algorithm.value or 0.0, bus.value or 0.0, wrong if checks else None, per_iteration
-    )
 
 
 def fixed(value: float, width: int) -> str:
@@ -148,7 +258,7 @@ def spread(times: Sequence[float]) -> Spread:
     )  # fmt: skip
 
 
-def line(row: Row, options: Mapping[str, Any]) -> str:
+def line(row: Row, given: Given) -> str:
     """Return the line of a size; a comment where nothing was measured."""
     if row.halves[0] is None:
         return f"# {row.size:>10}  {row.count:>12}  {row.type:>8}  not measured: {row.reason}\n"
@@ -161,56 +271,59 @@ def line(row: Row, options: Mapping[str, Any]) -> str:
             f"  {fixed(half.seconds / _MICRO, 7)}  {fixed(half.algorithm / GB, 6)}  "
             f"{fixed(half.bus / GB, 6)}  {wrong}"
         )
-        if options.get("per_iteration"):
-            s = spread(half.iterations[int(options["skip"]) :])
+        if given.per_iteration:
+            s = spread(half.iterations[given.skip :])
             numbers = (s.min / _MICRO, s.max / _MICRO, s.p99 / _MICRO, s.cv)
             text += "".join(f"  {fixed(number, 7)}" for number in numbers)
     return text + (f"{row.timestamp:>21}" if row.timestamp else "") + "\n"
 
 
-def header(document: Document) -> str:
+def header(view: View) -> str:
     """Return all that comes before the first size."""
-    o = document.options
-    version = nccl_version(document)
-    step, kind = (o["factor"], "factor") if int(str(o["factor"])) > 1 else (o["step"], "bytes")
+    document, given, version = view.document, view.given, view.nccl_version
+    step, kind = (given.factor, "factor") if given.factor > 1 else (given.step, "bytes")
     lines = [
         f"# nccl-tests version {COMPATIBLE} nccl-headers={version} nccl-library={version}",
-        f"# Collective test starting: {o['operation']}_perf",
-        f"# nThread {o['threads']} nGpus {o['gpus']} minBytes {o['first_size']} maxBytes {o['last_size']} "
-        f"step: {step}({kind}) warmup iters: {o['warmup']} iters: {o['iterations']} "
-        f"agg iters: {o['aggregate']} validation: {o['checks']} graph: {o['graphs']} unalign: {o['unalign']}",
+        f"# Collective test starting: {one_line(given.operation)}_perf",
+        f"# nThread {given.threads} nGpus {given.gpus} minBytes {given.first_size} "
+        f"maxBytes {given.last_size} step: {step}({kind}) warmup iters: {given.warmup} "
+        f"iters: {given.iterations} agg iters: {given.aggregate} validation: {given.checks} "
+        f"graph: {given.graphs} unalign: {given.unalign}",
     ]
     blocking = {
         1: "each operation is waited for, then all ranks meet",
         2: "each operation is waited for",
         3: "each iteration is waited for, then all ranks meet, which does not count",
-    }.get(int(str(o["blocking"])))
+    }.get(given.blocking)
     if blocking:
         lines.append(f"# Blocking Enabled: {blocking}")
-    if o["per_iteration"]:
-        lines.append(f"# Per-Iteration Report: the slowest process of each iteration; skipped: {o['skip']}")
-    if o["parallel_init"]:
+    if given.per_iteration:
+        lines.append(f"# Per-Iteration Report: the slowest process of each iteration; skipped: {given.skip}")
+    if given.parallel_init:
         lines.append("# Parallel Init Enabled: each thread initialises its own ranks")
     if document.simulated:
-        lines.append(f"# SIMULATED: no hardware was measured (machine {document.machine.name})")
+        lines.append(f"# SIMULATED: no hardware was measured (machine {one_line(document.machine.name)})")
     lines += [
-        f"# wirespeed {document.version}: {o['ranks']} ranks of the collective in {o['processes']} "
-        f"process{'es' if o['processes'] != 1 else ''} on {o['hosts']} host{'s' if o['hosts'] != 1 else ''}, "
-        f"launched by: {o['launcher']}",
-        f"# Transport: {o['transport']}",
-        f"# Time-out: {format_time(float(str(o['timeout']))) if o['timeout'] else 'none'} for a stage (-T)",
+        f"# wirespeed {one_line(document.version)}: {given.ranks} ranks of the collective in "
+        f"{given.processes} process{'es' if given.processes != 1 else ''} on {given.hosts} "
+        f"host{'s' if given.hosts != 1 else ''}, launched by: {one_line(given.launcher)}",
+        f"# Transport: {one_line(given.transport)}",
+        f"# Time-out: {format_time(given.timeout) if given.timeout else 'none'} for a stage (-T)",
         "#",
         "# Using devices",
     ]
-    devices = o["devices"]
-    lines += [f"# {text}" for text in devices] if isinstance(devices, list) else []
-    return "\n".join([*lines, "#", *heads(o)]) + "\n"
+    lines += [
+        f"#  Rank {r.rank:2d} Group {r.group:2d} Pid {r.pid:6d} on {one_line(r.host):>10} "
+        f"device {r.device:2d} [{one_line(r.bus_id)}] {one_line(r.model)}"
+        for r in document.ranks
+    ]
+    return "\n".join([*lines, "#", *heads(given)]) + "\n"
 
 
-def heads(options: Mapping[str, Any]) -> list[str]:
+def heads(given: Given) -> list[str]:
     """Return the three lines above the columns."""
-    time = "cputime" if options["cpu_time"] else "time"
-    wide = 4 * 9 if options["per_iteration"] else 0
+    time = "cputime" if given.cpu_time else "time"
+    wide = 4 * 9 if given.per_iteration else 0
     named = f"# {'size':>10}  {'count':>12}  {'type':>8}  {'redop':>6}  {'root':>6}"
     units = f"# {'(B)':>10}  {'(elements)':>12}  {'':>8}  {'':>6}  {'':>6}"
     for _ in range(2):
@@ -219,7 +332,7 @@ def heads(options: Mapping[str, Any]) -> list[str]:
         if wide:
             named += "".join(f"  {head:>7}" for head in _ITERATION_HEADS)
             units += "".join(f"  {unit:>7}" for unit in ("(us)", "(us)", "(us)", "(%)"))
-    stamp = options["timestamps"] is not None
+    stamp = given.timestamps is not None
     above = f"# {'':>10}  {'':>12}  {'':>8}  {'':>6}  {'':>6}"
     each = 33 + wide
     above += f" {'out-of-place':^{each}}{'in-place':^{each}}"
@@ -230,73 +343,40 @@ def heads(options: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def average(document: Document) -> float | None:
-    """Return the mean bus bandwidth over all sizes, out of place and in place, in B/s."""
-    values = [
-        half.bus for _, some in rows(document) for row in some for half in row.halves if half is not None
-    ]
-    return math.fsum(values) / len(values) if values else None
-
-
-def wrong_rows(document: Document) -> int:
-    """Return how many results had wrong elements."""
-    return sum(bool(half and half.wrong) for _, some in rows(document) for row in some for half in row.halves)
-
-
-def fast_enough(document: Document) -> bool | None:
-    """Return whether the mean is what was asked for; None where nothing was."""
-    least, mean = document.options.get("minimum_bandwidth"), average(document)
-    if least is None:
-        return None
-    return mean is not None and mean >= float(str(least)) * _ACCEPTED
-
-
-def footer(document: Document) -> str:
+def footer(view: View) -> str:
     """Return all that comes after the last size."""
-    errors, mean, passed = wrong_rows(document), average(document), fast_enough(document)
+    document, errors, passed = view.document, view.wrong_rows, view.fast_enough
     verdict = "" if passed is None else "OK" if passed else "FAILED"
     lines = [
         f"# {'Out of bounds values':<20} : {errors} {'FAILED' if errors else 'OK'}",
-        f"# {'Avg bus bandwidth':<20} : {(mean or 0.0) / GB:g} {verdict}",
+        f"# {'Avg bus bandwidth':<20} : {(view.average or 0.0) / GB:g} {verdict}",
         "#",
     ]
-    memory = document.options.get("memory")
-    if isinstance(memory, list):
-        lines.append(f"# {'GPU memory usage':<20} : {' | '.join(memory)}")
+    memory = document.device_memory
+    if memory:
+        parts = [f"{one_line(name)} {format_size(size)}" for name, size in memory.items()]
+        total = f"Total {format_size(sum(memory.values()))}"
+        lines.append(f"# {'GPU memory usage':<20} : {' | '.join([*parts, total])}")
     for result in document.testcases:
-        lines += [f"# {result.name}: warning: {text}" for text in result.warnings]
+        name = one_line(result.name)
+        lines += [f"# {name}: warning: {one_line(text)}" for text in result.warnings]
         if result.status is not Status.PASSED:
-            lines.append(f"# {result.name}: {result.status}: {result.reason}")
+            lines.append(f"# {name}: {result.status}: {one_line(result.reason)}")
     if document.interrupted:
-        lines.append(f"# the run ended early: {document.interrupted}")
+        lines.append(f"# the run ended early: {one_line(document.interrupted)}")
     if document.simulated:
         lines.append("# SIMULATED: no hardware was measured")
-    return (
-        "\n".join([*lines, f"# Collective test concluded: {document.options['operation']}_perf", "#"]) + "\n"
-    )
-
-
-def nccl_version(document: Document) -> int:
-    """Return NCCL's version as it numbers it; 0 where it was not used."""
-    parts = document.libraries.get("nccl", "0.0.0").split(".")
-    major, minor, patch = (int(part) for part in (*parts, "0", "0")[:3])
-    return major * 10000 + minor * 100 + patch
+    lines += [f"# Collective test concluded: {one_line(view.given.operation)}_perf", "#"]
+    return "\n".join(lines) + "\n"
 
 
 def render(document: Document, style: Style) -> str:
     """Return the text of a run of collectives; of other testcases the names."""
     del style
-    if not settings(document):
-        names = "".join(f"# {result.name}: not a collective\n" for result in document.testcases)
+    if not has_collectives(document):
+        names = "".join(f"# {one_line(result.name)}: not a collective\n" for result in document.testcases)
         mark = "# SIMULATED: no hardware was measured\n" if document.simulated else ""
         return f"# This run has no collectives; `--format table` shows it\n{mark}{names}"
-    lines = [line(row, document.options) for _, some in rows(document) for row in some]
-    return header(document) + "".join(lines) + footer(document)
-
-
-def memory_lines(taken: dict[str, int]) -> list[str]:
-    """Return what device memory was taken for what, and the sum."""
-    return [
-        *(f"{name} {format_size(size)}" for name, size in taken.items()),
-        f"Total {format_size(sum(taken.values()))}",
-    ]
+    view = View(document)
+    lines = [line(row, view.given) for _, some in view.rows for row in some]
+    return header(view) + "".join(lines) + footer(view)

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 
 import msgspec
 
-from ..results.document import Document, Status
+from ..results.document import Document, RankInfo, Status
 from ..units import GB
 from . import Style
-from .nccl_tests import Half, average, fast_enough, nccl_version, rows, settings, spread, wrong_rows
+from .nccl_tests import Half, View, has_collectives, spread
 
 _VERSION = 3
 _MICRO = 1e-6
-_DEVICE = re.compile(r"\s*Rank\s+(\d+) Group\s+(\d+) Pid\s+(\d+) on\s+(\S+) device\s+(\d+) \[([^]]*)\] (.*)")
 
 
 def render(document: Document, style: Style) -> str:
     """Return one object; what nccl-tests does not say is under ``wirespeed``."""
     del style
-    o = document.options
-    found = settings(document)
     own: dict[str, object] = {
         "version": document.version,
         "simulated": document.simulated,
@@ -31,16 +27,25 @@ def render(document: Document, style: Style) -> str:
         ],
     }
     content: dict[str, object] = {"version": _VERSION, "start_time": _time(document.started)}
-    if found:
-        own |= {name: o[name] for name in ("ranks", "processes", "hosts", "launcher", "transport", "timeout")}
+    if has_collectives(document):
+        view = View(document)
+        given, wrong = view.given, view.wrong_rows
+        own |= {
+            "ranks": given.ranks,
+            "processes": given.processes,
+            "hosts": given.hosts,
+            "launcher": given.launcher,
+            "transport": given.transport,
+            "timeout": given.timeout,
+        }
         content |= {
-            "args": o["arguments"],
-            "env": o["environment"],
-            "nccl_version": nccl_version(document),
-            "config": _config(document),
-            "results": _results(document),
-            "out_of_bounds": {"count": wrong_rows(document), "okay": _text(wrong_rows(document) == 0)},
-            "average_bus_bandwidth": _mean(document),
+            "args": given.arguments,
+            "env": given.environment,
+            "nccl_version": view.nccl_version,
+            "config": _config(view),
+            "results": _results(view),
+            "out_of_bounds": {"count": wrong, "okay": _text(wrong == 0)},
+            "average_bus_bandwidth": _mean(view),
         }
     content["end_time"] = _time(document.ended)
     content["errors"] = [
@@ -64,53 +69,48 @@ def _time(text: str) -> str:
     """Local time, as there; a text that is none as it is."""
     try:
         return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    except ValueError:
+    except (ValueError, OverflowError):
         return text
 
 
-def _config(document: Document) -> dict[str, object]:
-    o = document.options
-    by_factor = int(str(o["factor"])) > 1
-    devices = o["devices"]
+def _config(view: View) -> dict[str, object]:
+    given = view.given
     return {
-        "nthreads": o["threads"],
-        "ngpus": o["gpus"],
-        "minimum_bytes": o["first_size"],
-        "maximum_bytes": o["last_size"],
-        **({"step_factor": o["factor"]} if by_factor else {"step_bytes": o["step"]}),
-        "warmup_iters": o["warmup"],
-        "iterations": o["iterations"],
-        "aggregated_iterations": o["aggregate"],
-        "validation": o["checks"],
-        "graph": o["graphs"],
-        "blocking_collectives": _text(bool(o["blocking"])),
-        "per_iter_timing": _text(bool(o["per_iteration"])),
-        "per_iter_skip": o["skip"],
-        "parallel_init": _text(bool(o["parallel_init"])),
-        "devices": [_device(text) for text in devices] if isinstance(devices, list) else [],
+        "nthreads": given.threads,
+        "ngpus": given.gpus,
+        "minimum_bytes": given.first_size,
+        "maximum_bytes": given.last_size,
+        **({"step_factor": given.factor} if given.factor > 1 else {"step_bytes": given.step}),
+        "warmup_iters": given.warmup,
+        "iterations": given.iterations,
+        "aggregated_iterations": given.aggregate,
+        "validation": given.checks,
+        "graph": given.graphs,
+        "blocking_collectives": _text(bool(given.blocking)),
+        "per_iter_timing": _text(given.per_iteration),
+        "per_iter_skip": given.skip,
+        "parallel_init": _text(given.parallel_init),
+        "devices": [_device(rank) for rank in view.document.ranks],
     }
 
 
-def _device(text: str) -> dict[str, object]:
-    match = _DEVICE.fullmatch(text)
-    assert match is not None, text
-    rank, group, pid, host, device, bus, name = match.groups()
+def _device(rank: RankInfo) -> dict[str, object]:
     return {
-        "rank": int(rank),
-        "group": int(group),
-        "pid": int(pid),
-        "hostname": host,
-        "device": int(device),
-        "device_hex": bus,
-        "device_info": name,
+        "rank": rank.rank,
+        "group": rank.group,
+        "pid": rank.pid,
+        "hostname": rank.host,
+        "device": rank.device,
+        "device_hex": rank.bus_id,
+        "device_info": rank.model,
     }
 
 
-def _results(document: Document) -> list[dict[str, object]]:
-    o = document.options
+def _results(view: View) -> list[dict[str, object]]:
+    given = view.given
     found = []
-    for result, some in rows(document):
-        late = {table.key: table for table in result.tables[3:]}
+    for result, some in view.rows:
+        tables = {table.key: table for table in result.tables}
         for j, row in enumerate(some):
             if row.halves[0] is None:
                 continue
@@ -125,16 +125,16 @@ def _results(document: Document) -> list[dict[str, object]]:
                 if half is None:
                     continue
                 entry[place] = {
-                    "cpu_time" if o["cpu_time"] else "time": half.seconds / _MICRO,
+                    "cpu_time" if given.cpu_time else "time": half.seconds / _MICRO,
                     "alg_bw": half.algorithm / GB,
                     "bus_bw": half.bus / GB,
                     "nwrong": None if half.wrong is None else float(half.wrong),
                 }
-                table = late.get(f"late-{place.replace('_', '-')}")
-                if o["per_iteration"]:
-                    processes = [c.samples for c in table.cells if c.column == j] if table else []
-                    entry[f"{place}_per_iter"] = _iterations(half, processes, int(str(o["skip"])))
-            found.append(entry | {"actual_iterations": o["iterations"], "experiment_name": ""})
+                late = tables.get(f"late-{place.replace('_', '-')}")
+                if given.per_iteration:
+                    processes = [c.samples for c in late.cells if c.column == j] if late else []
+                    entry[f"{place}_per_iter"] = _iterations(half, processes, given.skip)
+            found.append(entry | {"actual_iterations": given.iterations, "experiment_name": ""})
     return found
 
 
@@ -157,9 +157,9 @@ def _iterations(half: Half, processes: list[tuple[float, ...]], skip: int) -> di
     return found
 
 
-def _mean(document: Document) -> dict[str, object]:
-    passed = fast_enough(document)
+def _mean(view: View) -> dict[str, object]:
+    passed = view.fast_enough
     return {
-        "bandwidth": (average(document) or 0.0) / GB,
+        "bandwidth": (view.average or 0.0) / GB,
         "okay": "unchecked" if passed is None else _text(passed),
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
@@ -19,6 +20,11 @@ SCHEMA = 1
 UNFINISHED = "the run did not come to its end"
 #: What in the state of a testcase says how far apart the processes of a job were let go.
 SKEW = "skew of the gate, median [s]"
+
+_MOST = 2**63 - 1
+#: An integer as JSON readers of other languages have it, and one that is not negative.
+Integer = Annotated[int, msgspec.Meta(ge=-_MOST, le=_MOST)]
+Whole = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
 
 
 class Status(StrEnum):
@@ -70,6 +76,8 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     only where they do not limit: index of the memory's link, and the bytes that it carries for each byte
     of the value; 0 where transfers pass through its host without touching the memory. ``corrupted`` is the
     way that delivered wrong data, source and destination (``gpu0->gpu1``).
+    ``wrong`` is the number of elements that a collective left wrong, where its time stands; None
+    where they were not verified.
     """
 
     row: int
@@ -85,6 +93,7 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes: int = 0
     copies: int = 0
     means: str = ""
+    wrong: Whole | None = None
     statistics: Statistics | None = None
     samples: tuple[float, ...] = ()
 
@@ -123,12 +132,40 @@ class Reading(msgspec.Struct, frozen=True):
     state: dict[str, float | str]
 
 
+class RankInfo(msgspec.Struct, frozen=True):
+    """One rank of a collective: its number among all, its group, its process and its device.
+
+    ``device`` is the index of the device on ``host``, ``model`` its name.
+    """
+
+    rank: Whole
+    group: Integer
+    pid: Whole
+    host: str
+    device: Integer
+    bus_id: str
+    model: str
+
+
+class CollectiveInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a testcase runs that measures a collective, by nccl-tests' names.
+
+    ``operator`` is empty and ``root`` -1 where the operation has none; ``ranks`` work together.
+    """
+
+    operation: str
+    type: str
+    ranks: Whole
+    operator: str = ""
+    root: Integer = -1
+
+
 class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of one testcase; ``reason`` says why it is not passed.
 
     ``state_before`` and ``state_after`` are readings of the hardware, name with unit -> value;
     ``readings`` are taken while a long one measures. ``busy`` are the devices that something else used
-    meanwhile: device -> how, to be read after "is".
+    meanwhile: device -> how, to be read after "is". ``collective`` says what a collective runs.
     """
 
     __test__ = False
@@ -148,6 +185,7 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
     state_after: dict[str, float | str] = {}
     readings: tuple[Reading, ...] = ()
     busy: dict[str, str] = {}
+    collective: CollectiveInfo | None = None
 
     def key(self, table: Table) -> str:
         """Return the name of one of its tables among all tables of the Document."""
@@ -155,7 +193,11 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One run. ``interrupted`` says why it did not reach its end; empty if it did."""
+    """One run. ``interrupted`` says why it did not reach its end; empty if it did.
+
+    ``ranks`` are those of collectives; ``device_memory`` is what these took for what, in bytes, of
+    the device that has the least left.
+    """
 
     schema: int = msgspec.field(name="wirespeed_schema")
     version: str
@@ -172,6 +214,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     interrupted: str = ""
     testcases: tuple[TestcaseResult, ...] = ()
     warnings: tuple[str, ...] = ()
+    ranks: tuple[RankInfo, ...] = ()
+    device_memory: dict[str, Integer] = {}
 
     def __repr__(self) -> str:
         """One line: at a prompt nobody wants to see the whole; ``wirespeed.render`` shows it."""

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from ..errors import DocumentError, StorageError
 from .document import SCHEMA, UNFINISHED, Document, TestcaseResult
+from .upgrade import upgraded
 
 if TYPE_CHECKING:
     from ..testcases import Testcase
@@ -135,7 +136,7 @@ def decode(data: bytes, name: str) -> Document:
             f"{name} has schema {head.schema}, this version reads up to {SCHEMA}: use a newer wirespeed"
         )
     try:
-        return _checked(msgspec.json.decode(data, type=Document))
+        return upgraded(_checked(msgspec.json.decode(data, type=Document)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DocumentError(f"{name} is a broken wirespeed Document: {error}") from error
 

@@ -34,11 +34,17 @@ class Watch:
         self.timeout = timeout
         self.stage = "starting"
         self.stuck = False
-        self._since = time.monotonic()
+        self._since, self._at_least = time.monotonic(), 0.0
 
-    def at(self, stage: str) -> None:
-        """Begin a stage."""
-        self.stage, self._since = stage, time.monotonic()
+    def at(self, stage: str, at_least: float = 0.0) -> None:
+        """Begin a stage.
+
+        Parameters
+        ----------
+        at_least
+            Seconds that this stage may take even if the time-out is shorter.
+        """
+        self.stage, self._since, self._at_least = stage, time.monotonic(), at_least
 
     def run(self, work: Callable[[], T], cancel: Callable[[], None] | None = None) -> T:
         """Return what ``work`` returns.
@@ -69,8 +75,9 @@ class Watch:
         try:
             while not finished.wait(_LOOK):
                 self.world.check()
-                if 0 < self.timeout < time.monotonic() - self._since:
-                    raise self.world.late(self.stage, self.timeout)
+                limit = max(self.timeout, self._at_least)
+                if self.timeout and limit < time.monotonic() - self._since:
+                    raise self.world.late(self.stage, limit)
         except BaseException as error:
             if not finished.is_set():
                 if cancel:

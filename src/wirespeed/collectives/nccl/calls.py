@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..base import Case
@@ -14,17 +14,6 @@ Part = tuple[bool, list[Call]]
 
 _NONE = -1
 _SEND, _RECEIVE, _COPY = "ncclSend", "ncclRecv", "cuMemcpyDtoDAsync_v2"
-#: Operation -> the function that is all of it.
-_FUNCTIONS = {
-    "all_reduce": "ncclAllReduce",
-    "all_gather": "ncclAllGather",
-    "reduce_scatter": "ncclReduceScatter",
-    "alltoall": "ncclAlltoAll",
-    "broadcast": "ncclBroadcast",
-    "reduce": "ncclReduce",
-    "gather": "ncclGather",
-    "scatter": "ncclScatter",
-}
 
 
 @dataclass(frozen=True)
@@ -35,6 +24,8 @@ class Site:
     ----------
     send, receive
         Addresses of its buffers.
+    context
+        The GPU's context: stream 0 is the null stream of the context that is current.
     operator
         NCCL's number of it.
     """
@@ -42,6 +33,7 @@ class Site:
     rank: int
     comm: int
     stream: int
+    context: int
     send: int
     receive: int
     operator: int = _NONE
@@ -60,7 +52,8 @@ def calls(case: Case, sites: Sequence[Site], shift: int) -> list[Call]:
     """Return the calls by which the ranks of one thread run an operation once."""
     parts: list[Part] = []
     for site in sites:
-        for i, part in enumerate(_parts(case, site, shift)):
+        send, receive = addresses(case, site, shift)
+        for i, part in enumerate(CALLS[case.setting.operation.name](case, site, send, receive)):
             if i == len(parts):
                 parts.append((part[0], []))
             parts[i][1].extend(part[1])
@@ -70,38 +63,46 @@ def calls(case: Case, sites: Sequence[Site], shift: int) -> list[Call]:
     return made
 
 
+def in_context(site: Site, name: str, *arguments: int) -> list[Call]:
+    """Return a call of the driver that acts on a rank's stream.
+
+    NCCL finds the GPU by the communicator, the driver by the current context.
+    """
+    return [("cuCtxSetCurrent", (site.context,)), (name, arguments)]
+
+
 def grouped(made: list[Call]) -> list[Call]:
     """Return calls such that NCCL sees them as one."""
     return made if len(made) == 1 else [("ncclGroupStart", ()), *made, ("ncclGroupEnd", ())]
 
 
-def _parts(case: Case, site: Site, shift: int) -> list[Part]:
-    send, receive = addresses(case, site, shift)
-    setting, counts, ranks = case.setting, case.counts, case.ranks
-    kind, each, root = setting.type.code, counts.each, setting.root
-    where = (site.comm, site.stream)
-    name = setting.operation.name
-    function = _FUNCTIONS.get(name, "")
-    if name in ("all_reduce", "reduce_scatter"):
-        return [(True, [(function, (send, receive, each, kind, site.operator, *where))])]
-    if name == "reduce":
-        return [(True, [(function, (send, receive, each, kind, site.operator, root, *where))])]
-    if name in ("all_gather", "alltoall"):
-        return [(True, [(function, (send, receive, each, kind, *where))])]
-    if name in ("broadcast", "gather", "scatter"):
-        return [(True, [(function, (send, receive, each, kind, root, *where))])]
-    if name == "sendrecv":
-        after, before = (site.rank + 1) % ranks, (site.rank - 1) % ranks
-        return [(True, [
-            (_SEND, (send, each, kind, after, *where)),
-            (_RECEIVE, (receive, each, kind, before, *where)),
-        ])]  # fmt: skip
-    if name == "alltoallv":
-        return [(True, _unequal(case, site, send, receive))]
-    return _hypercube(case, site, send, receive)
+#: Makes a rank's calls of an operation, from the addresses that it sends from and receives at.
+Make = Callable[[Case, Site, int, int], list[Part]]
 
 
-def _unequal(case: Case, site: Site, send: int, receive: int) -> list[Call]:
+def _function(name: str, *, reduces: bool = False, rooted: bool = False) -> Make:
+    """Return what makes an operation of one function of NCCL."""
+
+    def make(case: Case, site: Site, send: int, receive: int) -> list[Part]:
+        setting = case.setting
+        operator = (site.operator,) if reduces else ()
+        root = (setting.root,) if rooted else ()
+        arguments = (send, receive, case.counts.each, setting.type.code, *operator, *root)
+        return [(True, [(name, (*arguments, site.comm, site.stream))])]
+
+    return make
+
+
+def _ring(case: Case, site: Site, send: int, receive: int) -> list[Part]:
+    kind, each, where = case.setting.type.code, case.counts.each, (site.comm, site.stream)
+    after, before = (site.rank + 1) % case.ranks, (site.rank - 1) % case.ranks
+    return [(True, [
+        (_SEND, (send, each, kind, after, *where)),
+        (_RECEIVE, (receive, each, kind, before, *where)),
+    ])]  # fmt: skip
+
+
+def _unequal(case: Case, site: Site, send: int, receive: int) -> list[Part]:
     kind, width, where = case.setting.type.code, case.width, (site.comm, site.stream)
     made: list[Call] = []
     for peer, (out, back) in enumerate(zip(*unequal(case.counts, width, site.rank, case.ranks), strict=True)):
@@ -111,7 +112,7 @@ def _unequal(case: Case, site: Site, send: int, receive: int) -> list[Call]:
             made.append((_RECEIVE, (receive, back, kind, peer, *where)))
         send += out * width
         receive += back * width
-    return made
+    return [(True, made)]
 
 
 def _hypercube(case: Case, site: Site, send: int, receive: int) -> list[Part]:
@@ -120,7 +121,7 @@ def _hypercube(case: Case, site: Site, send: int, receive: int) -> list[Part]:
     own = receive + site.rank * part
     parts: list[Part] = []
     if part and own != send:
-        parts.append((False, [(_COPY, (own, send, part, site.stream))]))
+        parts.append((False, in_context(site, _COPY, own, send, part, site.stream)))
     for bit in range(case.ranks.bit_length() - 1):
         mask = 1 << bit
         mine = site.rank & ~(mask - 1)
@@ -131,3 +132,19 @@ def _hypercube(case: Case, site: Site, send: int, receive: int) -> list[Part]:
             (_RECEIVE, (receive + (mine ^ mask) * part, count, kind, peer, *where)),
         ]))  # fmt: skip
     return parts
+
+
+#: Operation -> what makes its calls.
+CALLS: dict[str, Make] = {
+    "all_reduce": _function("ncclAllReduce", reduces=True),
+    "all_gather": _function("ncclAllGather"),
+    "reduce_scatter": _function("ncclReduceScatter", reduces=True),
+    "alltoall": _function("ncclAlltoAll"),
+    "alltoallv": _unequal,
+    "broadcast": _function("ncclBroadcast", rooted=True),
+    "reduce": _function("ncclReduce", reduces=True, rooted=True),
+    "gather": _function("ncclGather", rooted=True),
+    "scatter": _function("ncclScatter", rooted=True),
+    "sendrecv": _ring,
+    "hypercube": _hypercube,
+}

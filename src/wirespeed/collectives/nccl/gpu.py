@@ -90,8 +90,7 @@ class Gpu:
 
     def wait(self) -> None:
         """Wait until the stream is idle; other threads go on."""
-        if self.null_stream:  # the current device's
-            self.use()
+        self.use()
         check(driver.cuStreamSynchronize, self.stream)
 
     def free_memory(self) -> int:

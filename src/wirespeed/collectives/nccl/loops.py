@@ -17,7 +17,7 @@ from cuda.bindings import driver
 from ...backends.cuda.driver import check
 from ...errors import BackendError, BackendLost
 from ..base import Case, Elapsed
-from .calls import Site, calls, grouped
+from .calls import Site, calls, grouped, in_context
 from .gpu import Gpu
 from .native import Call, Functions
 
@@ -68,6 +68,7 @@ class Loop:
         self._sites = [site for site, _ in sites]
         self._gpus = [gpu for _, gpu in sites]
         self._shifts = shifts
+        self._waiting = library.functions.bind(self._waits())
 
     def once(self) -> None:
         """Run the first operation and wait for it; from a graph where the loop is one."""
@@ -114,12 +115,20 @@ class Loop:
         ])  # fmt: skip
 
     def _waits(self) -> list[Call]:
-        waits: list[Call] = []
-        for gpu, site in zip(self._gpus, self._sites, strict=True):
-            if gpu.null_stream:  # the current device's
-                waits.append(("cuCtxSetCurrent", (int(gpu.context),)))
-            waits.append(("cuStreamSynchronize", (site.stream,)))
-        return waits
+        return [call for site in self._sites for call in in_context(site, "cuStreamSynchronize", site.stream)]
+
+    def _marks(self, count: int) -> tuple[list[list[Any]], list[Run]]:
+        """Return so many events of each rank, and what records each of them on all ranks."""
+        events = [gpu.events(count) for gpu in self._gpus]
+        marks = [
+            self._bind([
+                call
+                for site, mine in zip(self._sites, events, strict=True)
+                for call in in_context(site, "cuEventRecord", int(mine[i]), site.stream)
+            ])
+            for i in range(count)
+        ]  # fmt: skip
+        return events, marks
 
     def _bind(self, some: Sequence[Call]) -> Run:
         """Return what makes these calls."""
@@ -138,9 +147,12 @@ class Loop:
             raise BackendError(f"NCCL failed: {self._library.reason() or failed}")
 
     def _wait(self) -> None:
-        for gpu in self._gpus:
-            gpu.wait()
+        failed = self._waiting()
         self._look("")
+        if failed:
+            for gpu in self._gpus:
+                gpu.wait()  # raises what the driver has to say
+        self._look(failed)
 
     def _elapsed(self, spent: float, enqueued: float, iterations: tuple[float, ...] = ()) -> Elapsed:
         count = self._timing.operations * max(1, self._timing.graphs)
@@ -161,40 +173,38 @@ class Loop:
         paired = timing.blocking == 3  # iterations that do not touch each other
         program = [self._bind(some) for some in self._program()]
         meeting = self._bind(self._meeting())
-        marks = 0 if not timing.per_iteration else 2 * count if paired else count + 1
-        events = [gpu.events(marks) for gpu in self._gpus]
+        edges = [(2 * i, 2 * i + 1) if paired else (i, i + 1) for i in range(count)]
+        events, marks = self._marks(edges[-1][1] + 1 if timing.per_iteration else 0)
         self.align()
         counted, now = 0.0, time.perf_counter
         start = now()
         for i, some in enumerate(program):
+            before, after = edges[i]
             began = now()
-            self._mark(events, 2 * i if paired else i)
+            if marks:
+                marks[before]()
             some()
             if timing.blocking:
                 self._wait()
             if paired:
-                self._mark(events, 2 * i + 1)
+                if marks:
+                    marks[after]()
                 counted += now() - began
             if timing.blocking in (1, 3):
                 meeting()
                 self._wait()
-        if not paired:
-            self._mark(events, count)
+        if marks and not paired:
+            marks[-1]()
         enqueued = now() - start
         self._wait()
         spent = now() - start
         if paired:
             spent = enqueued = counted
-        edges = [(2 * i, 2 * i + 1) if paired else (i, i + 1) for i in range(count if marks else 0)]
         iterations = tuple(
-            max(_between(mine[a], mine[b]) for mine in events) / timing.aggregate for a, b in edges
+            max(_between(mine[a], mine[b]) for mine in events) / timing.aggregate
+            for a, b in (edges if marks else ())
         )
         return self._elapsed(spent, enqueued, iterations)
-
-    def _mark(self, events: Sequence[Sequence[Any]], index: int) -> None:
-        for gpu, mine in zip(self._gpus, events, strict=True):
-            if mine:
-                check(driver.cuEventRecord, mine[index], gpu.stream)
 
     def _graph(self) -> Elapsed:
         """Capture the whole loop once and launch it as often as asked for."""
@@ -212,6 +222,7 @@ class Loop:
     def _capture(self, program: Sequence[Run]) -> Captured:
         """Return a graph of each rank's calls. Other threads may go on allocating meanwhile."""
         for gpu in self._gpus:
+            gpu.use()
             check(driver.cuStreamBeginCapture, gpu.stream, _THREAD_LOCAL)
         for run in program:
             run()
@@ -224,6 +235,7 @@ class Loop:
 
     def _launch(self, captured: Captured) -> None:
         for gpu, (_, executable) in zip(self._gpus, captured, strict=True):
+            gpu.use()
             check(driver.cuGraphLaunch, executable, gpu.stream)
 
 

@@ -23,12 +23,13 @@ from ..base import Case, Device, Elapsed, Group, OutOfMemory, Refused, Setting
 from ..contents import BEFORE, scalar
 from ..types import OPERATORS, DataType
 from . import native
-from .calls import Site, addresses
+from .calls import CALLS, Site, addresses
 from .debug import Debug
 from .gpu import Gpu, format_of
 from .loops import Library, Loop
 
 _GATHERS = 22800  # the first NCCL with all-to-all, gather and scatter as functions
+_SINCE = {"alltoall": _GATHERS, "gather": _GATHERS, "scatter": _GATHERS}
 _SYMMETRIC = 22700
 _FP8 = 22400
 _WINDOW = 1  # NCCL_WIN_COLL_SYMMETRIC in nccl.h
@@ -97,6 +98,7 @@ class NcclProvider:
 
     name = "nccl"
     can_cancel = True
+    operations = CALLS.keys()
 
     def __init__(self, world: World, group: Group, options: NcclOptions) -> None:
         self._debug = Debug()
@@ -155,16 +157,14 @@ class NcclProvider:
 
     def refuses(self, setting: Setting) -> str | None:
         """Refuse what this NCCL or this GPU lacks."""
-        name, ranks = setting.operation.name, self.group.ranks
-        if name in ("alltoall", "gather", "scatter") and self.version < _GATHERS:
+        name = setting.operation.name
+        if self.version < _SINCE.get(name, 0):
             return f"{name} is a function of NCCL 2.28 and later; this is {self._version()}"
         if setting.type.name.startswith("f8"):
             least = min(rank.gpu.capability for rank in self._ranks)
             if self.version < _FP8 or least < (9, 0):
                 return f"{setting.type.name} needs NCCL 2.24 and compute capability 9.0"
-        if name == "hypercube" and ranks & (ranks - 1):
-            return f"hypercube needs a power of two of ranks, not {ranks}"
-        return None
+        return setting.operation.why_not(self.group.ranks)
 
     # Setting up.
 
@@ -307,8 +307,10 @@ class NcclProvider:
                 rank.operators = (operator,)
             elif case.setting.operator:
                 operator = OPERATORS.index(case.setting.operator)
-            stream, send, receive = int(rank.gpu.stream), rank.send + offset, rank.receive + offset
-            rank.site = Site(rank.number, int(rank.comm), stream, send, receive, operator)
+            rank.site = Site(
+                rank.number, int(rank.comm), int(rank.gpu.stream), int(rank.gpu.context),
+                rank.send + offset, rank.receive + offset, operator,
+            )  # fmt: skip
         library = Library(self._functions, self._debug.warnings, self._cancelled)
         self._loops = [
             Loop(library, case, [(rank.site, rank.gpu) for rank in ranks if rank.site], shifts)

@@ -1,0 +1,74 @@
+"""Documents of versions that wrote sentences where there are fields now.
+
+Version 0.1 kept the types, operators and roots of a run of collectives, its ranks and the numbers of
+wrong elements as text only. What is not as that version wrote it is left out.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec.structs import replace
+
+from .document import Cell, CollectiveInfo, Document, RankInfo, Table, TestcaseResult
+
+_SETTING = re.compile(r"(\w+)\|(\w*)\|(-?\d{1,18})")
+_RANK = re.compile(
+    r" Rank +(\d{1,18}) Group +(-?\d{1,18}) Pid +(\d{1,18}) on +(\S+) device +(-?\d{1,18}) \[([^]]*)\] (.*)"
+)
+_WRONG = re.compile(r"(\d{1,18}) elements are wrong")
+
+
+def upgraded(document: Document) -> Document:
+    """Return a Document with its fields filled from older text; one without such text as it is."""
+    options = dict(document.options)
+    settings = options.pop("settings", None)
+    operation, ranks = options.get("operation"), options.get("ranks")
+    if not (isinstance(settings, list) and isinstance(operation, str) and isinstance(ranks, int)):
+        return document
+    if ranks < 0:
+        return document
+    found = list(document.testcases)
+    for i, (result, text) in enumerate(zip(found, settings, strict=False)):
+        match = _SETTING.fullmatch(text)
+        if match and result.collective is None:
+            type, label, root = match.groups()
+            operator = "" if label == "none" else label
+            found[i] = _collective(
+                result,
+                CollectiveInfo(operation, type, ranks, operator, int(root)),
+                bool(options.get("checks")),
+            )
+    lines = options.get("devices")
+    devices = [_RANK.fullmatch(line) for line in lines] if isinstance(lines, list) else []
+    infos = tuple(_rank(*match.groups()) for match in devices if match)
+    if infos and len(infos) == len(devices):
+        del options["devices"]
+        document = replace(document, ranks=infos)
+    return replace(document, options=options, testcases=tuple(found))
+
+
+def _rank(rank: str, group: str, pid: str, host: str, device: str, bus_id: str, model: str) -> RankInfo:
+    return RankInfo(int(rank), int(group), int(pid), host, int(device), bus_id, model)
+
+
+def _collective(result: TestcaseResult, info: CollectiveInfo, checks: bool) -> TestcaseResult:
+    from ..collectives.operations import OPERATIONS
+
+    operation = OPERATIONS.get(info.operation)
+    places = (checks, checks and operation is not None and operation.checks_in_place)
+    tables = tuple(_counted(table, places) if table.key == "time" else table for table in result.tables)
+    return replace(result, collective=info, tables=tables)
+
+
+def _counted(table: Table, places: tuple[bool, bool]) -> Table:
+    return replace(table, cells=tuple(replace(cell, wrong=_wrong(cell, places)) for cell in table.cells))
+
+
+def _wrong(cell: Cell, places: tuple[bool, bool]) -> int | None:
+    if cell.value is None or not places[min(cell.row, 1)]:
+        return None
+    match = _WRONG.fullmatch(cell.reason)
+    if match:
+        return int(match[1])
+    return None if cell.reason else 0
