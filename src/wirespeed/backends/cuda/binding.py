@@ -52,6 +52,7 @@ class Bound:
     lanes: list[tuple[Lane, Work]] = field(default_factory=list)
     expected: list[Expected] = field(default_factory=list)
     amount: float = 0.0  #: what one copy does: bytes of a buffer, or accesses
+    sharing: int = 1  #: transfers that share its source or its destination
     sums: int = 0  #: of a read: where the kernel adds up what it read, and what there is to be read
 
     @property
@@ -111,13 +112,15 @@ class Binder:
         self.fillers: set[Contents] = set()
         self._pool, self._device, self._contents, self._options = pool, device, contents, options
 
-    def bind(self, index: int, transfer: Transfer, engines: int) -> Bound:
+    def bind(self, index: int, transfer: Transfer, engines: int, sharing: int = 1) -> Bound:
         """Take buffers for a transfer, fill them, and prepare what it enqueues.
 
         Parameters
         ----------
         engines
             Over how many streams a copy by copy engine is spread.
+        sharing
+            Transfers that share its source or its destination, it included.
         """
         executor = self._device(transfer.executor.device)
         for end in (transfer.source, transfer.destination):
@@ -130,7 +133,7 @@ class Binder:
             tuple(self._take(transfer.source, size, executor) for _ in range(sources)),
             self._take(transfer.destination, size, executor) if destinations else None,
         )
-        bound = Bound(transfer, executor, buffers, amount=float(transfer.bytes))
+        bound = Bound(transfer, executor, buffers, amount=float(transfer.bytes), sharing=sharing)
         keys = key(self._options.seed, index, 0), key(self._options.seed, index, 1)
         if transfer.operation is Operation.CHASE:
             self._chase(bound)
@@ -203,7 +206,7 @@ class Binder:
 
     def _kernel(self, bound: Bound, keys: tuple[int, int]) -> None:
         transfer, device, buffers = bound.transfer, bound.device, bound.buffers
-        form = shape(transfer, device.multiprocessors, device.shared_memory)
+        form = shape(transfer, device.multiprocessors, device.shared_memory, bound.sharing)
         bound.amount = float(transfer.bytes * form.passes)
         origin = [pointer(buffer.address) for buffer in buffers.sources]
         to = [pointer(buffers.destination.address)] if buffers.destination is not None else []

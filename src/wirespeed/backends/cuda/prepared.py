@@ -12,7 +12,7 @@ from typing import Any, Self
 from cuda.bindings import driver
 
 from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
-from ...model import Measurement, Sample
+from ...model import Measurement, Sample, Transfer
 from ..base import RunOptions
 from .binding import Binder, Bound, Buffers
 from .device import Lane
@@ -72,7 +72,7 @@ class CudaPrepared:
         self._loads_checked = False
         try:
             self._bound: list[Bound] = [
-                binder.bind(i, transfer, n)
+                binder.bind(i, transfer, n, _sharing(transfer, measurement.transfers))
                 for i, (transfer, n) in enumerate(zip(measurement.transfers, engines, strict=True))
             ]
             self._run_contents("filling the buffers of")
@@ -281,6 +281,14 @@ class CudaPrepared:
             lane.destroy()
         self._binder.taken.clear()
         self._binder.lanes.clear()
+
+
+def _sharing(transfer: Transfer, all_of_them: Sequence[Transfer]) -> int:
+    """Return how many transfers share a source or a destination with one, it included."""
+    return max(
+        sum(other.source == transfer.source for other in all_of_them),
+        sum(other.destination == transfer.destination for other in all_of_them),
+    )
 
 
 def _elapsed(start: Any, stop: Any) -> float:

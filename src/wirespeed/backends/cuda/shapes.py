@@ -62,7 +62,7 @@ class Shape:
     passes: int = 1
 
 
-def shape(transfer: Transfer, multiprocessors: int, shared_memory: int) -> Shape:
+def shape(transfer: Transfer, multiprocessors: int, shared_memory: int, sharing: int = 1) -> Shape:
     """Return how a kernel runs a transfer.
 
     Parameters
@@ -71,6 +71,8 @@ def shape(transfer: Transfer, multiprocessors: int, shared_memory: int) -> Shape
         Of the GPU that executes.
     shared_memory
         The most bytes of shared memory that one block may have there.
+    sharing
+        Transfers of the Measurement that share the source or the destination with this one, it included.
     """
     if transfer.engine is Engine.SM_BULK:
         return _bulk(transfer, multiprocessors, shared_memory)
@@ -97,9 +99,11 @@ def shape(transfer: Transfer, multiprocessors: int, shared_memory: int) -> Shape
     if not chosen and small:
         return Shape("copy", "copy_cover", *covering, loops=True)
     if not chosen and transfer.access is Access.READ and transfer.source.kind is MemoryKind.DEVICE:
-        # A read from a peer waits longest: it wants more loads in flight, and long launches.
+        # A read from a peer waits longest: it wants more loads in flight, and long launches. Those that
+        # share a link are as long with fewer passes.
         grid = 2 * multiprocessors, MOST_THREADS // 2
-        return Shape("copy", "copy_stride_deep", *grid, loops=True, passes=_DEEP_PASSES)
+        passes = max(1, _DEEP_PASSES // sharing)
+        return Shape("copy", "copy_stride_deep", *grid, loops=True, passes=passes)
     return Shape("copy", "copy_stride", *strided, loops=True)
 
 

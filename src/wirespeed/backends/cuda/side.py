@@ -165,9 +165,9 @@ class _RankBinder(Binder):
         super().__init__(_NONE, lambda _: side.device, lambda _: side.contents, side.options)
         self._side, self._pieces, self._together = side, pieces, together
 
-    def bind(self, index: int, transfer: Transfer, engines: int) -> Bound:
+    def bind(self, index: int, transfer: Transfer, engines: int, sharing: int = 1) -> Bound:
         """Prepare what a piece enqueues; all that NCCL sends and receives is one piece."""
-        del engines
+        del engines, sharing
         piece = self._pieces[index]
         buffers = Buffers((_buffer(transfer.source, piece.source, transfer.bytes),),
                           _buffer(transfer.destination, piece.destination, transfer.bytes))  # fmt: skip
