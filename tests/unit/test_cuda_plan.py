@@ -34,8 +34,8 @@ MACHINE = Machine(
     cuda=99_000,
     numa=(NumaNode(0, (0, 1)),),
     gpus=(
-        Gpu(0, "a", "00000000:00:06", compute_capability="9.0", peers=("gpu1",)),
-        Gpu(1, "b", "00000000:00:07", compute_capability="8.0"),
+        Gpu(0, "a", "00000000:00:06", compute_capability="9.0", peers=("gpu1",), backend="cuda"),
+        Gpu(1, "b", "00000000:00:07", compute_capability="8.0", backend="cuda"),
     ),
 )
 GPU0, GPU1 = Memory("gpu0", MemoryKind.DEVICE), Memory("gpu1", MemoryKind.DEVICE)
