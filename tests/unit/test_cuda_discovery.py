@@ -361,7 +361,7 @@ def test_a_gpu_without_a_driver(root: Path) -> None:
 def test_a_gpu_without_the_packages(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wirespeed.backends.cuda.discovery.find_spec", lambda name: None)
     (note,) = discover(Machine(""), root).notes
-    assert "pip install wirespeed[cuda]" in note
+    assert "pip install 'wirespeed[cuda]'" in note
 
 
 def test_a_gpu_that_does_not_answer_is_left_out(root: Path) -> None:

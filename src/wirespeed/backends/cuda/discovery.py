@@ -12,7 +12,8 @@ from typing import Any
 from ...topology import Gpu, Link, LinkKind, Machine
 from ...units import GB, MB
 from . import pci
-from .nvml import INSTALL, Nvml
+from .nvml import Nvml
+from .packages import INSTALL
 
 _NVIDIA, _DISPLAY = "0x10de", "0x03"
 #: Where devices are when the PCI bus cannot be seen.

@@ -9,8 +9,6 @@ from typing import Any
 
 from ...topology import Gpu
 
-#: What to do where a package is missing.
-INSTALL = "pip install wirespeed[cuda]"
 _MEGA = 1e6
 _MILLI = 1e-3
 

@@ -14,7 +14,7 @@ from cuda.bindings import driver
 
 from ...backends.cuda.device import Lane
 from ...backends.cuda.driver import check
-from ...backends.cuda.nvml import INSTALL
+from ...backends.cuda.packages import INSTALL
 from ...errors import BackendError
 
 #: ncclUint8 in nccl.h.

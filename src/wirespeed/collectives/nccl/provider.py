@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from cuda.bindings import driver
 
 from ...backends.cuda.driver import check
-from ...backends.cuda.nvml import INSTALL
+from ...backends.cuda.packages import INSTALL
 from ...errors import BackendError
 from ...units import format_size
 from ...worlds.base import World
