@@ -41,6 +41,22 @@ _COUNTERS = {
 }
 
 
+class Silence:
+    """Stands in for ``pynvml`` where there is no NVML: it answers nothing."""
+
+    class NVMLError(Exception):
+        """Never raised."""
+
+    def nvmlInit(self) -> None: ...
+
+    def nvmlShutdown(self) -> None: ...
+
+    def __getattr__(self, name: str) -> int:
+        if name.startswith("NVML_"):
+            return -1
+        raise AttributeError(name)
+
+
 class Nvml:
     """NVML, initialised; every question that it does not answer is None.
 
@@ -108,6 +124,9 @@ class Nvml:
         note("SM clock [Hz]", "nvmlDeviceGetClockInfo", lib.NVML_CLOCK_SM, scale=_MEGA)
         note("memory clock [Hz]", "nvmlDeviceGetClockInfo", lib.NVML_CLOCK_MEM, scale=_MEGA)
         note("temperature [°C]", "nvmlDeviceGetTemperature", lib.NVML_TEMPERATURE_GPU)
+        ecc = self.ask("nvmlDeviceGetEccMode", handle)
+        if ecc is not None:
+            found[f"{gpu.name} ECC"] = "on" if ecc[0] else "off"
         note("power [W]", "nvmlDeviceGetPowerUsage", scale=_MILLI)
         note("PCIe generation", "nvmlDeviceGetCurrPcieLinkGeneration")
         note("PCIe width", "nvmlDeviceGetCurrPcieLinkWidth")
