@@ -6,7 +6,7 @@ import ctypes
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,18 +15,25 @@ pytest.importorskip("cuda.bindings")
 from cuda.bindings import driver as real
 
 from tests.fakes.cuda import FakeCuda
+from tests.threads import together, worlds
 from wirespeed.backends.base import RunOptions
 from wirespeed.backends.cuda import backend as backend_module
 from wirespeed.backends.cuda import compiler, device
 from wirespeed.backends.cuda.backend import CudaBackend
+from wirespeed.backends.cuda.contents import Contents
 from wirespeed.backends.cuda.device import Device, Peers
 from wirespeed.backends.cuda.gate import Gate, GateKind
 from wirespeed.backends.cuda.prepared import CudaPrepared
+from wirespeed.backends.cuda.side import CudaSide
+from wirespeed.backends.ranks.base import Job
+from wirespeed.backends.ranks.exchange import Exchange
+from wirespeed.backends.ranks.start import share_page
 from wirespeed.errors import BackendError, Unreachable
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Place, Transfer
 from wirespeed.topology import Gpu, Machine, NumaNode
 from wirespeed.units import MIB
-from wirespeed.worlds.descriptors import SharedMemory
+from wirespeed.worlds.base import World
+from wirespeed.worlds.descriptors import Descriptors, SharedMemory
 
 Cuda = Callable[..., FakeCuda]
 
@@ -144,6 +151,33 @@ def test_the_timer_of_a_full_queue_opens_the_round_of_its_time(monkeypatch: pyte
     told.clear()
     with stuck._unblocking(2):  # so few fill no queue: nobody watches
         assert not told.wait(0.2)
+
+
+@pytest.mark.parametrize("can_wait", [0, 1])
+def test_many_processes_on_one_host(cuda: Cuda, can_wait: int) -> None:
+    """Each sees its GPU let go at a place of its own in the memory of the gate."""
+    fake = cuda(1, attributes={"CAN_USE_64_BIT_STREAM_MEM_OPS": can_wait})
+    count = 72
+
+    def one(world: World) -> tuple[int, int]:
+        exchange = Exchange(world, lambda: None)
+        descriptors = Descriptors()
+        page = share_page(exchange, descriptors, 10.0)
+        options = RunOptions(timeout=10.0)
+        job = Job(world, descriptors, page, (world.rank, count), "gpu0", (), options)
+        side = CudaSide(job, Device(gpu(0), 0), cast(Contents, None), GateKind.WAIT_VALUE)
+        side.begin()
+        exchange.gather(None, "closing the gates")
+        side.arrive()
+        side.arrived()
+        exchange.gather(None, "arriving")
+        seen = ctypes.string_at(page.address, page.bytes)
+        exchange.close()
+        descriptors.close()
+        return page.bytes, sum(byte != 0 for byte in seen)
+
+    assert together(worlds(count), one) == [(8192, count)] * count
+    assert fake.calls.count("cuStreamWaitValue32") == count * can_wait
 
 
 # Times.
