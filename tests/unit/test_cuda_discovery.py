@@ -406,6 +406,15 @@ def test_without_cuda_nvml_has_the_word(
     assert machine.notes == (failed, *notes)
 
 
+def test_where_cuda_refuses_to_say_nvml_has_the_word(root: Path, cuda: FakeCuda) -> None:
+    cuda.refused["cuDeviceCanAccessPeer"] = real.CUresult.CUDA_ERROR_INVALID_DEVICE
+    machine = discover(Machine(""), root, FakeNvml())
+    assert machine.gpus[0].peers == ("gpu1",)
+    assert machine.notes[0].startswith(
+        "CUDA does not say whether gpu0 can access gpu1: cuDeviceCanAccessPeer"
+    )
+
+
 # Without NVML: containers without its library, systems that forbid it.
 
 NO_NVML = NVMLError("NVML Shared Library Not Found")
@@ -431,6 +440,13 @@ def test_without_nvml_cuda_says_what_it_can(root: Path, cuda: FakeCuda) -> None:
         "link speeds, clocks, errors and users of GPUs are unknown without NVML: NVML says NVML Shared "
         "Library Not Found; install the NVIDIA driver, or restart after its update"
     )
+
+
+def test_without_nvml_a_driver_that_describes_no_gpu(root: Path, cuda: FakeCuda) -> None:
+    cuda.refused["cuDeviceTotalMem"] = real.CUresult.CUDA_ERROR_NOT_SUPPORTED
+    machine = discover(Machine(""), root, FakeNvml(nvmlInit=NO_NVML))
+    assert machine.gpus == ()
+    assert "cuDeviceTotalMem failed: CUDA_ERROR_NOT_SUPPORTED" in machine.notes[0]
 
 
 def test_without_nvml_an_instance_of_a_gpu_is_left_out(root: Path, cuda: FakeCuda) -> None:

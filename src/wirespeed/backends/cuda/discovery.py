@@ -96,6 +96,8 @@ def discover(machine: Machine, root: Path = Path("/"), library: Any = None) -> M
             f"link speeds, clocks, errors and users of GPUs are unknown without NVML: {missing}"
         )
         return reader.describe(machine)
+    except BackendError as error:  # CUDA enumerates GPUs, but does not say what they are
+        return unable(f"{missing or 'CUDA does not describe them'}; {error}")
     finally:
         nvml.close()
 
@@ -306,7 +308,11 @@ class _Reader:
 
         CUDA decides, NVML explains: only where CUDA does not say, NVML's word is taken.
         """
-        allowed = self.cuda.can_access(gpu.bus_id, other.bus_id) if self.cuda else None
+        allowed = None
+        try:
+            allowed = self.cuda.can_access(gpu.bus_id, other.bus_id) if self.cuda else None
+        except BackendError as error:
+            self.notes.append(f"CUDA does not say whether {gpu.name} can access {other.name}: {error}")
         if allowed:
             return ""
         lib = self.nvml.library

@@ -7,6 +7,7 @@ BINDINGS = "cuda-bindings"
 WHEELS = {12: "nvidia-cuda-nvrtc-cu12", 13: "nvidia-cuda-nvrtc"}
 #: What to do where a package is missing.
 INSTALL = "pip install 'wirespeed[cuda]', or 'wirespeed[cuda12]' for drivers before 580"
+INSTALL_NCCL = "pip install 'wirespeed[nccl]', or 'wirespeed[nccl12]' for drivers before 580"
 
 
 def extra(cuda: int) -> str:
