@@ -2,31 +2,43 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# The GPU extra is installed where an NVIDIA driver is loaded.
-EXTRA  := $(if $(wildcard /proc/driver/nvidia/version),cuda)
-comma  := ,
+# The GPU extra is installed where an NVIDIA driver is loaded; drivers from 580 on support CUDA 13.
+NVIDIA := /proc/driver/nvidia/version
+DRIVER := $(shell grep -om1 '[0-9]\{3,\}\.[0-9][0-9.]*' $(NVIDIA) 2>/dev/null)
+MAJOR  := $(or $(firstword $(subst ., ,$(DRIVER))),580)
+EXTRA  := $(if $(wildcard $(NVIDIA)),$(if $(shell test $(MAJOR) -lt 580 && echo old),cuda12,cuda))
+# Tests compile kernels without a driver too: with CUDA 13 in the one environment, with CUDA 12 in the other.
+CUDA   := $(or $(EXTRA),cuda)
+VENV12 := $(VENV)/cuda12
+PIP    := -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: run test clean
 
 run: $(VENV)/run-$(EXTRA).stamp
 	$(BIN)/wirespeed
 
-test: $(VENV)/dev-$(EXTRA).stamp
+test: $(VENV)/dev-$(CUDA).stamp $(VENV12)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest --cov -n 2 --dist loadfile
+	$(VENV12)/bin/pytest tests/unit/test_cuda_*.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "wirespeed needs Python 3.11 or later; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/run-$(EXTRA).stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.$(if $(EXTRA),[$(EXTRA)])'
+$(VENV)/run-$(EXTRA).stamp: pyproject.toml $(wildcard constraints*.txt) | $(VENV)/bin/python
+	$(BIN)/python $(PIP) -c constraints-$(CUDA).txt -e '.$(if $(EXTRA),[$(EXTRA)])'
 	touch $@
 
-$(VENV)/dev-$(EXTRA).stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev$(if $(EXTRA),$(comma)$(EXTRA))]'
+$(VENV)/dev-$(CUDA).stamp: pyproject.toml $(wildcard constraints*.txt) | $(VENV)/bin/python
+	$(BIN)/python $(PIP) -c constraints-$(CUDA).txt -e '.[dev,$(CUDA)]'
+	touch $@
+
+$(VENV12)/dev.stamp: pyproject.toml $(wildcard constraints*.txt) | $(VENV)/bin/python
+	$(BIN)/python -m venv $(VENV12)
+	$(VENV12)/bin/python $(PIP) -c constraints-cuda12.txt -e '.[cuda12]' hypothesis pytest
 	touch $@
 
 clean:

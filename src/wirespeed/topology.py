@@ -82,7 +82,15 @@ class NumaNode:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU. ``peers`` are the names of the GPUs whose memory it can reach."""
+    """A GPU.
+
+    Parameters
+    ----------
+    peers
+        Names of the GPUs whose memory it can reach.
+    backend
+        Backend that discovered it, and that measures it; empty where it was described by hand.
+    """
 
     index: int
     model: str
@@ -92,6 +100,7 @@ class Gpu:
     multiprocessors: int = 0
     compute_capability: str = ""
     peers: tuple[str, ...] = ()
+    backend: str = ""
 
     @property
     def name(self) -> str:
@@ -182,7 +191,8 @@ class Machine:
     """Everything that is known of a machine before anything is measured.
 
     ``notes`` say what could not be found out, and why. ``simulated`` machines exist only as this
-    description; ``rates``, ``noise`` and ``faults`` say how they behave.
+    description; ``rates``, ``noise`` and ``faults`` say how they behave. ``confidential``: its GPUs are
+    in confidential computing mode.
     """
 
     name: str
@@ -193,6 +203,7 @@ class Machine:
     simulated: bool = False
     driver: str = ""
     cuda: int = 0
+    confidential: bool = False
     page_bytes: int = 4096
     huge_page_bytes: int = 0
     transparent_huge_pages: str = ""

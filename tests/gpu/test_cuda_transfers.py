@@ -296,5 +296,5 @@ def test_state_and_libraries(backend: CudaBackend, machine: Machine) -> None:
     assert float(state["gpu0 SM clock [Hz]"]) > 1e8
     assert float(state["gpu0 temperature [°C]"]) > 0
     assert "gpu0 clocks held back by" in state
-    assert {"cuda-bindings", "cuda-core", "nvidia-cuda-nvrtc", "NVIDIA driver"} <= backend.libraries().keys()
+    assert {"cuda-bindings", "nvidia-ml-py", "NVIDIA driver"} <= backend.libraries().keys()
     assert backend.libraries()["NVIDIA driver"] == machine.driver

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import wirespeed
+from wirespeed import backends
+from wirespeed.backends import cuda
 from wirespeed.backends.base import RunOptions
+from wirespeed.backends.cuda.backend import CudaBackend
 from wirespeed.model import Access, Engine, Measurement, Sample, Unit
 from wirespeed.reports import Style, formats
 from wirespeed.results.document import Document
 from wirespeed.testcases import Testcase
 from wirespeed.testcases.patterns import bisect, gpus
-from wirespeed.topology import Rank
+from wirespeed.topology import Gpu, Rank
 
 # A testcase: one row over a pattern.
 HALVES = Testcase("gpus_bisect_write_ce", "every GPU pushes to the one half of the machine away, all at once",
@@ -111,6 +115,42 @@ def test_a_backend_is_found_by_its_entry_point(tmp_path: Path, monkeypatch: pyte
     _install(tmp_path, monkeypatch, "[wirespeed.backends]\nexact = tests.simulated.test_seams\n")
     machine = wirespeed.Machine("elsewhere", ranks=(Rank(0, "a", "gpu0"), Rank(1, "b", "gpu0")))
     assert wirespeed.run(["35"], machine=machine).testcases[0].tables[0].values() == pytest.approx([1e9, 1e9])
+
+
+def discover(machine: wirespeed.Machine) -> wirespeed.Machine:
+    """Add a GPU that CUDA does not know, as a package with a backend does."""
+    return replace(machine, gpus=(*machine.gpus, Gpu(len(machine.gpus), "elsewhere")))
+
+
+def test_a_gpu_belongs_to_the_backend_that_discovered_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("outside")
+    module.discover = discover  # type: ignore[attr-defined]
+    module.connect = lambda machine: ExactBackend()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "outside", module)
+    monkeypatch.setattr(cuda, "discover", lambda machine: machine)
+    _install(tmp_path, monkeypatch, "[wirespeed.backends]\nexact = outside\n")
+    machine = backends.discover()
+    assert [gpu.backend for gpu in machine.gpus] == ["outside"]
+    assert cuda.connect(machine) is None
+    document = wirespeed.run(["device_local_copy"], machine=machine)
+    assert document.testcases[0].tables[0].values() == pytest.approx([1e9])
+    both = replace(machine, gpus=(*machine.gpus, Gpu(1, "NVIDIA", backend="cuda")))
+    own = cuda.connect(both)
+    assert isinstance(own, CudaBackend)
+    assert (own.holds("gpu0"), own.holds("gpu1")) == (False, True)
+
+
+def test_a_machine_file_without_owners_has_those_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Gpu(0, "NVIDIA", "00000000:06:00")
+    here = wirespeed.Machine("here", gpus=(replace(gpu, backend="cuda"),))
+    monkeypatch.setattr(backends, "discover", lambda: here)
+    file = tmp_path / "machine.json"
+    file.write_bytes(replace(here, gpus=(gpu,)).to_json())
+    assert backends.describe(str(file)).gpus == here.gpus
 
 
 def _install(folder: Path, monkeypatch: pytest.MonkeyPatch, entry_points: str) -> None:

@@ -9,17 +9,35 @@ from typing import Any
 
 import pytest
 
+import wirespeed
+
+pytest.importorskip("cuda.bindings")
+
+from cuda.bindings import driver as real
+
+from tests.fakes.cuda import FakeCuda
 from wirespeed.backends.cuda.discovery import discover, visible
 from wirespeed.backends.cuda.nvml import Nvml, process_name
 from wirespeed.limits import Network, ceilings
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Place, Transfer
-from wirespeed.topology import Gpu, Link, LinkKind, Machine
+from wirespeed.testcases import PlanOptions
+from wirespeed.topology import Gpu, Link, LinkKind, Machine, NumaNode
 
 SWITCH, DIRECT, UNKNOWN = 2, 0, 255
 
 
 class NVMLError(Exception):
     """As pynvml's."""
+
+
+def field(values: dict[int, Any], wanted: Any) -> SimpleNamespace:
+    """Return NVML's answer for a field: a value, or what makes one of the link; not supported without."""
+    number, link = wanted if isinstance(wanted, tuple) else (wanted, 0)
+    value = values.get(number)
+    found = value(link) if callable(value) else value
+    return SimpleNamespace(
+        nvmlReturn=0 if found is not None else 3, valueType=1, value=SimpleNamespace(uiVal=found)
+    )
 
 
 class FakeNvml:
@@ -40,6 +58,8 @@ class FakeNvml:
             raise AttributeError(name)
 
         def call(*arguments: Any) -> Any:
+            if name == "nvmlDeviceGetFieldValues" and "fields" in self.answers:
+                return [field(self.answers["fields"], each) for each in arguments[1]]
             answer = self.answers[name] if name in self.answers else self.usual(name, *arguments)
             if isinstance(answer, Exception):
                 raise answer
@@ -61,7 +81,6 @@ class FakeNvml:
 
         first = arguments[0] if arguments and isinstance(arguments[0], int) else 0
         link = arguments[1] if len(arguments) > 1 and isinstance(arguments[1], int) else 0
-        speed = SimpleNamespace(uiVal=26562)
         answers: dict[str, Any] = {
             "nvmlDeviceGetCount": self.count,
             "nvmlDeviceGetHandleByIndex": first,
@@ -83,7 +102,7 @@ class FakeNvml:
             "nvmlDeviceGetNvLinkState": 1 if link < 3 else NVMLError("Invalid Argument"),
             "nvmlDeviceGetNvLinkRemoteDeviceType": self.remote,
             "nvmlDeviceGetNvLinkRemotePciInfo": pci(1 - first),
-            "nvmlDeviceGetFieldValues": [SimpleNamespace(nvmlReturn=0, valueType=1, value=speed)],
+            "nvmlDeviceGetFieldValues": lambda handle, wanted: [field({164: 26562}, each) for each in wanted],
         }
         return answers.get(name, NVMLError("Not Supported"))
 
@@ -110,6 +129,12 @@ def root(tmp_path: Path) -> Path:
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    """CUDA has the GPUs that NVML has, all of them peers."""
+    return FakeCuda(4).install(monkeypatch)
 
 
 def links(machine: Machine, kind: LinkKind) -> set[tuple[str, str, float | None, str]]:
@@ -160,7 +185,8 @@ def test_an_unknown_end_among_several_is_a_switch(root: Path) -> None:
     assert ("gpu3", "nvswitch") in {(a, b) for a, b, _, _ in found}
 
 
-def test_what_nvml_does_not_say_is_noted(root: Path) -> None:
+def test_what_nvml_does_not_say_is_noted(root: Path, cuda: FakeCuda) -> None:
+    cuda.peers = lambda a, b: False
     library = FakeNvml(
         nvmlDeviceGetMaxClockInfo=NVMLError("Not Supported"),
         nvmlDeviceGetMaxPcieLinkGeneration=9,
@@ -194,7 +220,7 @@ IN_SLOTS = {
 }
 
 
-def on_bus(root: Path, ports: dict[str, str]) -> Machine:
+def on_bus(root: Path, ports: dict[str, str], machine: Machine | None = None, **more: Any) -> Machine:
     """Describe the GPUs of a PCI bus; a port is its greatest speed and width, and the width that it has."""
     entries = root / "sys/bus/pci/devices"
     entries.mkdir(parents=True)
@@ -216,7 +242,7 @@ def on_bus(root: Path, ports: dict[str, str]) -> Machine:
     def pci(handle: int) -> SimpleNamespace:
         return SimpleNamespace(domain=0, bus=0x3D + handle, device=0)
 
-    return discover(Machine(""), root, FakeNvml(nvmlDeviceGetPciInfo=pci))
+    return discover(machine or Machine(""), root, FakeNvml(nvmlDeviceGetPciInfo=pci, **more))
 
 
 def to_hosts(machine: Machine, gpus: int) -> list[float | None]:
@@ -329,20 +355,254 @@ def test_the_fabric(root: Path, function: str, state: int, status: int, note: st
 
 
 @pytest.mark.parametrize(
-    ("count", "status", "notes"),
+    ("count", "peers", "status", "notes"),
     [
-        (1, lambda a, b, way: 1, ()),
-        (2, lambda a, b, way: 1, ("no peer access between gpu0 and gpu1: chipset not supported",)),
-        (2, lambda a, b, way: 77 * way, ("no peer access between gpu0 and gpu1: status 77",)),
-        (2, NVMLError("Not Supported"), ()),
-        (3, lambda a, b, way: 5, ("no peer access between any two GPUs: not supported",)),
-        (3, lambda a, b, way: 5 * (2 in (a, b)),
+        (1, False, 1, ()),
+        (2, False, 1, ("no peer access between gpu0 and gpu1: chipset not supported",)),
+        (2, False, lambda a, b, way: 77 * way, ("no peer access between gpu0 and gpu1: status 77",)),
+        (2, False, NVMLError("Unknown Error"),
+         ("no peer access between gpu0 and gpu1: CUDA does not allow it",)),
+        (2, False, 0, ("no peer access between gpu0 and gpu1: CUDA does not allow it, although NVML does",)),
+        (3, False, 5, ("no peer access between any two GPUs: not supported",)),
+        (3, lambda a, b: 2 not in (a, b), 5,
          ("no peer access between gpu0 and gpu2, gpu1 and gpu2: not supported",)),
+        (2, True, NVMLError("Unknown Error"), ()),
+        (2, True, 5, ()),  # CUDA decides
     ],
 )  # fmt: skip
-def test_refused_peers(root: Path, count: int, status: Any, notes: tuple[str, ...]) -> None:
+def test_peers_are_what_cuda_allows(
+    root: Path, cuda: FakeCuda, count: int, peers: Any, status: Any, notes: tuple[str, ...]
+) -> None:
+    cuda.peers = peers if callable(peers) else lambda a, b: peers
     machine = discover(Machine(""), root, FakeNvml(count, nvmlDeviceGetP2PStatus=status))
     assert machine.notes == notes
+    for a, gpu in enumerate(machine.gpus):
+        assert gpu.peers == tuple(f"gpu{b}" for b in range(count) if b != a and cuda.peers(a, b))
+
+
+def test_what_cuda_does_not_allow_is_waived_in_its_cells(root: Path, cuda: FakeCuda) -> None:
+    cuda.peers = lambda a, b: {a, b} != {0, 1}
+    machine = discover(Machine(""), root, FakeNvml(3))
+    (case,) = wirespeed.testcases.select(["device_to_device_memcpy_read_ce"])
+    waived = {(w.row, w.column): w.reason for w in case.plan(machine, PlanOptions()).waived}
+    assert waived == {(0, 1): "gpu0 has no peer access to gpu1", (1, 0): "gpu1 has no peer access to gpu0"}
+
+
+@pytest.mark.parametrize(
+    ("status", "peers", "notes"),
+    [
+        (0, ("gpu1",), ()),
+        (NVMLError("Unknown Error"), (),
+         ("no peer access between gpu0 and gpu1: neither CUDA nor NVML allows it",)),
+    ],
+)  # fmt: skip
+def test_without_cuda_nvml_has_the_word(
+    root: Path, cuda: FakeCuda, status: Any, peers: tuple[str, ...], notes: tuple[str, ...]
+) -> None:
+    cuda.refused["cuInit"] = real.CUresult.CUDA_ERROR_SYSTEM_NOT_READY
+    machine = discover(Machine(""), root, FakeNvml(nvmlDeviceGetP2PStatus=status))
+    assert machine.gpus[0].peers == peers
+    failed = "the GPUs cannot be measured: cuInit failed: CUDA_ERROR_SYSTEM_NOT_READY (refused by the fake)"
+    assert machine.notes == (failed, *notes)
+
+
+def test_where_cuda_refuses_to_say_nvml_has_the_word(root: Path, cuda: FakeCuda) -> None:
+    cuda.refused["cuDeviceCanAccessPeer"] = real.CUresult.CUDA_ERROR_INVALID_DEVICE
+    machine = discover(Machine(""), root, FakeNvml())
+    assert machine.gpus[0].peers == ("gpu1",)
+    assert machine.notes[0].startswith(
+        "CUDA does not say whether gpu0 can access gpu1: cuDeviceCanAccessPeer"
+    )
+
+
+# Without NVML: containers without its library, systems that forbid it.
+
+NO_NVML = NVMLError("NVML Shared Library Not Found")
+
+
+def test_without_nvml_cuda_says_what_it_can(root: Path, cuda: FakeCuda) -> None:
+    cuda.count = 2
+    cuda.attributes |= {"MEMORY_CLOCK_RATE": 3_201_000, "GLOBAL_MEMORY_BUS_WIDTH": 6016, "NVLINK": 1,
+                        "PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES": 0}  # fmt: skip
+    (root / "proc/driver/nvidia").mkdir(parents=True)
+    (root / "proc/driver/nvidia/version").write_text(
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (builder@U22)\n"
+    )
+    with_nvml = discover(Machine(""), root, FakeNvml())
+    machine = discover(Machine(""), root, FakeNvml(nvmlInit=NO_NVML))
+    assert machine.gpus == with_nvml.gpus
+    assert (machine.driver, machine.cuda) == ("580.95.05", 13000)
+    assert links(machine, LinkKind.MEMORY) == links(with_nvml, LinkKind.MEMORY)
+    assert links(machine, LinkKind.NVLINK) == {
+        ("gpu0", "gpu1", None, "unknown"), ("gpu1", "gpu0", None, "unknown")
+    }  # fmt: skip
+    assert machine.notes[0] == (
+        "link speeds, clocks, errors and users of GPUs are unknown without NVML: NVML says NVML Shared "
+        "Library Not Found; install the NVIDIA driver, or restart after its update"
+    )
+
+
+def test_without_nvml_a_driver_that_describes_no_gpu(root: Path, cuda: FakeCuda) -> None:
+    cuda.refused["cuDeviceTotalMem"] = real.CUresult.CUDA_ERROR_NOT_SUPPORTED
+    machine = discover(Machine(""), root, FakeNvml(nvmlInit=NO_NVML))
+    assert machine.gpus == ()
+    assert "cuDeviceTotalMem failed: CUDA_ERROR_NOT_SUPPORTED" in machine.notes[0]
+
+
+def test_without_nvml_an_instance_of_a_gpu_is_left_out(root: Path, cuda: FakeCuda) -> None:
+    cuda.cuDeviceGetName = lambda size, device: b"NVIDIA H200 MIG 1g.18gb\0"  # type: ignore[method-assign]
+    machine = discover(Machine(""), root, FakeNvml(nvmlInit=NO_NVML))
+    assert machine.gpus == ()
+    assert "is in MIG mode" in machine.notes[1]
+
+
+def test_without_nvml_a_coherent_gpu_has_a_c2c_link(root: Path, cuda: FakeCuda) -> None:
+    cuda.count = 1
+    cuda.attributes |= {"MEMORY_CLOCK_RATE": 0, "GLOBAL_MEMORY_BUS_WIDTH": 0,
+                        "PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES": 1}  # fmt: skip
+    machine = discover(Machine(""), root, FakeNvml(nvmlInit=NO_NVML))
+    assert links(machine, LinkKind.C2C) == {
+        ("numa1", "gpu0", None, "unknown"), ("gpu0", "numa1", None, "unknown")
+    }  # fmt: skip
+
+
+# GH200, GB200.
+
+C2C = {170: 10, 171: 1, 172: 44_712}
+
+
+def grace(tmp_path: Path, fields: dict[int, Any]) -> Machine:
+    """A module with one CPU, whose memory is numa0, and one GPU in a PCIe slot as the kernel shows it."""
+    node = Machine("", numa=(NumaNode(0, tuple(range(72)), memory_bytes=2**38),),
+                   links=(Link("numa0", "numa0", LinkKind.MEMORY, 500e9, "LPDDR5X"),))  # fmt: skip
+    return on_bus(tmp_path, IN_SLOTS, node, count=1, fields=fields)
+
+
+def test_host_copies_go_over_c2c(tmp_path: Path) -> None:
+    machine = grace(tmp_path, {164: 26562} | C2C)
+    ways = (("numa0", "gpu0"), ("gpu0", "numa0"))
+    assert links(machine, LinkKind.C2C) == {(*way, 447.12e9, "10 links x 44.712 GB/s") for way in ways}
+    assert links(machine, LinkKind.PCIE)  # it is there, and not on the way
+    assert to_hosts(machine, 1) == [pytest.approx(447.12e9)]
+    network = Network(machine)
+    assert [machine.links[i].kind for i in network.route("numa0", "gpu0")] == [LinkKind.C2C]
+    assert machine.notes == ()
+
+
+def test_only_active_c2c_links_count(tmp_path: Path) -> None:
+    machine = grace(tmp_path, C2C | {171: lambda link: int(link < 8)})
+    assert {(c, o) for _, _, c, o in links(machine, LinkKind.C2C)} == {
+        (8 * 44.712e9, "8 links x 44.712 GB/s")
+    }
+
+
+@pytest.mark.parametrize("fields", [{}, {170: 0}, {170: 10, 171: 0, 172: 44_712}])
+def test_without_c2c(tmp_path: Path, fields: dict[int, Any]) -> None:
+    machine = grace(tmp_path, fields)
+    assert links(machine, LinkKind.C2C) == set()
+    assert to_hosts(machine, 1) == [pytest.approx(63.008e9)]
+
+
+def test_c2c_of_unknown_speed(tmp_path: Path) -> None:
+    machine = grace(tmp_path, {164: 26562, 170: 10, 171: 1})
+    assert {(c, o) for _, _, c, o in links(machine, LinkKind.C2C)} == {(None, "unknown")}
+    assert to_hosts(machine, 1) == [None]  # not PCIe's
+    assert machine.notes == ("NVLink-C2C speed of gpu0: unknown, NVML does not say",)
+
+
+# NVLink on drivers that do not have the newest field.
+
+
+@pytest.mark.parametrize(
+    ("fields", "version", "capacity"),
+    [
+        ({90: 25_781}, 3, 3 * 25_781e6),
+        ({84: 25_781}, 3, 3 * 25_781e6),
+        ({164: 0, 90: 0, 84: 25_000}, 6, 3 * 25_000e6),
+        ({}, 3, 3 * 25e9),
+        ({}, 7, 3 * 50e9),
+        ({}, 99, None),
+        ({}, NVMLError("Not Supported"), None),
+    ],
+)
+def test_nvlink_speed_on_old_drivers(
+    root: Path, fields: dict[int, int], version: Any, capacity: float | None
+) -> None:
+    machine = discover(Machine(""), root, FakeNvml(fields=fields, nvmlDeviceGetNvLinkVersion=version))
+    assert {c for _, _, c, _ in links(machine, LinkKind.NVLINK)} == {capacity}
+    assert bool(machine.notes) == (capacity is None)
+
+
+def test_pcie_6(root: Path) -> None:
+    machine = discover(Machine(""), root, FakeNvml(1, nvmlDeviceGetMaxPcieLinkGeneration=6))
+    assert {(c, o) for _, _, c, o in links(machine, LinkKind.PCIE)} == {(16 * 7.375e9, "PCIe 6 x16")}
+
+
+# NUMA nodes.
+
+
+def nodes(root: Path, cpus: list[str]) -> None:
+    for index, text in enumerate(cpus):
+        folder = root / f"sys/devices/system/node/node{index}"
+        folder.mkdir(parents=True)
+        (folder / "cpulist").write_text(f"{text}\n")
+        (folder / "distance").write_text(" ".join(str(10 + 10 * abs(index - i)) for i in range(len(cpus))))
+
+
+def test_a_gpu_at_a_node_without_cpus_has_the_nearest_with_some(root: Path) -> None:
+    """As where the memory of a GPU, or of an expander, is a node."""
+    nodes(root, ["0-3", "", "4-7"])
+    hosts = tuple(NumaNode(i, c, memory_bytes=2**34) for i, c in ((0, (0, 1)), (1, ()), (2, ())))
+    machine = discover(Machine("", numa=hosts), root, FakeNvml())
+    assert [gpu.numa for gpu in machine.gpus] == [0, 0]
+    assert ("numa0", "gpu0") in {(a, b) for a, b, _, _ in links(machine, LinkKind.PCIE)}
+    assert machine.notes == ("gpu0 is at numa1, which has no CPUs; the nearest with CPUs is numa0",)
+
+
+def test_a_node_whose_cpus_others_use_is_a_node(root: Path) -> None:
+    nodes(root, ["0-3", "4-7"])
+    hosts = (NumaNode(0, (0, 1), memory_bytes=2**34), NumaNode(1, (), memory_bytes=2**34))
+    machine = discover(Machine("", numa=hosts), root, FakeNvml())
+    assert [gpu.numa for gpu in machine.gpus] == [1, 0]
+    assert machine.notes == ()
+
+
+# Modes.
+
+
+def test_confidential_computing(root: Path) -> None:
+    on, off = (SimpleNamespace(environment=2, ccFeature=feature, devToolsMode=0) for feature in (1, 0))
+    machine = discover(Machine(""), root, FakeNvml(nvmlSystemGetConfComputeState=on))
+    assert machine.confidential
+    assert "confidential computing" in machine.notes[0]
+    assert not discover(Machine(""), root, FakeNvml(nvmlSystemGetConfComputeState=off)).confidential
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "note"),
+    [
+        ("MIG-3f1a", 0, "CUDA_VISIBLE_DEVICES: MIG-3f1a and what follows is not used: instances of GPUs"),
+        ("0,MIG-GPU-0abc/1/2", 1, "CUDA_VISIBLE_DEVICES: MIG-GPU-0abc/1/2 and what follows is not used"),
+        ("1,7,0", 1, "CUDA_VISIBLE_DEVICES: 7 and what follows is not used: no GPU here is that"),
+        ("", 0, None), ("-1", 0, None), ("1", 1, None),
+    ],
+)  # fmt: skip
+def test_what_is_not_visible_is_noted(
+    root: Path, monkeypatch: pytest.MonkeyPatch, text: str, gpus: int, note: str | None
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", text)
+    machine = discover(Machine(""), root, FakeNvml())
+    assert len(machine.gpus) == gpus
+    assert len(machine.notes) == (note is not None)
+    assert machine.notes == () or machine.notes[0].startswith(note or "")
+
+
+def test_ecc_off() -> None:
+    """The counters of errors are not supported then."""
+    gpu = Gpu(0, "NVIDIA A10", "00000000:00:06")
+    assert Nvml(FakeNvml(fields={94: 4}, nvmlDeviceGetEccMode=[0, 0])).state(gpu) == {
+        "gpu0 ECC": "off", "gpu0 PCIe replays": 4.0
+    }  # fmt: skip
 
 
 def test_nothing_without_a_gpu(tmp_path: Path) -> None:
@@ -350,8 +610,9 @@ def test_nothing_without_a_gpu(tmp_path: Path) -> None:
     assert discover(machine, tmp_path) is machine
 
 
-def test_a_gpu_without_a_driver(root: Path) -> None:
-    library = FakeNvml(nvmlInit=NVMLError("NVML Shared Library Not Found"))
+def test_a_gpu_without_a_driver(root: Path, cuda: FakeCuda) -> None:
+    cuda.refused["cuInit"] = RuntimeError("no driver")
+    library = FakeNvml(nvmlInit=NO_NVML)
     (note,) = discover(Machine(""), root, library).notes
     assert "PCI bus shows 2" in note
     assert "NVML Shared Library Not Found" in note
@@ -361,7 +622,7 @@ def test_a_gpu_without_a_driver(root: Path) -> None:
 def test_a_gpu_without_the_packages(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wirespeed.backends.cuda.discovery.find_spec", lambda name: None)
     (note,) = discover(Machine(""), root).notes
-    assert "pip install wirespeed[cuda]" in note
+    assert "pip install 'wirespeed[cuda]'" in note
 
 
 def test_a_gpu_that_does_not_answer_is_left_out(root: Path) -> None:
@@ -418,6 +679,7 @@ def test_state() -> None:
     replays = SimpleNamespace(nvmlReturn=0, valueType=3, value=SimpleNamespace(ullVal=4))
     nvml = Nvml(
         FakeNvml(
+            nvmlDeviceGetEccMode=[1, 1],
             nvmlDeviceGetClockInfo=lambda h, kind: {1: 1980, 2: 3201}[kind],
             nvmlDeviceGetPowerUsage=120_500,
             nvmlDeviceGetCurrentClocksThrottleReasons=0x4 | 0x20,
@@ -429,6 +691,7 @@ def test_state() -> None:
     assert nvml.state(gpu) == {
         "gpu0 SM clock [Hz]": 1980e6,
         "gpu0 memory clock [Hz]": 3201e6,
+        "gpu0 ECC": "on",
         "gpu0 power [W]": 120.5,
         "gpu0 clocks held back by": "power cap, thermal slowdown",
         "gpu0 PCIe replays": 4.0,

@@ -1,18 +1,27 @@
-"""Every kernel compiles for every architecture, with no GPU and no driver."""
+"""Every kernel compiles for every architecture, with no GPU and no driver: by CUDA 12, and by CUDA 13."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+import wirespeed
 from wirespeed.backends.cuda import compiler
 from wirespeed.errors import BackendError
 
-pytest.importorskip("cuda.core")
+driver = pytest.importorskip("cuda.bindings.driver")
+nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
 
+MAJOR = nvrtc.nvrtcVersion()[1]
 FILES = sorted(path.stem for path in compiler.KERNELS.glob("*.cu"))
-ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+SOURCES = {name: compiler.source(name) for name in FILES}
+SOURCES["collectives"] = (Path(wirespeed.__file__).parent / "collectives/kernels/contents.cu").read_text()
+ARCHITECTURES = (
+    *(("sm_70", "sm_72") if MAJOR < 13 else ()),  # CUDA 13 begins with Turing
+    *(f"sm_{n}" for n in (75, 80, 86, 87, 89, 90, 100, 103, 120, 121)),
+)
 
 
 def test_all_files_are_there() -> None:
@@ -20,9 +29,38 @@ def test_all_files_are_there() -> None:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", SOURCES)
 def test_kernels_compile(name: str, architecture: str, tmp_path: Path) -> None:
-    assert compiler.cubin(compiler.source(name), architecture, tmp_path).startswith(b"\x7fELF")
+    assert compiler.compiled(SOURCES[name], architecture, tmp_path).startswith(compiler.ELF)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_newer_architecture_has_ptx_of_the_newest_that_is_known(name: str, tmp_path: Path) -> None:
+    newest = max(nvrtc.nvrtcGetSupportedArchs()[1:][0])
+    code = compiler.compiled(SOURCES[name], "sm_999", tmp_path)
+    assert f".target sm_{newest}\n".encode() in code
+    assert code.endswith(b"\0")  # the driver reads up to there
+
+
+def test_an_architecture_that_is_known_no_more_needs_the_extra_for_cuda_12(tmp_path: Path) -> None:
+    old = "sm_70" if MAJOR >= 13 else "sm_35"
+    with pytest.raises(BackendError, match=rf"does not compile for {old}: .*'wirespeed\[cuda12\]'"):
+        compiler.compiled(compiler.source("gate"), old, tmp_path)
+
+
+def test_the_version_is_that_of_the_library() -> None:
+    _, major, minor = nvrtc.nvrtcVersion()
+    assert compiler.nvrtc_version().startswith(f"{major}.{minor}.")
+
+
+def test_these_bindings_have_every_name_of_the_driver_that_is_used() -> None:
+    folders = [Path(wirespeed.__file__).parent / name for name in ("backends/cuda", "collectives/nccl")]
+    text = "".join(path.read_text() for folder in folders for path in folder.rglob("*.py"))
+    names = set(re.findall(r"driver\.((?:cu|CU)\w+)", text))
+    assert len(names) > 50
+    assert sorted(name for name in names if not hasattr(driver, name)) == []
+    attributes = set(re.findall(r"CU_DEVICE_ATTRIBUTE_\w*[A-Z0-9]\b", text))
+    assert sorted(name for name in attributes if not hasattr(driver.CUdevice_attribute, name)) == []
 
 
 def test_sources_include_nothing() -> None:
@@ -37,16 +75,16 @@ def test_host_and_kernels_agree_on_the_stages() -> None:
 
 
 def test_a_kernel_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = compiler.cubin(compiler.source("gate"), "sm_90", tmp_path)
+    first = compiler.compiled(compiler.source("gate"), "sm_90", tmp_path)
     monkeypatch.setattr(compiler, "_compile", lambda *_: pytest.fail("compiled again"))
-    assert compiler.cubin(compiler.source("gate"), "sm_90", tmp_path) == first
-    assert [path.suffix for path in tmp_path.iterdir()] == [".cubin"]
+    assert compiler.compiled(compiler.source("gate"), "sm_90", tmp_path) == first
+    assert [path.suffix for path in tmp_path.iterdir()] == [".code"]
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("not a folder")
-    assert compiler.cubin(compiler.source("gate"), "sm_90", file / "below")
+    assert compiler.compiled(compiler.source("gate"), "sm_90", file / "below")
 
 
 def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -59,4 +97,4 @@ def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_a_broken_kernel_says_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match=r"refused a kernel for sm_90: (.|\n)*nonsense"):
-        compiler.cubin("nonsense", "sm_90", tmp_path)
+        compiler.compiled("nonsense", "sm_90", tmp_path)

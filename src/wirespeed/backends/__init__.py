@@ -4,6 +4,8 @@ A backend module may offer three functions: ``discover(machine) -> Machine`` add
 this machine's hardware, ``connect(machine) -> Backend | None`` returns a backend for a Machine,
 None where it has nothing to do with it, ``warm_up()`` begins what takes long. None may fail where the
 hardware or a library is missing: what could not be found out goes into ``Machine.notes``.
+
+A GPU belongs to the backend that discovered it: ``discover`` marks it, ``connect`` claims no other.
 """
 
 from __future__ import annotations
@@ -65,8 +67,20 @@ def discover() -> Machine:
     machine = Machine("")
     for provider in providers():
         if hasattr(provider, "discover"):
-            machine = provider.discover(machine)
+            machine = _owned(provider.discover(machine), name_of(provider))
     return machine
+
+
+def name_of(provider: ModuleType) -> str:
+    """Return what the GPUs that a provider discovers are marked with: ``cuda``, or a module's full name."""
+    return provider.__name__.removeprefix(f"{__name__}.")
+
+
+def _owned(machine: Machine, name: str) -> Machine:
+    """Mark the GPUs that a provider has just added as its own."""
+    from dataclasses import replace
+
+    return replace(machine, gpus=tuple(replace(gpu, backend=gpu.backend or name) for gpu in machine.gpus))
 
 
 def describe(spec: str | None = None) -> Machine:
@@ -77,6 +91,8 @@ def describe(spec: str | None = None) -> Machine:
     MachineError
         If there is no such machine, or the file describes one that this process is not on.
     """
+    from dataclasses import replace
+
     from ..errors import MachineError
     from ..topology import load
 
@@ -92,9 +108,12 @@ def describe(spec: str | None = None) -> Machine:
             f"there is no machine file {spec!r}; simulated machines are written {SIMULATED}NAME"
         )
     machine = load(spec)
-    if not machine.simulated:
-        _check_present(machine, discover(), spec)
-    return machine
+    if machine.simulated:
+        return machine
+    here = discover()
+    _check_present(machine, here, spec)
+    owners = {gpu.bus_id: gpu.backend for gpu in here.gpus}
+    return replace(machine, gpus=tuple(replace(gpu, backend=owners[gpu.bus_id]) for gpu in machine.gpus))
 
 
 def _check_present(wanted: Machine, here: Machine, spec: str) -> None:

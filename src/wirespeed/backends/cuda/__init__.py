@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +17,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ...topology import Machine
     from ..base import Backend
+
+#: Marks the GPUs that this backend discovers.
+NAME = "cuda"
 
 
 def discover(machine: Machine) -> Machine:
@@ -43,9 +47,10 @@ def _initialise() -> None:
 
 
 def connect(machine: Machine) -> Backend | None:
-    """Return the backend for the GPUs of this machine, None where it is simulated or has none."""
-    if machine.simulated or not machine.gpus:
+    """Return the backend for the GPUs that CUDA discovered, None where it is simulated or has none."""
+    own = tuple(gpu for gpu in machine.gpus if gpu.backend == NAME)
+    if machine.simulated or not own:
         return None
     from .backend import CudaBackend
 
-    return CudaBackend(machine)
+    return CudaBackend(replace(machine, gpus=own))

@@ -16,20 +16,21 @@ from ...model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from ...topology import Gpu, Machine
 from ...units import MIB
 from ..base import RunOptions
-from .nvml import INSTALL, Nvml, process_name
+from .nvml import Nvml, process_name
+from .packages import BINDINGS, INSTALL, WHEELS, extra
 from .shapes import NODE, WORD, unfit
 
 if TYPE_CHECKING:
     from ..ranks.base import Job
     from .contents import Contents
-    from .device import Device
+    from .device import Device, Peers
     from .gate import Gate
     from .memory import Pool
     from .prepared import CudaPrepared
     from .side import CudaSide
 
-_BINDINGS = "cuda-bindings"
-_PACKAGES = (_BINDINGS, "cuda-core", "nvidia-cuda-nvrtc", "nvidia-ml-py")
+_PACKAGES = (BINDINGS, *WHEELS.values(), "nvidia-ml-py")
+_CONFIDENTIAL = "the GPUs are in confidential computing mode: {} is not timed reliably by events"
 #: cp.async.bulk.
 _BULK_CAPABILITY = (9, 0)
 #: Copies by several engines are tried where a sample is long against the joining of streams.
@@ -67,6 +68,7 @@ class CudaBackend:
         self._cancelled, self._stuck = threading.Event(), threading.Event()
         self._nvml: Nvml | None = None
         self._pool: Pool | None = None
+        self._peers: Peers | None = None
         self._gate: Gate | None = None
 
     def refuses(self, measurement: Measurement) -> str | None:
@@ -109,6 +111,12 @@ class CudaBackend:
                 f"bulk copies need compute capability 9.0 or more, and {gpu.name} has "
                 f"{gpu.compute_capability}; use the engine sm"
             )
+        if self._machine.confidential and any(end.kind is not MemoryKind.DEVICE for end in ends):
+            return _CONFIDENTIAL.format(
+                "what passes between host and GPU is encrypted by the driver, and that"
+            )
+        if self._machine.confidential and transfer.operation is Operation.CHASE:
+            return _CONFIDENTIAL.format("a latency")
         if transfer.operation is Operation.CHASE:
             if transfer.bytes < 2 * NODE:
                 return f"a chase needs {2 * NODE} bytes at least"
@@ -136,11 +144,15 @@ class CudaBackend:
 
     def _prepare(self, measurement: Measurement, engines: list[int], options: RunOptions) -> CudaPrepared:
         from .binding import Binder
+        from .device import Peers
         from .driver import OutOfMemory
         from .gate import Gate, GateKind
         from .memory import Pool
         from .prepared import CudaPrepared, Signals
 
+        if self._peers is None:
+            self._peers = Peers()
+        peers = self._peers
         if self._pool is None:
             self._pool = Pool(self._machine, self._device, self._warn)
         if self._gate is None:
@@ -148,7 +160,7 @@ class CudaBackend:
             self._gate = Gate(GateKind(self._gate_kind), first, options.timeout)
 
         def attempt(pool: Pool, gate: Gate) -> CudaPrepared:
-            binder = Binder(pool, self._device, self._contents_of, options)
+            binder = Binder(pool, self._device, self._contents_of, options, peers)
             signals = Signals(self._cancelled, self._stuck)
             return CudaPrepared(measurement, engines, binder, pool, gate, signals, options)
 
@@ -231,7 +243,7 @@ class CudaBackend:
                 contents.close()
             for device in self._devices.values():
                 device.close()
-        self._pool = self._gate = None
+        self._pool = self._peers = self._gate = None
         self._contents.clear()
         self._devices.clear()
         if self._nvml is not None:
@@ -286,15 +298,17 @@ class CudaBackend:
 
 
 def _unusable(machine: Machine) -> str:
-    """Return why GPUs cannot be measured with what is installed; empty if they can."""
+    """Return why GPUs cannot be measured with what is installed, and what to install; empty if they can."""
+    supported = machine.cuda // 1000
+    fitting = extra(supported)
+    install = f"pip install 'wirespeed[{fitting}]'"
     try:
-        needed = int(version(_BINDINGS).split(".")[0])
+        needed = int(version(BINDINGS).split(".")[0])
     except PackageNotFoundError:
-        return f"the Python package {_BINDINGS} is missing: {INSTALL}"
-    if machine.cuda and machine.cuda // 1000 < needed:
-        have = f"{machine.cuda // 1000}.{machine.cuda % 1000 // 10}"
-        return (
-            f"the driver {machine.driver} supports CUDA {have}, the installed {_BINDINGS} needs {needed}.0: "
-            "update the driver"
-        )
-    return ""
+        return f"the Python package {BINDINGS} is missing: {install if fitting else INSTALL}"
+    if not machine.cuda or supported >= needed:
+        return ""
+    return (
+        f"the driver {machine.driver} supports CUDA {supported}.{machine.cuda % 1000 // 10}, "
+        f"the installed {BINDINGS} needs {needed}.0: update the driver{f', or {install}' if fitting else ''}"
+    )

@@ -15,7 +15,7 @@ from ...units import KIB
 from ..base import RunOptions
 from .arguments import Arguments, narrow, pointer, wide
 from .contents import SCALAR, Contents, Expected, Region, key, near, pattern_of
-from .device import Device, Lane
+from .device import Device, Lane, Peers
 from .driver import check
 from .memory import Buffer, Pool
 from .shapes import WORD, shape
@@ -92,7 +92,9 @@ class Bound:
 
 
 class Binder:
-    """Binds the transfers of one Measurement; ``taken``, ``lanes`` and ``fillers`` are what they use.
+    """Binds the transfers of one Measurement.
+
+    ``taken``, ``reached``, ``lanes`` and ``fillers`` are what they use.
 
     Parameters
     ----------
@@ -106,8 +108,11 @@ class Binder:
         device: Callable[[str], Device],
         contents: Callable[[Device], Contents],
         options: RunOptions,
+        peers: Peers,
     ) -> None:
         self.taken: list[Buffer] = []
+        self.reached: list[tuple[Device, Device]] = []
+        self.peers = peers
         self.lanes: list[Lane] = []
         self.fillers: set[Contents] = set()
         self._pool, self._device, self._contents, self._options = pool, device, contents, options
@@ -124,8 +129,10 @@ class Binder:
         """
         executor = self._device(transfer.executor.device)
         for end in (transfer.source, transfer.destination):
-            if end.kind is MemoryKind.DEVICE:
-                executor.reach(self._device(end.device))
+            if end.kind is MemoryKind.DEVICE and end.device != executor.name:
+                pair = (executor, self._device(end.device))
+                self.peers.take(*pair)
+                self.reached.append(pair)
         sources, destinations = BUFFERS[transfer.operation]
         split = transfer.engine is Engine.SM_SPLIT
         size = _aligned(transfer.bytes) + transfer.bytes if split else transfer.bytes

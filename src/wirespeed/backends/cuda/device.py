@@ -7,10 +7,10 @@ from typing import Any
 
 from cuda.bindings import driver
 
-from ...errors import BackendError
+from ...errors import BackendError, Unreachable
 from ...topology import Gpu
 from . import compiler
-from .driver import check, enable_peer_access
+from .driver import TooManyPeers, check, enable_peer_access
 
 _ATTRIBUTE = driver.CUdevice_attribute
 
@@ -31,6 +31,26 @@ def handles() -> dict[str, Any]:
         )
         found[f"{domain:08x}:{bus:02x}:{slot:02x}"] = device
     return found
+
+
+def load(source: str, architecture: str) -> Any:
+    """Return the module of a source, compiled for the GPU of the current context.
+
+    Raises
+    ------
+    BackendError
+        If NVRTC or the driver refuses it.
+    """
+    code = compiler.compiled(source, architecture)
+    try:
+        return check(driver.cuModuleLoadData, code)
+    except BackendError as error:
+        if code.startswith(compiler.ELF):
+            raise
+        raise type(error)(
+            f"NVRTC {compiler.nvrtc_version()} does not know {architecture}, and the driver refuses PTX for "
+            f"what came before it: {error}; install a newer NVRTC"
+        ) from error
 
 
 class Lane:
@@ -69,6 +89,8 @@ class Device:
     ----------
     multiprocessors, shared_memory
         How many it has; the most bytes of shared memory that one block may have.
+    has_stream_waits
+        Whether its streams can wait for a value in memory and write one.
     """
 
     def __init__(self, gpu: Gpu, handle: Any) -> None:
@@ -77,9 +99,15 @@ class Device:
         self.context = check(driver.cuDevicePrimaryCtxRetain, handle)
         self._modules: dict[str, Any] = {}
         self._kernels: dict[tuple[str, str], Any] = {}
-        self._reached: set[str] = set()
         self.multiprocessors = self._attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
         self.shared_memory = self._attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+        # CAN_USE_STREAM_MEM_OPS is of the first version of these calls, and 0 on Hopper with today's drivers;
+        # this attribute is of the version that is called. Integrated GPUs (GB10) accept a wait, but
+        # then hold up the host at the next launch.
+        self.has_stream_waits = bool(
+            self._attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)
+            and not self._attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_INTEGRATED)
+        )
 
     @property
     def name(self) -> str:
@@ -103,8 +131,7 @@ class Device:
         if (file, name) not in self._kernels:
             self.use()
             if file not in self._modules:
-                code = compiler.cubin(compiler.source(file), self.architecture)
-                self._modules[file] = check(driver.cuModuleLoadData, code)
+                self._modules[file] = load(compiler.source(file), self.architecture)
             function = check(driver.cuModuleGetFunction, self._modules[file], name.encode())
             check(driver.cuFuncLoad, function)
             self._kernels[file, name] = function
@@ -122,26 +149,6 @@ class Device:
         minor = self._attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
         return f"sm_{major}{minor}"
 
-    def reach(self, other: Device) -> None:
-        """Make another GPU's memory accessible to this one.
-
-        Raises
-        ------
-        BackendError
-            If that fails although the driver says that they are peers.
-        """
-        if other is self or other.name in self._reached:
-            return
-        self.use()
-        try:
-            enable_peer_access(other.context)
-        except BackendError as error:
-            raise type(error)(
-                f"{self.name} cannot access the memory of {other.name}, although the driver reports them "
-                f"as peers: {error}; check the IOMMU and ACS settings, or `nvidia-smi topo -p2p r`"
-            ) from error
-        self._reached.add(other.name)
-
     def memory(self) -> tuple[int, int]:
         """Return the free and all bytes of its memory."""
         self.use()
@@ -157,6 +164,66 @@ class Device:
 
     def _attribute(self, attribute: Any) -> int:
         return int(check(driver.cuDeviceGetAttribute, attribute, self.handle))
+
+
+class Peers:
+    """Access of GPUs to each other's memory: enabled when it is first needed, and kept.
+
+    Where NVLink does not join them, the driver allows each GPU eight peers: then those that nothing
+    uses at the moment give way.
+    """
+
+    def __init__(self) -> None:
+        self._uses: dict[tuple[Device, Device], int] = {}
+
+    def take(self, device: Device, other: Device) -> None:
+        """Make the memory of another GPU accessible to a GPU until it is given back.
+
+        Raises
+        ------
+        Unreachable
+            If the GPUs have as many peers in use as the driver allows.
+        BackendError
+            If it fails although the driver says that they are peers.
+        """
+        pair = (device, other)
+        if pair not in self._uses:
+            try:
+                self._enable(*pair)
+            except TooManyPeers:
+                self._give_way()
+                try:
+                    self._enable(*pair)
+                except TooManyPeers as error:
+                    raise Unreachable(
+                        f"{device.name} cannot access the memory of {other.name}: it has as many peers at "
+                        f"once as the driver allows ({error})"
+                    ) from error
+            self._uses[pair] = 0
+        self._uses[pair] += 1
+
+    def give(self, device: Device, other: Device) -> None:
+        """Note that something no longer uses it."""
+        self._uses[device, other] -= 1
+
+    def _give_way(self) -> None:
+        """Disable all that nothing uses."""
+        for device, other in [pair for pair, uses in self._uses.items() if not uses]:
+            device.use()
+            check(driver.cuCtxDisablePeerAccess, other.context)
+            del self._uses[device, other]
+
+    def _enable(self, device: Device, other: Device) -> None:
+        device.use()
+        try:
+            enable_peer_access(other.context)
+        except TooManyPeers:
+            raise
+        except BackendError as error:
+            raise type(error)(
+                f"{device.name} cannot access the memory of {other.name}, although the driver reports them "
+                f"as peers: {error}; check the IOMMU and ACS settings, or `nvidia-smi topo -p2p r`"
+            ) from error
 
 
 Devices = Mapping[str, Device]

@@ -1,18 +1,25 @@
-"""What GPUs there are, how they are linked and what they reach: from NVML, without a CUDA context."""
+"""What GPUs there are, how they are linked and what they reach: from NVML and CUDA, without a context."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...topology import Gpu, Link, LinkKind, Machine
+from ...errors import BackendError
+from ...topology import Gpu, Link, LinkKind, Machine, NumaNode
 from ...units import GB, MB
 from . import pci
-from .nvml import INSTALL, Nvml
+from .nvml import Nvml, Silence
+from .packages import BINDINGS, INSTALL
+
+if TYPE_CHECKING:
+    from .enumeration import Cuda
 
 _NVIDIA, _DISPLAY = "0x10de", "0x03"
 #: Where devices are when the PCI bus cannot be seen.
@@ -22,6 +29,15 @@ _NODES = ("dev/nvidiactl", "dev/dxg")
 _CORES = {"6.0": 64, "7.0": 64, "7.2": 64, "7.5": 64, "8.0": 64}
 _MOST_LINKS = 36
 _SWITCH = "nvswitch"
+#: Fields of NVML that old packages have no names for. Source: NVML_FI_DEV_* in nvml.h.
+_C2C_LINKS, _C2C_STATUS, _C2C_MB_PER_S = 170, 171, 172
+#: The speed of all NVLinks of a GPU, and of its first one, on drivers before 530.
+_NVLINK_COMMON, _NVLINK_FIRST = 90, 84
+#: GB/s of an NVLink in one direction by nvmlNvlinkVersion_t. Source: NVIDIA's data sheets of P100 to B200.
+_NVLINK_GB = {1: 20, 2: 25, 3: 25, 4: 25, 5: 25, 6: 25, 7: 50}
+#: Where the driver says its version. A number such as 580.95.05.
+_PROC_VERSION = "proc/driver/nvidia/version"
+_DRIVER = re.compile(r"\b\d{3,}\.\d[\d.]*")
 #: Why NVML refuses peer access. The first is how old packages spell it.
 _REFUSALS = {
     "NVML_P2P_STATUS_CHIPSET_NOT_SUPPORED": "chipset not supported",
@@ -57,18 +73,31 @@ def discover(machine: Machine, root: Path = Path("/"), library: Any = None) -> M
         note = f"NVIDIA GPUs cannot be used, although the PCI bus shows {seen or 'some'}: {why}"
         return replace(machine, notes=(*machine.notes, note))
 
+    missing = ""
     if library is None:
         if find_spec("pynvml") is None:
-            return unable(f"the Python package nvidia-ml-py is missing: {INSTALL}")
-        import pynvml
+            library, missing = Silence(), f"the Python package nvidia-ml-py is missing: {INSTALL}"
+        else:
+            import pynvml
 
-        library = pynvml
+            library = pynvml
     try:
         nvml = Nvml(library)
     except library.NVMLError as error:
-        return unable(f"NVML says {error}; install the NVIDIA driver, or restart after its update")
+        nvml = Nvml(Silence())
+        missing = f"NVML says {error}; install the NVIDIA driver, or restart after its update"
+    reader = _Reader(nvml, root)
     try:
-        return _Reader(nvml, root).describe(machine)
+        if not missing:
+            return reader.describe(machine)
+        if reader.cuda is None:
+            return unable(missing)
+        reader.notes.append(
+            f"link speeds, clocks, errors and users of GPUs are unknown without NVML: {missing}"
+        )
+        return reader.describe(machine)
+    except BackendError as error:  # CUDA enumerates GPUs, but does not say what they are
+        return unable(f"{missing or 'CUDA does not describe them'}; {error}")
     finally:
         nvml.close()
 
@@ -84,7 +113,10 @@ def _on_bus(root: Path) -> int:
 
 @dataclass
 class _Reader:
-    """Reads one host by NVML and sysfs, and notes what it could not read."""
+    """Reads one host by NVML, CUDA and sysfs, and notes what it could not read.
+
+    Where there is no NVML, GPUs have no handle of it, and what CUDA says must do.
+    """
 
     nvml: Nvml
     root: Path
@@ -92,25 +124,57 @@ class _Reader:
 
     def describe(self, machine: Machine) -> Machine:
         """Return the Machine with its GPUs."""
-        handles = [h for h in self._visible(self._handles()) if not self._partitioned(h)]
-        gpus = [self._gpu(i, handle) for i, handle in enumerate(handles)]
+        handles: list[Any] = [h for h in self._visible(self._handles()) if not self._partitioned(h)]
+        gpus = [self._gpu(i, handle, machine.numa) for i, handle in enumerate(handles)]
+        if not handles and isinstance(self.nvml.library, Silence):
+            gpus = self._gpus_by_cuda(machine.numa)
+            handles = [None] * len(gpus)
         gpus, refused = self._with_peers(gpus, handles)
         links = list[Link]()
         for gpu, handle in zip(gpus, handles, strict=True):
             links += self._memory(gpu, handle)
             links += self._pcie(gpu, handle, links)
+            links += self._c2c(gpu, handle)
             links += self._nvlink(gpu, handle, gpus)
             if unready := self.nvml.fabric(handle):
                 self.notes.append(f"NVLink fabric of {gpu.name}: {unready}")
         self.notes += refused
         return replace(
             machine,
-            driver=self._text("nvmlSystemGetDriverVersion"),
-            cuda=self.nvml.ask("nvmlSystemGetCudaDriverVersion_v2") or 0,
+            driver=self._text("nvmlSystemGetDriverVersion") or self._driver(),
+            cuda=self.nvml.ask("nvmlSystemGetCudaDriverVersion_v2")
+            or (self.cuda.version() if self.cuda else 0),
+            confidential=self._confidential(),
             gpus=tuple(gpus),
             links=(*machine.links, *links),
             notes=(*machine.notes, *self.notes),
         )
+
+    @cached_property
+    def cuda(self) -> Cuda | None:
+        """CUDA, initialised when first asked, which takes a quarter of a second; None where it fails."""
+        if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
+            self.notes.append(f"the GPUs cannot be measured: the package {BINDINGS} is missing: {INSTALL}")
+            return None
+        from .enumeration import Cuda
+
+        try:
+            return Cuda()
+        except BackendError as error:
+            self.notes.append(f"the GPUs cannot be measured: {error}")
+            return None
+
+    def _driver(self) -> str:
+        """The version of the driver, as the kernel module has it."""
+        found = _DRIVER.search(pci.read(self.root / _PROC_VERSION))
+        return found.group() if found else ""
+
+    def _confidential(self) -> bool:
+        state = self.nvml.ask("nvmlSystemGetConfComputeState")
+        if state is None or not state.ccFeature:
+            return False
+        self.notes.append("the GPUs are in confidential computing mode: what events do not time is waived")
+        return True
 
     def _handles(self) -> list[Any]:
         count = self.nvml.ask("nvmlDeviceGetCount") or 0
@@ -130,35 +194,55 @@ class _Reader:
         if len(names) > 1 and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
             found = {self._bus_id(handle): handle for handle in handles}
             return [found[bus_id] for bus_id in self._cuda_order() if bus_id in found]
-        return visible(
-            handles,
-            [self._text("nvmlDeviceGetUUID", handle) for handle in handles],
-            os.environ,
-        )
+        uuids = [self._text("nvmlDeviceGetUUID", handle) for handle in handles]
+        if unknown := unmatched(uuids, os.environ):
+            why = "no GPU here is that"
+            if unknown.startswith("MIG-"):
+                why = "instances of GPUs in MIG mode are not measured; choose GPUs that are not in MIG mode"
+            self.notes.append(f"CUDA_VISIBLE_DEVICES: {unknown} and what follows is not used: {why}")
+        return visible(handles, uuids, os.environ)
 
     def _cuda_order(self) -> Sequence[str]:
-        """Bus ids as CUDA enumerates them, for GPUs of several models; this starts CUDA."""
-        if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
-            self.notes.append(f"the numbers of the GPUs are unknown without cuda-bindings: {INSTALL}")
-            return ()
-        from ...errors import BackendError
-        from .device import handles
-
-        try:
-            return tuple(handles())
-        except BackendError as error:
-            self.notes.append(f"the GPUs cannot be measured: {error}")
-            return ()
+        """Bus ids as CUDA enumerates them, for GPUs of several models."""
+        return self.cuda.bus_ids if self.cuda else ()
 
     def _partitioned(self, handle: Any) -> bool:
         """Whether a GPU is divided into instances, which have no peers and no copy engines of their own."""
         mode = self.nvml.ask("nvmlDeviceGetMigMode", handle)
         if mode and mode[0]:
-            self.notes.append(f"the GPU at {self._bus_id(handle)} is in MIG mode; it is left out")
+            self._leave_out(self._bus_id(handle))
             return True
         return False
 
-    def _gpu(self, index: int, handle: Any) -> Gpu:
+    def _leave_out(self, bus_id: str) -> None:
+        self.notes.append(f"the GPU at {bus_id} is in MIG mode; it is left out")
+
+    def _gpus_by_cuda(self, nodes: Sequence[NumaNode]) -> list[Gpu]:
+        """The GPUs that CUDA enumerates."""
+        cuda, gpus = self.cuda, list[Gpu]()
+        for bus_id in cuda.bus_ids if cuda else ():
+            assert cuda is not None
+            name = cuda.name(bus_id)
+            if " MIG " in name:
+                self._leave_out(bus_id)
+                continue
+            major, minor = (
+                cuda.attribute(bus_id, f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR")
+            )
+            gpus.append(
+                Gpu(
+                    len(gpus),
+                    name,
+                    bus_id,
+                    cuda.memory_bytes(bus_id),
+                    self._node(f"gpu{len(gpus)}", bus_id, nodes),
+                    cuda.attribute(bus_id, "MULTIPROCESSOR_COUNT"),
+                    f"{major}.{minor}",
+                )
+            )
+        return gpus
+
+    def _gpu(self, index: int, handle: Any, nodes: Sequence[NumaNode]) -> Gpu:
         bus_id = self._bus_id(handle)
         capability = self.nvml.ask("nvmlDeviceGetCudaComputeCapability", handle)
         text = ".".join(str(part) for part in capability) if capability else ""
@@ -169,7 +253,7 @@ class _Reader:
             self._text("nvmlDeviceGetName", handle),
             bus_id,
             memory.total if memory else 0,
-            self._node(bus_id),
+            self._node(f"gpu{index}", bus_id, nodes),
             cores // _CORES.get(text, 128),
             text,
         )
@@ -183,39 +267,70 @@ class _Reader:
         """Where sysfs has a PCI device."""
         return self.root / f"sys/bus/pci/devices/{bus_id[4:]}.0"
 
-    def _node(self, bus_id: str) -> int:
-        """The NUMA node of a PCI device; the first one where the kernel says none."""
+    def _node(self, gpu: str, bus_id: str, nodes: Sequence[NumaNode]) -> int:
+        """The NUMA node of a PCI device; the first one where the kernel says none.
+
+        Of a node without any CPU (memory of a GPU, or of a board) it is the nearest one that has some.
+        """
         text = pci.read(self._device(bus_id) / "numa_node")
-        return int(text) if text.isdecimal() else 0
+        index = int(text) if text.isdecimal() else 0
+        folder = self.root / f"sys/devices/system/node/node{index}"
+        known = pci.read(folder / "cpulist") if folder.exists() else index in {node.index for node in nodes}
+        hosts = [node for node in nodes if node.cpus and node.memory_bytes]
+        if known or not hosts:
+            return index
+        distances = map(int, pci.read(folder / "distance").split())
+        far = dict(zip((node.index for node in nodes), distances, strict=False))
+        nearest = min(hosts, key=lambda node: far.get(node.index, 0))
+        self.notes.append(
+            f"{gpu} is at numa{index}, which has no CPUs; the nearest with CPUs is {nearest.name}"
+        )
+        return nearest.index
 
     def _with_peers(self, gpus: Sequence[Gpu], handles: Sequence[Any]) -> tuple[list[Gpu], list[str]]:
         """The GPUs with the names of their peers, and why the others are none, a note for each reason."""
-        allowed = self.nvml.library.NVML_P2P_STATUS_OK
-        found, refused = list[Gpu](), dict[int, dict[tuple[str, ...], None]]()
+        found, refused = list[Gpu](), dict[str, dict[tuple[str, ...], None]]()
         for gpu, handle in zip(gpus, handles, strict=True):
             peers = []
             for other, h in zip(gpus, handles, strict=True):
                 if other is gpu:
                     continue
-                read, write = (self.nvml.ask("nvmlDeviceGetP2PStatus", handle, h, way) for way in (0, 1))
-                if read == write == allowed:
+                if not (why := self._refusal(gpu, other, handle, h)):
                     peers.append(other.name)
+                    continue
                 pair = tuple(x.name for x in sorted((gpu, other), key=lambda x: x.index))
-                for status in {read, write} - {allowed, None}:
-                    refused.setdefault(status, {})[pair] = None
+                refused.setdefault(why, {})[pair] = None
             found.append(replace(gpu, peers=tuple(peers)))
-        return found, [self._refusal(status, list(pairs), len(gpus)) for status, pairs in refused.items()]
+        return found, [_refusal_note(why, list(pairs), len(gpus)) for why, pairs in refused.items()]
 
-    def _refusal(self, status: int, pairs: Sequence[tuple[str, ...]], gpus: int) -> str:
+    def _refusal(self, gpu: Gpu, other: Gpu, handle: Any, of_other: Any) -> str:
+        """Why a GPU has no peer access to another; empty where it has.
+
+        CUDA decides, NVML explains: only where CUDA does not say, NVML's word is taken.
+        """
+        allowed = None
+        try:
+            allowed = self.cuda.can_access(gpu.bus_id, other.bus_id) if self.cuda else None
+        except BackendError as error:
+            self.notes.append(f"CUDA does not say whether {gpu.name} can access {other.name}: {error}")
+        if allowed:
+            return ""
         lib = self.nvml.library
-        why = {getattr(lib, name): text for name, text in _REFUSALS.items() if hasattr(lib, name)}
-        of_all = 1 < len(pairs) == gpus * (gpus - 1) // 2
-        who = "any two GPUs" if of_all else ", ".join(" and ".join(pair) for pair in pairs)
-        return f"no peer access between {who}: {why.get(status, f'status {status}')}"
+        ways = [self.nvml.ask("nvmlDeviceGetP2PStatus", handle, of_other, way) for way in (0, 1)]
+        reasons = {getattr(lib, name): text for name, text in _REFUSALS.items() if hasattr(lib, name)}
+        for status in ways:
+            if status not in (lib.NVML_P2P_STATUS_OK, None):
+                return reasons.get(status, f"status {status}")
+        if None in ways:
+            return "neither CUDA nor NVML allows it" if allowed is None else "CUDA does not allow it"
+        return "" if allowed is None else "CUDA does not allow it, although NVML does"
 
     def _memory(self, gpu: Gpu, handle: Any) -> list[Link]:
         clock = self.nvml.ask("nvmlDeviceGetMaxClockInfo", handle, self.nvml.library.NVML_CLOCK_MEM)
         width = self.nvml.ask("nvmlDeviceGetMemoryBusWidth", handle)
+        if handle is None and self.cuda:
+            clock = self.cuda.attribute(gpu.bus_id, "MEMORY_CLOCK_RATE") // 1000  # kHz
+            width = self.cuda.attribute(gpu.bus_id, "GLOBAL_MEMORY_BUS_WIDTH")
         if not clock or not width:
             self.notes.append(f"memory speed of {gpu.name}: unknown, NVML does not say")
             return [Link(gpu.name, gpu.name, LinkKind.MEMORY, origin="unknown")]
@@ -236,8 +351,36 @@ class _Reader:
             self.notes.append(f"PCIe speed of {gpu.name}: unknown, NVML does not say")
         return pci.both_ways(node, gpu.name, *(rate or (None, "unknown")))
 
+    def _c2c(self, gpu: Gpu, handle: Any) -> list[Link]:
+        """The sum of the active NVLink-C2C links between a GPU and the CPU of its module."""
+        ends = ((f"numa{gpu.numa}", gpu.name), (gpu.name, f"numa{gpu.numa}"))
+        if handle is None and self.cuda:
+            coherent = self.cuda.attribute(gpu.bus_id, "PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES")
+            return [Link(*way, LinkKind.C2C, origin="unknown") for way in ends if coherent]
+        count = self.nvml.fields(handle, {"links": _C2C_LINKS}).get("links", 0)
+        active = list[float]()
+        for link in range(min(int(count), _MOST_LINKS)):
+            wanted = {"status": (_C2C_STATUS, link), "speed": (_C2C_MB_PER_S, link)}
+            found = self.nvml.fields(handle, wanted)
+            if found.get("status") == 1:
+                active.append(found.get("speed", 0) * MB)
+        if not active:
+            return []
+        capacity, origin = None, "unknown"
+        if all(active):
+            capacity, origin = sum(active), f"{len(active)} links x {sum(active) / len(active) / GB:.5g} GB/s"
+        else:
+            self.notes.append(f"NVLink-C2C speed of {gpu.name}: unknown, NVML does not say")
+        return [Link(*way, LinkKind.C2C, capacity, origin) for way in ends]
+
     def _nvlink(self, gpu: Gpu, handle: Any, gpus: Sequence[Gpu]) -> list[Link]:
         """The sum of the active links to each other end: the switch, or another GPU."""
+        if handle is None:
+            return [
+                Link(gpu.name, other.name, LinkKind.NVLINK, origin="unknown")
+                for other in gpus
+                if other is not gpu and self.cuda and self.cuda.has_native_atomics(gpu.bus_id, other.bus_id)
+            ]
         speeds: dict[str, list[float | None]] = {}
         others = [other for other in gpus if other.name in gpu.peers]
         for link in range(_MOST_LINKS):
@@ -274,9 +417,15 @@ class _Reader:
         return others[0].name if len(others) == 1 else _SWITCH
 
     def _speed(self, handle: Any, link: int) -> float | None:
-        wanted = {"speed": (self.nvml.library.NVML_FI_DEV_NVLINK_GET_SPEED, link)}
-        speed = self.nvml.fields(handle, wanted).get("speed")
-        return speed * MB if speed else None
+        """What an NVLink can, by the field for it, by those of old drivers, or by its version."""
+        newest = {"speed": (self.nvml.library.NVML_FI_DEV_NVLINK_GET_SPEED, link)}
+        older = {"common": _NVLINK_COMMON, "first": _NVLINK_FIRST}
+        for wanted in (newest, older):
+            for speed in self.nvml.fields(handle, wanted).values():
+                if speed:
+                    return speed * MB
+        version = self.nvml.ask("nvmlDeviceGetNvLinkVersion", handle, link)
+        return _NVLINK_GB[version] * GB if version in _NVLINK_GB else None
 
     def _text(self, function: str, *arguments: Any) -> str:
         answer = self.nvml.ask(function, *arguments) or ""
@@ -288,16 +437,33 @@ def visible(handles: Sequence[Any], uuids: Sequence[str], environment: Mapping[s
 
     Numbers, or the beginnings of UUIDs; the list ends at the first entry that fits none.
     """
+    return [handles[i] for i in _chosen(uuids, environment)[0]]
+
+
+def unmatched(uuids: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Return the entry of ``CUDA_VISIBLE_DEVICES`` that fits no device; none if it is there to hide them."""
+    entry = _chosen(uuids, environment)[1]
+    return "" if entry in ("-1", "NoDevFiles") else entry
+
+
+def _chosen(uuids: Sequence[str], environment: Mapping[str, str]) -> tuple[list[int], str]:
+    """The devices that are visible, in this order, and the entry at which the list ended."""
     text = environment.get("CUDA_VISIBLE_DEVICES")
     if text is None:
-        return list(handles)
-    chosen = []
+        return list(range(len(uuids))), ""
+    chosen = list[int]()
     for entry in (part.strip() for part in text.split(",")):
         if entry.isdecimal():
-            fitting = [int(entry)] if int(entry) < len(handles) else []
+            fitting = [int(entry)] if int(entry) < len(uuids) else []
         else:
             fitting = [i for i, uuid in enumerate(uuids) if entry and uuid.startswith(entry)]
         if len(fitting) != 1:
-            break
-        chosen.append(handles[fitting[0]])
-    return chosen
+            return chosen, entry
+        chosen.append(fitting[0])
+    return chosen, ""
+
+
+def _refusal_note(why: str, pairs: Sequence[tuple[str, ...]], gpus: int) -> str:
+    of_all = 1 < len(pairs) == gpus * (gpus - 1) // 2
+    who = "any two GPUs" if of_all else ", ".join(" and ".join(pair) for pair in pairs)
+    return f"no peer access between {who}: {why}"

@@ -30,6 +30,10 @@ class OutOfMemory(BackendError):
     """An allocation failed; it may succeed once other buffers are freed."""
 
 
+class TooManyPeers(BackendError):
+    """A GPU has as many peers as the driver allows; there is room once one is disabled."""
+
+
 def check(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
     """Call a driver function and return what it returns besides its status.
 
@@ -83,4 +87,6 @@ def _failure(call: str, status: Any) -> BackendError:
     message = f"{call} failed: {status.name} ({explained})"
     if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
         return OutOfMemory(message)
+    if status == driver.CUresult.CUDA_ERROR_TOO_MANY_PEERS:
+        return TooManyPeers(message)
     return BackendLost(message) if status.name in _LASTING else BackendError(message)

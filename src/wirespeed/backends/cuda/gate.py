@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from enum import StrEnum
 from typing import Any
 
@@ -10,13 +11,13 @@ from cuda.bindings import driver
 
 from ...units import KIB, NANO
 from ...worlds.descriptors import SharedMemory
-from .arguments import Arguments
+from .arguments import Arguments, narrow, pointer
 from .device import Device
 from .driver import check
 
 
 class GateKind(StrEnum):
-    """What waits in a stream: the stream itself for a value in memory, or a kernel."""
+    """What waits in a stream: the stream itself for a value in memory, where the GPU can; or a kernel."""
 
     WAIT_VALUE = "wait_value"
     SPIN = "spin"
@@ -41,7 +42,10 @@ class Gate:
     ) -> None:
         self._kind = kind
         self._serial = 0
+        self._lock = threading.Lock()
         self._page = page
+        if not device.has_stream_waits:
+            device.kernel("gate", "tell")  # here: loading waits for what is held
         device.use()
         if page is None:
             flags = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP
@@ -69,26 +73,50 @@ class Gate:
         return int(self._address)
 
     @property
+    def serial(self) -> int:
+        """The number of this round."""
+        return self._serial
+
+    @property
     def is_open(self) -> bool:
         """Whether this round was released."""
-        return bool(ctypes.c_int32(self._word.value - self._serial).value >= 0)
+        return self._is_open(self._serial)
 
     def hold(self, device: Device, stream: Any) -> None:
         """Let a stream of the current device wait."""
-        if self._kind is GateKind.SPIN:
+        if self._kind is GateKind.SPIN or not device.has_stream_waits:
             kernel = device.kernel("gate", "spin")
             check(driver.cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, stream, self._arguments.address, 0)
         else:
             wait = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
             check(driver.cuStreamWaitValue32, stream, self._address, self._serial, wait)
 
+    def tell(self, device: Device, stream: Any, offset: int, value: int) -> None:
+        """Let a stream of the current device write a word of the page when it comes to it."""
+        address = self.address + offset
+        if device.has_stream_waits:
+            check(driver.cuStreamWriteValue32, stream, address, value, 0)
+            return
+        kernel = device.kernel("gate", "tell")
+        arguments = Arguments(pointer(address), narrow(value))
+        check(driver.cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments.address, 0)
+
+    def open(self, serial: int) -> None:
+        """Let go the streams of a round and of those before it; the gate of a later one stays as it is."""
+        with self._lock:
+            if not self._is_open(serial):
+                self._word.value = serial
+
     def release(self) -> None:
         """Let all streams go, at the same time."""
-        self._word.value = self._serial
+        self.open(self._serial)
 
     def abandon(self) -> None:
         """Let all streams go after something went wrong."""
-        self._word.value = self._serial
+        self.open(self._serial)
+
+    def _is_open(self, serial: int) -> bool:
+        return bool(ctypes.c_int32(self._word.value - serial).value >= 0)
 
     def free(self) -> None:
         """Give the word back."""

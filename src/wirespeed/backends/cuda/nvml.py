@@ -9,8 +9,6 @@ from typing import Any
 
 from ...topology import Gpu
 
-#: What to do where a package is missing.
-INSTALL = "pip install wirespeed[cuda]"
 _MEGA = 1e6
 _MILLI = 1e-3
 
@@ -41,6 +39,22 @@ _COUNTERS = {
     "NVLink replays": "NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
     "NVLink recoveries": "NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
 }
+
+
+class Silence:
+    """Stands in for ``pynvml`` where there is no NVML: it answers nothing."""
+
+    class NVMLError(Exception):
+        """Never raised."""
+
+    def nvmlInit(self) -> None: ...
+
+    def nvmlShutdown(self) -> None: ...
+
+    def __getattr__(self, name: str) -> int:
+        if name.startswith("NVML_"):
+            return -1
+        raise AttributeError(name)
 
 
 class Nvml:
@@ -110,6 +124,9 @@ class Nvml:
         note("SM clock [Hz]", "nvmlDeviceGetClockInfo", lib.NVML_CLOCK_SM, scale=_MEGA)
         note("memory clock [Hz]", "nvmlDeviceGetClockInfo", lib.NVML_CLOCK_MEM, scale=_MEGA)
         note("temperature [°C]", "nvmlDeviceGetTemperature", lib.NVML_TEMPERATURE_GPU)
+        ecc = self.ask("nvmlDeviceGetEccMode", handle)
+        if ecc is not None:
+            found[f"{gpu.name} ECC"] = "on" if ecc[0] else "off"
         note("power [W]", "nvmlDeviceGetPowerUsage", scale=_MILLI)
         note("PCIe generation", "nvmlDeviceGetCurrPcieLinkGeneration")
         note("PCIe width", "nvmlDeviceGetCurrPcieLinkWidth")

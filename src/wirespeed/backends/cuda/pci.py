@@ -11,9 +11,11 @@ from pathlib import Path
 from ...topology import Link, LinkKind
 from ...units import GB
 
-#: Payload of a PCIe lane in GB/s by generation: transfers a second x encoding / 8.
-#: Source: PCI Express Base Specification; from the sixth on in flits of 256 bytes with 236 of payload.
-_LANE = (0.25, 0.5, 0.985, 1.969, 3.938, 7.563)
+#: GB/s of transaction layer packets over a PCIe lane by generation: GT/s x encoding / 8. The encoding is
+#: 8b/10b, from the third generation on 128b/130b. The sixth sends flits of 256 bytes: 236 of packets, 6 of
+#: the data link layer, 14 of checks and correction. (64 x 242/256 / 8 = 7.563 would count those 6 too.)
+#: Source: PCI Express Base Specification 6.0, flit mode.
+_LANE = (0.25, 0.5, 0.985, 1.969, 3.938, 64 * 236 / 256 / 8)
 #: Transfers a second of a lane in GT/s -> generation.
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 #: A device that sleeps shows other numbers.

@@ -238,7 +238,7 @@ class CudaPrepared:
         How much of a queue one copy takes is the driver's affair; when the queue is full the call that
         would add to it waits for the gate, which this thread is to open.
         """
-        guard = threading.Timer(_STALLED, self._gate.release)
+        guard = threading.Timer(_STALLED, self._gate.open, (self._gate.serial,))  # no later round
         if copies > _UNWATCHED:
             guard.start()
         try:
@@ -277,9 +277,12 @@ class CudaPrepared:
             return
         for buffer in self._binder.taken:
             self._pool.give(buffer)
+        for pair in self._binder.reached:
+            self._binder.peers.give(*pair)
         for lane in self._binder.lanes:
             lane.destroy()
         self._binder.taken.clear()
+        self._binder.reached.clear()
         self._binder.lanes.clear()
 
 
@@ -292,4 +295,14 @@ def _sharing(transfer: Transfer, all_of_them: Sequence[Transfer]) -> int:
 
 
 def _elapsed(start: Any, stop: Any) -> float:
-    return float(check(driver.cuEventElapsedTime, start, stop)) * _MILLI
+    """Return the seconds between two events.
+
+    Raises
+    ------
+    BackendError
+        If there are none: the clock of the events is not to be trusted.
+    """
+    seconds = float(check(driver.cuEventElapsedTime, start, stop)) * _MILLI
+    if seconds <= 0:
+        raise BackendError(f"the GPU's events are {seconds:g} s apart, although work ran between them")
+    return seconds

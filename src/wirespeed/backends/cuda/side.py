@@ -8,19 +8,17 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from cuda.bindings import driver
-
 from ...errors import BackendError, MeasurementTimeout, VerificationError
 from ...model import Measurement, Memory, MemoryKind, Operation, Sample, Transfer
 from ...units import NANO
 from ...worlds.mpi import Messages, MessagesRefused, Move
-from ..ranks.base import Job, Piece, Timing
+from ..ranks.base import LINE, Job, Piece, Timing
 from ..ranks.means import MPI, NCCL
 from ..sharing import Sharing
 from .binding import Binder, Bound, Buffers
 from .contents import Contents, Expected, Pattern, Region, key
-from .device import Device, Lane
-from .driver import check, finished
+from .device import Device, Lane, Peers
+from .driver import finished
 from .gate import Gate, GateKind
 from .memory import Buffer
 from .mpi_aware import unaware
@@ -31,8 +29,6 @@ from .sharing import FABRIC, IPC, VMM_FD, DescriptorSharing, FabricSharing, IpcS
 if TYPE_CHECKING:
     from ...collectives.nccl.messages import NcclMessages
 
-#: Where in the page of the host each process sees its GPU let go, and how far apart.
-_SEEN, _APART = 2048, 64
 _SLEEP = 1e-3
 
 
@@ -56,11 +52,8 @@ class CudaSide:
             IPC: IpcSharing(),
             FABRIC: FabricSharing(),
         }
-        offset = _SEEN + _APART * job.place[0]
-        if offset + 4 > job.page.bytes:
-            raise BackendError(f"{job.place[1]} processes on one host are more than its gate has room for")
-        self._seen = ctypes.c_uint32.from_address(job.page.address + offset)
-        self._seen_there = self.gate.address + offset
+        self._offset = LINE * (1 + job.place[0])
+        self._seen = ctypes.c_uint32.from_address(job.page.address + self._offset)
         self._lane = Lane(device)
         self._rounds = 0
 
@@ -117,7 +110,7 @@ class CudaSide:
         self._rounds += 1
         self.device.use()
         self.gate.hold(self.device, self._lane.stream)
-        check(driver.cuStreamWriteValue32, self._lane.stream, self._seen_there, self._rounds, 0)
+        self.gate.tell(self.device, self._lane.stream, self._offset, self._rounds)
 
     def arrived(self) -> int:
         """Return when this process saw that word."""
@@ -162,7 +155,7 @@ class _RankBinder(Binder):
     """Binds transfers whose buffers are there already, some of them in other processes."""
 
     def __init__(self, side: CudaSide, pieces: Sequence[Piece], together: Sequence[Piece]) -> None:
-        super().__init__(_NONE, lambda _: side.device, lambda _: side.contents, side.options)
+        super().__init__(_NONE, lambda _: side.device, lambda _: side.contents, side.options, Peers())
         self._side, self._pieces, self._together = side, pieces, together
 
     def bind(self, index: int, transfer: Transfer, engines: int, sharing: int = 1) -> Bound:

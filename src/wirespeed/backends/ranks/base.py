@@ -12,6 +12,9 @@ from ...worlds.descriptors import Descriptors, SharedMemory
 from ..base import RunOptions
 from ..sharing import Sharing
 
+#: Bytes between the words of the page of a host that different processes write; the first is the gate's.
+LINE = 64
+
 
 @dataclass(frozen=True)
 class Job:

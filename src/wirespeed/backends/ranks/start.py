@@ -11,7 +11,7 @@ from ...results.document import SKEW
 from ...statistics import summarise
 from ...worlds.clocks import Clocks, compare
 from ...worlds.descriptors import Descriptors, SharedMemory, fetch
-from .base import Side
+from .base import LINE, Side
 from .exchange import Exchange
 
 _PAGE = 4096
@@ -25,17 +25,21 @@ _NANO = 1e-9
 
 
 def share_page(exchange: Exchange, descriptors: Descriptors, timeout: float) -> SharedMemory:
-    """Return the page of this host's gate, which all its processes have mapped; the first makes it."""
+    """Return the memory of this host's gate, which all its processes have mapped; the first makes it.
+
+    One page, and more where there are so many processes that one has no line for each.
+    """
     world = exchange.world
-    first = next(member.rank for member in world.members if member.host == world.me.host)
-    page = SharedMemory.create(_PAGE) if world.rank == first else None
+    here = [member.rank for member in world.members if member.host == world.me.host]
+    first, size = here[0], -(-LINE * (1 + len(here)) // _PAGE) * _PAGE
+    page = SharedMemory.create(size) if world.rank == first else None
     offer = [descriptors.address, descriptors.offer(os.dup(page.descriptor))] if page else None
     offers = exchange.gather(offer, "sharing the page of the gate")
     found: list[SharedMemory] = []
 
     def map_page() -> None:
         address, token = offers[first]
-        found.append(page or SharedMemory(fetch(address, token, timeout), _PAGE))
+        found.append(page or SharedMemory(fetch(address, token, timeout), size))
 
     exchange.together(map_page, "mapping the page of the gate")
     return found[0]

@@ -8,8 +8,8 @@ from typing import Any
 
 from cuda.bindings import driver
 
-from ...backends.cuda import compiler
 from ...backends.cuda.arguments import Arguments
+from ...backends.cuda.device import load
 from ...backends.cuda.driver import check
 from .. import contents
 from ..base import Device
@@ -107,8 +107,7 @@ class Gpu:
 
     def _kernel(self, name: str) -> Any:
         if not self._kernels:
-            code = compiler.cubin(_SOURCE.read_text(), "sm_{}{}".format(*self.capability))
-            module = check(driver.cuModuleLoadData, code)
+            module = load(_SOURCE.read_text(), "sm_{}{}".format(*self.capability))
             for each in ("fill", "compare"):
                 self._kernels[each] = check(driver.cuModuleGetFunction, module, each.encode())
         return self._kernels[name]

@@ -14,7 +14,7 @@ from cuda.bindings import driver
 
 from ...backends.cuda.device import Lane
 from ...backends.cuda.driver import check
-from ...backends.cuda.nvml import INSTALL
+from ...backends.cuda.packages import INSTALL_NCCL
 from ...errors import BackendError
 
 #: ncclUint8 in nccl.h.
@@ -39,7 +39,7 @@ def refuses(rank: int) -> tuple[str, bytes]:
     try:
         nccl = _bindings()
     except (ImportError, RuntimeError) as error:
-        return f"NCCL cannot be used: {error}; {INSTALL}", b""
+        return f"NCCL cannot be used: {error}; {INSTALL_NCCL}", b""
     try:
         identifier = nccl.get_unique_id() if rank == 0 else None  # it owns the bytes behind its address
         return "", ctypes.string_at(identifier.ptr, _IDENTIFIER) if identifier is not None else b""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from cuda.bindings import driver
 
 from ...backends.cuda.driver import check
-from ...backends.cuda.nvml import INSTALL
+from ...backends.cuda.packages import INSTALL_NCCL
 from ...errors import BackendError
 from ...units import format_size
 from ...worlds.base import World
@@ -105,7 +105,7 @@ class NcclProvider:
         try:
             from nccl.bindings import nccl
         except (ImportError, RuntimeError) as error:
-            raise Refused(f"NCCL cannot be used: {error}; {INSTALL}") from error
+            raise Refused(f"NCCL cannot be used: {error}; {INSTALL_NCCL}") from error
         self._nccl = nccl
         self.group = group
         self.options = options

@@ -8,3 +8,9 @@ extern "C" __global__ void spin(const volatile u32* word, u32 value, u64 nanosec
         if (now - start > nanoseconds) return;
     }
 }
+
+// Tells the host, or another process, that a stream has come here.
+extern "C" __global__ void tell(volatile u32* word, u32 value) {
+    *word = value;
+    __threadfence_system();
+}

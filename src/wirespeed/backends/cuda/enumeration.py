@@ -1,0 +1,60 @@
+"""What CUDA says of the GPUs of this process, before there is a context."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cuda.bindings import driver
+
+from .device import handles
+from .driver import check
+
+_NATIVE_ATOMICS = driver.CUdevice_P2PAttribute.CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
+
+
+class Cuda:
+    """The GPUs that CUDA lets this process use, by the bus id that ``Gpu`` has.
+
+    Raises
+    ------
+    BackendError
+        If the driver cannot be loaded or initialised.
+    """
+
+    def __init__(self) -> None:
+        self._handles = handles()
+        #: In the order of CUDA's numbers.
+        self.bus_ids = tuple(self._handles)
+
+    def version(self) -> int:
+        """Return the CUDA version that the driver supports: 13000."""
+        return int(check(driver.cuDriverGetVersion))
+
+    def name(self, bus_id: str) -> str:
+        """Return the name of the model."""
+        text: bytes = check(driver.cuDeviceGetName, 256, self._handles[bus_id])
+        return text.split(b"\0")[0].decode()
+
+    def memory_bytes(self, bus_id: str) -> int:
+        """Return the size of its memory."""
+        return int(check(driver.cuDeviceTotalMem, self._handles[bus_id]))
+
+    def attribute(self, bus_id: str, name: str) -> int:
+        """Return an attribute, named without ``CU_DEVICE_ATTRIBUTE_``."""
+        attribute = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(check(driver.cuDeviceGetAttribute, attribute, self._handles[bus_id]))
+
+    def can_access(self, bus_id: str, other: str) -> bool | None:
+        """Return whether a GPU can access another's memory; None where CUDA does not have both."""
+        ends = self._both(bus_id, other)
+        return None if ends is None else bool(check(driver.cuDeviceCanAccessPeer, *ends))
+
+    def has_native_atomics(self, bus_id: str, other: str) -> bool:
+        """Return whether atomics work on the other's memory, as over NVLink and not over PCIe."""
+        ends = self._both(bus_id, other)
+        return ends is not None and bool(check(driver.cuDeviceGetP2PAttribute, _NATIVE_ATOMICS, *ends))
+
+    def _both(self, bus_id: str, other: str) -> tuple[Any, Any] | None:
+        if bus_id not in self._handles or other not in self._handles:
+            return None
+        return self._handles[bus_id], self._handles[other]

@@ -1,0 +1,264 @@
+"""The backend on drivers and GPUs that refuse what the usual ones do, by a fake driver."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+pytest.importorskip("cuda.bindings")
+
+from cuda.bindings import driver as real
+
+from tests.fakes.cuda import FakeCuda
+from tests.threads import together, worlds
+from wirespeed.backends.base import RunOptions
+from wirespeed.backends.cuda import backend as backend_module
+from wirespeed.backends.cuda import compiler, device
+from wirespeed.backends.cuda.backend import CudaBackend
+from wirespeed.backends.cuda.contents import Contents
+from wirespeed.backends.cuda.device import Device, Peers
+from wirespeed.backends.cuda.gate import Gate, GateKind
+from wirespeed.backends.cuda.prepared import CudaPrepared
+from wirespeed.backends.cuda.side import CudaSide
+from wirespeed.backends.ranks.base import Job
+from wirespeed.backends.ranks.exchange import Exchange
+from wirespeed.backends.ranks.start import share_page
+from wirespeed.errors import BackendError, Unreachable
+from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Place, Transfer
+from wirespeed.topology import Gpu, Machine, NumaNode
+from wirespeed.units import MIB
+from wirespeed.worlds.base import World
+from wirespeed.worlds.descriptors import Descriptors, SharedMemory
+
+Cuda = Callable[..., FakeCuda]
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
+    """Returns a fake driver in the place of the real one."""
+    monkeypatch.setattr(compiler, "compiled", lambda *_: compiler.ELF)
+    monkeypatch.setattr(CudaBackend, "_monitor", lambda self: None)
+    return lambda *arguments, **more: FakeCuda(*arguments, **more).install(monkeypatch)
+
+
+def gpu(index: int) -> Gpu:
+    return Gpu(index, "NVIDIA H200", f"00000000:00:{6 + index:02x}", compute_capability="9.0", backend="cuda")
+
+
+def machine(gpus: int, **more: Any) -> Machine:
+    names = [f"gpu{i}" for i in range(gpus)]
+    return Machine(
+        "test",
+        numa=(NumaNode(0, (0, 1), memory_bytes=2**34),),
+        gpus=tuple(replace(gpu(i), peers=tuple(n for n in names if n != f"gpu{i}")) for i in range(gpus)),
+        **more,
+    )
+
+
+def transfer(source: int, destination: int, executor: int, **more: Any) -> Transfer:
+    ends = (Memory(f"gpu{i}", MemoryKind.DEVICE) for i in (source, destination))
+    return Transfer(*ends, Executor(f"gpu{executor}"), **{"engine": Engine.CE, "bytes": MIB, **more})
+
+
+# The gate.
+
+
+@pytest.mark.parametrize(
+    ("attributes", "call"),
+    [
+        ({}, "cuStreamWaitValue32"),  # as on Hopper, where the attribute of the first version is 0
+        ({"CAN_USE_64_BIT_STREAM_MEM_OPS": 0}, "cuLaunchKernel"),
+        ({"CAN_USE_64_BIT_STREAM_MEM_OPS": 0, "CAN_USE_STREAM_MEM_OPS_V1": 1}, "cuLaunchKernel"),
+        ({"INTEGRATED": 1}, "cuLaunchKernel"),
+    ],
+)
+def test_a_gpu_whose_streams_cannot_wait_has_a_kernel_that_does(
+    cuda: Cuda, attributes: dict[str, int], call: str
+) -> None:
+    fake = cuda(attributes=attributes)
+    where = Device(gpu(0), 0)
+    gate = Gate(GateKind.WAIT_VALUE, where, 1.0)
+    gate.close_all()
+    gate.hold(where, 1)
+    assert fake.calls[-1] == call
+    assert fake.launched == (["spin"] if call == "cuLaunchKernel" else [])
+
+
+@pytest.mark.parametrize("can_wait", [0, 1])
+def test_a_gate_between_processes_without_stream_memory_operations(cuda: Cuda, can_wait: int) -> None:
+    not_supported = real.CUresult.CUDA_ERROR_NOT_SUPPORTED
+    refused = (
+        {} if can_wait else dict.fromkeys(("cuStreamWaitValue32", "cuStreamWriteValue32"), not_supported)
+    )
+    fake = cuda(attributes={"CAN_USE_64_BIT_STREAM_MEM_OPS": can_wait}, refused=refused)
+    page = SharedMemory.create(4096)
+    where = Device(gpu(0), 0)
+    gate = Gate(GateKind.WAIT_VALUE, where, 1.0, page)
+    loaded = fake.calls.count("cuFuncLoad")
+    gate.close_all()
+    gate.hold(where, 1)
+    gate.tell(where, 1, 64, 5)
+    assert ctypes.c_uint32.from_address(page.address + 64).value == 5
+    assert fake.launched == ([] if can_wait else ["spin", "tell"])
+    if not can_wait:  # what is loaded behind a closed gate waits for it
+        assert loaded == 1 and fake.calls.index("cuLaunchKernel") > max(
+            i for i, name in enumerate(fake.calls) if name == "cuFuncLoad"
+        )
+
+
+def test_what_opens_an_earlier_round_opens_no_later_one(cuda: Cuda) -> None:
+    cuda()
+    gate = Gate(GateKind.WAIT_VALUE, Device(gpu(0), 0), 1.0)
+    gate.close_all()
+    late = gate.serial
+    gate.release()
+    assert gate.is_open
+    gate.close_all()
+    gate.open(late)
+    assert not gate.is_open
+    gate.release()
+    gate.open(late)
+    assert gate.is_open
+
+
+def test_the_timer_of_a_full_queue_opens_the_round_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that waits for room behind a closed gate would wait for ever; a late one must do no harm."""
+    from wirespeed.backends.cuda import prepared as module
+
+    opened: list[int] = []
+    told = threading.Event()
+
+    class Rounds:
+        serial = 7
+
+        def open(self, serial: int) -> None:
+            opened.append(serial)
+            told.set()
+
+    rounds = Rounds()
+    monkeypatch.setattr(module, "_STALLED", 0.05)
+    stuck = CudaPrepared.__new__(CudaPrepared)
+    stuck._gate = rounds  # type: ignore[assignment]
+    with stuck._unblocking(1000):
+        rounds.serial = 8
+        assert told.wait(5)
+    assert opened == [7]
+    told.clear()
+    with stuck._unblocking(2):  # so few fill no queue: nobody watches
+        assert not told.wait(0.2)
+
+
+@pytest.mark.parametrize("can_wait", [0, 1])
+def test_many_processes_on_one_host(cuda: Cuda, can_wait: int) -> None:
+    """Each sees its GPU let go at a place of its own in the memory of the gate."""
+    fake = cuda(1, attributes={"CAN_USE_64_BIT_STREAM_MEM_OPS": can_wait})
+    count = 72
+
+    def one(world: World) -> tuple[int, int]:
+        exchange = Exchange(world, lambda: None)
+        descriptors = Descriptors()
+        page = share_page(exchange, descriptors, 10.0)
+        options = RunOptions(timeout=10.0)
+        job = Job(world, descriptors, page, (world.rank, count), "gpu0", (), options)
+        side = CudaSide(job, Device(gpu(0), 0), cast(Contents, None), GateKind.WAIT_VALUE)
+        side.begin()
+        exchange.gather(None, "closing the gates")
+        side.arrive()
+        side.arrived()
+        exchange.gather(None, "arriving")
+        seen = ctypes.string_at(page.address, page.bytes)
+        exchange.close()
+        descriptors.close()
+        return page.bytes, sum(byte != 0 for byte in seen)
+
+    assert together(worlds(count), one) == [(8192, count)] * count
+    assert fake.calls.count("cuStreamWaitValue32") == count * can_wait
+
+
+# Times.
+
+
+@pytest.mark.parametrize("milliseconds", [-1.0, 0.0])
+def test_a_time_that_cannot_be_is_no_measurement(cuda: Cuda, milliseconds: float) -> None:
+    cuda(milliseconds=milliseconds)
+    backend = CudaBackend(machine(1))
+    with (
+        backend.prepare(
+            Measurement((transfer(0, 0, 0),), (Place("", 0, 0),)), RunOptions(timeout=5)
+        ) as prepared,
+        pytest.raises(BackendError, match=r"events are .* s apart"),
+    ):
+        prepared.sample(1)
+
+
+def test_confidential_computing_waives_what_events_do_not_time() -> None:
+    backend = CudaBackend(machine(2, confidential=True))
+    pinned = Memory("numa0", MemoryKind.PINNED)
+    to_gpu = replace(transfer(0, 0, 0), source=pinned)
+    chase = transfer(1, 1, 0, engine=Engine.SM, operation=Operation.CHASE)
+    for waived in (to_gpu, replace(to_gpu, engine=Engine.SM), chase):
+        reason = backend.refuses(Measurement((waived,), ())) or ""
+        assert "confidential computing mode" in reason
+        assert "not timed reliably" in reason
+    assert backend.refuses(Measurement((transfer(0, 1, 0),), ())) is None
+
+
+# Peers.
+
+
+def test_more_peers_than_the_driver_allows(cuda: Cuda) -> None:
+    fake = cuda(16, most_peers=8)
+    backend = CudaBackend(machine(16))
+    for other in range(1, 16):
+        with backend.prepare(
+            Measurement((transfer(other, 0, 0),), (Place("", 0, 0),)), RunOptions(timeout=5)
+        ) as prepared:
+            assert (0, other) in fake.enabled
+            prepared.sample(1)
+            prepared.verify()
+    assert fake.calls.count("cuCtxDisablePeerAccess") == 8  # once, when there was no room
+    backend.close()
+
+
+def test_more_peers_at_once_than_the_driver_allows_are_waived(cuda: Cuda) -> None:
+    fake = cuda(16, most_peers=8)
+    backend = CudaBackend(machine(16))
+    pulls = tuple(transfer(other, 0, 0) for other in range(1, 10))
+    with pytest.raises(Unreachable, match="as many peers at once as the driver allows"):
+        backend.prepare(Measurement(pulls, ()), RunOptions(timeout=5))
+    with backend.prepare(Measurement(pulls[1:], ()), RunOptions(timeout=5)):
+        assert fake.enabled == {(0, other) for other in range(2, 10)}
+
+
+def test_peers_stay_enabled_where_there_is_room(cuda: Cuda) -> None:
+    fake = cuda(2)
+    first, second = (Device(gpu(i), i) for i in (0, 1))
+    peers = Peers()
+    for _ in range(3):
+        peers.take(first, second)
+        peers.give(first, second)
+    assert fake.calls.count("cuCtxEnablePeerAccess") == 1
+
+
+# Code for GPUs that are newer than NVRTC.
+
+
+def test_ptx_that_the_driver_refuses(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    unsupported = real.CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+    cuda(refused={"cuModuleLoadData": unsupported})
+    with pytest.raises(BackendError, match=r"^cuModuleLoadData failed"):
+        device.load("source", "sm_90")
+    monkeypatch.setattr(compiler, "compiled", lambda *_: b"// PTX\0")
+    with pytest.raises(BackendError, match=r"NVRTC .* does not know sm_130, .*UNSUPPORTED_PTX.*newer NVRTC"):
+        device.load("source", "sm_130")
+
+
+def test_the_libraries_are_those_that_are_installed() -> None:
+    wheels = {"nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"}
+    assert wheels & CudaBackend(machine(1)).libraries().keys()
+    assert set(backend_module._PACKAGES) >= wheels
