@@ -173,7 +173,7 @@ class Bandwidth(Drawn):
 
         width = columns()
         lines = [Text(f"{self.title}, {self.device}: {len(self.samples)} samples", style="bold")]
-        lines += histogram(self.samples, Unit.RATE, width, binary=True)
+        lines += histogram(self.samples, Unit.RATE, width)
         lines += [Text(footer_of(simulated=True), style="bold magenta")] if self.simulated else []
         print_drawing(lines)
 
