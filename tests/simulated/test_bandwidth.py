@@ -87,7 +87,7 @@ def test_all_drawings_have_one_unit_in_python_and_on_the_command_line(results, c
     for name, result in results.items():
         if name == "theoretical":
             continue
-        drawn = result.figure().to_json()
+        drawn = str(result.figure())
         result.plot()
         assert "GB/s" in drawn and "GiB/s" not in drawn + capsys.readouterr().out
     scaling = results["scaling gpu"]

@@ -7,7 +7,7 @@ from collections import defaultdict
 
 from ..results.document import Document, Status, TestcaseResult
 from ..units import fitting
-from ..verdicts import Judgement, Verdict, judge
+from ..verdicts import Judgement, Verdict
 from . import Style
 from ._console import SIMULATED, number
 from ._text import visible
@@ -23,9 +23,8 @@ def render(document: Document, style: Style) -> str:
     Wrong data and values that fail their verdict are failures, what broke off is an error, what is
     not possible here is skipped. What a simulated machine passes is skipped too: it is no pass.
     """
-    del style
     low: dict[str, list[Judgement]] = defaultdict(list)
-    for judgement in judge(document).judgements:
+    for judgement in style.criteria.judge(document).judgements:
         if judgement.verdict in _BAD and judgement.value is not None:
             low[judgement.key.testcase].append(judgement)
     cases = [_case(result, low[result.name], document) for result in document.testcases]

@@ -8,7 +8,7 @@ from datetime import datetime
 from ..model import Unit
 from ..results.cells import Placed, placed
 from ..results.document import Document, Status
-from ..verdicts import Verdict, judge
+from ..verdicts import Check, Verdict
 from . import Style
 from ._text import one_line
 
@@ -36,7 +36,6 @@ def render(document: Document, style: Style) -> str:
 
     Cells without a value have no sample. Labels are escaped as the format says.
     """
-    del style
     cells = [one for one in placed(document) if one.cell.value is not None]
     families: dict[str, Iterable[tuple[dict[str, str], float]]] = {
         "wirespeed_run_info": [(_run(document), 1)],
@@ -49,7 +48,7 @@ def render(document: Document, style: Style) -> str:
             for unit, name in _NAMES.items()
         },
         "wirespeed_limit_bytes_per_second": [(_labels(x), x.cell.limit) for x in cells if x.cell.limit],
-        "wirespeed_cells": _verdicts(document),
+        "wirespeed_cells": _verdicts(style.criteria.judge(document)),
     }
     everywhere = {"simulated": "true"} if document.simulated else {}
     lines: list[str] = []
@@ -90,9 +89,9 @@ def _statuses(document: Document) -> Iterator[tuple[dict[str, str], float]]:
         yield {"testcase": result.name, "status": str(Status(result.status))}, 1
 
 
-def _verdicts(document: Document) -> Iterator[tuple[dict[str, str], float]]:
+def _verdicts(check: Check) -> Iterator[tuple[dict[str, str], float]]:
     counts: dict[tuple[str, Verdict], int] = {}
-    for judgement in judge(document).judgements:
+    for judgement in check.judgements:
         if judgement.key.testcase:
             key = judgement.key.testcase, judgement.verdict
             counts[key] = counts.get(key, 0) + 1

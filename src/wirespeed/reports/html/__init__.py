@@ -16,7 +16,6 @@ def render(document: Document, style: Style) -> str:
     MissingPackage
         Without jinja2.
     """
-    del style
     from .page import page
 
-    return page([document])
+    return page([document], by=style.criteria)

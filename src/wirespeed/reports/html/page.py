@@ -17,8 +17,9 @@ from ...model import Unit
 from ...results.cells import placed
 from ...results.document import Document, Status, TestcaseResult
 from ...units import GB, fitting, format_size, format_time
-from ...verdicts import Check, Judgement, Verdict, judge
+from ...verdicts import Check, Judgement, Verdict
 from ...version import __version__
+from .. import BY_LIMITS, Criteria
 from .._console import SIMULATED, number
 from .._text import one_line, visible
 from . import comparison, state, topology
@@ -60,13 +61,15 @@ class Case:
     tables: tuple[Markup, ...]
 
 
-def page(documents: Sequence[Document], room: int = ROOM) -> str:
+def page(documents: Sequence[Document], room: int = ROOM, by: Criteria = BY_LIMITS) -> str:
     """Return one page of one run or of several, which are compared with the first.
 
     Parameters
     ----------
     room
         So much of the page the packed Documents may take, in bytes.
+    by
+        What values are judged by.
 
     Raises
     ------
@@ -77,7 +80,9 @@ def page(documents: Sequence[Document], room: int = ROOM) -> str:
     style, script = _source("style.css"), _source("script.js")
     from markupsafe import Markup
 
-    runs = [_run(i, document, room // len(documents)) for i, document in enumerate(documents)]
+    runs = [
+        _run(i, document, by.judge(document), room // len(documents)) for i, document in enumerate(documents)
+    ]
     names = " and ".join(dict.fromkeys(run["name"] for run in runs))
     simulated = [run["simulated"] for run in runs if run["simulated"]]
     banner = simulated[0] if simulated and len(runs) == 1 else SIMULATED if simulated else ""
@@ -126,9 +131,8 @@ def _policy(style: str, script: str) -> str:
     )
 
 
-def _run(index: int, document: Document, room: int) -> dict[str, Any]:
+def _run(index: int, document: Document, check: Check, room: int) -> dict[str, Any]:
     """Return what the template shows of one run."""
-    check = judge(document)
     judgements = {judgement.key: judgement for judgement in check.judgements}
     own: dict[str, list[Judgement]] = defaultdict(list)
     for judgement in check.judgements:
