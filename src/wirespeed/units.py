@@ -97,6 +97,11 @@ def format_time(seconds: float) -> str:
     return f"{seconds / NANO:.3g} ns"
 
 
+def many(count: int, one: str, several: str = "") -> str:
+    """Return a count with its noun: ``1 testcase``, ``2 testcases``."""
+    return f"{count} {one if count == 1 else several or f'{one}s'}"
+
+
 def displayed(unit: Unit) -> tuple[float, str]:
     """Return what to divide a value in base units by for display, and that unit's name."""
     return _DISPLAYED[unit]

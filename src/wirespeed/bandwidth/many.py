@@ -10,6 +10,7 @@ from ..model import Axis, Unit
 from ..results.document import Document
 from ..terminal import colored, columns
 from ..units import format_quantity, format_size
+from ..units import many as counted
 from .results import Bandwidth, Drawn, footer_of, gib, print_drawing, tree
 
 
@@ -152,7 +153,7 @@ class BandwidthMatrix(Drawn):
     def footer(self) -> str:
         """Return how many pairs, of what size, which bytes count, and why pairs are missing."""
         one = next(iter(self))
-        pairs = f"{sum(1 for _ in self)} pairs"
+        pairs = counted(sum(1 for _ in self), "pair")
         size = format_size(one.bytes)
         return footer_of(pairs, size, f"counts {one.counts}", *self.reasons, simulated=self.simulated)
 

@@ -17,6 +17,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     options = arguments.parse_args(argv)
     from ..results import baseline
     from ..results.store import load, write
+    from ..units import many
 
     made = baseline.make([load(path) for path in options.runs])
     write(options.output, baseline.encode(made))
@@ -24,5 +25,5 @@ def main(name: str, argv: Sequence[str]) -> int:
         for model, entries in made.models.items():
             mark = "SIMULATED: " if made.simulated else ""
             runs = max((entry.runs for entry in entries), default=0)
-            print(f"{mark}{model}: {len(entries)} cells of {runs} run{'s' * (runs != 1)}")
+            print(f"{mark}{model}: {many(len(entries), 'cell')} of {many(runs, 'run')}")
     return OK

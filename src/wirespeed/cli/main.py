@@ -94,8 +94,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"wirespeed: error: {error}", file=sys.stderr)
         return FAILED
     except RunInterrupted as interrupted:
-        done = len(interrupted.document.testcases)
-        print(f"wirespeed: interrupted; {done} testcases were begun", file=sys.stderr)
+        from ..units import many
+
+        begun = many(len(interrupted.document.testcases), "testcase")
+        print(f"wirespeed: interrupted; {begun} begun", file=sys.stderr)
         return INTERRUPTED
     except KeyboardInterrupt:
         print("wirespeed: interrupted", file=sys.stderr)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ..model import Axis, Unit
 from ..results.document import Table
-from ..units import SMALL, fitting, format_quantity
+from ..units import SMALL, fitting, format_quantity, many
 
 #: So many curves are told apart in one plot.
 MOST_CURVES = 6
@@ -85,7 +85,7 @@ def plot(
         legend = Text("  ".join(f"{_LETTERS[i]} {curve.name}" for i, curve in enumerate(shown)))
         result.append(_colored_legend(legend))
     if more > 0:
-        result.append(Text(f"and {more} more curves: the table and CSV forms have all", style="dim"))
+        result.append(Text(f"and {many(more, 'more curve')}: the table and CSV forms have all", style="dim"))
     return result
 
 

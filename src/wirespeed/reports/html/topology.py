@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ...topology import LinkKind, Machine
-from ...units import GB, format_size
+from ...units import GB, format_size, many
 from ...verdicts import Verdict
 from .._plots import short
 from .links import Use
@@ -181,8 +181,9 @@ class _Drawing:
     def svg(self) -> tuple[Element, bool]:
         """Return the drawing, and whether all its links have a label."""
         title = (
-            f"{len(self.vertices.hosts)} NUMA nodes, {len(self.vertices.gpus)} GPUs, "
-            f"{len(self.vertices.bridges) + len(self.vertices.fabrics)} switches and their links; "
+            f"{many(len(self.vertices.hosts), 'NUMA node')}, {many(len(self.vertices.gpus), 'GPU')}, "
+            f"{many(len(self.vertices.bridges) + len(self.vertices.fabrics), 'switch', 'switches')} "
+            "and their links; "
             "the table of links has the same figures"
         )
         svg = drawing(self.width, self.height, title)
