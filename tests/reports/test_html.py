@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import base64
-import builtins
 import gzip
 import hashlib
 import re
 from html.parser import HTMLParser
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -16,8 +14,6 @@ from msgspec.structs import replace
 import wirespeed
 from tests.conftest import SPECS
 from wirespeed.cli.main import main
-from wirespeed.errors import MissingPackage
-from wirespeed.reports.html import page as pages
 from wirespeed.reports.html.page import page
 from wirespeed.results.document import Document, Statistics
 from wirespeed.results.store import decode, encode
@@ -203,23 +199,6 @@ def test_waived_and_broken_testcases(recorded):
     document = replace(recorded, testcases=(broken,), interrupted="the GPU is gone")
     html = page([decode(encode(document), "memory")])
     assert "lost &lt;it&gt;" in html and "The run ended early: the GPU is gone" in html
-
-
-def test_without_jinja2_one_line_says_what_to_install(monkeypatch, capsys, tmp_path):
-    real = builtins.__import__
-
-    def without(name: str, *args: Any, **settings: Any) -> Any:
-        if name == "jinja2":
-            raise ImportError(name)
-        return real(name, *args, **settings)
-
-    pages._template.cache_clear()
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingPackage, match="wirespeed\\[report\\]"):
-        page([wirespeed.load(RECORDED)])
-    assert main(["report", str(RECORDED), "-o", str(tmp_path / "a.html")]) == 2
-    assert "pip install 'wirespeed[report]'" in capsys.readouterr().err
-    assert not (tmp_path / "a.html").exists()
 
 
 @pytest.mark.parametrize("suffix", ["html", "md", "csv", "prom", "xml", "txt", "json"])

@@ -39,7 +39,7 @@ def _plotly() -> Any:
     try:
         import plotly.graph_objects as go
     except ImportError as error:
-        raise MissingPackage("figure()", "plotly", "'wirespeed[report]'") from error
+        raise MissingPackage("figure()", "plotly") from error
     return go
 
 

@@ -12,7 +12,6 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from ...errors import MissingPackage
 from ...model import Unit
 from ...results.cells import placed
 from ...results.document import Document, Status, TestcaseResult
@@ -74,11 +73,6 @@ def page(documents: Sequence[Document], room: int = ROOM, by: Criteria = BY_LIMI
         So much of the page the packed Documents may take, in bytes.
     by
         What values are judged by.
-
-    Raises
-    ------
-    MissingPackage
-        Without jinja2.
     """
     template = _template()
     style, script = _source("style.css"), _source("script.js")
@@ -112,10 +106,7 @@ def _source(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def _template() -> Template:
-    try:
-        import jinja2
-    except ImportError as error:
-        raise MissingPackage("the HTML report", "jinja2", "'wirespeed[report]'") from error
+    import jinja2
 
     def harmless(value: Any) -> Any:
         return visible(value) if type(value) is str else value
