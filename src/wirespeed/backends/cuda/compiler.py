@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from ...caching import cache_folder
 from ...errors import BackendError
 from ...version import __version__
 from .nvml import INSTALL
@@ -58,12 +58,6 @@ def cubin(text: str, architecture: str, folder: Path | None = None) -> bytes:
             file.write(code)
         Path(file.name).replace(path)
     return code
-
-
-def cache_folder() -> Path:
-    """Return where machine code is kept between runs."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "wirespeed"
 
 
 def _compile(text: str, architecture: str) -> bytes:
