@@ -64,6 +64,18 @@ def test_several_saved_runs_are_all_checked(capsys: pytest.CaptureFixture[str]) 
     assert run("check", "--from", "good.json", "none.json", capsys=capsys)[0] == 2
 
 
+def test_at_a_prompt_everything_is_one_line() -> None:
+    document = wirespeed.run(["4", "0"], machine="simulated:dgx-a100-8+speed@gpu3->nvswitch=0.5")
+    check = judge(document)
+    assert repr(check) == "<Check: fail; cells: 7 fail, 57 pass; slow: nvlink gpu3->nvswitch>"
+    assert repr(document.machine) == "<Machine dgx-a100-8: 2 NUMA nodes, 8 GPUs, 52 links>"
+    started = document.started
+    assert repr(wirespeed.compare(document, document)) == (
+        f"<Comparison of {started} with {started}: 64 same>"
+    )
+    assert re.fullmatch("<Baseline of .* 64 cells>", repr(wirespeed.baseline([document])))
+
+
 def test_reports_judge_by_overrides_and_baselines(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     machine = "simulated:hgx-h200-2"
     wirespeed.run(["4"], machine=machine, output="good.json")
