@@ -31,7 +31,7 @@ def render(document: Document, check: Check, style: Style) -> str:
     summary.append("  testcases: " + (counted(found.testcases.values()) or "none"), style="default")
     parts: list[RenderableType] = [heading(document), *warnings(document), summary]
     parts.append(Text(f"cells: {counted(found.cells) or 'none'}", style="dim"))
-    if INTERRUPTED in found.cells:
+    if INTERRUPTED in found.judgements:
         parts.append(Text(f"the run ended early: {document.interrupted}", style="yellow"))
     for culprit in check.culprits:
         line = Text("slow: ", style="bold")
@@ -56,7 +56,7 @@ def render(document: Document, check: Check, style: Style) -> str:
 def _bad(check: Check, found: Outcomes) -> list[Judgement]:
     """Return what is bad, by testcase, the testcase with the worst cell first."""
     order: dict[str, int] = {}
-    bad = [j for j, word in zip(check.judgements, found.cells, strict=True) if word in _BAD]
+    bad = [j for j, word in zip(check.judgements, found.judgements, strict=True) if word in _BAD]
     for judgement in bad:
         order.setdefault(judgement.key.testcase, len(order))
     return sorted(bad, key=lambda judgement: order[judgement.key.testcase])

@@ -23,29 +23,33 @@ class Outcomes:
         Of the whole run.
     testcases
         Testcase -> its word.
-    cells
+    judgements
         Of each judgement, in their order.
+    cells
+        Of those that are about a cell, not about a testcase or the run as a whole.
     """
 
     run: str
     testcases: dict[str, str]
+    judgements: tuple[str, ...]
     cells: tuple[str, ...]
 
 
 def outcomes(document: Document, check: Check) -> Outcomes:
     """Return the words for a Check of a Document."""
     ended = {result.name for result in document.testcases if result.status is Status.INTERRUPTED}
-    cells = tuple(INTERRUPTED if _by_user(one, ended) else str(one.verdict) for one in check.judgements)
+    words = tuple(INTERRUPTED if _by_user(one, ended) else str(one.verdict) for one in check.judgements)
     bad = [
         one.key.testcase
-        for one, word in zip(check.judgements, cells, strict=True)
+        for one, word in zip(check.judgements, words, strict=True)
         if one.verdict in _FAILED and word != INTERRUPTED
     ]
     testcases = {
         name: INTERRUPTED if name in ended and name not in bad else str(verdict)
         for name, verdict in check.testcases.items()
     }
-    return Outcomes(INTERRUPTED if ended and not bad else str(check.verdict), testcases, cells)
+    cells = tuple(word for one, word in zip(check.judgements, words, strict=True) if one.key.column)
+    return Outcomes(INTERRUPTED if ended and not bad else str(check.verdict), testcases, words, cells)
 
 
 def _by_user(judgement: Judgement, ended: set[str]) -> bool:

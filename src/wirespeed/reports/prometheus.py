@@ -95,7 +95,7 @@ def _statuses(document: Document) -> Iterator[tuple[dict[str, str], float]]:
 
 
 def _verdicts(document: Document, check: Check) -> Iterator[tuple[dict[str, str], float]]:
-    words = zip(check.judgements, outcomes(document, check).cells, strict=True)
+    words = zip(check.judgements, outcomes(document, check).judgements, strict=True)
     counts = Counter((one.key.testcase, word) for one, word in words if one.key.testcase)
     for (testcase, word), count in counts.items():
         yield {"testcase": testcase, "verdict": word}, count
