@@ -35,7 +35,7 @@ class Criteria:
     baseline
         What good machines of the model reach.
     tolerance
-        A value fails below its baseline by more than this fraction.
+        A value fails below its baseline by more than this fraction (``verdicts.TOLERANCE``).
     """
 
     overrides: tuple[Override, ...] = ()
