@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import platform
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -201,9 +203,10 @@ def run(
         if where.simulated:
             raise UsageError("a simulated machine has ranks of its own: run it without a launcher")
         where = gather_machine(world, local)
-    warnings: tuple[str, ...] = ()
+    warnings = _restricted(local)
     if bulk:
-        chosen, warnings = _with_bulk(chosen, where)
+        chosen, notes = _with_bulk(chosen, where)
+        warnings += notes
     if min(blocks, threads) < 0 or threads > 1024:
         raise UsageError("blocks must be 0 or more, threads from 0 to 1024")
     if sample_peers < 0:
@@ -306,6 +309,14 @@ def _with_bulk(cases: tuple[Testcase, ...], machine: Machine) -> tuple[tuple[Tes
         else case
         for case in cases
     ), ()
+
+
+def _restricted(machine: Machine) -> tuple[str, ...]:
+    """Return a warning if this process may use only some of the host's CPUs."""
+    cpus, all_cpus = sum(len(node.cpus) for node in machine.numa), os.cpu_count() or 0
+    if machine.simulated or machine.host != platform.node() or not 0 < cpus < all_cpus:
+        return ()
+    return (f"this process may use {cpus} of the host's {all_cpus} CPUs (affinity or cpuset)",)
 
 
 def _tier(name: str) -> Tier:

@@ -49,8 +49,8 @@ class DocumentError(UsageError):
 class MissingPackage(UsageError):
     """What was asked for needs a package that is not installed; the message says how to install it."""
 
-    def __init__(self, what: str, package: str, install: str = "") -> None:
-        super().__init__(f"{what} needs {package}, which is not installed: pip install {install or package}")
+    def __init__(self, what: str, package: str) -> None:
+        super().__init__(f"{what} needs {package}, which is not installed: pip install {package}")
 
 
 class StorageError(WirespeedError):

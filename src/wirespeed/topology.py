@@ -11,7 +11,7 @@ import msgspec
 
 from .errors import MachineError
 from .model import Access, Engine, Executor, Memory
-from .units import MIB
+from .units import MIB, many
 
 
 class LinkKind(StrEnum):
@@ -216,6 +216,12 @@ class Machine:
     noise: float = 0.0
     faults: tuple[Fault, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """One line; ``wirespeed machine`` shows the whole."""
+        counts = {"NUMA node": self.numa, "GPU": self.gpus, "link": self.links, "rank": self.ranks}
+        parts = [many(len(found), what) for what, found in counts.items() if found]
+        return f"<Machine {self.name}: {', '.join(parts) or 'nothing is known of it'}>"
 
     def vertex(self, end: Memory | Executor) -> str:
         """Return the vertex of the graph of links at which a Memory or an Executor is.

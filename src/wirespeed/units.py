@@ -65,7 +65,10 @@ def parse_fraction(text: str) -> float:
     value = _split(text.strip().removesuffix("%"), {"": 1.0}, "a fraction", "0.5% or 0.005")
     value = value / 100 if percent else value
     if not 0 < value < 1:
-        raise UsageError(f"fraction {text!r} is out of range; it must be more than 0% and less than 100%")
+        meant = f" (did you mean {text.strip()}%?)" if not percent and 1 <= value < 100 else ""
+        raise UsageError(
+            f"fraction {text!r} is out of range{meant}; it must be more than 0% and less than 100%"
+        )
     return value
 
 
@@ -92,6 +95,11 @@ def format_time(seconds: float) -> str:
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"
     return f"{seconds / NANO:.3g} ns"
+
+
+def many(count: int, one: str, several: str = "") -> str:
+    """Return a count with its noun: ``1 testcase``, ``2 testcases``."""
+    return f"{count} {one if count == 1 else several or f'{one}s'}"
 
 
 def displayed(unit: Unit) -> tuple[float, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -105,6 +106,13 @@ class Check:
     accepted: Mapping[Override, int] = field(default_factory=dict)
     causes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     corrupted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """One line; ``wirespeed check`` shows the whole."""
+        counts = Counter(judgement.verdict for judgement in self.judgements)
+        cells = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
+        slow = "".join(f"; slow: {culprit}" for culprit in self.culprits)
+        return f"<Check: {self.verdict}; cells: {cells or 'none'}{slow}>"
 
     @property
     def verdict(self) -> Verdict:

@@ -82,6 +82,22 @@ def test_notebooks_data_frames_and_figures(results, name):
     assert "SIMULATED" in result.figure().layout.title.text
 
 
+def test_all_drawings_have_one_unit_in_python_and_on_the_command_line(results, capsys):
+    pytest.importorskip("plotly")
+    for name, result in results.items():
+        if name == "theoretical":
+            continue
+        drawn = str(result.figure())
+        result.plot()
+        assert "GB/s" in drawn and "GiB/s" not in drawn + capsys.readouterr().out
+    scaling = results["scaling gpu"]
+    drawn = scaling.figure()
+    (peak,) = drawn.layout.annotations
+    assert peak.text == f"Peak: {max(drawn.data[0].y):.2f} {drawn.layout.yaxis.title.text}"
+    scaling.plot()
+    assert f"Peak: {scaling.peak.gb_per_s:.0f} GB/s" in capsys.readouterr().out
+
+
 def test_units_and_statistics(results):
     one = results["memory gpu"]
     assert one.gb_per_s * 1e9 == pytest.approx(one.gib_per_s * 2**30) == one.value
@@ -202,7 +218,7 @@ def test_colour_is_only_added(results, monkeypatch, capsys):
     monkeypatch.setenv("NO_COLOR", "1")
     results["p2p all"].plot()
     assert capsys.readouterr().out == plain
-    assert "361" in re.sub(r"\x1b\[[0-9;]*m", "", colored)
+    assert "388" in re.sub(r"\x1b\[[0-9;]*m", "", colored)
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,47 @@ def test_a_simulated_machine_is_refused_before_it_is_measured(
     assert run("check", "--from", "d.json", "--allow-simulated", capsys=capsys)[0] == 0
 
 
+def test_several_saved_runs_are_all_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code is that of the worst, in whatever order they are named."""
+    for name, fault in (("good", ""), ("bad", "+speed@gpu0-gpu1=0.5")):
+        wirespeed.run(["4"], machine=f"simulated:hgx-h200-2{fault}", output=f"{name}.json")
+    for sources in (["good.json", "--from", "bad.json"], ["bad.json", "good.json"]):
+        code, out, _ = run("check", "--allow-simulated", "--from", *sources, capsys=capsys)
+        assert code == 1 and re.findall(r"^(PASS|FAIL) ·", out, re.M) in (["PASS", "FAIL"], ["FAIL", "PASS"])
+        assert "good.json:\n" in out and "bad.json:\n" in out
+    assert run("check", "--from", "good.json", "none.json", capsys=capsys)[0] == 2
+
+
+def test_at_a_prompt_everything_is_one_line() -> None:
+    document = wirespeed.run(["4", "0"], machine="simulated:dgx-a100-8+speed@gpu3->nvswitch=0.5")
+    check = judge(document)
+    assert repr(check) == "<Check: fail; cells: 7 fail, 57 pass; slow: nvlink gpu3->nvswitch>"
+    assert repr(document.machine) == "<Machine dgx-a100-8: 2 NUMA nodes, 8 GPUs, 52 links>"
+    started = document.started
+    assert repr(wirespeed.compare(document, document)) == (
+        f"<Comparison of {started} with {started}: 64 same>"
+    )
+    assert re.fullmatch("<Baseline of .* 64 cells>", repr(wirespeed.baseline([document])))
+
+
+def test_reports_judge_by_overrides_and_baselines(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    machine = "simulated:hgx-h200-2"
+    wirespeed.run(["4"], machine=machine, output="good.json")
+    wirespeed.run(["4"], machine=f"{machine}+speed@gpu0-gpu1=0.9", output="slow.json")
+    wirespeed.run(["4"], machine=f"{machine}+speed@gpu0-gpu1=0.5", output="bad.json")
+    assert run("baseline", "make", "good.json", "-o", "base.json", capsys=capsys)[0] == 0
+    (folder / "known.toml").write_text('[[override]]\nlink = "gpu0-gpu1"\nreason = "a known fault"\n')
+    for form, fails in {"junit": "<failure", "prometheus": 'verdict="fail"', "html": "verdict fail"}.items():
+        shown = ["--format", form]
+        assert fails not in run("show", "slow.json", *shown, capsys=capsys)[1]
+        assert fails in run("show", "slow.json", *shown, "--baseline", "base.json", capsys=capsys)[1]
+        assert fails in run("show", "bad.json", *shown, capsys=capsys)[1]
+        assert fails not in run("show", "bad.json", *shown, "--overrides", "known.toml", capsys=capsys)[1]
+        written = ["-o", "report.txt", *shown]
+        assert run("report", "slow.json", *written, "--baseline", "base.json", capsys=capsys)[0] == 0
+        assert fails in (folder / "report.txt").read_text()
+
+
 @pytest.mark.parametrize("name", sorted(set(SPECS) - {"nvl72"}))
 def test_healthy_machines_pass_and_are_marked(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(*CHECK, SPECS[name], capsys=capsys)

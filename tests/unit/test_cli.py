@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import wirespeed
 from wirespeed.cli.main import main
+from wirespeed.results.store import decode
 
 Golden = Callable[[str, str], None]
 TWO = ["--machine", "simulated:hgx-h200-2"]
@@ -56,6 +57,46 @@ def test_run_prints_saves_and_says_where(capsys: pytest.CaptureFixture[str], fol
     assert call("show", str(path), capsys=capsys)[1] == out
 
 
+@pytest.mark.parametrize("arguments", [["-t", "4"], ["--size", "1MiB", "-t", "4"], ["-o", "d.json", "-t4"]])
+def test_options_without_a_command_are_those_of_run(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    code, out, _ = call(*arguments, *TWO, capsys=capsys)
+    (path,) = folder.glob("*.json")
+    assert code == 0 and "device_to_device_memcpy_read_ce" in out
+    assert wirespeed.load(path).options["tier"] == "quick"  # as without any argument
+    assert call(*arguments, "--help", capsys=capsys)[1].startswith("usage: wirespeed run")
+
+
+def test_the_document_on_standard_output_is_all_that_is_there(folder: Path) -> None:
+    for command in (["run", "-t", "0"], ["check", "-t", "0", "--allow-simulated"], ["nvbandwidth", "-t0"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "wirespeed", *command, *TWO, "-o", "-"], capture_output=True, cwd=folder
+        )
+        assert done.returncode == 0 and decode(done.stdout, "out").good
+        assert b"SIMULATED" in done.stderr and not list(folder.iterdir())
+
+
+def test_a_folder_gets_a_document_with_a_name_of_its_own(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    (folder / "runs").mkdir()
+    for where in ("runs", "runs/", "."):
+        assert call("run", "-t", "0", *TWO, "-o", where, capsys=capsys)[0] == 0
+        (path,) = (folder / where).glob("wirespeed-*.json")
+        assert wirespeed.load(path).good
+        path.unlink()
+    code, _, err = call("run", "-t", "0", *TWO, "-o", "none/", capsys=capsys)
+    assert code == 1 and "the folder does not exist" in err and not (folder / "none").exists()
+
+
+def test_devices_and_pipes_are_written_directly(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    code, _, err = call("run", "-t", "0", *TWO, "-o", "/dev/null", capsys=capsys)
+    assert code == 0 and "saved" not in err and Path("/dev/null").is_char_device()
+    code, _, err = call("run", "-t", "0", *TWO, "-o", "/dev/full", capsys=capsys)
+    assert code == 1 and "the disk is full" in err
+
+
 @pytest.mark.parametrize("format", ["table", "json", "csv", "nvbandwidth", "nvbandwidth-json"])
 def test_every_format_on_a_run_and_on_its_document(format: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call("run", "-t", "4", *TWO, "-o", "d.json", "--format", format, capsys=capsys)
@@ -84,7 +125,10 @@ def test_every_format_on_a_run_and_on_its_document(format: str, capsys: pytest.C
         (["run", "--devices", "x"], 2, "is not a list of GPU indices"),
         (["run", "--devices", "9", *TWO], 2, "there is no GPU 9"),
         (["run", "--frobnicate"], 2, "unrecognized arguments"),
+        (["run", "--precision", "5"], 2, "(did you mean 5%?)"),
         (["frobnicate"], 2, "there is no command 'frobnicate'; `wirespeed --help` lists them"),
+        (["chek"], 2, "there is no command 'chek' (did you mean 'check'?)"),
+        (["--format", "pdf"], 2, "there is no format 'pdf'"),
         (["--frobnicate"], 2, "unrecognized arguments: --frobnicate"),
         (["show"], 2, "required"),
         (["show", "none.json"], 2, "cannot read none.json"),
@@ -103,7 +147,9 @@ def test_what_failed_is_in_the_exit_code(capsys: pytest.CaptureFixture[str]) -> 
     for fault in ("corrupt", "error", "lost"):
         code, out, _ = call("run", "-t", "4", "--machine", f"{TWO[1]}+{fault}", capsys=capsys)
         assert code == 1 and "device_to_device_memcpy_read_ce: " in out
-    assert call("run", "-t", "4", *SMALL, capsys=capsys)[0] == 0  # waived
+    assert call("run", "-t", "0", "4", *SMALL, capsys=capsys)[0] == 0  # one of them is waived
+    code, out, _ = call("run", "-t", "4", *SMALL, capsys=capsys)
+    assert code == 3 and "1 waived" in out  # nothing could be measured
 
 
 def test_list(capsys: pytest.CaptureFixture[str], golden: Golden) -> None:

@@ -87,14 +87,6 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
     assert compiler.compiled(compiler.source("gate"), "sm_90", file / "below")
 
 
-def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert compiler.cache_folder() == tmp_path / "wirespeed"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert compiler.cache_folder() == tmp_path / ".cache" / "wirespeed"
-
-
 def test_a_broken_kernel_says_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match=r"refused a kernel for sm_90: (.|\n)*nonsense"):
         compiler.compiled("nonsense", "sm_90", tmp_path)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +27,20 @@ def imported(path: Path) -> Iterator[str]:
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
             yield str(node.module).partition(".")[0]
+
+
+#: Imported where they are asked for, by functions that say so where they are missing.
+OPTIONAL = {"pandas", "plotly"}
+#: They come with those that need them.
+WITH = {"llvmlite": "numba", "markupsafe": "jinja2"}
+
+
+def test_the_base_install_brings_what_it_imports() -> None:
+    project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["project"]
+    brought = {re.split(r"\W", text.replace("-", "_"))[0] for text in project["dependencies"]}
+    known = sys.stdlib_module_names | {"wirespeed"} | ALLOWED.keys() | OPTIONAL
+    used = {WITH.get(name, name) for path in SOURCE.rglob("*.py") for name in imported(path)}
+    assert used - known == brought
 
 
 @pytest.mark.parametrize("library", ALLOWED)

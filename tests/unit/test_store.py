@@ -85,12 +85,22 @@ def test_a_link_stays_and_its_file_is_replaced(document: Document, tmp_path: Pat
     assert link.is_symlink() and wirespeed.load(real) == document
 
 
-def test_what_is_no_file_is_left_alone(document: Document, tmp_path: Path) -> None:
+def test_a_pipe_gets_the_last_document_and_stays(document: Document, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(StorageError, match="it exists and is not a file"):
-        wirespeed.save(document, pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    store.check_writable(pipe)
+    draft = store.Draft(pipe)
+    draft.save(lambda: document)
+    draft.last(document)
+    text = b"".join(iter(lambda: os.read(reader, 65536), b""))
+    assert store.decode(text, "pipe") == document
     assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]
+
+
+def test_what_is_neither_a_file_nor_a_stream_is_left_alone(document: Document, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="it exists and is not a file"):
+        wirespeed.save(document, tmp_path)
 
 
 def test_what_cannot_be_written_is_found_out_before_measuring(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def _plotly() -> Any:
     try:
         import plotly.graph_objects as go
     except ImportError as error:
-        raise MissingPackage("figure()", "plotly", "'wirespeed[report]'") from error
+        raise MissingPackage("figure()", "plotly") from error
     return go
 
 
@@ -109,7 +109,7 @@ def _matrix_html(one: BandwidthMatrix) -> str:
         (name, *("-" if cell is None else f"{cell.gib_per_s:.2f}" for cell in row))
         for name, row in zip(one.labels, one.cells, strict=True)
     ]
-    return _table(one.title, ("", *one.labels), rows, one.footer())
+    return _table(f"{one.title} (GiB/s)", ("", *one.labels), rows, one.footer())
 
 
 @html.register(HostDeviceBandwidth)
@@ -150,7 +150,7 @@ def _scaling_figure(one: BandwidthScaling) -> go.Figure:
     drawn = go.Figure(
         go.Scatter(x=list(one.sizes), y=values, error_y=error, mode="lines+markers", text=texts)
     )
-    peak = f"Peak: {one.peak.gib_per_s:.2f} GiB/s"
+    peak = f"Peak: {one.peak.gb_per_s:.2f} GB/s"
     drawn.add_annotation(x=_log10(one.peak_size), y=one.peak.gb_per_s, text=peak, showarrow=True)
     drawn.update_layout(title=_titled(f"{one.title}, {one.device}", one.simulated),
                          xaxis_title=f"{one.quantity} [{one.unit}]" if one.unit else one.quantity,
@@ -172,7 +172,7 @@ def _matrix_figure(one: BandwidthMatrix) -> go.Figure:
     names = [escape(label) for label in one.labels]
     drawn = go.Figure(go.Heatmap(z=z, x=names, y=names, texttemplate="%{z:.1f}", colorscale="Viridis",
                                   colorbar={"title": "GB/s"}))  # fmt: skip
-    drawn.update_layout(title=_titled(one.title.replace("(GiB/s)", "(GB/s)"), one.simulated),
+    drawn.update_layout(title=_titled(one.title, one.simulated),
                          yaxis_autorange="reversed")  # fmt: skip
     return drawn
 

@@ -306,13 +306,13 @@ def p2p_bandwidth_all(
     --------
     >>> import wirespeed
     >>> wirespeed.p2p_bandwidth_all(machine="simulated:hgx-h200-2")
-    Bandwidth (GiB/s), row to column:
+    Bandwidth, row to column (GiB/s):
             gpu0    gpu1
     gpu0       -  361.89
     gpu1  361.71       -
     2 pairs · 38.15 MiB · counts every copied byte once · SIMULATED: no hardware was measured
     """
-    return _matrix("Bandwidth (GiB/s), row to column", _PUSH, devices, size, engine, how)
+    return _matrix("Bandwidth, row to column", _PUSH, devices, size, engine, how)
 
 
 def p2p_bandwidth_bidirectional_all(
@@ -323,7 +323,7 @@ def p2p_bandwidth_bidirectional_all(
     **how: Unpack[How],
 ) -> BandwidthMatrix:
     """Measure ``p2p_bandwidth_bidirectional`` for all pairs; parameters as for `p2p_bandwidth_all`."""
-    title = "Bandwidth (GiB/s), both directions, sum"
+    title = "Bandwidth, both directions, sum"
     return _matrix(title, _BOTH, devices, size, engine, how)
 
 

@@ -10,6 +10,7 @@ from ..model import Axis, Unit
 from ..results.document import Document
 from ..terminal import colored, columns
 from ..units import format_quantity, format_size
+from ..units import many as counted
 from .results import Bandwidth, Drawn, footer_of, gib, print_drawing, tree
 
 
@@ -85,7 +86,7 @@ class BandwidthScaling(Drawn):
         curve = Curve(self.device, tuple(map(float, self.sizes)), self.values)
         axis = Axis(self.quantity, (), (), self.unit)
         lines = [Text(f"{self.title}, {self.device}", style="bold")]
-        lines += plot([curve], axis, Unit.RATE, columns(), binary=True)
+        lines += plot([curve], axis, Unit.RATE, columns())
         lines += [Text(footer_of(simulated=True), style="bold magenta")] if self.simulated else []
         print_drawing(lines)
 
@@ -152,7 +153,7 @@ class BandwidthMatrix(Drawn):
     def footer(self) -> str:
         """Return how many pairs, of what size, which bytes count, and why pairs are missing."""
         one = next(iter(self))
-        pairs = f"{sum(1 for _ in self)} pairs"
+        pairs = counted(sum(1 for _ in self), "pair")
         size = format_size(one.bytes)
         return footer_of(pairs, size, f"counts {one.counts}", *self.reasons, simulated=self.simulated)
 
@@ -165,7 +166,7 @@ class BandwidthMatrix(Drawn):
         lines = [" " * label + "".join(f"{name:>{w}}" for name, w in zip(self.labels, widths, strict=True))]
         for name, row in zip(self.labels, texts, strict=True):
             lines.append(f"{name:<{label}}" + "".join(f"{t:>{w}}" for t, w in zip(row, widths, strict=True)))
-        return "\n".join([f"{self.title}:", *lines, self.footer()])
+        return "\n".join([f"{self.title} (GiB/s):", *lines, self.footer()])
 
     def plot(self) -> None:
         """Print the matrix as a heat map with its scale."""
@@ -175,5 +176,5 @@ class BandwidthMatrix(Drawn):
 
         width, color = columns(), colored()
         lines = [Text(self.title, style="bold")]
-        lines += heat_map(self.values, self.labels, self.labels, Unit.RATE, width, color=color, binary=True)
+        lines += heat_map(self.values, self.labels, self.labels, Unit.RATE, width, color=color)
         print_drawing([*lines, Text(self.footer(), style="dim")])

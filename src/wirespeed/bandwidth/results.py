@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..model import Unit
 from ..results.document import Cell, Document, Statistics
 from ..terminal import colored, columns
-from ..units import GB, GIB, format_size
+from ..units import GB, GIB, format_size, many
 
 if TYPE_CHECKING:
     import pandas
@@ -172,8 +172,8 @@ class Bandwidth(Drawn):
         from ..reports._plots import histogram
 
         width = columns()
-        lines = [Text(f"{self.title}, {self.device}: {len(self.samples)} samples", style="bold")]
-        lines += histogram(self.samples, Unit.RATE, width, binary=True)
+        lines = [Text(f"{self.title}, {self.device}: {many(len(self.samples), 'sample')}", style="bold")]
+        lines += histogram(self.samples, Unit.RATE, width)
         lines += [Text(footer_of(simulated=True), style="bold magenta")] if self.simulated else []
         print_drawing(lines)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import StorageError
-from .common import OK, parser
+from .common import OK, parser, texts_aside
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -17,15 +16,14 @@ def main(name: str, argv: Sequence[str]) -> int:
     arguments.add_argument("-o", "--output", type=Path, required=True, metavar="FILE")
     options = arguments.parse_args(argv)
     from ..results import baseline
-    from ..results.store import load
+    from ..results.store import load, write
+    from ..units import many
 
     made = baseline.make([load(path) for path in options.runs])
-    try:
-        options.output.write_bytes(baseline.encode(made))
-    except OSError as error:
-        raise StorageError(f"cannot write {options.output}: {error.strerror}") from error
-    for model, entries in made.models.items():
-        mark = "SIMULATED: " if made.simulated else ""
-        runs = max((entry.runs for entry in entries), default=0)
-        print(f"{mark}{model}: {len(entries)} cells of {runs} run{'s' * (runs != 1)}")
+    write(options.output, baseline.encode(made))
+    with texts_aside(options.output):
+        for model, entries in made.models.items():
+            mark = "SIMULATED: " if made.simulated else ""
+            runs = max((entry.runs for entry in entries), default=0)
+            print(f"{mark}{model}: {many(len(entries), 'cell')} of {many(runs, 'run')}")
     return OK

@@ -4,50 +4,74 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import RunInterrupted, UsageError
-from .common import FAILED, OK, WARNED, add_measuring, add_verbose, measuring, parser, style, typed
+from .common import (
+    FAILED,
+    OK,
+    WARNED,
+    add_judging,
+    add_measuring,
+    add_output,
+    add_verbose,
+    criteria,
+    measuring,
+    parser,
+    style,
+    texts_aside,
+    typed,
+)
 
 if TYPE_CHECKING:
     import argparse
 
-    from ..results.baseline import Baseline
+    from ..reports import Criteria
     from ..results.document import Document
-    from ..results.overrides import Override
 
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     options = _parser(name).parse_args(argv)
-    from ..results import baseline, overrides
-
-    accepted = overrides.load(options.overrides) if options.overrides else ()
-    against = baseline.load(options.baseline) if options.baseline else None
+    by = criteria(options)
     interrupted = None
-    try:
-        if options.source:
-            from ..results.store import load
-
-            document = load(options.source)
-            _refuse_simulated(document.simulated, options)
-        else:
-            document = _measure(options, accepted, against)
-    except RunInterrupted as error:
-        document, interrupted = error.document, error
-    from ..reports._check import render
-    from ..verdicts import Verdict, judge
-
-    check = judge(document, accepted, against, options.tolerance, options.ignore_busy)
-    sys.stdout.write(render(document, check, style(options)))
-    sys.stdout.flush()
+    with texts_aside(options.output):
+        try:
+            documents = _loaded(options) if options.source else [_measure(options, by)]
+        except RunInterrupted as error:
+            documents, interrupted = [error.document], error
+        codes = []
+        for i, document in enumerate(documents):
+            if len(documents) > 1:
+                print(f"{chr(10) if i else ''}{options.source[i]}:")
+            codes.append(_show(document, by, options))
     if interrupted:
         raise interrupted
+    return FAILED if FAILED in codes else max(codes)
+
+
+def _loaded(options: argparse.Namespace) -> list[Document]:
+    """Read all runs, before any of them is judged."""
+    from ..results.store import load
+
+    documents = [load(path) for path in options.source]
+    for document in documents:
+        _refuse_simulated(document.simulated, options)
+    return documents
+
+
+def _show(document: Document, by: Criteria, options: argparse.Namespace) -> int:
+    """Print one screen; return its exit code."""
+    from ..reports._check import render
+    from ..verdicts import Verdict
+
+    check = by.judge(document)
+    sys.stdout.write(render(document, check, style(options)))
+    sys.stdout.flush()
     return {Verdict.FAIL: FAILED, Verdict.PASS: OK}.get(check.verdict, WARNED)
 
 
-def _measure(options: argparse.Namespace, accepted: Sequence[Override], against: Baseline | None) -> Document:
+def _measure(options: argparse.Namespace, by: Criteria) -> Document:
     """Find out all that is wrong with the options, wait for an idle machine, and measure."""
     from ..api import run, wait_idle
     from ..backends import describe
@@ -56,9 +80,9 @@ def _measure(options: argparse.Namespace, accepted: Sequence[Override], against:
 
     machine = describe(options.machine)
     _refuse_simulated(machine.simulated, options)
-    check_links(accepted, machine)
-    if against:
-        against.entries(machine)
+    check_links(by.overrides, machine)
+    if by.baseline:
+        by.baseline.entries(machine)
     if options.wait_idle:
         wait_idle(machine, options.wait_idle)
     arguments = measuring(options) | {"machine": machine}
@@ -71,7 +95,7 @@ def _refuse_simulated(simulated: bool, options: argparse.Namespace) -> None:
 
 
 def _parser(name: str) -> argparse.ArgumentParser:
-    from ..units import parse_duration, parse_fraction
+    from ..units import parse_duration
 
     arguments = parser(
         name,
@@ -80,20 +104,10 @@ def _parser(name: str) -> argparse.ArgumentParser:
     )
     judging = arguments.add_argument_group("what to judge by")
     judging.add_argument(
-        "--from", dest="source", metavar="RUN.json", help="judge a saved run, measure nothing"
-    )
-    judging.add_argument("--overrides", metavar="FILE.toml", help="known deviations that are accepted")
-    judging.add_argument("--baseline", metavar="FILE", help="what good machines of this model reach")
-    judging.add_argument(
-        "--tolerance",
-        type=typed(parse_fraction),
-        default=0.05,
-        metavar="PERCENT",
-        help="fail so far under the baseline (default: 5%%)",
-    )
-    judging.add_argument(
-        "--ignore-busy", action="store_true", help="judge devices that another process uses all the same"
-    )
+        "--from", dest="source", nargs="+", action="extend", metavar="RUN.json",
+        help="judge saved runs, measure nothing; the exit code is that of the worst",
+    )  # fmt: skip
+    add_judging(judging)
     judging.add_argument("--allow-simulated", action="store_true", help="check a simulated machine")
     judging.add_argument(
         "--wait-idle", type=typed(parse_duration), metavar="TIME", help="wait so long for an idle machine"
@@ -101,6 +115,6 @@ def _parser(name: str) -> argparse.ArgumentParser:
     add_measuring(arguments)
     arguments.set_defaults(tier="quick")
     out = arguments.add_argument_group("output")
-    out.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="also save the Document")
+    add_output(out)
     add_verbose(out)
     return arguments

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from ..errors import UsageError
 from ..terminal import colored, columns
 
 if TYPE_CHECKING:
-    from ..reports import Style
+    from ..reports import Criteria, Style
     from ..results.document import Document
 
 T = TypeVar("T")
@@ -64,6 +68,64 @@ def add_tier(to: Options) -> None:
         default="standard",
         help="how thorough (default: %(default)s)",
     )
+
+
+def add_judging(to: Options) -> None:
+    """Add what values are judged by."""
+    from ..units import parse_fraction
+    from ..verdicts import TOLERANCE
+
+    to.add_argument("--overrides", metavar="FILE.toml", help="known deviations that are accepted")
+    to.add_argument("--baseline", metavar="FILE", help="what good machines of this model reach")
+    to.add_argument(
+        "--tolerance",
+        type=typed(parse_fraction),
+        default=TOLERANCE,
+        metavar="PERCENT",
+        help="fail below the baseline by more than this (default: 5%%)",
+    )
+    to.add_argument("--ignore-busy", action="store_true", help="also judge devices that another process used")
+
+
+def criteria(options: argparse.Namespace) -> Criteria:
+    """Return what values are judged by, the files read."""
+    from ..reports import Criteria
+    from ..results import baseline, overrides
+
+    return Criteria(
+        overrides.load(options.overrides) if options.overrides else (),
+        baseline.load(options.baseline) if options.baseline else None,
+        options.tolerance,
+        options.ignore_busy,
+    )
+
+
+def add_output(to: Options, help: str = "also save the Document") -> None:
+    """Add ``-o``."""
+    to.add_argument(
+        "-o", "--output", type=output_path, metavar="FILE.json",
+        help=f"{help}; in a folder, or - for standard output",
+    )  # fmt: skip
+
+
+def output_path(text: str) -> Path:
+    """Return where a Document goes: a file, with a name of its own in a folder; ``-`` is standard output."""
+    path = Path(text)
+    return path / default_name() if text.endswith("/") or path.is_dir() else path
+
+
+def default_name() -> str:
+    """Return a name for the Document of a run that begins now."""
+    import platform
+
+    return f"wirespeed-{platform.node() or 'host'}-{time.strftime('%Y%m%d-%H%M%S')}.json"
+
+
+def texts_aside(output: Path | None) -> AbstractContextManager[object]:
+    """Show what is printed on standard error while standard output is for the Document."""
+    from ..results.store import STDOUT
+
+    return redirect_stdout(sys.stderr) if output == STDOUT else nullcontext()
 
 
 def add_report(to: Options) -> None:
@@ -222,7 +284,10 @@ def print_report(document: Document, options: argparse.Namespace) -> None:
     """Print a Document in the format and detail that were asked for."""
     from ..reports import render
 
-    sys.stdout.write(render(document, options.format, style(options)))
+    shown = style(options)
+    if hasattr(options, "baseline"):
+        shown = replace(shown, criteria=criteria(options))
+    sys.stdout.write(render(document, options.format, shown))
     sys.stdout.flush()
 
 

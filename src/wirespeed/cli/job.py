@@ -35,8 +35,18 @@ def add_job(to: Options) -> None:
     )  # fmt: skip
 
 
-def lead(world: World | None, measure: Callable[[], Document], show: Callable[[Document], None]) -> int:
-    """Measure, show the Document in the process that speaks for all, and return the exit code.
+def good(document: Document) -> int:
+    """Return the exit code of a run that may have nothing to do."""
+    return OK if document.good else FAILED
+
+
+def lead(
+    world: World | None,
+    measure: Callable[[], Document],
+    show: Callable[[Document], None],
+    code: Callable[[Document], int] = good,
+) -> int:
+    """Measure, show the Document in the process that speaks for all, and return the exit code of it.
 
     Raises
     ------
@@ -68,4 +78,4 @@ def lead(world: World | None, measure: Callable[[], Document], show: Callable[[D
         world.close()
     if interrupted:
         raise interrupted
-    return OK if document.good or not first else FAILED
+    return code(document) if first else OK

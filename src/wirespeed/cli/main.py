@@ -1,7 +1,7 @@
 """``wirespeed``: find the command, call it, and turn what happened into an exit code.
 
-Exit codes: 0 all passed or waived, 1 something failed or timed out, 2 wrong use, 3 a check that only
-warned or could judge nothing, 130 interrupted.
+Exit codes: 0 all passed or waived, 1 something failed or timed out, 2 wrong use, 3 nothing could be
+measured, or a check that only warned or could judge nothing, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
@@ -41,6 +42,8 @@ COMMANDS = {
     "nvbandwidth": ("nvbandwidth", "nvbandwidth's command line, text and JSON"),
     "sailbandwidth": ("nvbandwidth", "sailbandwidth's command line, text and JSON"),
 }
+#: Options that stand in place of a command; all others are those of `run`.
+_ABOUT = ("--version", "--help", "-h")
 #: Commands that measure this machine, and beginnings of arguments with which they do not.
 _MEASURING = ("run", "check", "nvbandwidth", "sailbandwidth")
 _ELSEWHERE = ("--machine", "--from", "--help", "-h", "--list", "-l")
@@ -91,8 +94,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"wirespeed: error: {error}", file=sys.stderr)
         return FAILED
     except RunInterrupted as interrupted:
-        done = len(interrupted.document.testcases)
-        print(f"wirespeed: interrupted; {done} testcases were begun", file=sys.stderr)
+        from ..units import many
+
+        begun = many(len(interrupted.document.testcases), "testcase")
+        print(f"wirespeed: interrupted; {begun} begun", file=sys.stderr)
         return INTERRUPTED
     except KeyboardInterrupt:
         print("wirespeed: interrupted", file=sys.stderr)
@@ -127,14 +132,15 @@ class _Ending:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    if not arguments:
-        arguments = ["run", "--tier", "quick"]
-    name = arguments[0]
-    if name.startswith("-"):
-        _top().parse_args(arguments)  # --version, --help, or an error
+    if arguments[:1] and arguments[0] in _ABOUT:
+        _top().parse_args(arguments)
         return OK
+    if not arguments or arguments[0].startswith("-"):  # no command: those of `run`, quickly
+        arguments = ["run", "--tier", "quick", *arguments]
+    name = arguments[0]
     if name not in COMMANDS:
-        raise UsageError(f"there is no command {name!r}; `wirespeed --help` lists them")
+        close = "".join(f" (did you mean {one!r}?)" for one in get_close_matches(name, COMMANDS, 1))
+        raise UsageError(f"there is no command {name!r}{close}; `wirespeed --help` lists them")
     if name in _MEASURING and not any(a.startswith(_ELSEWHERE) for a in arguments):
         from ..backends import warm_up
 
@@ -151,13 +157,14 @@ def _top() -> Parser:
     rows += f"\n  {'NAME_perf':<15}nccl-tests' programs over NCCL or MPI; NAME is all_reduce,\n{others}"
     top = Parser(
         prog="wirespeed",
-        usage="wirespeed [-h] [--version] [COMMAND ...]",
+        usage="wirespeed [-h] [--version] [COMMAND] [OPTION ...]",
         formatter_class=formatter(),
         description="Measure how fast data moves along every path of this machine.\n"
-        "Without arguments: discover the machine and measure, quickly, all that can be measured here.\n\n"
+        "Without a command: discover the machine and measure, quickly, all that can be measured here;\n"
+        "options are those of run (wirespeed -o node17.json).\n\n"
         f"commands (each has --help):\n{rows}",
         epilog="exit codes: 0 all passed or waived, 1 something failed or timed out, 2 wrong use, "
-        "3 check only warned\nor could judge nothing, 130 interrupted",
+        "3 nothing could\nbe measured, or check only warned or could judge nothing, 130 interrupted",
     )
     top.add_argument("--version", action="version", version=f"wirespeed {__version__}")
     return top

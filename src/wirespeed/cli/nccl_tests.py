@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError, WirespeedError
 from ..terminal import colored, columns
-from .common import FAILED, INTERRUPTED, OK, WRONG_USE, check_format
+from .common import FAILED, INTERRUPTED, OK, WRONG_USE, check_format, texts_aside
 from .nccl_tests_options import FORMAT, MPI, NCCL, SIMULATED, SUFFIX, check, refuse, request
 from .nccl_tests_options import parser as make_parser
 
@@ -54,7 +54,8 @@ def main(program: str, argv: Sequence[str]) -> int:
     world = join(
         options.timeout or _FOREVER, mpi=provider == MPI, spawn=processes, arguments=[program, *argv]
     )
-    return _in(world, options, program, argv, provider, machine, each, threads, gpus)
+    with texts_aside(options.output):
+        return _in(world, options, program, argv, provider, machine, each, threads, gpus)
 
 
 def _in(

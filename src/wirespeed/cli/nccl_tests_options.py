@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from .common import Parser, add_machine, formatter, typed
+from .common import Parser, add_machine, formatter, output_path, typed
 
 if TYPE_CHECKING:
     from ..collectives.job import Request
@@ -130,7 +130,8 @@ def _table() -> tuple[tuple[str, tuple[tuple[str, str, str, Any, Any, str], ...]
             ("-M", "--memory", "0|1", 0, _flag, "report GPU memory (0)"),
             ("-S", "--report_timestamps", "0|1", 0, _flag, "a time stamp on each line (0)"),
             ("-J", "--output_file", "FILE.json", None, Path, "also write nccl-tests' JSON"),
-            ("", "--output", "FILE.json", None, Path, "also save the Document, after each size"),
+            ("", "--output", "FILE.json", None, output_path,
+             "also save the Document, after each size; in a folder, or - for standard output"),
             ("", "--format", "FORMAT", FORMAT, str,
              "what is printed: nccl-tests (line by line), table, csv, json, ..."),
         )),

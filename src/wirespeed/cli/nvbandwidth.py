@@ -18,6 +18,7 @@ from ..results.document import Document, TestcaseResult
 from ..testcases import TABLE, Testcase, find, missing, select
 from ..testcases.device import TESTCASES
 from ..units import MIB, parse_duration
+from .common import add_output, texts_aside
 from .job import add_job, lead
 
 _FAILED = 1
@@ -125,7 +126,7 @@ def _parser(program: str) -> _Parser:
     own.add_argument(
         "--time-budget", type=parse_duration, default=TIME_BUDGET, metavar="TIME", help="for one cell (0.3s)"
     )
-    own.add_argument("-o", "--output", metavar="FILE.json", help="also save the Document")
+    add_output(own)
     own.add_argument(
         "--timeout",
         type=parse_duration,
@@ -154,7 +155,8 @@ def main(program: str, argv: Sequence[str]) -> int:
         print(nvbandwidth.version(program) + listing(), end="")
         return 0
     try:
-        return _run(options, [program, *argv])
+        with texts_aside(options.output):
+            return _run(options, [program, *argv])
     except WirespeedError as error:
         _say(options, str(error))
         return _FAILED

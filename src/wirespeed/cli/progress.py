@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ..results.document import Document, TestcaseResult
+from ..results.document import Document, Status, TestcaseResult
 from ..session import Listener
 from ..testcases import Testcase
+
+#: The time that is left is estimated from the pace of this long, in s.
+_ESTIMATE_S = 300.0
 
 
 def listener() -> list[Listener]:
@@ -16,39 +19,55 @@ def listener() -> list[Listener]:
 
 
 class Bars:
-    """Two bars, for the testcases and for the cells of one, and the stage under way."""
+    """Two bars, for the testcases and for the cells of one, the stage under way and the time that is left."""
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
         self.progress = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
-            TimeElapsedColumn(), console=Console(stderr=True), transient=True,
+            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+            console=Console(stderr=True), transient=True, speed_estimate_period=_ESTIMATE_S,
         )  # fmt: skip
         self.all = self.progress.add_task("testcases")
         self.cells = self.progress.add_task("starting", visible=False)
+        self._total = self._ended = self._measurements = 0
 
     def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
         """Show how many testcases there are."""
-        self.progress.update(self.all, total=len(testcases))
+        self._total = len(testcases)
+        self.progress.update(self.all, total=self._total)
         self.progress.start()
 
     def testcase_started(self, case: Testcase, measurements: int) -> None:
         """Show how many cells it has."""
+        self._measurements = measurements
         self.progress.reset(self.cells, total=measurements, description=case.name, visible=True)
 
     def measuring(self, case: Testcase, done: int, stage: str) -> None:
         """Show the cell and the stage."""
         text = f"{case.name}: {stage}"
-        room = max(20, self.progress.console.width - 50)
+        room = max(20, self.progress.console.width - 64)
         text = text if len(text) <= room else text[: room - 1] + "…"
         self.progress.update(self.cells, completed=done, description=text)
+        self.progress.update(self.all, completed=self._ended + done / self._measurements)
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
-        """One less to do."""
+        """One less to do; what was waived was none."""
         self.progress.update(self.cells, visible=False)
-        self.progress.advance(self.all)
+        if result.status is Status.WAIVED:
+            self._total -= 1
+        else:
+            self._ended += 1
+        self.progress.update(self.all, completed=self._ended, total=self._total)
 
     def run_ended(self, document: Document) -> None:
         """Clear the screen for the report."""

@@ -5,12 +5,23 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import UsageError, WirespeedError
 from ..terminal import columns
-from .common import FAILED, INTERRUPTED, OK, WRONG_USE, add_report, check_format, parser, print_report, typed
+from .common import (
+    FAILED,
+    INTERRUPTED,
+    OK,
+    WRONG_USE,
+    add_output,
+    add_report,
+    check_format,
+    parser,
+    print_report,
+    texts_aside,
+    typed,
+)
 
 if TYPE_CHECKING:
     from ..pt2pt.job import Run, Settings
@@ -98,7 +109,7 @@ def add_running(to: argparse.ArgumentParser) -> None:
         "-T", "--timeout", type=typed(parse_duration), default=60.0, metavar="TIME",
         help="give up when one stage takes longer (default: 60s)",
     )  # fmt: skip
-    group.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="also save the Document")
+    add_output(group)
     add_report(group)
 
 
@@ -124,9 +135,18 @@ def between_two(
     world = join(1 if launched() else 2, [name, *argv], options.timeout)
     if world is None:
         raise UsageError(f"{name} needs two ranks: start it with {mpirun(f'wirespeed {name} ...', 2)}")
+    with texts_aside(options.output):
+        return _measured(world, [name, *argv], options, settings, measure)
+
+
+def _measured(
+    world: World, arguments: Sequence[str], options: argparse.Namespace, settings: Settings,
+    measure: Callable[[Run], None],
+) -> int:  # fmt: skip
+    """Measure, print and save; return the exit code."""
     run = None
     try:
-        run = _set_up(world, [name, *argv], options, settings)
+        run = _set_up(world, arguments, options, settings)
         measure(run)
     except (WirespeedError, KeyboardInterrupt) as error:
         _end(world, options, error, run)

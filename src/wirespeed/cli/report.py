@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from ..errors import DocumentError, UsageError
-from .common import OK, add_verbose, check_format, parser
+from .common import OK, add_judging, add_verbose, check_format, criteria, parser
 
 #: What a file is by its name.
 _FORMATS = {
@@ -31,6 +31,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         metavar="FORMAT",
         help="default: by the name of the file: .html, .md, .csv, .prom (Prometheus), .xml (JUnit), .txt",
     )
+    add_judging(arguments.add_argument_group("what HTML, JUnit and Prometheus judge by"))
     add_verbose(arguments)
     options = arguments.parse_args(argv)
     form = options.format or _FORMATS.get(options.output.suffix.lower())
@@ -46,15 +47,16 @@ def main(name: str, argv: Sequence[str]) -> int:
             f"{options.output} is a saved run, which a report does not replace; give another name"
         )
     documents = [load(file) for file in options.files]
+    by = criteria(options)
     with _progress(f"writing {options.output}"):
         if form == "html":
             from ..reports.html.page import page
 
-            text = page(documents)
+            text = page(documents, by=by)
         else:
             from ..reports import Style, render
 
-            text = render(documents[0], form, Style(verbose=options.verbose))
+            text = render(documents[0], form, Style(verbose=options.verbose, criteria=by))
         write(options.output, text.encode("utf-8", "replace"))
     print(f"saved to {options.output}", file=sys.stderr)
     return OK

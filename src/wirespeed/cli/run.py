@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-import platform
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..results.document import Document
-from .common import add_measuring, add_report, check_format, measuring, parser, print_report
+from ..results.document import Document, Status
+from .common import (
+    FAILED,
+    OK,
+    WARNED,
+    add_measuring,
+    add_output,
+    add_report,
+    check_format,
+    default_name,
+    measuring,
+    parser,
+    print_report,
+    texts_aside,
+)
 from .job import add_job, lead
 
 
@@ -23,27 +34,27 @@ def main(name: str, argv: Sequence[str]) -> int:
     add_measuring(arguments)
     add_job(arguments.add_argument_group("several processes (also under mpirun, srun or torchrun)"))
     out = arguments.add_argument_group("output")
-    out.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE.json",
-        help="where the Document is saved (default: wirespeed-HOST-TIME.json here)",
-    )
+    add_output(out, "where the Document is saved (default: wirespeed-HOST-TIME.json here)")
     add_report(out)
     options = arguments.parse_args(argv)
     check_format(options.format)
-    output = options.output or _default_path()
+    output: Path = options.output or Path(default_name())
     world = join(options.processes, [name, *argv], options.timeout)
 
     def show(document: Document) -> None:
         print_report(document, options)
-        print(f"saved to {output} (`wirespeed show {output}` prints it again)", file=sys.stderr)
+        if output.is_file():
+            print(f"saved to {output} (`wirespeed show {output}` prints it again)", file=sys.stderr)
 
-    return lead(
-        world, lambda: run(**measuring(options), output=output, listeners=listener(), world=world), show
-    )
+    with texts_aside(output):
+        return lead(
+            world, lambda: run(**measuring(options), output=output, listeners=listener(), world=world), show,
+            _exit_code,
+        )  # fmt: skip
 
 
-def _default_path() -> Path:
-    return Path(f"wirespeed-{platform.node() or 'host'}-{time.strftime('%Y%m%d-%H%M%S')}.json")
+def _exit_code(document: Document) -> int:
+    """Return 3 where nothing could be measured: that is no success."""
+    if not document.good:
+        return FAILED
+    return OK if any(result.status is Status.PASSED for result in document.testcases) else WARNED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .common import OK, add_report, check_format, parser, print_report
+from .common import OK, add_judging, add_report, check_format, parser, print_report
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -14,6 +14,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     arguments = parser(name, "Print any report from any saved Document.")
     arguments.add_argument("file", metavar="FILE.json")
     add_report(arguments)
+    add_judging(arguments.add_argument_group("what html, junit and prometheus judge by"))
     options = arguments.parse_args(argv)
     check_format(options.format)
     print_report(load(options.file), options)

@@ -16,9 +16,50 @@ from ..errors import UsageError
 from ._text import visible
 
 if TYPE_CHECKING:
+    from ..results.baseline import Baseline
     from ..results.document import Document
+    from ..results.overrides import Override
+    from ..verdicts import Check
 
 GROUP = "wirespeed.reports"
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """What a report judges values by, besides what the links allow.
+
+    Parameters
+    ----------
+    overrides
+        Deviations that are accepted.
+    baseline
+        What good machines of the model reach.
+    tolerance
+        A value fails below its baseline by more than this fraction (``verdicts.TOLERANCE``).
+    ignore_busy
+        Whether devices that another process used are judged too.
+    """
+
+    overrides: tuple[Override, ...] = ()
+    baseline: Baseline | None = None
+    tolerance: float = 0.05
+    ignore_busy: bool = False
+
+    def judge(self, document: Document) -> Check:
+        """Return the verdicts on a Document.
+
+        Raises
+        ------
+        UsageError
+            If an override matches nothing, or the baseline is not of such machines.
+        """
+        from ..verdicts import judge
+
+        return judge(document, self.overrides, self.baseline, self.tolerance, self.ignore_busy)
+
+
+#: By what the links allow and what is normal for them.
+BY_LIMITS = Criteria()
 
 
 @dataclass(frozen=True)
@@ -33,12 +74,15 @@ class Style:
         Whether with every sample and every cell.
     utilization
         Whether with tables of measured over limit, where the format has them.
+    criteria
+        What values are judged by, where the format has verdicts.
     """
 
     width: int = 80
     color: bool = False
     verbose: bool = False
     utilization: bool = False
+    criteria: Criteria = BY_LIMITS
 
 
 Report = Callable[["Document", Style], str]

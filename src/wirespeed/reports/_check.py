@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -10,64 +9,59 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ..results.document import Document
-from ..units import fitting
+from ..units import fitting, many
 from ..verdicts import Check, Judgement, Verdict
 from . import Style
-from ._console import SIMULATED, heading, number, printed
+from ._console import SIMULATED, heading, number, printed, warnings
+from ._outcomes import INTERRUPTED, Outcomes, counted, outcomes
 
 #: So many testcases are shown, and all of them with ``verbose``: the rest of a screen is theirs.
 _SHOWN = 6
 _COLORS = {
     Verdict.IMPLAUSIBLE: "bold red", Verdict.FAIL: "bold red", Verdict.WARN: "yellow",
     Verdict.BUSY: "yellow", Verdict.UNKNOWN: "cyan", Verdict.PASS: "green", Verdict.WAIVED: "dim",
+    INTERRUPTED: "yellow",
 }  # fmt: skip
 _BAD = (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN)
 
 
 def render(document: Document, check: Check, style: Style) -> str:
     """Return a Check of a Document as text; with ``verbose`` every testcase and cell that is bad."""
-    counts = Counter(check.testcases.values())
-    summary = Text(check.verdict.upper(), style=_COLORS[check.verdict])
-    summary.append("  testcases: " + (_counted(counts) or "none"), style="default")
-    parts: list[RenderableType] = [heading(document), summary]
-    cells = Counter(judgement.verdict for judgement in check.judgements)
-    parts.append(Text(f"cells: {_counted(cells) or 'none'}", style="dim"))
+    found = outcomes(document, check)
+    summary = Text(found.run.upper(), style=_COLORS[found.run])
+    summary.append("  testcases: " + (counted(found.testcases.values()) or "none"), style="default")
+    parts: list[RenderableType] = [heading(document), *warnings(document), summary]
+    parts.append(Text(f"cells: {counted(found.cells) or 'none'}", style="dim"))
+    if INTERRUPTED in found.judgements:
+        parts.append(Text(f"the run ended early: {document.interrupted}", style="yellow"))
     for culprit in check.culprits:
         line = Text("slow: ", style="bold")
         line.append(str(culprit), style="bold red")
-        line.append(f", {culprit.ratio:.0%} of normal in {_many(len(culprit.cells), 'cell')}")
+        line.append(f", {culprit.ratio:.0%} of normal in {many(len(culprit.cells), 'cell')}")
         parts.append(line)
     for way, testcases in check.corrupted.items():
         line = Text("wrong data: ", style="bold")
-        line.append(way, style="bold red").append(f", in {_many(len(testcases), 'testcase')}")
+        line.append(way, style="bold red").append(f", in {many(len(testcases), 'testcase')}")
         parts.append(line)
     for override, cells_accepted in check.accepted.items():
-        what = f"accepted, {_many(cells_accepted, 'cell')}" if cells_accepted else "accepted, but not needed"
+        what = f"accepted, {many(cells_accepted, 'cell')}" if cells_accepted else "accepted, but not needed"
         parts.append(Text(f"{what} of {override}: {override.reason}", style="magenta"))
-    bad = [list(group) for _, group in groupby(_bad(check), key=lambda j: j.key.testcase)]
+    bad = [list(group) for _, group in groupby(_bad(check, found), key=lambda j: j.key.testcase)]
     for judgements in bad if style.verbose else bad[:_SHOWN]:
         parts += ["", *_testcase(judgements, check, style)]
     if len(bad) > _SHOWN and not style.verbose:
-        parts += ["", Text(f"and {_many(len(bad) - _SHOWN, 'testcase')} more: -v shows all", style="dim")]
+        parts += ["", Text(f"and {many(len(bad) - _SHOWN, 'testcase')} more: -v shows all", style="dim")]
     parts += ["", *_unknown(check, style)]
     if check.verdict is Verdict.UNKNOWN:
         parts.append(Text("nothing could be judged: this is not a pass", style="yellow"))
-    parts.append(_closing(document, check))
+    parts.append(_closing(document, found))
     return printed(style, *parts)
 
 
-def _counted(counts: Counter[Verdict]) -> str:
-    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-def _bad(check: Check) -> list[Judgement]:
+def _bad(check: Check, found: Outcomes) -> list[Judgement]:
     """Return what is bad, by testcase, the testcase with the worst cell first."""
     order: dict[str, int] = {}
-    bad = [judgement for judgement in check.judgements if judgement.verdict in _BAD]
+    bad = [j for j, word in zip(check.judgements, found.judgements, strict=True) if word in _BAD]
     for judgement in bad:
         order.setdefault(judgement.key.testcase, len(order))
     return sorted(bad, key=lambda judgement: order[judgement.key.testcase])
@@ -119,8 +113,8 @@ def _unknown(check: Check, style: Style) -> Iterator[Text]:
         yield Text(f"{verdict}: {shown}: {reason}", style=_COLORS[verdict])
 
 
-def _closing(document: Document, check: Check) -> Text:
-    line = Text(f"{check.verdict.upper()}", style=_COLORS[check.verdict])
+def _closing(document: Document, found: Outcomes) -> Text:
+    line = Text(found.run.upper(), style=_COLORS[found.run])
     if document.simulated:
         line.append(f" · {SIMULATED}", style="bold magenta")
     return line

@@ -8,9 +8,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ..results.compare import Change, Comparison, Outcome
-from ..units import fitting
+from ..units import fitting, many
 from . import Style
-from ._console import SIMULATED, number, printed
+from ._console import SIMULATED, number, printed, warnings
 
 #: So many testcases are shown; all of them with ``verbose``.
 _SHOWN = 12
@@ -25,7 +25,7 @@ def render(comparison: Comparison, style: Style) -> str:
         line = Text(f"{name}: {document.machine.host or document.host}, {document.started}")
         if document.simulated:
             line.append(f" · {SIMULATED}", style="bold magenta")
-        parts.append(line)
+        parts += [line, *warnings(document)]
     changed = comparison.those(Outcome.LOST, Outcome.WORSE, Outcome.BETTER)
     order: dict[tuple[str, str], list[Change]] = {}
     for change in changed:
@@ -36,7 +36,7 @@ def render(comparison: Comparison, style: Style) -> str:
         head.append(f"  {len(changes)} cells, the worst:" if len(changes) > 1 and not style.verbose else "")
         parts += ["", head, *(Text(f"  {_moved(c)}") for c in (changes if style.verbose else changes[:1]))]
     if len(order) > _SHOWN and not style.verbose:
-        parts += ["", Text(f"and {len(order) - _SHOWN} testcases more: -v shows all", style="dim")]
+        parts += ["", Text(f"and {many(len(order) - _SHOWN, 'testcase')} more: -v shows all", style="dim")]
     reasons = {change.key.testcase: change.reason for change in changed if change.reason}
     parts += [Text(f"{name}: {reason}", style="red") for name, reason in reasons.items()]
     summary = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])

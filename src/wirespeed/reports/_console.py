@@ -12,6 +12,7 @@ from rich.text import Text
 from ..results.document import Document
 from ..units import SMALL, format_size
 from . import Style
+from ._explanations import explanations
 from ._text import visible
 
 SIMULATED = "SIMULATED: no hardware was measured"
@@ -50,6 +51,11 @@ def heading(document: Document) -> RenderableType:
     if document.simulated:
         lines.insert(1, Text(f"{SIMULATED} (machine {machine.name})", style="bold magenta"))
     return Group(*lines)
+
+
+def warnings(document: Document) -> list[Text]:
+    """Return what may explain low values, a line each."""
+    return [Text(f"warning: {text}", style="bold yellow") for text in explanations(document)]
 
 
 def number(value: float, scale: float) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ..model import Axis, Unit
 from ..results.document import Table
-from ..units import GIB, SMALL, fitting, format_quantity
+from ..units import SMALL, fitting, format_quantity, many
 
 #: So many curves are told apart in one plot.
 MOST_CURVES = 6
@@ -53,11 +53,6 @@ def curves_of(table: Table) -> list[Curve]:
     return found
 
 
-def shown_of(unit: Unit, values: Sequence[float], *, binary: bool = False) -> tuple[float, str]:
-    """Return what to divide values by and the unit's name: GiB/s where ``binary``."""
-    return (float(GIB), "GiB/s") if binary and unit is Unit.RATE else fitting(unit, values)
-
-
 def plot(
     curves: Sequence[Curve],
     axis: Axis,
@@ -65,7 +60,6 @@ def plot(
     width: int = 80,
     *,
     title: str = "",
-    binary: bool = False,
 ) -> list[Text]:
     """Return curves as a plot with a logarithmic x axis where the values span decades.
 
@@ -75,7 +69,7 @@ def plot(
     if not curves:
         return [Text("no value was measured")]
     shown, more = curves[:MOST_CURVES], len(curves) - MOST_CURVES
-    scale, name = shown_of(unit, [y for curve in shown for y in curve.ys], binary=binary)
+    scale, name = fitting(unit, [y for curve in shown for y in curve.ys])
     best = max(((y, x) for c in shown for x, y in zip(c.xs, c.ys, strict=True)), key=lambda point: point[0])
     if unit is Unit.RATE:
         where = f"{axis.name} = {format_quantity(best[1], axis.unit)}"
@@ -91,7 +85,7 @@ def plot(
         legend = Text("  ".join(f"{_LETTERS[i]} {curve.name}" for i, curve in enumerate(shown)))
         result.append(_colored_legend(legend))
     if more > 0:
-        result.append(Text(f"and {more} more curves: the table and CSV forms have all", style="dim"))
+        result.append(Text(f"and {many(more, 'more curve')}: the table and CSV forms have all", style="dim"))
     return result
 
 
@@ -240,13 +234,12 @@ def heat_map(
     width: int = 80,
     *,
     color: bool = False,
-    binary: bool = False,
 ) -> list[Text]:
     """Return a matrix as a heat map: values in the cells where they have room, else one sign for each."""
     known = [value for row in values for value in row if value is not None]
     if not known:
         return [Text("no value was measured")]
-    divisor, name = shown_of(unit, known, binary=binary)
+    divisor, name = fitting(unit, known)
     scale = scale_of(known)
     texts = [[_written(value, divisor) for value in row] for row in values]
     longest = max((len(t) for row in texts for t in row), default=1)
@@ -334,11 +327,9 @@ def _legend(scale: Scale, divisor: float, name: str, signs: str) -> Text:
     return line
 
 
-def histogram(
-    samples: Sequence[float], unit: Unit, width: int = 80, *, bins: int = 12, binary: bool = False
-) -> list[Text]:
+def histogram(samples: Sequence[float], unit: Unit, width: int = 80, *, bins: int = 12) -> list[Text]:
     """Return the distribution of samples as bars, one line for each range of values."""
-    divisor, name = shown_of(unit, samples, binary=binary)
+    divisor, name = fitting(unit, samples)
     lines = []
     counted = list(binned(samples, bins))
     most = max((count for *_, count in counted), default=1)

@@ -6,10 +6,11 @@ import xml.etree.ElementTree as ET
 from collections import defaultdict
 
 from ..results.document import Document, Status, TestcaseResult
-from ..units import fitting
-from ..verdicts import Judgement, Verdict, judge
+from ..units import fitting, many
+from ..verdicts import Judgement, Verdict
 from . import Style
 from ._console import SIMULATED, number
+from ._explanations import explanations
 from ._text import visible
 
 _BAD = (Verdict.IMPLAUSIBLE, Verdict.FAIL)
@@ -23,9 +24,8 @@ def render(document: Document, style: Style) -> str:
     Wrong data and values that fail their verdict are failures, what broke off is an error, what is
     not possible here is skipped. What a simulated machine passes is skipped too: it is no pass.
     """
-    del style
     low: dict[str, list[Judgement]] = defaultdict(list)
-    for judgement in judge(document).judgements:
+    for judgement in style.criteria.judge(document).judgements:
         if judgement.verdict in _BAD and judgement.value is not None:
             low[judgement.key.testcase].append(judgement)
     cases = [_case(result, low[result.name], document) for result in document.testcases]
@@ -46,7 +46,8 @@ def render(document: Document, style: Style) -> str:
     facts = {"version": document.version, "machine": document.machine.name, "cpu": document.machine.cpu,
              "gpus": ", ".join(gpu.model for gpu in document.machine.gpus), "driver": document.machine.driver,
              "command": document.command, "simulated": SIMULATED if document.simulated else ""}  # fmt: skip
-    for name, value in facts.items():
+    warnings = [("warning", text) for text in explanations(document)]
+    for name, value in [*warnings, *facts.items()]:
         if value:
             ET.SubElement(properties, "property", name=name, value=visible(value))
     suite.extend(cases)
@@ -96,5 +97,5 @@ def _values(result: TestcaseResult) -> str:
         if values := table.values():
             scale, unit = fitting(table.unit, values)
             ends = f"{number(min(values), scale)} to {number(max(values), scale)} {unit}"
-            lines.append(f"{table.title}: {len(values)} values, {ends}")
+            lines.append(f"{table.title}: {many(len(values), 'value')}, {ends}")
     return "\n".join(lines)

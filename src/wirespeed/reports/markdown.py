@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..results.document import Cell, Document, Status, Table, TestcaseResult
-from ..units import fitting, format_time
+from ..units import fitting, format_time, many
 from . import Style
 from ._console import SIMULATED, number
+from ._explanations import explanations
 from ._text import one_line
 
 #: What Markdown, or HTML within it, would act on: anywhere, beside a word, at the beginning of a line,
@@ -43,6 +44,9 @@ def _lines(document: Document, style: Style) -> Iterator[str]:
     models = Counter(gpu.model for gpu in machine.gpus)
     facts = [machine.cpu, *(f"{n} x {model}" for model, n in models.items()), document.started]
     yield " · ".join(escaped(fact) for fact in facts if fact)
+    if found := explanations(document):
+        yield ""
+        yield from (f"- **warning**: {escaped(text)}" for text in found)
     for result in document.testcases:
         if result.status is Status.WAIVED or not any(table.cells for table in result.tables):
             continue
@@ -66,7 +70,7 @@ def _table(result: TestcaseResult, table: Table, style: Style) -> Iterator[str]:
         cells = [list(row) for row in zip(*cells, strict=True)]
     elif max(len(rows), len(columns)) > _LARGE and not style.verbose:
         values = sorted(table.values())
-        shown = f"{len(values)} cells"
+        shown = many(len(values), "cell")
         if values:
             middle = values[len(values) // 2]
             ends = f"{number(values[0], scale)} to {number(values[-1], scale)} {unit}"

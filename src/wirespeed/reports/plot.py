@@ -7,13 +7,13 @@ from rich.text import Text
 
 from ..results.document import Document, Status, Table
 from . import Style
-from ._console import SIMULATED, heading, printed
+from ._console import SIMULATED, heading, printed, warnings
 from ._plots import curves_of, heat_map, plot
 
 
 def render(document: Document, style: Style) -> str:
     """Return all that was measured as drawings; with ``verbose`` what could not be, and why, too."""
-    parts: list[RenderableType] = [heading(document)]
+    parts: list[RenderableType] = [heading(document), *warnings(document)]
     for result in document.testcases:
         tables = [table for table in result.tables if any(cell.value is not None for cell in table.cells)]
         if not tables:

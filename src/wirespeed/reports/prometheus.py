@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from ..model import Unit
 from ..results.cells import Placed, placed
 from ..results.document import Document, Status
-from ..verdicts import Verdict, judge
+from ..verdicts import Check
 from . import Style
+from ._explanations import explanations
+from ._outcomes import outcomes
 from ._text import one_line
 
 _NAMES = {
@@ -22,6 +25,7 @@ _HELP = {
     "wirespeed_run_end_timestamp_seconds": "When the run ended.",
     "wirespeed_run_duration_seconds": "How long the run took.",
     "wirespeed_run_good": "1 if every testcase passed or was waived and the run reached its end.",
+    "wirespeed_run_warnings": "Number of warnings that may explain low values.",
     "wirespeed_testcase_status": "1 for what became of a testcase.",
     _NAMES[Unit.RATE]: "Median bandwidth of a cell.",
     _NAMES[Unit.TIME]: "Median latency of a cell.",
@@ -36,20 +40,20 @@ def render(document: Document, style: Style) -> str:
 
     Cells without a value have no sample. Labels are escaped as the format says.
     """
-    del style
     cells = [one for one in placed(document) if one.cell.value is not None]
     families: dict[str, Iterable[tuple[dict[str, str], float]]] = {
         "wirespeed_run_info": [(_run(document), 1)],
         "wirespeed_run_end_timestamp_seconds": [({}, t)] if (t := _timestamp(document)) else [],
         "wirespeed_run_duration_seconds": [({}, document.seconds)],
         "wirespeed_run_good": [({}, float(document.good and not document.simulated))],
+        "wirespeed_run_warnings": [({}, len(explanations(document)))],
         "wirespeed_testcase_status": _statuses(document),
         **{
             name: [(_labels(x), x.cell.value or 0.0) for x in cells if x.unit is unit]
             for unit, name in _NAMES.items()
         },
         "wirespeed_limit_bytes_per_second": [(_labels(x), x.cell.limit) for x in cells if x.cell.limit],
-        "wirespeed_cells": _verdicts(document),
+        "wirespeed_cells": _verdicts(document, style.criteria.judge(document)),
     }
     everywhere = {"simulated": "true"} if document.simulated else {}
     lines: list[str] = []
@@ -90,14 +94,11 @@ def _statuses(document: Document) -> Iterator[tuple[dict[str, str], float]]:
         yield {"testcase": result.name, "status": str(Status(result.status))}, 1
 
 
-def _verdicts(document: Document) -> Iterator[tuple[dict[str, str], float]]:
-    counts: dict[tuple[str, Verdict], int] = {}
-    for judgement in judge(document).judgements:
-        if judgement.key.testcase:
-            key = judgement.key.testcase, judgement.verdict
-            counts[key] = counts.get(key, 0) + 1
-    for (testcase, verdict), count in counts.items():
-        yield {"testcase": testcase, "verdict": str(verdict)}, count
+def _verdicts(document: Document, check: Check) -> Iterator[tuple[dict[str, str], float]]:
+    words = zip(check.judgements, outcomes(document, check).judgements, strict=True)
+    counts = Counter((one.key.testcase, word) for one, word in words if one.key.testcase)
+    for (testcase, word), count in counts.items():
+        yield {"testcase": testcase, "verdict": word}, count
 
 
 def _unique(samples: Iterable[tuple[dict[str, str], float]]) -> Iterator[tuple[dict[str, str], float]]:

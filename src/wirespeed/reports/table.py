@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from rich.console import Console, Group, RenderableType
@@ -15,9 +15,9 @@ from rich.text import Text
 from ..model import Unit
 from ..results.document import SKEW, Cell, Document, Status, Table, TestcaseResult
 from ..statistics import half_width, summarise
-from ..units import fitting, format_time
+from ..units import fitting, format_time, many
 from . import Style
-from ._console import SIMULATED, heading, number, printed
+from ._console import SIMULATED, heading, number, printed, warnings
 
 #: Beyond this many rows or columns a matrix is summarised, unless everything is asked for.
 _LARGE = 16
@@ -35,8 +35,8 @@ _ONCE = "every copied byte once"
 
 def render(document: Document, style: Style) -> str:
     """Return the Document as tables; with ``verbose`` large matrices whole and names of all waived."""
-    notes = [Text(f"note: {note}", style="dim") for note in (*document.machine.notes, *document.warnings)]
-    parts: list[RenderableType] = [heading(document), *notes]
+    notes = [Text(f"note: {note}", style="dim") for note in document.machine.notes]
+    parts: list[RenderableType] = [heading(document), *warnings(document), *notes]
     measured = [result for result in document.testcases if result.tables and _has_cells(result)]
     for block in _blocks(measured, style.width):
         parts += ["", _rows(block) if len(block) > 1 else _single(block[0], style)]
@@ -75,9 +75,7 @@ def _together(block: list[TestcaseResult]) -> Grid:
     first = block[0].tables[0]
     scale, unit = fitting(first.unit, [v for result in block for v in result.tables[0].values()])
     several = len(first.columns.labels) > 1
-    grid = _grid(unit, first.columns.labels, detailed=not several)
-    if several:
-        grid.add_column("of limit", justify="right", no_wrap=True, style="dim")
+    rows: list[list[Text | str]] = []
     for result in block:
         table = result.tables[0]
         cells = table.grid()[0]
@@ -86,8 +84,8 @@ def _together(block: list[TestcaseResult]) -> Grid:
             name.append(f" {result.status}", style=_COLORS[result.status])
         used = [cell.value / cell.limit for cell in cells if cell and cell.value and cell.limit]
         least = [f"{min(used):.0%}" if used else ""] if several else []
-        grid.add_row(name, *(_value(cell, scale) for cell in cells), *_details(cells, scale), *least)
-    return grid
+        rows.append([name, *(_value(cell, scale) for cell in cells), *_details(cells, scale), *least])
+    return _grid(unit, first.columns.labels, rows, _USED if several else _DETAILS)
 
 
 def _rows(block: list[TestcaseResult]) -> RenderableType:
@@ -148,13 +146,24 @@ def _does(result: TestcaseResult) -> str:
     return result.description + (f"; counts {result.counts}" if result.counts not in ("", _ONCE) else "")
 
 
-def _grid(unit: str, columns: Iterable[str], *, detailed: bool = False) -> Grid:
+#: Columns besides the values: where one cell is all there is, and where there are several.
+_DETAILS, _USED = ("±", "min", "max", "n", "of limit"), ("of limit",)
+
+
+def _grid(
+    unit: str, columns: Sequence[str], rows: Sequence[Sequence[Text | str]], details: Sequence[str] = ()
+) -> Grid:
+    """Return a table without those of the details that no row has."""
     grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     grid.add_column(unit, no_wrap=True)
     for label in columns:
         grid.add_column(label, justify="right", no_wrap=True)
-    for label in ("±", "min", "max", "n", "of limit") if detailed else ():
-        grid.add_column(label, justify="right", no_wrap=True, style="dim")
+    values = 1 + len(columns)
+    kept = [i for i in range(len(details)) if any(row[values + i] for row in rows)]
+    for i in kept:
+        grid.add_column(details[i], justify="right", no_wrap=True, style="dim")
+    for row in rows:
+        grid.add_row(*row[:values], *(row[values + i] for i in kept))
     return grid
 
 
@@ -176,7 +185,7 @@ def _details(cells: list[Cell | None], scale: float) -> list[str]:
     if cell is None or cell.statistics is None:
         return [""] * 5
     statistics, width = cell.statistics, half_width(cell.statistics)
-    shown = f"{width:.1%}" if width < math.inf else "?"
+    shown = f"{width:.1%}" if width < math.inf else ""
     used = f"{cell.value / cell.limit:.0%}" if cell.value and cell.limit else ""
     return [shown, number(statistics.min, scale), number(statistics.max, scale), str(statistics.n), used]
 
@@ -194,12 +203,12 @@ def _matrix(table: Table, style: Style) -> list[RenderableType]:
     pieces: list[RenderableType] = []
     for start in range(0, len(table.columns.labels), at_once):
         chosen = slice(start, start + at_once)
-        detailed = len(table.columns.labels) == 1
-        grid = _grid(unit, table.columns.labels[chosen], detailed=detailed)
-        for name, row in zip(table.rows.labels, cells, strict=True):
-            grid.add_row(Text(name, style="dim"), *(_value(c, scale) for c in row[chosen]),
-                         *_details(row, scale))  # fmt: skip
-        pieces.append(grid)
+        lines: list[list[Text | str]] = [
+            [Text(name, style="dim"), *(_value(c, scale) for c in row[chosen]), *_details(row, scale)]
+            for name, row in zip(table.rows.labels, cells, strict=True)
+        ]
+        details = _DETAILS if len(table.columns.labels) == 1 else ()
+        pieces.append(_grid(unit, table.columns.labels[chosen], lines, details))
     return pieces + _use(table)
 
 
@@ -238,12 +247,15 @@ def _summary(table: Table) -> RenderableType:
         return cell.value or 0.0
 
     low, high = min(measured, key=value_of), max(measured, key=value_of)
-    grid = _grid(unit, ())
+    grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    grid.add_column(unit, no_wrap=True)
     grid.add_column("", justify="right")
     grid.add_column("")
     middle = number(summarise([value_of(c) for c in measured]).median, scale)
     grid.add_row(
-        "median", middle, f"of {len(measured)} cells, {len(table.cells) - len(measured)} without a value"
+        "median",
+        middle,
+        f"of {many(len(measured), 'cell')}, {len(table.cells) - len(measured)} without a value",
     )
     grid.add_row("lowest", number(value_of(low), scale), where(low))
     grid.add_row("highest", number(value_of(high), scale), where(high))
@@ -298,7 +310,6 @@ def _closing(document: Document, style: Style) -> RenderableType:
     for result in document.testcases:
         if not result.status.good:
             lines.append(Text(f"{result.name}: {result.status}: {result.reason}", style="red"))
-        lines += [Text(f"{result.name}: warning: {text}", style="yellow") for text in result.warnings]
         reasons = {cell.reason for table in result.tables for cell in table.cells if cell.reason}
         if result.status is Status.PASSED:
             lines += [Text(f"{result.name}: n/a: {reason}", style="yellow") for reason in sorted(reasons)]
@@ -326,6 +337,6 @@ def _waived(document: Document, style: Style) -> list[RenderableType]:
             by_reason.setdefault(result.reason, []).append(result.name)
     lines: list[RenderableType] = []
     for reason, names in by_reason.items():
-        shown = ", ".join(names) if style.verbose or len(names) < 3 else f"{len(names)} testcases"
+        shown = ", ".join(names) if style.verbose or len(names) < 3 else many(len(names), "testcase")
         lines.append(Text(f"waived: {shown}: {reason}", style="dim"))
     return lines

@@ -11,6 +11,7 @@ import msgspec
 from ..errors import DocumentError, UsageError
 from ..model import Unit
 from ..topology import Machine
+from ..units import many
 from .cells import Key, model_of, placed
 from .document import Document
 
@@ -44,6 +45,11 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     schema: int = msgspec.field(name="wirespeed_baseline")
     simulated: bool
     models: dict[str, tuple[Entry, ...]]
+
+    def __repr__(self) -> str:
+        """One line."""
+        models = "; ".join(f"{model}: {many(len(of), 'cell')}" for model, of in self.models.items())
+        return f"<Baseline of {models or 'nothing'}>"
 
     def entries(self, machine: Machine) -> dict[Key, Entry]:
         """Return the entries for a machine's model.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -46,6 +47,12 @@ class Comparison:
     second: Document
     changes: tuple[Change, ...]
     least: float
+
+    def __repr__(self) -> str:
+        """One line; ``wirespeed compare`` shows the whole."""
+        counts = Counter(change.outcome for change in self.changes)
+        cells = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+        return f"<Comparison of {self.first.started} with {self.second.started}: {cells}>"
 
     def those(self, *outcomes: Outcome) -> list[Change]:
         """Return the changes with one of these outcomes."""

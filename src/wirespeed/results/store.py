@@ -6,6 +6,7 @@ import contextlib
 import errno
 import math
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -23,6 +24,8 @@ from .upgrade import upgraded
 if TYPE_CHECKING:
     from ..testcases import Testcase
 
+#: What stands for standard output in place of a file.
+STDOUT = Path("-")
 #: Room that must be there before measuring starts, in bytes: the Document of a large run.
 _ROOM = 8 * 2**20
 
@@ -38,12 +41,14 @@ def check_writable(path: Path) -> None:
     Raises
     ------
     StorageError
-        If the folder is missing or cannot be written to, the path is something else than a
-        file, or the disk has no room.
+        If the folder is missing or cannot be written to, the path cannot be written as a file is,
+        or the disk has no room.
     """
     path = _file(path)
     if path.exists() and not os.access(path, os.W_OK):
         raise StorageError(f"cannot write {path}: permission denied; choose another file")
+    if _is_stream(path):
+        return
     with _failing(path), tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as file:
         try:
             os.posix_fallocate(file.fileno(), 0, _ROOM)
@@ -66,7 +71,7 @@ def save(document: Document, path: str | Path) -> None:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file so that at every moment ``path`` holds a whole one.
+    """Write a file so that at every moment ``path`` holds a whole one; devices and pipes directly.
 
     Raises
     ------
@@ -74,6 +79,10 @@ def write(path: Path, data: bytes) -> None:
         If it cannot be written; an older file stays as it was.
     """
     path = _file(path)
+    if _is_stream(path):
+        with _failing(path):
+            _pour(path, data)
+        return
     with _failing(path):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
@@ -90,9 +99,25 @@ def write(path: Path, data: bytes) -> None:
 
 def _file(path: Path) -> Path:
     """Return the file that a path leads to: a new one takes its place, not that of a link or a device."""
+    if _is_stream(path):
+        return path
     if path.exists() and not path.is_file():
         raise StorageError(f"cannot write {path}: it exists and is not a file; choose another file")
     return path.resolve()
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether what is written cannot be replaced: standard output, a terminal, /dev/null, a pipe."""
+    return path == STDOUT or path.is_char_device() or path.is_fifo()
+
+
+def _pour(path: Path, data: bytes) -> None:
+    if path != STDOUT:
+        path.write_bytes(data)
+    elif sys.__stdout__ is not None:  # else it was closed, and nobody wants to see it
+        sys.__stdout__.flush()
+        sys.__stdout__.buffer.write(data)
+        sys.__stdout__.buffer.flush()
 
 
 def _reason(path: Path, error: OSError) -> str:
@@ -188,7 +213,7 @@ class Draft:
     Parameters
     ----------
     path
-        Where; None: nowhere.
+        Where; None: nowhere. What is not a file gets the last one only.
     """
 
     #: Saving may take this part of the time, where there is much of it.
@@ -196,7 +221,7 @@ class Draft:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._next = -math.inf if path else math.inf
+        self._next = -math.inf if path and not _is_stream(path) else math.inf
         self._saving = threading.Lock()
 
     def save(self, known: Callable[[], Document]) -> None:
@@ -231,7 +256,7 @@ class Saver:
     """Saves the Document after every testcase; a Listener.
 
     A disk that fills up later does not end the run: the last Document is then written to the
-    temporary folder.
+    temporary folder. What is not a file gets the last Document only.
     """
 
     def __init__(self, path: Path) -> None:
@@ -252,6 +277,8 @@ class Saver:
 
         Until then the Document says that the run did not end: that is so if the process is killed.
         """
+        if _is_stream(self.path):
+            return
         with contextlib.suppress(StorageError):
             save(replace(document, interrupted=document.interrupted or UNFINISHED), self.path)
 
@@ -267,7 +294,7 @@ class Saver:
             save(document, self.path)
         except StorageError as error:
             rescue = Path(tempfile.gettempdir()) / self.path.name
-            if rescue == self.path:
+            if rescue == self.path or _is_stream(self.path):
                 raise
             save(document, rescue)
             raise StorageError(f"{error}; what was measured is in {rescue}") from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from ...caching import cache_folder
 from ...errors import BackendError
 from ...version import __version__
 from .packages import BINDINGS, INSTALL, WHEELS, extra
@@ -62,12 +62,6 @@ def compiled(text: str, architecture: str, folder: Path | None = None) -> bytes:
             file.write(code)
         Path(file.name).replace(path)
     return code
-
-
-def cache_folder() -> Path:
-    """Return where machine code is kept between runs."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "wirespeed"
 
 
 def _compile(text: str, architecture: str) -> bytes:

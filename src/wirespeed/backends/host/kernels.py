@@ -1,17 +1,17 @@
 # mypy: disable-error-code="no-any-return"
 """The kernels that threads run: the gate, the timed operations, fills, comparisons and cycles.
 
-Importing this module compiles them all, or loads them from numba's cache. They release the GIL.
+Importing this module compiles them all, or loads them from the cache. They release the GIL.
 Addresses and sizes are int64, sizes in bytes and whole lines of 64 bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import numba
 
+from .compiled import compiled
 from .intrinsics import (
     add_lines,
     as_words,
@@ -50,16 +50,7 @@ CHASE_STEP = 8
 _SPINS = 64  # between two looks at the clock, about 2 µs
 
 
-def _jit(signature: str) -> Callable[[Callable[..., Any]], Any]:
-    """Compile at once, into numba's cache where it can be written and without it where it cannot."""
-
-    def compile_(function: Callable[..., Any]) -> Any:
-        try:
-            return numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
-        except (RuntimeError, OSError):  # no folder that can be written; a full disk
-            return numba.njit(signature, nogil=True, error_model="numpy")(function)
-
-    return compile_
+_jit = partial(compiled, error_model="numpy")
 
 
 @_jit("int64(int64, int64)")

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
+from ...backends.host.compiled import compiled
 from ...backends.host.intrinsics import now_ns
 from ...units import NANO
 
@@ -43,7 +44,7 @@ def _call(typing: Any, row: Any) -> Any:
     return signature, generate
 
 
-@njit("int64(int64[:,::1])", nogil=True, cache=True)
+@compiled("int64(int64[:,::1])")
 def _run(table: Any) -> int:
     """Make the calls; return the index of the first that failed, or -1."""
     for i in range(table.shape[0]):
@@ -53,7 +54,7 @@ def _run(table: Any) -> int:
     return -1
 
 
-@njit("int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1])", nogil=True, cache=True)
+@compiled("int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1])")
 def _timed(before: Any, table: Any, after: Any, times: Any) -> int:
     """Make all the calls and note when each of the last two parts began, and the end."""
     done = 0

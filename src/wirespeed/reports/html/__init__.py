@@ -9,14 +9,7 @@ __all__ = ["render"]
 
 
 def render(document: Document, style: Style) -> str:
-    """Return the Document as a page.
-
-    Raises
-    ------
-    MissingPackage
-        Without jinja2.
-    """
-    del style
+    """Return the Document as a page."""
     from .page import page
 
-    return page([document])
+    return page([document], by=style.criteria)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...model import Axis, Unit
 from ...results.document import Table
-from ...units import fitting, format_quantity
+from ...units import fitting, format_quantity, many
 from .._plots import Curve, curves_of, levels, short, steps
 from .svg import LETTER, Element, add, drawing, fitted
 
@@ -40,7 +40,7 @@ def curve_chart(table: Table) -> Element | None:
     rate = table.unit is Unit.RATE
     best = max(((y, x, c.name) for c in shown for x, y in zip(c.xs, c.ys, strict=True)), key=lambda p: p[0])
     where = format_quantity(best[1], table.columns.unit)
-    title = f"{table.title}: {len(shown)} curves over {table.columns.name}"
+    title = f"{table.title}: {many(len(shown), 'curve')} over {table.columns.name}"
     title += f", peak {short(best[0])} {unit} at {where}" if rate else ""
     limits = [(x, y / scale) for x, y in _limits(table)] if rate else []
     highest = max((y for _, y in limits), default=0.0)

@@ -14,6 +14,9 @@ from .tables import Judgements
 #: A cell speaks for a link where the link alone bounds it: their limits differ by so little.
 _SAME = 0.01
 _DEPENDS = 0.98
+#: Of the links that a cell depends on, those speak that are loaded nearly as much as the busiest one: the
+#: total of all_to_one goes over one link, and each peer's link carries only a part of it.
+_BUSY = 0.98
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,11 @@ def uses(machine: Machine, cells: Iterable[Placed], judgements: Judgements, chec
         value, limit = one.cell.value, one.cell.limit
         if value is None or one.unit is not Unit.RATE:
             continue
-        deciding = [index for index, _, part in one.cell.links if part >= _DEPENDS]
-        for index in deciding:
+        deciding = {index: load for index, load, part in one.cell.links if part >= _DEPENDS}
+        busiest = max(deciding.values(), default=0.0)
+        for index, load in deciding.items():
+            if load < _BUSY * busiest:
+                continue
             times = _times(machine.links[index], limit, alone=len(deciding) == 1)
             if times and (index not in best or value * times > best[index][0]):
                 best[index] = value * times, judgements.get(one.key)

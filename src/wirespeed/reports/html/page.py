@@ -12,14 +12,16 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from ...errors import MissingPackage
 from ...model import Unit
 from ...results.cells import placed
 from ...results.document import Document, Status, TestcaseResult
-from ...units import GB, fitting, format_size, format_time
-from ...verdicts import Check, Judgement, Verdict, judge
+from ...units import GB, fitting, format_size, format_time, many
+from ...verdicts import Check, Judgement, Verdict
 from ...version import __version__
+from .. import BY_LIMITS, Criteria
 from .._console import SIMULATED, number
+from .._explanations import explanations
+from .._outcomes import INTERRUPTED, Outcomes, counted, outcomes
 from .._text import one_line, visible
 from . import comparison, state, topology
 from .links import Use, uses
@@ -41,9 +43,11 @@ class Shown:
     text: str
 
 
-def shown(verdict: Verdict, text: str = "") -> Shown:
-    """Return how a verdict is shown."""
-    return Shown(str(verdict), topology.SIGNS[verdict], text or str(verdict))
+def shown(word: str, text: str = "") -> Shown:
+    """Return how a verdict is shown; or that something was interrupted, which is none."""
+    if word == INTERRUPTED:
+        return Shown(str(Verdict.UNKNOWN), "■", text or word)
+    return Shown(word, topology.SIGNS[Verdict(word)], text or word)
 
 
 @dataclass(frozen=True)
@@ -60,24 +64,23 @@ class Case:
     tables: tuple[Markup, ...]
 
 
-def page(documents: Sequence[Document], room: int = ROOM) -> str:
+def page(documents: Sequence[Document], room: int = ROOM, by: Criteria = BY_LIMITS) -> str:
     """Return one page of one run or of several, which are compared with the first.
 
     Parameters
     ----------
     room
         So much of the page the packed Documents may take, in bytes.
-
-    Raises
-    ------
-    MissingPackage
-        Without jinja2.
+    by
+        What values are judged by.
     """
     template = _template()
     style, script = _source("style.css"), _source("script.js")
     from markupsafe import Markup
 
-    runs = [_run(i, document, room // len(documents)) for i, document in enumerate(documents)]
+    runs = [
+        _run(i, document, by.judge(document), room // len(documents)) for i, document in enumerate(documents)
+    ]
     names = " and ".join(dict.fromkeys(run["name"] for run in runs))
     simulated = [run["simulated"] for run in runs if run["simulated"]]
     banner = simulated[0] if simulated and len(runs) == 1 else SIMULATED if simulated else ""
@@ -85,6 +88,7 @@ def page(documents: Sequence[Document], room: int = ROOM) -> str:
         banner = f"Some of the runs are {SIMULATED}"
     text: str = template.render(
         title=names,
+        many=many,
         runs=runs,
         comparison=comparison.compared(documents) if len(documents) > 1 else None,
         simulated=banner,
@@ -102,10 +106,7 @@ def _source(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def _template() -> Template:
-    try:
-        import jinja2
-    except ImportError as error:
-        raise MissingPackage("the HTML report", "jinja2", "'wirespeed[report]'") from error
+    import jinja2
 
     def harmless(value: Any) -> Any:
         return visible(value) if type(value) is str else value
@@ -126,9 +127,9 @@ def _policy(style: str, script: str) -> str:
     )
 
 
-def _run(index: int, document: Document, room: int) -> dict[str, Any]:
+def _run(index: int, document: Document, check: Check, room: int) -> dict[str, Any]:
     """Return what the template shows of one run."""
-    check = judge(document)
+    found = outcomes(document, check)
     judgements = {judgement.key: judgement for judgement in check.judgements}
     own: dict[str, list[Judgement]] = defaultdict(list)
     for judgement in check.judgements:
@@ -151,16 +152,17 @@ def _run(index: int, document: Document, room: int) -> dict[str, Any]:
         "file": _file_name(host, document.started),
         "document": document,
         "simulated": f"{SIMULATED} (machine {machine.name})" if document.simulated else "",
-        "overall": _overall(document, check),
-        "cells": _counted(Counter(judgement.verdict for judgement in check.judgements)),
-        "counts": _counted(Counter(result.status for result in document.testcases)),
+        "warnings": explanations(document),
+        "overall": _overall(document, found.run),
+        "cells": counted(found.cells) or "none",
+        "counts": counted(found.testcases.values()) or "none",
         "seconds": format_time(document.seconds),
         "culprits": [
-            f"{culprit}, {culprit.ratio:.0%} of normal in {len(culprit.cells)} cells"
+            f"{culprit}, {culprit.ratio:.0%} of normal in {many(len(culprit.cells), 'cell')}"
             for culprit in check.culprits
         ],
         "measured": [
-            _case(f"{index}.{i}", result, check, own[result.name], judgements)
+            _case(f"{index}.{i}", result, check, found, own[result.name], judgements)
             for i, result in enumerate(document.testcases)
             if result.status is not Status.WAIVED
         ],
@@ -178,15 +180,10 @@ def _run(index: int, document: Document, room: int) -> dict[str, Any]:
     }
 
 
-def _overall(document: Document, check: Check) -> Shown:
-    verdict = check.verdict
-    if document.simulated and verdict is Verdict.PASS:
+def _overall(document: Document, word: str) -> Shown:
+    if document.simulated and word == Verdict.PASS:
         return shown(Verdict.UNKNOWN, "simulated: no verdict on any hardware")
-    return shown(verdict, "nothing could be judged: this is not a pass" if verdict is Verdict.UNKNOWN else "")
-
-
-def _counted(counts: Counter[Any]) -> str:
-    return ", ".join(f"{count} {what}" for what, count in counts.most_common()) or "none"
+    return shown(word, "nothing could be judged: this is not a pass" if word == Verdict.UNKNOWN else "")
 
 
 def _file_name(host: str, started: str) -> str:
@@ -195,13 +192,18 @@ def _file_name(host: str, started: str) -> str:
 
 
 def _case(
-    at: str, result: TestcaseResult, check: Check, own: Sequence[Judgement], judgements: Judgements
+    at: str,
+    result: TestcaseResult,
+    check: Check,
+    found: Outcomes,
+    own: Sequence[Judgement],
+    judgements: Judgements,
 ) -> Case:
     """Return what the page shows of a testcase; ``own`` are its judgements, the worst first."""
     bad = [j for j in own if j.verdict in (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN) and j.why]
     why = [f"{bad[0].why}: {bad[0].culprit}" if bad[0].culprit else bad[0].why] if bad else []
-    verdict = check.testcases.get(result.name, Verdict.UNKNOWN)
-    if not why and verdict is Verdict.UNKNOWN:
+    verdict = found.testcases.get(result.name, Verdict.UNKNOWN)
+    if not why and verdict == Verdict.UNKNOWN:
         why = [next((j.why for j in own if j.verdict is Verdict.UNKNOWN), "")]
     values, shares = _values(result)
     tables = tuple(
@@ -269,7 +271,6 @@ def _environment(document: Document) -> list[tuple[str, str]]:
         "libraries": ", ".join(f"{name} {version}" for name, version in document.libraries.items()),
         "options": ", ".join(f"{key} {value}" for key, value in options.items() if value is not None),
         "notes": "; ".join(machine.notes),
-        "warnings": "; ".join(document.warnings),
     }
     rows |= {f"{gpu.name}": _gpu(gpu) for gpu in machine.gpus}
     return [(name, text) for name, text in rows.items() if text]

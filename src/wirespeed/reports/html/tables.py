@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...results.cells import Key
 from ...results.document import Cell, Table, TestcaseResult
-from ...units import fitting
+from ...units import fitting, many
 from ...verdicts import Judgement, Verdict
 from .._console import number
 from .._plots import Scale, scale_of, short
@@ -54,7 +54,7 @@ def table_markup(result: TestcaseResult, table: Table, at: str, judgements: Judg
     scale, unit = fitting(table.unit, known)
     ordered = sorted(known)
     about = (
-        f"{len(known)} values: lowest {number(ordered[0], scale)}, median "
+        f"{many(len(known), 'value')}: lowest {number(ordered[0], scale)}, median "
         f"{number(ordered[len(ordered) // 2], scale)}, highest {number(ordered[-1], scale)} {unit}"
     )
     return heading + Markup(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ...topology import LinkKind, Machine
-from ...units import GB, format_size
+from ...units import GB, format_size, many
 from ...verdicts import Verdict
 from .._plots import short
 from .links import Use
@@ -16,7 +16,7 @@ from .svg import Element, add, drawing, fitted
 #: Signs beside the colours of verdicts.
 SIGNS = {
     Verdict.PASS: "✓", Verdict.WARN: "▲", Verdict.FAIL: "✖", Verdict.IMPLAUSIBLE: "‼", Verdict.UNKNOWN: "?",
-    Verdict.WAIVED: "–",
+    Verdict.BUSY: "?", Verdict.WAIVED: "–",
 }  # fmt: skip
 _MARGIN, _GAP = 16.0, 14.0
 _HOST_HEIGHT, _SWITCH_HEIGHT, _GPU_HEIGHT = 62.0, 30.0, 62.0
@@ -181,8 +181,9 @@ class _Drawing:
     def svg(self) -> tuple[Element, bool]:
         """Return the drawing, and whether all its links have a label."""
         title = (
-            f"{len(self.vertices.hosts)} NUMA nodes, {len(self.vertices.gpus)} GPUs, "
-            f"{len(self.vertices.bridges) + len(self.vertices.fabrics)} switches and their links; "
+            f"{many(len(self.vertices.hosts), 'NUMA node')}, {many(len(self.vertices.gpus), 'GPU')}, "
+            f"{many(len(self.vertices.bridges) + len(self.vertices.fabrics), 'switch', 'switches')} "
+            "and their links; "
             "the table of links has the same figures"
         )
         svg = drawing(self.width, self.height, title)

@@ -1,0 +1,63 @@
+"""What may explain low values, collected from a whole Document: reports show it first, and once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..results.document import Document, TestcaseResult
+from ..units import many
+
+#: What holds clocks back where nothing does.
+_HARMLESS = {"nothing", "idle"}
+#: Numbers of a GPU without a unit that are no counters: they go up and down.
+_LEVELS = ("PCIe generation", "PCIe width", "processes")
+
+
+def explanations(document: Document) -> list[str]:
+    """Return busy devices, warnings of the run and its testcases, throttle reasons, errors that were counted."""
+    names = _names(document)
+    found: dict[str, list[str]] = {}
+    for result in document.testcases:
+        busy = (f"{device} was {how}" for device, how in result.busy.items())
+        for text in (*busy, *result.warnings, *_held_back(result, names)):
+            found.setdefault(text, []).append(result.name)
+    of_run = list(dict.fromkeys(document.warnings))
+    of_testcases = [f"{text} ({_where(cases)})" for text, cases in found.items() if text not in of_run]
+    return [*of_run, *of_testcases, *_counted(document, names)]
+
+
+def _where(cases: list[str]) -> str:
+    return f"in {cases[0]}" if len(cases) == 1 else f"in {many(len(cases), 'testcase')}"
+
+
+def _held_back(result: TestcaseResult, names: list[str]) -> Iterator[str]:
+    """Yield for each GPU what held its clocks back in a testcase."""
+    for name in names:
+        texts = [value for state in _states(result) if isinstance(value := state.get(name), str)]
+        reasons = dict.fromkeys(reason for text in texts for reason in text.split(", "))
+        if bad := [reason for reason in reasons if reason not in _HARMLESS]:
+            yield f"{name} {', '.join(bad)}"
+
+
+def _counted(document: Document, names: list[str]) -> Iterator[str]:
+    """Yield by how much error counters of GPUs went up from the first to the last reading of a run."""
+    states = [state for result in document.testcases for state in _states(result)]
+    for name in names:
+        values = [value for state in states if isinstance(value := state.get(name), (int, float))]
+        if "[" not in name and not name.endswith(_LEVELS) and values and values[-1] > values[0]:
+            yield f"{name}: {values[-1] - values[0]:g} during the run"
+
+
+def _names(document: Document) -> list[str]:
+    """Return the names of what was read of GPUs."""
+    gpus = {gpu.name for gpu in document.machine.gpus}
+    states = (state for result in document.testcases for state in _states(result))
+    return [
+        n for n in dict.fromkeys(name for state in states for name in state) if n.partition(" ")[0] in gpus
+    ]
+
+
+def _states(result: TestcaseResult) -> Iterator[dict[str, float | str]]:
+    yield result.state_before
+    yield from (reading.state for reading in result.readings)
+    yield result.state_after

@@ -1,0 +1,65 @@
+"""Verdicts as reports show them: what the user interrupted is called so, and is no failure of the machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..results.document import Document, Status
+from ..verdicts import Check, Judgement, Verdict
+
+INTERRUPTED = "interrupted"
+_FAILED = (Verdict.IMPLAUSIBLE, Verdict.FAIL)
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """A word each: a verdict, or ``interrupted``.
+
+    Parameters
+    ----------
+    run
+        Of the whole run.
+    testcases
+        Testcase -> its word.
+    judgements
+        Of each judgement, in their order.
+    cells
+        Of those that are about a cell, not about a testcase or the run as a whole.
+    """
+
+    run: str
+    testcases: dict[str, str]
+    judgements: tuple[str, ...]
+    cells: tuple[str, ...]
+
+
+def outcomes(document: Document, check: Check) -> Outcomes:
+    """Return the words for a Check of a Document."""
+    ended = {result.name for result in document.testcases if result.status is Status.INTERRUPTED}
+    words = tuple(INTERRUPTED if _by_user(one, ended) else str(one.verdict) for one in check.judgements)
+    bad = [
+        one.key.testcase
+        for one, word in zip(check.judgements, words, strict=True)
+        if one.verdict in _FAILED and word != INTERRUPTED
+    ]
+    testcases = {
+        name: INTERRUPTED if name in ended and name not in bad else str(verdict)
+        for name, verdict in check.testcases.items()
+    }
+    cells = tuple(word for one, word in zip(check.judgements, words, strict=True) if one.key.column)
+    return Outcomes(INTERRUPTED if ended and not bad else str(check.verdict), testcases, words, cells)
+
+
+def _by_user(judgement: Judgement, ended: set[str]) -> bool:
+    """Whether there is no value because the user ended the run."""
+    key = judgement.key
+    return bool(ended) and judgement.value is None and (not key.testcase or key.testcase in ended)
+
+
+def counted(words: Iterable[str]) -> str:
+    """Return how many there are of each, the worst first."""
+    counts = Counter(words)
+    order = [*map(str, Verdict), INTERRUPTED]
+    return ", ".join(f"{counts[word]} {word}" for word in order if counts[word])

@@ -1,0 +1,120 @@
+"""What explains low values stands first in every report, once; what was interrupted is called so."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import pytest
+from msgspec.structs import replace
+
+import wirespeed
+from wirespeed.reports import BY_LIMITS, Style, _check, _compare
+from wirespeed.reports._explanations import explanations
+from wirespeed.results.document import Document, Status
+from wirespeed.verdicts import judge
+
+BUSY = "gpu0 is in use by python3 (PID 3088)"
+LOAD = "16 processes use the CPUs"
+
+
+@pytest.fixture(scope="module")
+def plain() -> Document:
+    return wirespeed.run(["0", "2", "4"], machine="simulated:hgx-h200-2", samples=2, copies=1)
+
+
+@pytest.fixture(scope="module")
+def explained(plain: Document) -> Document:
+    """The same while something else used the machine, a GPU grew hot and a link made errors."""
+    states: list[dict[str, float | str]] = [
+        {"gpu1 clocks held back by": "idle", "gpu1 PCIe replays": 3.0, "gpu1 PCIe generation": 1.0},
+        {"gpu1 clocks held back by": "power cap, idle", "gpu1 PCIe replays": 3.0, "gpu1 power [W]": 9.0},
+        {"gpu1 clocks held back by": "nothing", "gpu1 PCIe replays": 8.0, "gpu1 PCIe generation": 5.0},
+    ]
+    first, second, third = plain.testcases
+    return replace(
+        plain,
+        warnings=(LOAD,),
+        testcases=(
+            replace(first, warnings=(BUSY,), state_before=states[0], state_after=states[1]),
+            replace(second, warnings=(BUSY, LOAD), state_before=states[1], state_after=states[1]),
+            replace(third, warnings=("the fabric blocks",), state_before=states[2], state_after=states[2]),
+        ),
+    )
+
+
+def test_each_is_collected_once(explained: Document, plain: Document) -> None:
+    assert explanations(plain) == []
+    assert explanations(explained) == [
+        LOAD,
+        f"{BUSY} (in 2 testcases)",
+        "gpu1 clocks held back by power cap (in 2 testcases)",
+        "the fabric blocks (in device_to_device_memcpy_read_ce)",
+        "gpu1 PCIe replays: 5 during the run",
+    ]
+
+
+@pytest.mark.parametrize("form", ["table", "plot", "markdown", "html", "check"])
+def test_they_stand_before_anything_else(explained: Document, form: str) -> None:
+    style = Style(width=200)
+    text = (
+        _check.render(explained, judge(explained), style)
+        if form == "check"
+        else wirespeed.render(explained, form, style)
+    )
+    begin = text.index("<main") if form == "html" else 0
+    places = [text.index(line, begin) for line in explanations(explained)]
+    assert places == sorted(places)
+    for later in ("host_to_device_memcpy_ce", "testcases:", "Testcases:", "passed"):
+        after = text.replace("(in device_to_device_memcpy_read_ce)", "").find(later, begin)
+        assert after < 0 or after > places[-2]
+    assert text.count(LOAD) == 1 or form == "html"  # there beside its testcase too
+
+
+def test_programs_find_them(explained: Document, plain: Document) -> None:
+    properties = ET.fromstring(wirespeed.render(explained, "junit")).iterfind(".//property")
+    assert [(p.get("name"), p.get("value")) for p in properties][:5] == [
+        ("warning", text) for text in explanations(explained)
+    ]
+    for document, count in ((explained, 5), (plain, 0)):
+        assert f'wirespeed_run_warnings{{simulated="true"}} {count}.0' in wirespeed.render(
+            document, "prometheus"
+        )
+
+
+def test_a_comparison_shows_those_of_each_run(explained: Document, plain: Document) -> None:
+    text = _compare.render(wirespeed.compare(plain, explained), Style(width=200))
+    assert text.index("B: ") < text.index(LOAD) and text.count(LOAD) == 1
+
+
+@pytest.fixture(scope="module")
+def interrupted(plain: Document) -> Document:
+    first, second, third = plain.testcases
+    why = "by the user while measuring"
+    table = third.tables[0]
+    cells = (table.cells[0], replace(table.cells[1], value=None, statistics=None, samples=(), reason=why))
+    ended = replace(third, status=Status.INTERRUPTED, reason=why, tables=(replace(table, cells=cells),))
+    return replace(plain, testcases=(first, second, ended), interrupted="by the user")
+
+
+def test_what_was_interrupted_is_not_called_a_failure(interrupted: Document) -> None:
+    screen = _check.render(interrupted, BY_LIMITS.judge(interrupted), Style())
+    assert "INTERRUPTED  testcases: 2 pass, 1 interrupted\n" in screen and "fail" not in screen.lower()
+    assert "the run ended early: by the user" in screen
+    html = wirespeed.render(interrupted, "html")
+    assert "✖</span> fail" not in html and "■</span> interrupted" in html
+    assert "Testcases: 2 pass, 1 interrupted" in html
+    numbers = wirespeed.render(interrupted, "prometheus")
+    assert 'verdict="fail"' not in numbers and 'verdict="interrupted"' in numbers
+
+
+def test_what_failed_before_an_interruption_has_failed(interrupted: Document) -> None:
+    first = replace(interrupted.testcases[0], status=Status.FAILED, reason="wrong data")
+    document = replace(interrupted, testcases=(first, *interrupted.testcases[1:]))
+    screen = _check.render(document, judge(document), Style())
+    assert "FAIL  testcases: 1 fail, 1 pass, 1 interrupted\n" in screen
+
+
+def test_testcases_are_counted_by_their_verdicts() -> None:
+    """Passed were all: they were measured."""
+    slow = wirespeed.run(["0", "4"], machine="simulated:hgx-h200-2+speed@gpu0-gpu1=0.5")
+    assert "Testcases: 1 fail, 1 pass," in wirespeed.render(slow, "html")
