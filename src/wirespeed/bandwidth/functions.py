@@ -49,6 +49,8 @@ _SCALING = {"gpu": tuple(2**i for i in range(31)), "numa": tuple(2**i for i in r
 _LENGTH = 10 * MIB
 _LENGTHS = tuple(i * 10 * MIB for i in (1, 2, 3, 5, 7, 10, 13, 16, 20, 25, 30))
 _P2P = 40_000_000
+#: When sampling stops: people look at these values one by one.
+_PRECISION, _BUDGET_S = 0.01, 0.6
 _A_LENGTH = "a vector's length"
 
 
@@ -340,6 +342,8 @@ def _measured(
     from ..cli.progress import listener
 
     chosen: How = {"tier": Tier.QUICK, **how, "machine": machine}
+    if not {"tier", "samples", "copies", "precision", "time_budget"} & how.keys():
+        chosen["precision"], chosen["time_budget"] = _PRECISION, _BUDGET_S
     amount = None if size is None else in_bytes(size)
     document = run(cases, size=amount, sizes=sizes, pageable=pageable, listeners=listener(), **chosen)
     for result in document.testcases:

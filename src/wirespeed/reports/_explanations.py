@@ -14,7 +14,7 @@ _LEVELS = ("PCIe generation", "PCIe width", "processes")
 
 
 def explanations(document: Document) -> list[str]:
-    """Return busy devices, warnings of the run and its testcases, throttle reasons, errors that were counted."""
+    """Return busy devices, warnings, throttle reasons and error counters that went up."""
     names = _names(document)
     found: dict[str, list[str]] = {}
     for result in document.testcases:
