@@ -7,25 +7,25 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import wirespeed.worlds
 from wirespeed.cli.main import COLLECTIVES, main
 from wirespeed.worlds import local
 
-POPEN = subprocess.Popen
-
 
 def as_this(command: list[str], **settings: Any) -> subprocess.Popen[bytes]:
     """Start what starts ranks of wirespeed as ranks of this."""
-    return POPEN([sys.executable, "-m", "tests.gpu.every_operation", *sys.argv[1:]], **settings)
+    return subprocess.Popen([sys.executable, "-m", "tests.gpu.every_operation", *sys.argv[1:]], **settings)
 
 
 if __name__ == "__main__":
-    local.subprocess.Popen = as_this  # type: ignore[misc,assignment]
+    # Only where ranks are started: other libraries start processes too.
+    local.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": as_this})  # type: ignore[assignment]
     world = wirespeed.worlds.join(60.0, spawn=int(sys.argv[1]))
     close, world.close = world.close, lambda: None  # type: ignore[method-assign]
     wirespeed.worlds.join = lambda *_, **__: world  # type: ignore[assignment]
     codes = {name: main([f"{name}_perf", *sys.argv[2:]]) for name in COLLECTIVES}
     close()
-    sys.exit(", ".join(f"{name}: exit code {code}" for name, code in codes.items() if code))
+    sys.exit(", ".join(f"{name}: exit code {code}" for name, code in codes.items() if code) or 0)
