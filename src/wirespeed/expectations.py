@@ -67,7 +67,7 @@ def _renewed(result: TestcaseResult, plan: Plan, network: Network) -> TestcaseRe
         cells = []
         for cell in table.cells:
             key = (table.key, table.rows.labels[cell.row], table.columns.labels[cell.column])
-            if (there := by_label.get(key)) and cell.bytes == _bytes(*there):
+            if (there := by_label.get(key)) and _is_of(cell, *there):
                 cell = _of_today(cell, network, *there)
             cells.append(cell)
         tables.append(replace(table, cells=tuple(cells)))
@@ -79,10 +79,13 @@ def _of_today(cell: Cell, network: Network, measurement: Measurement, place: int
     return replace(cell, **vars(allowance))
 
 
-def _bytes(measurement: Measurement, index: int) -> int:
-    """Return the bytes of the cell of one of its places, as a Session counts them."""
+def _is_of(cell: Cell, measurement: Measurement, index: int) -> bool:
+    """Whether a cell was measured with the buffers of one of a Measurement's places.
+
+    A copy by a kernel may be several passes over the buffer.
+    """
     place = measurement.places[index]
     transfers = [measurement.transfers[i] for i in place.transfers]
     if place.reduce is Reduce.LATENCY or any(t.role is Role.LOAD for t in transfers):
-        return 0
-    return sum(t.bytes * t.counted for t in transfers)
+        return cell.bytes == 0
+    return cell.bytes > 0 and cell.bytes % sum(t.bytes * t.counted for t in transfers) == 0
