@@ -204,9 +204,7 @@ def _busy(one: Placed, machine: Machine) -> Judgement | None:
     why = "; ".join(f"{device} is {how}" for device, how in busy.items() if device in devices)
     if not why:
         return None
-    return Judgement(
-        one.key, one.unit, Verdict.BUSY, one.cell.value, one.cell.limit, why=f"not judged: {why}"
-    )
+    return Judgement(one.key, one.unit, Verdict.BUSY, one.cell.value, one.cell.limit, why=why)
 
 
 def _measured_memories(cells: Sequence[Placed], machine: Machine) -> dict[int, float]:

@@ -51,11 +51,14 @@ def values(document: Document, case: int = 0) -> dict[tuple[int, int], float | N
 
 def test_all_eleven_with_the_data_checked(tmp_path: Path) -> None:
     output = tmp_path / "d.json"
+    began = time.monotonic()
     found = run(worlds(3), [str(i) for i in (*range(35, 45), 47)], output=output)
+    elapsed = time.monotonic() - began
     assert [(r.name, r.status, r.reason) for r in found[0].testcases if r.status is not Status.PASSED] == []
     document = wirespeed.load(output)
     assert document == found[0] and len(document.testcases) == 11
     assert [r.engine for r in document.testcases] == ["cpu"] * 11
+    assert all(0 < r.seconds < elapsed for r in document.testcases)  # not since the host started
     assert len(values(document)) == 6 and len(values(document, 8)) == 3 and len(values(document, 10)) == 3
     assert document.testcases[0].tables[0].title == "memcpy CPU rank(row) -> rank(column) bandwidth"
     assert {c.means for r in document.testcases for t in r.tables for c in t.cells} == {"shm"}

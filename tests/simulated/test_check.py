@@ -24,6 +24,7 @@ FAULTS = {
     "a GPU's NVLinks are down": ("dgx-a100-8+down@gpu3-nvswitch", "nvlink gpu3-nvswitch", "fail"),
     "PCIe at half width": ("hgx-h200-2+speed@numa0-gpu1=0.5", "pcie gpu1-numa0", "fail"),
     "a throttled GPU": ("dgx-a100-8+speed@gpu5=0.6", "gpu5", "fail"),
+    "a GPU that is slow everywhere": ("hgx-h200-2+speed@gpu1=0.6", "gpu1", "fail"),
     "slow memory": ("dgx-a100-8+speed@gpu2-gpu2=0.5", "memory of gpu2", "fail"),
     "an impossible value": ("hgx-h200-2+speed@gpu0-gpu1=3", "", "implausible"),
 }
@@ -170,6 +171,31 @@ def test_waiting_for_an_idle_machine(capsys: pytest.CaptureFixture[str]) -> None
         "numa0 is in use by a simulated load\n"
     )
     assert run(*CHECK, machine, "-t", "0", "--wait-idle", "10ms", capsys=capsys)[0] == 0
+
+
+def test_devices_that_something_else_uses_are_not_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [*CHECK, "simulated:hgx-h200-2+busy@gpu1+speed@numa0-gpu1=0.5", "-t", "0", "4", "34"]
+    code, out, _ = run(*arguments, capsys=capsys)
+    assert code == 3 and re.search(r"^BUSY  testcases: 3 busy$", out, re.M)
+    assert re.search(r"^cells: 4 busy, 2 pass$", out, re.M)
+    assert out.index("gpu1 was in use by a simulated load") < out.index("BUSY")  # the explanation comes first
+    assert "slow:" not in out and "gpu1 is in use by a simulated load" in " ".join(out.split())
+    code, out, _ = run(*arguments, "--ignore-busy", capsys=capsys)
+    assert code == 1 and "slow: pcie numa0->gpu1" in out
+    # What fails on another device fails; busy CPUs say nothing of copy engines.
+    code, out, _ = run(
+        *CHECK, "simulated:hgx-h200-2+busy@gpu1+speed@gpu0-gpu0=0.5", "-t", "34", capsys=capsys
+    )
+    assert code == 1
+    code, out, _ = run(*CHECK, "simulated:cpu-2-sockets+busy@numa0", "-t", "host_stream_copy", capsys=capsys)
+    assert code == 3 and "cells: 1 busy, 1 pass" in out
+    code, out, _ = run(*CHECK, "simulated:hgx-h200-2+busy@numa0", "-t", "0", capsys=capsys)
+    assert code == 0 and "numa0 was in use" in out
+
+
+def test_wrong_data_of_one_way_is_summed_up(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(*CHECK, "simulated:dgx-a100-8+corrupt@gpu3->gpu5", capsys=capsys)
+    assert code == 1 and re.search(r"^wrong data: gpu3->gpu5, in 1[0-9] testcases$", out, re.M)
 
 
 def test_what_cannot_be_judged_is_no_pass(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,16 +8,20 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import wirespeed
 from wirespeed import session
-from wirespeed.backends.simulated.backend import SimulatedBackend
+from wirespeed.backends.base import RunOptions
+from wirespeed.backends.simulated import parse
+from wirespeed.backends.simulated.backend import SimulatedBackend, SimulatedMeasurement
 from wirespeed.model import Measurement
 from wirespeed.results.document import UNFINISHED, Document, Status, TestcaseResult
 from wirespeed.testcases import Testcase
+from wirespeed.topology import LinkKind
 
 TWO = "simulated:hgx-h200-2"
 
@@ -130,6 +134,78 @@ class Recorder:
 
     def run_ended(self, document: Document) -> None:
         self.calls.append("over")
+
+
+class Counting(SimulatedBackend):
+    """Its state says how often it was read; something uses ``gpu1`` from the second look on."""
+
+    looks = reads = 0
+
+    def state(self) -> dict[str, float | str]:
+        self.reads += 1
+        return {"reads": float(self.reads)}
+
+    def busy(self) -> dict[str, str]:
+        self.looks += 1
+        return {"gpu1": "in use by another"} if self.looks > 1 else {}
+
+
+def test_the_state_is_read_after_every_testcase_however_short() -> None:
+    document = wirespeed.run(["0", "4", "5"], machine=TWO, backends=[Counting(parse("hgx-h200-2"))])
+    states = [(r.state_before["reads"], r.state_after["reads"]) for r in document.testcases]
+    assert all(before < after for before, after in states)
+    assert [r.busy for r in document.testcases] == [{"gpu1": "in use by another"}] * 3
+
+
+class Disturbed(SimulatedBackend):
+    """Pairs that run at the same time as others reach this part of what they reach alone."""
+
+    factor = 0.5
+
+    def prepare(self, measurement: Measurement, options: RunOptions) -> SimulatedMeasurement:
+        prepared = super().prepare(measurement, options)
+        if measurement.independent:
+            prepared.seconds = [seconds / self.factor for seconds in prepared.seconds]
+        return prepared
+
+
+@pytest.mark.parametrize(("factor", "cells"), [(0.5, 56), (0.97, 0)])
+def test_pairs_that_look_low_are_measured_again_alone(factor: float, cells: int) -> None:
+    machine = parse("dgx-a100-8")
+    backend = Disturbed(machine)
+    backend.factor = factor
+    result = only(wirespeed.run(["4"], machine=machine, tier="quick", backends=[backend]))
+    alone = only(wirespeed.run(["4"], machine=machine))
+    assert result.status is Status.PASSED
+    assert result.tables[0].values() == pytest.approx(alone.tables[0].values(), rel=0.04)
+    text = f"{cells} cells were up to 50% slower while other pairs ran: they were measured again alone"
+    assert result.warnings == ((text,) if cells else ())
+
+
+def test_pairs_share_nothing_only_where_the_links_are_known_to_say_so() -> None:
+    for name, rounds in (("dgx-a100-8", 14), ("hgx-h200-2", 2)):
+        recorder = Recorder()
+        wirespeed.run(["4"], machine=f"simulated:{name}", tier="quick", listeners=[recorder])
+        assert f"start device_to_device_memcpy_read_ce {rounds}" in recorder.calls
+    machine = parse("dgx-a100-8")
+    unknown = replace(machine, links=tuple(
+        replace(x, capacity=None) if x.kind is LinkKind.NVLINK and "gpu0" in (x.source, x.destination) else x
+        for x in machine.links
+    ))  # fmt: skip
+    recorder, backends = Recorder(), [SimulatedBackend(machine)]
+    wirespeed.run(["4"], machine=unknown, backends=backends, tier="quick", listeners=[recorder])
+    assert "start device_to_device_memcpy_read_ce 56" in recorder.calls  # gpu0 is in every round
+    wirespeed.run(["4"], machine=unknown, backends=backends, parallel_pairs=True, listeners=[recorder])
+    assert "start device_to_device_memcpy_read_ce 14" in recorder.calls  # asked for, it is done
+
+
+def test_wrong_data_of_one_pair_costs_no_other_pair_its_value() -> None:
+    result = only(wirespeed.run(["4"], machine="simulated:dgx-a100-8+corrupt@gpu3->gpu5", tier="quick"))
+    assert result.status is Status.FAILED
+    missing = [cell for cell in result.tables[0].cells if cell.value is None]
+    assert [(cell.row, cell.column, cell.corrupted) for cell in missing] == [(5, 3, "gpu3->gpu5")]
+    result = only(wirespeed.run(["4"], machine="simulated:dgx-a100-8+error@gpu3->gpu5", tier="quick"))
+    assert result.status is Status.ERROR and len(result.tables[0].values()) == 55
 
 
 def test_listeners_are_told_of_every_step() -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import wirespeed
 from wirespeed.backends.simulated.machines import MACHINES
 from wirespeed.errors import UsageError
-from wirespeed.model import Measurement
+from wirespeed.model import Measurement, Role
 from wirespeed.results.document import Status
-from wirespeed.testcases import PlanOptions, find
+from wirespeed.testcases import PlanOptions, Tier, find
 from wirespeed.testcases.rounds import ALONE, peers, tournament
 from wirespeed.topology import Link, LinkKind, Machine
 
@@ -114,6 +114,47 @@ def test_curves_of_pairs_in_rounds() -> None:
     document = wirespeed.run(["35"], machine=MACHINES["nvl72"](), parallel_pairs=True, sample_peers=1,
                              sizes="1MiB,64MiB")  # fmt: skip
     assert len(document.testcases[0].tables[0].values()) == 144
+
+
+@pytest.mark.parametrize(("gpus", "one_way", "both_ways"), [(4, 6, 3), (8, 14, 7)])
+def test_the_quick_tier_takes_few_rounds(gpus: int, one_way: int, both_ways: int) -> None:
+    machine = MACHINES["dgx-a100-8"]().only(range(gpus))
+    cases = {"4": one_way, "5": one_way, "33": one_way, "6": both_ways, "23": both_ways}
+    for name, rounds in cases.items():
+        for options in (PlanOptions(tier=Tier.QUICK), PlanOptions(parallel_pairs=True)):
+            measurements = find(name).plan(machine, options).measurements
+            assert len(measurements) == rounds and all(m.independent for m in measurements)
+        assert not any(m.independent for m in find(name).plan(machine).measurements)
+
+
+def test_a_round_is_what_its_pairs_are_alone() -> None:
+    machine = MACHINES["dgx-a100-8"]()
+    for name in ("4", "6"):
+        alone = {
+            (p.table, p.row, p.column): ([m.transfers[i] for i in p.transfers], p.reduce)
+            for m in find(name).plan(machine).measurements
+            for p in m.places
+        }
+        parts = [
+            part for m in find(name).plan(machine, PlanOptions(tier=Tier.QUICK)).measurements
+            for part in m.separate()
+        ]  # fmt: skip
+        found = {
+            (p.table, p.row, p.column): ([m.transfers[i] for i in p.transfers], p.reduce)
+            for m in parts
+            for p in m.places
+        }
+        assert found == alone and {len(part.transfers) for part in parts} == {1 if name == "4" else 2}
+
+
+def test_the_quick_tier_measures_all_gpus_at_their_hosts_at_once() -> None:
+    machine = MACHINES["dgx-a100-8"]()
+    for name, transfers in (("8", 8), ("9", 16), ("24", 8), ("25", 8)):
+        (measurement,) = find(name).plan(machine, PlanOptions(tier=Tier.QUICK)).measurements
+        assert len(measurement.transfers) == transfers and not measurement.independent
+        measured = [measurement.transfers[place.transfers[0]] for place in measurement.places]
+        assert [t.executor.device for t in measured] == [gpu.name for gpu in machine.gpus]
+        assert {t.role for t in measured} == {Role.MEASURED}
 
 
 def test_local_copies_run_at_the_same_time_too() -> None:

@@ -65,6 +65,24 @@ def test_one_long_sample_is_kept_even_if_it_overruns_the_budget() -> None:
     assert run(Clock(lambda _: 60.0), Precise(0.01, 1.0)) == 1
 
 
+def test_the_measurements_of_a_testcase_share_its_budget() -> None:
+    quick = Precise(0.01, 0.3, 1.0, 3)
+    assert [quick.share(n).time_budget for n in (1, 2, 10)] == [0.3, 0.3, 0.1]
+    assert Precise().share(1000) == Precise() and Fixed(2, 3).share(9) == Fixed(2, 3)
+    noise = itertools.cycle([0.1, 0.2])
+    assert run(Clock(lambda _: next(noise)), quick.share(100)) == 1  # 10 ms, and at most three times that
+
+
+def test_few_samples_suffice_where_they_hardly_differ() -> None:
+    quick = Precise(0.01, 10.0, 100.0, 3)
+    assert run(Clock(lambda _: 1e-3), quick) == 3
+    noise = itertools.cycle([1.0, 1.0, 1.03])
+    assert run(Clock(lambda _: 1e-3 * next(noise)), quick) > 3
+    for wrong in ({"fewest_samples": 2}, {"testcase_budget": 0.0}):
+        with pytest.raises(UsageError):
+            Precise(**wrong)  # type: ignore[arg-type]
+
+
 def test_short_copies_are_repeated_until_a_sample_is_long_enough() -> None:
     clock = Clock(lambda _: 1e-5)
     run(clock, Precise(), sample_seconds=2e-3)
