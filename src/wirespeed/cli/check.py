@@ -91,7 +91,7 @@ def _measure(options: argparse.Namespace, by: Criteria) -> Document:
 
 def _refuse_simulated(simulated: bool, options: argparse.Namespace) -> None:
     if simulated and not options.allow_simulated:
-        raise UsageError("a simulated machine has no health; --allow-simulated checks it all the same")
+        raise UsageError("refusing to check a simulated machine; pass --allow-simulated")
 
 
 def _parser(name: str) -> argparse.ArgumentParser:
@@ -110,7 +110,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
     add_judging(judging)
     judging.add_argument("--allow-simulated", action="store_true", help="check a simulated machine")
     judging.add_argument(
-        "--wait-idle", type=typed(parse_duration), metavar="TIME", help="wait so long for an idle machine"
+        "--wait-idle", type=typed(parse_duration), metavar="TIME", help="maximum time to wait for an idle machine"
     )
     add_measuring(arguments)
     arguments.set_defaults(tier="quick")

@@ -165,13 +165,13 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="PREFIX",
-        help="all testcases whose names start so",
+        help="testcases whose names start with PREFIX",
     )
     add_tier(what)
     what.add_argument(
         "--sizes", metavar="SIZES", help="sweep: 4KiB:1GiB:x4 or 1MiB,3MiB; every cell becomes a curve"
     )
-    what.add_argument("--devices", type=indices, metavar="0,2", help="use these GPUs alone")
+    what.add_argument("--devices", type=indices, metavar="0,2", help="use only these GPUs")
     what.add_argument("--pageable", action="store_true", help="pageable host memory in place of pinned")
     what.add_argument(
         "--local-copy", action="store_true", help="local copies on the diagonal of tables of GPU pairs"
@@ -196,11 +196,11 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
         "--time-budget",
         type=typed(parse_duration),
         metavar="TIME",
-        help="at most so long for one cell (5s; quick: 0.6s; full: 10s)",
+        help="maximum time per cell (5s; quick: 0.3s, and 1s per testcase; full: 10s)",
     )
-    how.add_argument("--samples", type=int, metavar="N", help="so many samples (3 if only --copies is given)")
+    how.add_argument("--samples", type=int, metavar="N", help="take exactly N samples (3 if only --copies is given)")
     how.add_argument(
-        "--copies", type=int, metavar="N", help="so many copies in a sample (16 if only --samples is given)"
+        "--copies", type=int, metavar="N", help="make exactly N copies per sample (16 if only --samples is given)"
     )
     how.add_argument(
         "--timeout",
