@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 import platform
-import statistics
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
@@ -19,7 +18,7 @@ from typing import Protocol, TypeVar
 from msgspec.structs import replace
 
 from .backends.base import Backend, OneOfMany, Prepared, RunOptions, Watching
-from .blocking import blocking, slowed
+from .contention import blocking, scheduled, slowed, suspects
 from .data import efficiencies
 from .errors import (
     BackendLost,
@@ -30,13 +29,13 @@ from .errors import (
     VerificationError,
     WirespeedError,
 )
-from .limits import Network, allowances, undisturbed
+from .limits import Network, allowances
 from .model import Engine, Measurement, Reduce, Role, Sample, value_of
-from .results.document import SCHEMA, Cell, Document, Reading, Status, Table, TestcaseResult
+from .outcome import Outcome
+from .results.document import SCHEMA, Cell, Document, Reading, Status, TestcaseResult
 from .sampling import Fixed, Precise, Rule, Taken, take
 from .statistics import summarise
-from .testcases import Layout, Plan, PlanOptions, Testcase
-from .testcases.rounds import ALONE
+from .testcases import PlanOptions, Testcase
 from .topology import Machine
 from .version import __version__
 
@@ -50,9 +49,8 @@ _EVERY, _MOST_READINGS = 1.0, 120
 #: Reading the state of a GPU takes 10 ms, of eight of them ten times as long: what was read at the end of a
 #: testcase is the state before the next one if no more than this has passed, in s.
 _FRESH = 0.05
-#: A pair that was measured at the same time as others looks low this far under what it should be, and is
-#: measured again alone; at most this many of a testcase.
-_LOOKS_LOW, _MOST_REPEATED = 0.05, 256
+#: Pairs that look low are measured again alone, at most this many of a testcase.
+_MOST_REPEATED = 256
 
 T = TypeVar("T")
 
@@ -98,36 +96,6 @@ class Listener(Protocol):
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None: ...
 
     def run_ended(self, document: Document) -> None: ...
-
-
-@dataclass
-class _Outcome:
-    """What the worker has found of one testcase so far; the watching thread reads along.
-
-    ``cells`` are by table, row and column; ``warnings`` are what it found itself, besides the backends.
-    """
-
-    cells: dict[str, dict[tuple[int, int], Cell]]
-    status: Status = Status.PASSED
-    reason: str = ""
-    done: int = 0
-    stage: str = "starting"
-    since: float = 0.0
-    lost: str = ""
-    unreachable: str = ""
-    crash: BaseException | None = None
-    cancelled: bool = False
-    readings: list[Reading] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-
-    def put(self, table: str, cell: Cell) -> None:
-        """Fill a cell, in place of what was there."""
-        self.cells[table][cell.row, cell.column] = cell
-
-    def fails(self, status: Status, reason: str) -> None:
-        """Note a failure; the first one gives the reason."""
-        if self.status is Status.PASSED:
-            self.status, self.reason = status, reason
 
 
 class Session:
@@ -220,15 +188,18 @@ class Session:
             return replace(base, status=Status.ERROR, reason=str(error)), ""
         if {t.engine for m in plan.measurements for t in m.transfers} == {Engine.CPU}:
             base = replace(base, engine=str(Engine.CPU))  # between processes it depends on what they own
-        jobs, refused = self._assign(self._scheduled(plan))
-        outcome = _Outcome(cells={layout.key: {} for layout in plan.tables}, since=time.monotonic())
+        together = self.options.plan.parallel_pairs
+        jobs, refused = self._assign(
+            plan.measurements if together else scheduled(self._network, plan.measurements)
+        )
+        outcome = Outcome(cells={layout.key: {} for layout in plan.tables}, since=time.monotonic())
         for waived in plan.waived:
             outcome.put(waived.table, Cell(waived.row, waived.column, reason=waived.reason))
         for measurement, reason in refused:
-            _without_value(outcome, measurement, reason)
+            outcome.leaves(measurement, reason)
         if not jobs:
             reason = plan.reason or (refused[0][1] if refused else "nothing can be measured on this machine")
-            tables = tuple(_table(layout, outcome.cells[layout.key]) for layout in plan.tables)
+            tables = outcome.tables(plan.tables)
             return replace(base, reason=reason, tables=tables), ""
 
         for listener in self.listeners:
@@ -239,10 +210,10 @@ class Session:
         clock = used[0].now()
         ending = self._watch(case, outcome, jobs)
         seconds = used[0].now() - clock
-        _complete(outcome, [measurement for _, measurement in jobs])
+        outcome.complete(measurement for _, measurement in jobs)
         if outcome.unreachable and all(c.reason for cells in outcome.cells.values() for c in cells.values()):
             outcome.fails(Status.WAIVED, outcome.unreachable)
-        tables = tuple(_table(layout, outcome.cells[layout.key]) for layout in plan.tables)
+        tables = outcome.tables(plan.tables)
         warnings = [*outcome.warnings, *(w for backend in used for w in backend.warnings)]
         if self.options.plan.parallel_pairs and (blocks := blocking(tables)):
             warnings.append(blocks)
@@ -274,7 +245,7 @@ class Session:
         fresh = backends == used and time.monotonic() - read <= _FRESH
         return state if fresh else self._state(used)
 
-    def _read_state(self, outcome: _Outcome, jobs: list[tuple[Backend, Measurement]], seconds: float) -> None:
+    def _read_state(self, outcome: Outcome, jobs: list[tuple[Backend, Measurement]], seconds: float) -> None:
         """Read the state of the hardware under load, once a second, of testcases that last so long."""
         if seconds < (len(outcome.readings) + 1) * _EVERY or len(outcome.readings) >= _MOST_READINGS:
             return
@@ -282,16 +253,6 @@ class Session:
         for backend in dict.fromkeys(backend for backend, _ in jobs):
             state |= backend.state()
         outcome.readings.append(Reading(round(seconds, 1), state))
-
-    def _scheduled(self, plan: Plan) -> list[Measurement]:
-        """Take rounds of pairs apart where the links are not known to give each pair what it gets alone."""
-        found: list[Measurement] = []
-        for measurement in plan.measurements:
-            apart = measurement.independent and not (
-                self.options.plan.parallel_pairs or undisturbed(self._network, measurement)
-            )
-            found += measurement.separate() if apart else [measurement]
-        return found
 
     def _assign(
         self, measurements: Iterable[Measurement]
@@ -310,7 +271,7 @@ class Session:
                 refused.append((measurement, "; ".join(reasons) or "there is no backend for it"))
         return jobs, refused
 
-    def _watch(self, case: Testcase, outcome: _Outcome, jobs: list[tuple[Backend, Measurement]]) -> str:
+    def _watch(self, case: Testcase, outcome: Outcome, jobs: list[tuple[Backend, Measurement]]) -> str:
         """Let the worker measure; return why the run cannot go on (empty if it can)."""
         finished = threading.Event()
 
@@ -350,7 +311,7 @@ class Session:
 
     def _cancel(
         self,
-        outcome: _Outcome,
+        outcome: Outcome,
         jobs: list[tuple[Backend, Measurement]],
         finished: threading.Event,
         grace: float = _GRACE,
@@ -365,88 +326,55 @@ class Session:
             if finished.wait(min(_LOOK, left)) or left <= 0:
                 return finished.is_set()
 
-    def _measure(self, outcome: _Outcome, jobs: list[tuple[Backend, Measurement]]) -> None:
+    def _measure(self, outcome: Outcome, jobs: list[tuple[Backend, Measurement]]) -> None:
         """The worker: measure one after the other, then again alone what looks low."""
         rule = self.options.rule.share(len(jobs))
         for backend, measurement in jobs:
             if outcome.cancelled or not self._one(outcome, backend, measurement, rule):
                 return
             outcome.done += 1
-        suspects = self._suspects(outcome, jobs)
-        repeated = suspects[:_MOST_REPEATED]
+        pairs = {part: backend for backend, m in jobs if outcome.repeats(m) for part in m.separate()}
+        low = suspects(self._network, list(pairs), outcome.cells)
+        repeated = low[:_MOST_REPEATED]
         before = {place: outcome.cells[place.table][place.row, place.column]
-                  for _, m in repeated for place in m.places}  # fmt: skip
-        for backend, measurement in repeated:
-            if outcome.cancelled or not self._one(outcome, backend, measurement, rule):
+                  for pair in repeated for place in pair.places}  # fmt: skip
+        for pair in repeated:
+            if outcome.cancelled or not self._one(outcome, pairs[pair], pair, rule):
                 return
         outcome.warnings += slowed(
             [(cell, outcome.cells[place.table][place.row, place.column]) for place, cell in before.items()],
-            len(suspects) - len(repeated),
+            len(low) - len(repeated),
         )
 
-    def _one(self, outcome: _Outcome, backend: Backend, measurement: Measurement, rule: Rule) -> bool:
+    def _one(self, outcome: Outcome, backend: Backend, measurement: Measurement, rule: Rule) -> bool:
         """Measure, or note what failed; return whether it makes sense to go on."""
         try:
             taken = self._take(outcome, backend, measurement, rule)
         except VerificationError as error:
             outcome.fails(Status.FAILED, str(error))
-            _without_value(outcome, measurement, str(error), error.way)
+            outcome.leaves(measurement, str(error), error.way)
         except MeasurementTimeout as error:
             outcome.fails(Status.TIMED_OUT, str(error))
-            _without_value(outcome, measurement, str(error))
+            outcome.leaves(measurement, str(error))
             return False
         except BackendLost as error:
             late = isinstance(error.__cause__, MeasurementTimeout)
             outcome.fails(Status.TIMED_OUT if late else Status.ERROR, str(error))
-            _without_value(outcome, measurement, str(error))
+            outcome.leaves(measurement, str(error))
             outcome.lost = str(error)
             return False
         except Unreachable as error:
             outcome.unreachable = outcome.unreachable or str(error)
-            _without_value(outcome, measurement, str(error))
+            outcome.leaves(measurement, str(error))
         except WirespeedError as error:
-            if not _is_repeated(outcome, measurement):  # of several pairs, the one that fails will fail alone
+            if not outcome.repeats(measurement):  # of several pairs, the one that fails will fail alone
                 outcome.fails(Status.ERROR, str(error))
-            _without_value(outcome, measurement, str(error))
+            outcome.leaves(measurement, str(error))
         else:
             self._fill(outcome, measurement, taken)
         return True
 
-    def _suspects(
-        self, outcome: _Outcome, jobs: Sequence[tuple[Backend, Measurement]]
-    ) -> list[tuple[Backend, Measurement]]:
-        """Return the pairs that look low of those measured at the same time as others.
-
-        Low: under the typical value of a pair alone, or under the median of the pairs that are alike, by
-        more than ``_LOOKS_LOW``; or without a value, since one of the others may have failed.
-        """
-        parts = [(b, part) for b, m in jobs if _is_repeated(outcome, m) for part in m.separate()]
-        alike: dict[tuple[str, str], list[float]] = {}
-        looked = []
-        for backend, part in parts:
-            for place, alone in zip(
-                part.places, allowances(self._network, part, efficiencies()), strict=True
-            ):
-                value = outcome.cells[place.table][place.row, place.column].value
-                key = (place.table, f"{alone.limit or 0:.3g}")
-                typical = alone.expected[1] if alone.expected else None
-                looked.append((backend, part, place, value, typical, key))
-                if value is not None:
-                    alike.setdefault(key, []).append(value)
-        found: dict[Measurement, Backend] = {}
-        for backend, part, place, value, typical, key in looked:
-            median = statistics.median(alike[key]) if key in alike else 0.0
-            if value is None:
-                low = True
-            elif place.reduce is Reduce.LATENCY:
-                low = value > median * (1 + _LOOKS_LOW)
-            else:
-                low = value < max(median, typical or 0.0) * (1 - _LOOKS_LOW)
-            if low:
-                found[part] = backend
-        return [(backend, part) for part, backend in found.items()]
-
-    def _take(self, outcome: _Outcome, backend: Backend, measurement: Measurement, rule: Rule) -> Taken:
+    def _take(self, outcome: Outcome, backend: Backend, measurement: Measurement, rule: Rule) -> Taken:
         """Prepare and sample one Measurement, naming each stage for the time-out."""
 
         def staged(what: str, call: Callable[[], T]) -> T:
@@ -464,7 +392,7 @@ class Session:
         with prepared:
             return take(sample, measurement, rule, backend.now, backend.sample_seconds, verify)
 
-    def _fill(self, outcome: _Outcome, measurement: Measurement, taken: Taken) -> None:
+    def _fill(self, outcome: Outcome, measurement: Measurement, taken: Taken) -> None:
         """Turn the samples of a Measurement into the cells that it fills."""
         allowed = allowances(self._network, measurement, efficiencies())
         for place, by_links in zip(measurement.places, allowed, strict=True):
@@ -490,52 +418,13 @@ class Session:
 _BY_USER = "by the user"
 
 
-def _without_value(outcome: _Outcome, measurement: Measurement, reason: str, corrupted: str = "") -> None:
-    for place in measurement.places:
-        outcome.put(place.table, Cell(place.row, place.column, reason=reason, corrupted=corrupted))
-
-
-def _is_repeated(outcome: _Outcome, measurement: Measurement) -> bool:
-    """Whether pairs that look low are measured again alone.
-
-    Not where some are measured alone anyway, which shows whether pairs disturb each other.
-    """
-    return measurement.independent and ALONE not in outcome.cells
+def _means(transfers: Sequence[int], means: Sequence[str]) -> str:
+    return ", ".join(dict.fromkeys(means[i] for i in transfers)) if means else ""
 
 
 def _busy(used: Sequence[Backend]) -> dict[str, str]:
     """Return what else uses the hardware of some backends: device -> how it is used."""
     return {k: v for backend in used if isinstance(backend, Watching) for k, v in backend.busy().items()}
-
-
-def _means(transfers: Sequence[int], means: Sequence[str]) -> str:
-    return ", ".join(dict.fromkeys(means[i] for i in transfers)) if means else ""
-
-
-def _complete(outcome: _Outcome, measurements: Sequence[Measurement]) -> None:
-    """Say of every cell that was not reached why not."""
-    for measurement in measurements:
-        for place in measurement.places:
-            if (place.row, place.column) not in outcome.cells[place.table]:
-                reason = f"not measured: {outcome.reason}"
-                outcome.put(place.table, Cell(place.row, place.column, reason=reason))
-
-
-def _table(layout: Layout, cells: Mapping[tuple[int, int], Cell]) -> Table:
-    ordered = tuple(cell for _, cell in sorted(cells.items()))
-    return Table(layout.key, _title(layout, ordered), layout.unit, layout.rows, layout.columns, ordered)
-
-
-def _title(layout: Layout, cells: Sequence[Cell]) -> str:
-    """Return the title of a table; where messages moved the bytes it names their engine."""
-    measured = {cell.means for cell in cells if cell.value is not None}
-    messages = [engine for engine in (Engine.NCCL, Engine.MPI) if any(engine in m for m in measured)]
-    title = layout.title
-    for engine in (Engine.CE, Engine.SM, Engine.CPU) if messages else ():
-        others = any(not m or m not in (Engine.NCCL, Engine.MPI) for m in measured)
-        names = "+".join([*([engine.upper()] if others else []), *(m.upper() for m in messages)])
-        title = title.replace(f" {engine.upper()} ", f" {names} ")
-    return title
 
 
 def _timestamp() -> str:

@@ -110,7 +110,10 @@ def _parser(name: str) -> argparse.ArgumentParser:
     add_judging(judging)
     judging.add_argument("--allow-simulated", action="store_true", help="check a simulated machine")
     judging.add_argument(
-        "--wait-idle", type=typed(parse_duration), metavar="TIME", help="maximum time to wait for an idle machine"
+        "--wait-idle",
+        type=typed(parse_duration),
+        metavar="TIME",
+        help="wait for an idle machine, at most TIME",
     )
     add_measuring(arguments)
     arguments.set_defaults(tier="quick")

@@ -198,9 +198,14 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="maximum time per cell (5s; quick: 0.3s, and 1s per testcase; full: 10s)",
     )
-    how.add_argument("--samples", type=int, metavar="N", help="take exactly N samples (3 if only --copies is given)")
     how.add_argument(
-        "--copies", type=int, metavar="N", help="make exactly N copies per sample (16 if only --samples is given)"
+        "--samples", type=int, metavar="N", help="take exactly N samples (3 if only --copies is given)"
+    )
+    how.add_argument(
+        "--copies",
+        type=int,
+        metavar="N",
+        help="make exactly N copies per sample (16 if only --samples is given)",
     )
     how.add_argument(
         "--timeout",

@@ -1,14 +1,66 @@
-"""Whether pairs that were measured at the same time slowed each other down."""
+"""Pairs that are measured concurrently: which may be, which look low, which slowed each other down."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 
+from .data import efficiencies
+from .limits import Network, allowances, undisturbed
+from .model import Measurement, Reduce
 from .results.document import Cell, Table
 from .testcases.rounds import ALONE
 
+#: A pair looks low this far below what it should reach, as a fraction.
+_LOOKS_LOW = 0.05
+
 #: A difference below this part of the value is not worth telling.
 _NOISE = 0.02
+
+
+def scheduled(network: Network, measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Return Measurements, apart where the links are not known to give each pair what it gets alone."""
+    found: list[Measurement] = []
+    for measurement in measurements:
+        apart = measurement.independent and not undisturbed(network, measurement)
+        found += measurement.separate() if apart else [measurement]
+    return found
+
+
+def suspects(
+    network: Network, pairs: Sequence[Measurement], cells: Mapping[str, Mapping[tuple[int, int], Cell]]
+) -> list[Measurement]:
+    """Return the pairs that look low, of those that were measured concurrently.
+
+    Low: below the typical value of a pair alone, or below the median of the pairs that are alike, by more
+    than 5 %; or without a value, since one of the others may have failed.
+
+    Parameters
+    ----------
+    cells
+        What was measured, by table, row and column.
+    """
+    alike: dict[tuple[str, str], list[float]] = {}
+    looked = []
+    for pair in pairs:
+        for place, alone in zip(pair.places, allowances(network, pair, efficiencies()), strict=True):
+            value = cells[place.table][place.row, place.column].value
+            key = (place.table, f"{alone.limit or 0:.3g}")
+            looked.append((pair, place, value, alone.expected[1] if alone.expected else 0.0, key))
+            if value is not None:
+                alike.setdefault(key, []).append(value)
+    found: dict[Measurement, None] = {}
+    for pair, place, value, typical, key in looked:
+        median = statistics.median(alike.get(key, [0.0]))
+        if value is None:
+            low = True
+        elif place.reduce is Reduce.LATENCY:
+            low = value > median * (1 + _LOOKS_LOW)
+        else:
+            low = value < max(median, typical) * (1 - _LOOKS_LOW)
+        if low:
+            found[pair] = None
+    return list(found)
 
 
 def blocking(tables: Sequence[Table]) -> str:
