@@ -10,6 +10,7 @@ from .limits import Network, allowances, undisturbed
 from .model import Measurement, Reduce
 from .results.document import Cell, Table
 from .testcases.rounds import ALONE
+from .units import many
 
 #: A pair looks low this far below what it should reach, as a fraction.
 _LOOKS_LOW = 0.05
@@ -107,10 +108,8 @@ def slowed(cells: Sequence[tuple[Cell, Cell]], left: int) -> list[str]:
                if _apart(slow, fast) and slow.value and fast.value]  # fmt: skip
     found = []
     if changes:
-        found.append(
-            f"{len(changes)} cells were up to {max(changes):.0%} slower while other pairs ran: "
-            "they were measured again alone"
-        )
+        slower = f"{many(len(changes), 'cell')} up to {max(changes):.0%} slower while other pairs ran"
+        found.append(f"{slower}; measured again alone")
     if left:
         found.append(f"{left} more pairs look low; not all were measured again alone")
     return found

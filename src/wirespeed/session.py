@@ -31,7 +31,7 @@ from .errors import (
 )
 from .limits import Network, allowances
 from .model import Engine, Measurement, Reduce, Role, Sample, value_of
-from .outcome import Outcome
+from .partial_result import PartialResult
 from .results.document import SCHEMA, Cell, Document, Reading, Status, TestcaseResult
 from .sampling import Fixed, Precise, Rule, Taken, take
 from .statistics import summarise
@@ -192,7 +192,7 @@ class Session:
         jobs, refused = self._assign(
             plan.measurements if together else scheduled(self._network, plan.measurements)
         )
-        outcome = Outcome(cells={layout.key: {} for layout in plan.tables}, since=time.monotonic())
+        outcome = PartialResult(cells={layout.key: {} for layout in plan.tables}, since=time.monotonic())
         for waived in plan.waived:
             outcome.put(waived.table, Cell(waived.row, waived.column, reason=waived.reason))
         for measurement, reason in refused:
@@ -245,7 +245,9 @@ class Session:
         fresh = backends == used and time.monotonic() - read <= _FRESH
         return state if fresh else self._state(used)
 
-    def _read_state(self, outcome: Outcome, jobs: list[tuple[Backend, Measurement]], seconds: float) -> None:
+    def _read_state(
+        self, outcome: PartialResult, jobs: list[tuple[Backend, Measurement]], seconds: float
+    ) -> None:
         """Read the state of the hardware under load, once a second, of testcases that last so long."""
         if seconds < (len(outcome.readings) + 1) * _EVERY or len(outcome.readings) >= _MOST_READINGS:
             return
@@ -271,7 +273,7 @@ class Session:
                 refused.append((measurement, "; ".join(reasons) or "there is no backend for it"))
         return jobs, refused
 
-    def _watch(self, case: Testcase, outcome: Outcome, jobs: list[tuple[Backend, Measurement]]) -> str:
+    def _watch(self, case: Testcase, outcome: PartialResult, jobs: list[tuple[Backend, Measurement]]) -> str:
         """Let the worker measure; return why the run cannot go on (empty if it can)."""
         finished = threading.Event()
 
@@ -311,7 +313,7 @@ class Session:
 
     def _cancel(
         self,
-        outcome: Outcome,
+        outcome: PartialResult,
         jobs: list[tuple[Backend, Measurement]],
         finished: threading.Event,
         grace: float = _GRACE,
@@ -326,7 +328,7 @@ class Session:
             if finished.wait(min(_LOOK, left)) or left <= 0:
                 return finished.is_set()
 
-    def _measure(self, outcome: Outcome, jobs: list[tuple[Backend, Measurement]]) -> None:
+    def _measure(self, outcome: PartialResult, jobs: list[tuple[Backend, Measurement]]) -> None:
         """The worker: measure one after the other, then again alone what looks low."""
         rule = self.options.rule.share(len(jobs))
         for backend, measurement in jobs:
@@ -346,7 +348,7 @@ class Session:
             len(low) - len(repeated),
         )
 
-    def _one(self, outcome: Outcome, backend: Backend, measurement: Measurement, rule: Rule) -> bool:
+    def _one(self, outcome: PartialResult, backend: Backend, measurement: Measurement, rule: Rule) -> bool:
         """Measure, or note what failed; return whether it makes sense to go on."""
         try:
             taken = self._take(outcome, backend, measurement, rule)
@@ -374,7 +376,7 @@ class Session:
             self._fill(outcome, measurement, taken)
         return True
 
-    def _take(self, outcome: Outcome, backend: Backend, measurement: Measurement, rule: Rule) -> Taken:
+    def _take(self, outcome: PartialResult, backend: Backend, measurement: Measurement, rule: Rule) -> Taken:
         """Prepare and sample one Measurement, naming each stage for the time-out."""
 
         def staged(what: str, call: Callable[[], T]) -> T:
@@ -392,7 +394,7 @@ class Session:
         with prepared:
             return take(sample, measurement, rule, backend.now, backend.sample_seconds, verify)
 
-    def _fill(self, outcome: Outcome, measurement: Measurement, taken: Taken) -> None:
+    def _fill(self, outcome: PartialResult, measurement: Measurement, taken: Taken) -> None:
         """Turn the samples of a Measurement into the cells that it fills."""
         allowed = allowances(self._network, measurement, efficiencies())
         for place, by_links in zip(measurement.places, allowed, strict=True):

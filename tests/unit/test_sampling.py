@@ -61,6 +61,13 @@ def test_precise_stops_when_the_budget_is_spent() -> None:
     assert clock.time < 12
 
 
+def test_the_budget_is_overrun_threefold_for_the_fewest_samples() -> None:
+    assert run(Clock(lambda _: 0.4), Precise(0.01, 1.0)) == 6
+    noise = itertools.cycle([0.4, 0.9])
+    clock = Clock(lambda _: next(noise))
+    assert run(clock, Precise(0.001, 1.0)) < 6 and 3.0 <= clock.time < 4.0
+
+
 def test_one_long_sample_is_kept_even_if_it_overruns_the_budget() -> None:
     assert run(Clock(lambda _: 60.0), Precise(0.01, 1.0)) == 1
 

@@ -38,8 +38,8 @@ def with_values(document: Document, factor: float) -> Document:
         (0.50, Verdict.FAIL, Verdict.FAIL),
         (0.72, Verdict.WARN, Verdict.WARN),
         (0.80, Verdict.PASS, Verdict.PASS),
-        (1.005, Verdict.PASS, Verdict.PASS),
-        (1.02, Verdict.IMPLAUSIBLE, Verdict.FAIL),
+        (1.009, Verdict.PASS, Verdict.PASS),
+        (1.011, Verdict.IMPLAUSIBLE, Verdict.FAIL),
     ],
 )
 def test_the_bounds(factor: float, verdict: Verdict, overall: Verdict) -> None:

@@ -12,7 +12,7 @@ from .testcases.rounds import ALONE
 
 
 @dataclass
-class Outcome:
+class PartialResult:
     """What the worker has found of one testcase so far; the watching thread reads along.
 
     ``cells`` are by table, row and column; ``warnings`` are what it found itself, besides the backends.

@@ -1,0 +1,81 @@
+"""What is reported from which difference on: a little more is, a little less is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from wirespeed.collectives.base import Setting
+from wirespeed.collectives.operations import OPERATIONS
+from wirespeed.collectives.record import Frame, Measured, Outcome, result
+from wirespeed.collectives.types import BY_NAME
+from wirespeed.contention import blocking, slowed
+from wirespeed.model import Axis, Unit
+from wirespeed.pt2pt.phases import slow
+from wirespeed.results.document import Cell, Table, TestcaseResult
+from wirespeed.statistics import summarise
+from wirespeed.testcases.rounds import ALONE
+
+
+def cell(value: float, scatter: float = 0.001) -> Cell:
+    samples = [value * (1 + scatter * (i - 3)) for i in range(7)]
+    return Cell(0, 0, value, statistics=summarise(samples))
+
+
+def tables(together: Cell, alone: Cell) -> list[Table]:
+    axis = Axis("GPU", ("gpu0",))
+    pair = Axis("pair", ("gpu0->gpu0",))
+    return [
+        Table("", "", Unit.RATE, axis, axis, (together,)),
+        Table(ALONE, "", Unit.RATE, Axis("", (ALONE,)), pair, (alone,)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "scatter", "told"), [(97.0, 0.001, True), (98.5, 0.001, False), (97.0, 0.02, False)]
+)
+def test_pairs_are_slowed_down_from_two_percent_beyond_noise(
+    value: float, scatter: float, told: bool
+) -> None:
+    text = blocking(tables(cell(value, scatter), cell(100.0)))
+    assert bool(text) == told and ("by 3%" in text) == told
+    found = slowed([(cell(value, scatter), cell(100.0)), (cell(100.0), cell(100.0))], left=0)
+    text = "1 cell up to 3% slower while other pairs ran; measured again alone"
+    assert found == ([text] if told else [])
+    assert slowed([], left=4) == ["4 more pairs look low; not all were measured again alone"]
+
+
+@pytest.mark.parametrize(("factor", "told"), [(1.49, False), (1.51, True)])
+def test_a_phase_is_slow_from_half_as_long_again(factor: float, told: bool) -> None:
+    fast = [1.0, 1.0, 1.0]
+    assert [bool(text) for text in slow([fast, [factor] * 3])] == [False, told]
+    assert slow([fast, [0.99, 2.0, 2.0]])[1] == ""  # not all of its samples are above
+
+
+def collective(*times: tuple[float, ...], skip: int = 0) -> TestcaseResult:
+    """Return a sum of 1 KiB over two processes with these times of their iterations."""
+    setting = Setting(OPERATIONS["all_reduce"], BY_NAME["float"], "sum")
+    longest = [max(column) for column in zip(*times, strict=True)]
+    loop = Measured(sum(longest) / len(longest), 0.0, times)
+    return result(
+        Outcome(setting, {(0, False): [loop]}),
+        Frame("all_reduce", "mpi", (1024,), 2, None, None, 4, skip=skip),
+    )
+
+
+def test_iterations_that_are_skipped_do_not_count() -> None:
+    times = (9e-6, 1e-6, 2e-6, 3e-6)
+    for skip, expected in ((0, 15e-6 / 4), (1, 2e-6), (2, 2.5e-6)):
+        table = collective(times, times, skip=skip).tables[0]
+        found = table.cells[0]
+        assert found.statistics and found.statistics.mean == pytest.approx(expected)
+        assert found.samples == times  # they are kept
+        late = collective(times, (1e-6, 1e-6, 2e-6, 3e-6), skip=skip).tables[-1]
+        assert late.cells[1].value == pytest.approx(2e-6 if skip == 0 else 0.0)
+
+
+@pytest.mark.parametrize(("late", "told"), [(5.5e-6, False), (6.5e-6, True)])
+def test_a_process_is_late_from_a_tenth_of_the_operation(late: float, told: bool) -> None:
+    typical = 60e-6
+    warnings = collective((typical,) * 3, (typical - late,) * 3).warnings
+    assert warnings == ((f"process 1 comes {late * 1e6:.1f} µs late on average at 1 KiB",) if told else ())
+    assert collective((10e-6,) * 3, (6e-6,) * 3).warnings == ()  # 4 µs are noise
