@@ -8,10 +8,10 @@ from pathlib import Path
 import numba
 import pytest
 
+from wirespeed.backends import native
 from wirespeed.backends.host import kernels
 from wirespeed.backends.host.compiled import compiled
 from wirespeed.caching import cache_folder
-from wirespeed.collectives.nccl import native
 
 
 def double(number: int) -> int:

@@ -160,7 +160,7 @@ def wires() -> tuple[Any, Any]:
     """Two ends of NCCL's wire on a stand-in for it, in host memory."""
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
     from tests.fakes.nccl import Driver, Nccl
-    from wirespeed.collectives.nccl.native import Functions
+    from wirespeed.backends.native import Functions
     from wirespeed.pt2pt.nccl import NcclWire
 
     driver = Driver(cast(Any, None))

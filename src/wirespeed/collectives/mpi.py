@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..backends.host.procfs import available_bytes
-from ..errors import BackendError
+from ..backends.native import Call
 from ..units import format_size
 from ..worlds.base import World
 from ..worlds.mpi import libraries, library, version
+from ..worlds.mpi_functions import MpiFunctions
 from ..worlds.mpirun import mpirun
 from . import contents
 from .base import Case, Device, Elapsed, Group, OutOfMemory, Refused, Setting
-from .mpi_calls import STEPS, MpiSite, Step
+from .mpi_calls import CALLS, MpiSite
 from .operations import Piece
 
 _ALIGNMENT = 4096
@@ -43,7 +44,7 @@ class MpiProvider:
 
     name = "mpi"
     can_cancel = False
-    operations = STEPS.keys()
+    operations = CALLS.keys()
 
     def __init__(self, world: World, group: Group, unalign: int = 0) -> None:
         self._mpi = library()
@@ -62,8 +63,10 @@ class MpiProvider:
         self._free = available_bytes()
         self._space: list[Any] = []
         self._case: Case | None = None
-        self._steps: list[Step] = []
-        self._again = True
+        self._steps: list[list[Call]] = []
+        self._keep: list[Any] = []
+        self._native = MpiFunctions(self._mpi)
+        self._barrier: Call = ("MPI_Barrier", (self._native.handle(self._comm),))
         self.devices: tuple[Device, ...] = (Device(world.local_rank, "host", _cpu()),)
 
     def libraries(self) -> dict[str, str]:
@@ -121,7 +124,8 @@ class MpiProvider:
         offset = self._unalign * case.width
         room = min(len(space) for space in self._space) - offset - _ALIGNMENT
         shifts = case.shifts(room)
-        made: dict[int, Step] = {}
+        made: dict[int, list[Call]] = {}
+        self._keep.clear()
         for shift in shifts:
             if shift not in made:
                 made[shift] = self._step(case, offset + shift)
@@ -140,14 +144,24 @@ class MpiProvider:
         receive_at = counts.receive_at * at if case.in_place else 0
         return view(sends, send_at, counts.send), view(self._space[1], receive_at, counts.receive)
 
-    def _step(self, case: Case, offset: int) -> Step:
-        """Return one operation as a call."""
+    def _step(self, case: Case, offset: int) -> list[Call]:
+        """Return the calls of one operation."""
+        mpi, native = self._mpi, self._native
         send, receive = self._buffers(case, offset)
-        operators = {"sum": self._mpi.SUM, "prod": self._mpi.PROD, "max": self._mpi.MAX, "min": self._mpi.MIN}
+        operators = {"sum": mpi.SUM, "prod": mpi.PROD, "max": mpi.MAX, "min": mpi.MIN}
+        operator = operators.get(case.setting.operator)
         site = MpiSite(
-            self._comm, self._mpi.IN_PLACE, self._rank, send, receive, operators.get(case.setting.operator)
+            native.handle(self._comm),
+            native.handle(mpi.Datatype.fromcode(receive.dtype.char)),
+            native.in_place,
+            native.status,
+            self._rank,
+            send,
+            receive,
+            0 if operator is None else native.handle(operator),
+            self._keep,
         )
-        return STEPS[case.setting.operation.name](case, site)
+        return CALLS[case.setting.operation.name](case, site)
 
     def fill(self, seed: int) -> None:
         """Write the data of the first operation of a loop."""
@@ -165,37 +179,30 @@ class MpiProvider:
 
     def once(self) -> None:
         """Run the first operation of a loop."""
-        with _failing():
-            self._steps[0]()
+        self._native.run(self._steps[0])
 
     def align(self) -> None:
         """MPI's barrier."""
-        self._comm.Barrier()
+        self._native.run([self._barrier])
 
     def loop(self) -> list[Elapsed]:
         """Run the loop; MPI's calls return when they are done, so that is also the CPU time."""
-        case = self._bound()
-        timing = case.timing
+        timing = self._bound().timing
+        after = [self._barrier] if timing.blocking == 1 else []
+        made = [[*step, *after] for step in self._steps]
         times: list[float] = []
-        barrier, now = self._comm.Barrier, time.perf_counter
-        counted = 0.0
-        with _failing():
-            if not timing.blocking and not timing.per_iteration:
-                start = now()
-                for step in self._steps:
-                    step()
-                counted = now() - start
-            else:
-                for i in range(timing.iterations):
-                    start = now()
-                    for step in self._steps[i * timing.aggregate : (i + 1) * timing.aggregate]:
-                        step()
-                        if timing.blocking == 1:
-                            barrier()
-                    times.append(now() - start)
-                    if timing.blocking == 3:
-                        barrier()
-                counted = sum(times)
+        if not timing.blocking and not timing.per_iteration:
+            alike = all(step is made[0] or step == made[0] for step in made)
+            some, rounds = (made[0], len(made)) if alike else (list(chain.from_iterable(made)), 1)
+            counted, _ = self._native.timed([], some, [], rounds)
+        else:
+            for i in range(timing.iterations):
+                some = list(chain.from_iterable(made[i * timing.aggregate : (i + 1) * timing.aggregate]))
+                seconds, _ = self._native.timed([], some, [])
+                times.append(seconds)
+                if timing.blocking == 3:
+                    self.align()
+            counted = sum(times)
         seconds = counted / timing.operations
         each = tuple(t / timing.aggregate for t in times) if timing.per_iteration else ()
         return [Elapsed(seconds, seconds, each)]
@@ -238,16 +245,6 @@ def _chunks(array: Any) -> Iterator[tuple[int, Any]]:
     """Yield an array piece by piece, so that what is worked out for each takes little memory."""
     for start in range(0, len(array), _CHUNK):
         yield start, array[start : start + _CHUNK]
-
-
-class _failing:
-    """Turns MPI's exceptions into ours."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if isinstance(error, library().Exception):
-            raise BackendError(f"MPI failed: {error}") from error
 
 
 def _cpu() -> str:

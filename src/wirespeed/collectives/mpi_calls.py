@@ -1,18 +1,16 @@
-"""The calls of MPI that make an operation, by its name."""
+"""The calls of MPI that make an operation, as data: names of C functions with their arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from ..backends.native import Call
 from .base import Case
 from .operations import unequal
-
-Step = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -21,132 +19,149 @@ class MpiSite:
 
     Parameters
     ----------
-    in_place
-        What MPI is given for a buffer that is the other one, too.
+    comm, type, operator, in_place, status
+        MPI's handles and addresses, as numbers; the operator is 0 where the operation has none.
     send, receive
         The arrays; in place, both are views of one buffer.
-    operator
-        MPI's; None where the operation has none.
+    keep
+        Arrays whose addresses are in calls.
     """
 
-    comm: Any
-    in_place: Any
+    comm: int
+    type: int
+    in_place: int
+    status: int
     rank: int
     send: Any
     receive: Any
-    operator: Any = None
+    operator: int = 0
+    keep: list[Any] = field(default_factory=list)
+
+    def kept(self, values: Sequence[int]) -> int:
+        """Return the address of numbers that a call refers to."""
+        array = np.array(values, np.int32)
+        self.keep.append(array)
+        return int(array.ctypes.data)
 
 
-def _all_reduce(case: Case, site: MpiSite) -> Step:
-    return partial(site.comm.Allreduce, _source(case, site), site.receive, site.operator)
+def _at(array: Any) -> int:
+    return int(array.ctypes.data)
 
 
-def _all_gather(case: Case, site: MpiSite) -> Step:
-    return partial(site.comm.Allgather, _source(case, site), site.receive)
+def _copied(to: Any, origin: Any) -> Call:
+    return ("copy", (_at(to), _at(origin), to.nbytes))
 
 
-def _alltoall(case: Case, site: MpiSite) -> Step:
-    return partial(site.comm.Alltoall, _source(case, site), site.receive)
+def _source(case: Case, site: MpiSite) -> int:
+    return site.in_place if case.in_place else _at(site.send)
 
 
-def _source(case: Case, site: MpiSite) -> Any:
-    return site.in_place if case.in_place else site.send
+def _all_reduce(case: Case, site: MpiSite) -> list[Call]:
+    buffers = (_source(case, site), _at(site.receive), len(site.receive))
+    return [("MPI_Allreduce", (*buffers, site.type, site.operator, site.comm))]
 
 
-def _reduce_scatter(case: Case, site: MpiSite) -> Step:
-    send, receive, each = site.send, site.receive, case.counts.each
+def _all_gather(case: Case, site: MpiSite) -> list[Call]:
+    each = len(site.receive) // case.ranks
+    sends, receives = (_source(case, site), each, site.type), (_at(site.receive), each, site.type)
+    return [("MPI_Allgather", (*sends, *receives, site.comm))]
+
+
+def _alltoall(case: Case, site: MpiSite) -> list[Call]:
+    each = len(site.receive) // case.ranks
+    sends, receives = (_source(case, site), each, site.type), (_at(site.receive), each, site.type)
+    return [("MPI_Alltoall", (*sends, *receives, site.comm))]
+
+
+def _reduce_scatter(case: Case, site: MpiSite) -> list[Call]:
+    name, each = "MPI_Reduce_scatter_block", case.counts.each
+    how = (each, site.type, site.operator, site.comm)
     if not case.in_place:
-        return partial(site.comm.Reduce_scatter_block, send, receive, site.operator)
-
+        return [(name, (_at(site.send), _at(site.receive), *how))]
     # MPI leaves the result at the beginning, NCCL at the rank's own part.
-    def reduce() -> None:
-        site.comm.Reduce_scatter_block(site.in_place, send, site.operator)
-        np.copyto(receive, send[:each])
-
-    return reduce
+    made: list[Call] = [(name, (site.in_place, _at(site.send), *how))]
+    own = site.send[:each]
+    return made if _at(own) == _at(site.receive) else [*made, _copied(site.receive, own)]
 
 
-def _alltoallv(case: Case, site: MpiSite) -> Step:
+def _alltoallv(case: Case, site: MpiSite) -> list[Call]:
     sends, receives = unequal(case.counts, case.width, site.rank, case.ranks)
-    source = np.empty_like(site.send) if case.in_place else site.send  # in place, MPI wants equal parts
-    exchange = partial(site.comm.Alltoallv, [source, sends], [site.receive, receives])
-    return _after_copy(source, site.send, exchange) if case.in_place else exchange
+    source, before = site.send, list[Call]()
+    if case.in_place:  # MPI wants equal parts in place
+        source = np.empty_like(site.send)
+        site.keep.append(source)
+        before = [_copied(source, site.send)]
+
+    def side(array: Any, counts: Sequence[int]) -> tuple[int, ...]:
+        places = np.cumsum([0, *counts[:-1]])
+        return _at(array), site.kept(counts), site.kept(places.tolist()), site.type
+
+    return [*before, ("MPI_Alltoallv", (*side(source, sends), *side(site.receive, receives), site.comm))]
 
 
-def _broadcast(case: Case, site: MpiSite) -> Step:
+def _broadcast(case: Case, site: MpiSite) -> list[Call]:
+    root, receive = case.setting.root, site.receive
+    spread: Call = ("MPI_Bcast", (_at(receive), len(receive), site.type, root, site.comm))
+    return [spread] if case.in_place or site.rank != root else [_copied(receive, site.send), spread]
+
+
+def _reduce(case: Case, site: MpiSite) -> list[Call]:
     root = case.setting.root
-    spread = partial(site.comm.Bcast, site.receive, root)
-    if case.in_place or site.rank != root:
-        return spread
-    return _after_copy(site.receive, site.send, spread)
+    here, receive = site.rank == root, _at(site.receive)
+    source = (site.in_place if here else receive) if case.in_place else _at(site.send)
+    count = len(site.receive if case.in_place else site.send)
+    how = (count, site.type, site.operator, root, site.comm)
+    return [("MPI_Reduce", (source, receive if here else 0, *how))]
 
 
-def _reduce(case: Case, site: MpiSite) -> Step:
-    reduce, operator, root = site.comm.Reduce, site.operator, case.setting.root
-    here = site.rank == root
-    if not case.in_place:
-        return partial(reduce, site.send, site.receive if here else None, operator, root)
-    if here:
-        return partial(reduce, site.in_place, site.receive, operator, root)
-    return partial(reduce, site.receive, None, operator, root)
-
-
-def _gather(case: Case, site: MpiSite) -> Step:
-    root = case.setting.root
-    here = site.rank == root
-    source = site.in_place if here and case.in_place else site.send
-    return partial(site.comm.Gather, source, site.receive if here else None, root)
-
-
-def _scatter(case: Case, site: MpiSite) -> Step:
+def _gather(case: Case, site: MpiSite) -> list[Call]:
     root = case.setting.root
     here = site.rank == root
-    destination = site.in_place if here and case.in_place else site.receive
-    return partial(site.comm.Scatter, site.send if here else None, destination, root)
+    sends = (site.in_place if here and case.in_place else _at(site.send), len(site.send), site.type)
+    receives = (_at(site.receive) if here else 0, len(site.send), site.type)
+    return [("MPI_Gather", (*sends, *receives, root, site.comm))]
 
 
-def _sendrecv(case: Case, site: MpiSite) -> Step:
+def _scatter(case: Case, site: MpiSite) -> list[Call]:
+    root = case.setting.root
+    here = site.rank == root
+    each = len(site.receive)
+    sends = (_at(site.send) if here else 0, each, site.type)
+    receives = (site.in_place if here and case.in_place else _at(site.receive), each, site.type)
+    return [("MPI_Scatter", (*sends, *receives, root, site.comm))]
+
+
+def _sendrecv(case: Case, site: MpiSite) -> list[Call]:
     after, before = (site.rank + 1) % case.ranks, (site.rank - 1) % case.ranks
     if case.in_place:
-        return partial(site.comm.Sendrecv_replace, site.receive, after, 0, before, 0)
-    return partial(site.comm.Sendrecv, site.send, after, 0, site.receive, before, 0)
+        buffer = (_at(site.receive), len(site.receive), site.type)
+        return [("MPI_Sendrecv_replace", (*buffer, after, 0, before, 0, site.comm, site.status))]
+    return [_exchange(site, site.send, after, site.receive, before)]
 
 
-def _hypercube(case: Case, site: MpiSite) -> Step:
+def _exchange(site: MpiSite, give: Any, after: int, take: Any, before: int) -> Call:
+    sends, receives = (_at(give), len(give), site.type), (_at(take), len(take), site.type)
+    return ("MPI_Sendrecv", (*sends, after, 0, *receives, before, 0, site.comm, site.status))
+
+
+def _hypercube(case: Case, site: MpiSite) -> list[Call]:
     """An all-gather in steps, each with the rank whose number differs in one bit."""
-    here, comm, send, receive, each = site.rank, site.comm, site.send, site.receive, case.counts.each
-    in_place = case.in_place
-    exchanges = []
+    here, receive, each = site.rank, site.receive, case.counts.each
+    made = [] if case.in_place else [_copied(receive[here * each : (here + 1) * each], site.send)]
     for bit in range(case.ranks.bit_length() - 1):
         mask = 1 << bit
         mine = here & ~(mask - 1)
         theirs = mine ^ mask
-        exchanges.append((
-            receive[mine * each : (mine + mask) * each], receive[theirs * each : (theirs + mask) * each],
-            here ^ mask,
-        ))  # fmt: skip
-
-    def run() -> None:
-        if not in_place:
-            np.copyto(receive[here * each : (here + 1) * each], send)
-        for give, take, peer in exchanges:
-            comm.Sendrecv(give, peer, 0, take, peer, 0)
-
-    return run
+        give, take = (
+            receive[mine * each : (mine + mask) * each],
+            receive[theirs * each : (theirs + mask) * each],
+        )
+        made.append(_exchange(site, give, here ^ mask, take, here ^ mask))
+    return made
 
 
-def _after_copy(destination: Any, source: Any, step: Step) -> Step:
-    """Return an operation that first moves a rank's own data to where MPI takes it from."""
-
-    def run() -> None:
-        np.copyto(destination, source)
-        step()
-
-    return run
-
-
-#: Operation -> what makes a call that runs it once.
-STEPS: dict[str, Callable[[Case, MpiSite], Step]] = {
+#: Operation -> what makes the calls that run it once.
+CALLS: dict[str, Callable[[Case, MpiSite], list[Call]]] = {
     "all_reduce": _all_reduce,
     "all_gather": _all_gather,
     "reduce_scatter": _reduce_scatter,

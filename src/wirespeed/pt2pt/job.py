@@ -148,8 +148,8 @@ class Site:
                 reason, identifier = refuses(self.world.rank)
         identifiers = self._agreed((reason, identifier), f"{NCCL} on {memory}")
         from ..backends.cuda.place import GpuPlace
+        from ..backends.native import loaded
         from ..collectives.nccl.messages import NcclMessages
-        from ..collectives.nccl.native import loaded
         from .nccl import NcclWire
 
         place = self.place(memory)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
 
+from ..backends.native import Call
 from ..worlds.base import World
 from ..worlds.mpi import libraries
+from ..worlds.mpi_functions import MpiFunctions
 from .base import Ends
 
 _TAG, _ANSWER = 1, 2
 
 
 class MpiWire:
-    """Sends and receives by mpi4py.
+    """Sends and receives by the functions of MPI, in loops that need no interpreter.
 
     Parameters
     ----------
@@ -26,58 +27,54 @@ class MpiWire:
     name = "mpi"
 
     def __init__(self, mpi: Any, world: World) -> None:
-        self._mpi, self._comm = mpi, mpi.COMM_WORLD
+        self._mpi, self._native = mpi, MpiFunctions(mpi)
         ends = Ends(world)
         self._peer, self._first = ends.peer, ends.first
-        self._word = np.zeros(1, np.uint8)
+        self._byte = self._native.handle(mpi.BYTE)
+        self._comm = self._native.handle(mpi.COMM_WORLD)
+        self._words = np.zeros(2, np.uint8)
+        out, into = int(self._words.ctypes.data), int(self._words.ctypes.data) + 1
+        sends, receives = (out, 1, self._byte), (into, 1, self._byte)
+        peer, status = self._peer, self._native.status
+        #: Both ends meet: a byte each way.
+        self._meet: list[Call] = [
+            ("MPI_Sendrecv", (*sends, peer, _ANSWER, *receives, peer, _ANSWER, self._comm, status))
+        ]
 
     def libraries(self) -> dict[str, str]:
         """Return the MPI and mpi4py."""
         return libraries(self._mpi)
 
-    def _at(self, address: int, size: int) -> Any:
-        return [self._mpi.memory.fromaddress(address, size), self._mpi.BYTE]
+    def _send(self, address: int, size: int) -> Call:
+        return ("MPI_Send", (address, size, self._byte, self._peer, _TAG, self._comm))
 
-    def _meet(self) -> None:
-        other = np.zeros(1, np.uint8)
-        self._comm.Sendrecv(self._word, self._peer, _ANSWER, other, self._peer, _ANSWER)
+    def _receive(self, address: int, size: int) -> Call:
+        return ("MPI_Recv", (address, size, self._byte, self._peer, _TAG, self._comm, self._native.status))
 
     def one(self, address: int, size: int) -> float:
         """One message, after both ends have met."""
-        buffer = self._at(address, size)
-        self._meet()
-        start = time.perf_counter()
-        if self._first:
-            self._comm.Send(buffer, self._peer, _TAG)
-        else:
-            self._comm.Recv(buffer, self._peer, _TAG)
-        return time.perf_counter() - start
+        call = self._send(address, size) if self._first else self._receive(address, size)
+        return self._native.timed(self._meet, [call], [])[0]
 
     def rounds(self, address: int, size: int, count: int) -> float:
         """There and back."""
-        buffer, comm, peer = self._at(address, size), self._comm, self._peer
-        self._meet()
-        start = time.perf_counter()
-        for _ in range(count):
-            if self._first:
-                comm.Send(buffer, peer, _TAG)
-                comm.Recv(buffer, peer, _TAG)
-            else:
-                comm.Recv(buffer, peer, _TAG)
-                comm.Send(buffer, peer, _TAG)
-        return time.perf_counter() - start
+        out, back = self._send(address, size), self._receive(address, size)
+        return self._native.timed(self._meet, [out, back] if self._first else [back, out], [], count)[0]
 
     def window(self, send: int, receive: int, size: int, count: int, both: bool) -> float:
         """Messages that are posted together; the answer is one byte."""
-        out, into, comm, peer = self._at(send, size), self._at(receive, size), self._comm, self._peer
         sends, receives = self._first or both, both or not self._first
-        self._meet()
-        start = time.perf_counter()
-        requests = [comm.Irecv(into, peer, _TAG) for _ in range(count if receives else 0)]
-        requests += [comm.Isend(out, peer, _TAG) for _ in range(count if sends else 0)]
-        self._mpi.Request.Waitall(requests)
-        self._meet()
-        return time.perf_counter() - start
+        wanted = count * (sends + receives)
+        requests = np.zeros(wanted * self._native.request_bytes, np.uint8)
+        statuses = np.zeros(wanted * self._native.status_bytes, np.uint8)
+        first, each = int(requests.ctypes.data), self._native.request_bytes
+        made: list[Call] = []
+        for name, address, wants in (("MPI_Irecv", receive, receives), ("MPI_Isend", send, sends)):
+            for _ in range(count if wants else 0):
+                request = first + len(made) * each
+                made.append((name, (address, size, self._byte, self._peer, _TAG, self._comm, request)))
+        made.append(("MPI_Waitall", (wanted, first, int(statuses.ctypes.data))))
+        return self._native.timed(self._meet, made, self._meet)[1]
 
     def close(self) -> None:
         """MPI ends with the process."""

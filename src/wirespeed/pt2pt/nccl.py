@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..backends.cuda.place import GpuPlace
+from ..backends.native import Call, Functions
 from ..collectives.nccl.messages import NcclMessages
-from ..collectives.nccl.native import Call, Functions
 from ..errors import BackendError
 from ..worlds.base import World
 from .base import Ends

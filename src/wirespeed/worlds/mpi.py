@@ -24,6 +24,10 @@ def library() -> Any:
         If mpi4py or the MPI library is missing.
     """
     try:
+        import mpi4py
+
+        # One thread at a time calls MPI: what makes several safe costs as much as a small message.
+        mpi4py.rc.thread_level = os.environ.get("MPI4PY_RC_THREAD_LEVEL", "serialized")
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise WorldError(f"MPI cannot be used: {error}; {INSTALL}") from error

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ...backends.native import Call
 from ..base import Case
 from ..operations import unequal
-from .native import Call
 
 #: Calls that NCCL must see as one, and those that are not its own, in their order.
 Part = tuple[bool, list[Call]]

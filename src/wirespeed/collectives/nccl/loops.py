@@ -15,11 +15,11 @@ from typing import Any
 from cuda.bindings import driver
 
 from ...backends.cuda.driver import check
+from ...backends.native import Call, Functions
 from ...errors import BackendError, BackendLost
 from ..base import Case, Elapsed
 from .calls import Site, calls, grouped, in_context
 from .gpu import Gpu
-from .native import Call, Functions
 
 _SUM, _FLOAT = 0, 7
 _THREAD_LOCAL = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL

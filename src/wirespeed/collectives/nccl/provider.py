@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from cuda.bindings import driver
 
+from ...backends import native
 from ...backends.cuda.driver import check
 from ...backends.cuda.packages import INSTALL_NCCL
 from ...errors import BackendError
@@ -22,7 +23,6 @@ from ...worlds.base import World
 from ..base import Case, Device, Elapsed, Group, OutOfMemory, Refused, Setting
 from ..contents import BEFORE, scalar
 from ..types import OPERATORS, DataType
-from . import native
 from .calls import CALLS, Site, addresses
 from .debug import Debug
 from .gpu import Gpu, format_of

@@ -1,35 +1,37 @@
 # mypy: disable-error-code="untyped-decorator"
 """Calls of C functions as data, run one after the other without the interpreter and its lock.
 
-Threads that each call NCCL from Python hand the lock to and fro, which takes longer than a small
-operation.
+Threads that each call NCCL from Python hand the lock to and fro, and a call of MPI from Python costs several
+times a small message.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import cfunc, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ...backends.host.compiled import compiled
-from ...backends.host.intrinsics import now_ns
-from ...units import NANO
+from ..units import NANO
+from .host.compiled import compiled
+from .host.intrinsics import now_ns
 
 #: The name of a function and its arguments: addresses, handles and numbers.
 Call = tuple[str, tuple[int, ...]]
 
-_MOST = 8  # arguments: those of ncclReduce
+_MOST = 12  # arguments: those of MPI_Sendrecv
 _WORD = ir.IntType(64)
 
 
 @intrinsic
 def _call(typing: Any, row: Any) -> Any:
-    """Call the function whose address is the first of nine words with the others, and return its status.
+    """Call the function whose address is the first of the words with the others, and return its status.
 
     A function that takes fewer does not look at the rest, and takes the lower half of a word for an
     int: so it is in the calling conventions of x86-64 (System V) and arm64.
@@ -49,22 +51,57 @@ def _run(table: Any) -> int:
     """Make the calls; return the index of the first that failed, or -1."""
     for i in range(table.shape[0]):
         t = table[i]
-        if _call((t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8])) != 0:
+        words = (t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], t[9], t[10], t[11], t[12])
+        if _call(words) != 0:
             return i
     return -1
 
 
-@compiled("int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1])")
-def _timed(before: Any, table: Any, after: Any, times: Any) -> int:
-    """Make all the calls and note when each of the last two parts began, and the end."""
-    done = 0
-    for i, part in enumerate((before, table, after)):
-        if i:
-            times[i - 1] = now_ns()
-        failed = _run(part)
+@intrinsic
+def _move(typing: Any, to: Any, origin: Any, size: Any) -> Any:
+    """Copy bytes from one address to another."""
+    signature = types.int32(to, origin, size)
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[Any]) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        target, source = (builder.inttoptr(value, byte) for value in values[:2])
+        cgutils.raw_memcpy(builder, target, source, values[2], 1)
+        return ir.Constant(ir.IntType(32), 0)
+
+    return signature, generate
+
+
+@lru_cache(maxsize=1)
+def copier() -> int:
+    """Return the address of a function (to, from, bytes) that copies and returns 0."""
+
+    @cfunc("int32(int64, int64, int64)")
+    def copy(to: int, origin: int, size: int) -> Any:
+        return _move(to, origin, size)
+
+    _KEPT.append(copy)
+    return int(copy.address)
+
+
+#: Compiled functions whose code must stay.
+_KEPT: list[Any] = []
+
+
+@compiled("int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64)")
+def _timed(before: Any, table: Any, after: Any, times: Any, rounds: int) -> int:
+    """Make all the calls, those of the table in rounds; note when the last two parts began, and the end."""
+    failed = _run(before)
+    if failed >= 0:
+        return int(failed)
+    times[0] = now_ns()
+    for _ in range(rounds):
+        failed = _run(table)
         if failed >= 0:
-            return int(done + failed)
-        done += part.shape[0]
+            return int(before.shape[0] + failed)
+    times[1] = now_ns()
+    failed = _run(after)
+    if failed >= 0:
+        return int(before.shape[0] + table.shape[0] + failed)
     times[2] = now_ns()
     return -1
 
@@ -76,11 +113,13 @@ class Functions:
     ----------
     libraries
         Loaded libraries: a function is taken from the first that has it.
+    known
+        Functions that are in no library: name -> address.
     """
 
-    def __init__(self, *libraries: Any) -> None:
+    def __init__(self, *libraries: Any, **known: int) -> None:
         self._libraries = libraries
-        self._addresses: dict[str, int] = {}
+        self._addresses: dict[str, int] = dict(known)
 
     def address(self, name: str) -> int:
         """Return where a function is.
@@ -106,9 +145,14 @@ class Functions:
         return run
 
     def timed(
-        self, before: Sequence[Call], calls: Sequence[Call], after: Sequence[Call]
+        self, before: Sequence[Call], calls: Sequence[Call], after: Sequence[Call], rounds: int = 1
     ) -> tuple[str, float, float]:
         """Make all of these calls, the last two parts timed.
+
+        Parameters
+        ----------
+        rounds
+            How often ``calls`` are made.
 
         Returns
         -------
@@ -118,7 +162,7 @@ class Functions:
         """
         parts = [self._table(part) for part in (before, calls, after)]
         times = np.zeros(3, np.int64)
-        failed = _timed(*parts, times)
+        failed = _timed(*parts, times, rounds)
         start, between, end = (int(t) for t in times)
         name = "" if failed < 0 else [*before, *calls, *after][failed][0]
         return name, (between - start) * NANO, (end - start) * NANO

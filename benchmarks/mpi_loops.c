@@ -1,0 +1,71 @@
+/* What a plain C program measures over MPI: the method of the OSU micro-benchmarks.
+   mpi_loops OPERATION LARGEST: for each size a line "bytes seconds", the seconds of one operation: the median of seven loops,
+   averaged over ranks. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOOPS 7
+
+static void *buffer(size_t size)
+{
+    void *found = NULL;
+    if (posix_memalign(&found, 4096, size + 4096)) exit(1);
+    memset(found, 1, size);
+    return found;
+}
+
+static int later(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void once(const char *name, size_t size, int rank, int ranks, char *send, char *receive)
+{
+    int count = size / 4, each = count / ranks;
+    if (!strcmp(name, "message")) {
+        if (rank == 0) {
+            MPI_Send(send, size, MPI_BYTE, 1, 1, MPI_COMM_WORLD);
+            MPI_Recv(send, size, MPI_BYTE, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        } else if (rank == 1) {
+            MPI_Recv(send, size, MPI_BYTE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Send(send, size, MPI_BYTE, 0, 1, MPI_COMM_WORLD);
+        }
+    } else if (!strcmp(name, "all_reduce"))
+        MPI_Allreduce(send, receive, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    else if (!strcmp(name, "all_gather"))
+        MPI_Allgather(send, each, MPI_FLOAT, receive, each, MPI_FLOAT, MPI_COMM_WORLD);
+    else if (!strcmp(name, "alltoall"))
+        MPI_Alltoall(send, each, MPI_FLOAT, receive, each, MPI_FLOAT, MPI_COMM_WORLD);
+    else
+        MPI_Bcast(receive, count, MPI_FLOAT, 0, MPI_COMM_WORLD);
+}
+
+int main(int argc, char **argv)
+{
+    int rank, ranks;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    const char *name = argv[1];
+    size_t largest = strtoull(argv[2], NULL, 10);
+    char *send = buffer(largest), *receive = buffer(largest);
+    for (size_t size = 8; size <= largest; size *= 8) {
+        int iterations = size < 65536 ? 2000 : size < (4 << 20) ? 100 : 10;
+        double times[LOOPS + 1];
+        for (int loop = 0; loop <= LOOPS; loop++) { /* the first one warms up */
+            MPI_Barrier(MPI_COMM_WORLD);
+            double start = MPI_Wtime();
+            for (int i = 0; i < iterations; i++) once(name, size, rank, ranks, send, receive);
+            double mine = (MPI_Wtime() - start) / iterations, sum;
+            MPI_Allreduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+            times[loop] = strcmp(name, "message") ? sum / ranks : mine / 2;
+        }
+        qsort(times + 1, LOOPS, sizeof *times, later);
+        if (rank == 0) printf("%zu %.9g\n", size, times[1 + LOOPS / 2]);
+    }
+    MPI_Finalize();
+    return 0;
+}
