@@ -14,7 +14,7 @@ from .localise import Culprit, Observation, localise
 from .model import Engine, Unit
 from .results.baseline import Baseline, Entry
 from .results.cells import Key, Placed, placed
-from .results.document import Cell, Document, Status, TestcaseResult
+from .results.document import THROTTLED, Cell, Document, Status, TestcaseResult
 from .results.overrides import Override, check_links
 from .topology import LinkKind, Machine
 
@@ -404,7 +404,7 @@ def _causes(result: TestcaseResult, machine: Machine) -> tuple[str, ...]:
             continue  # an idle link wakes up
         if len(course) > 1:
             found.append(f"{name}: " + ", then ".join(_plain(value) for value in course[:_TOLD]))
-        elif of_gpu and isinstance(course[0], str) and course[0] not in _HARMLESS:
+        elif of_gpu and name.endswith(THROTTLED) and course[0] not in _HARMLESS:
             found.append(f"{name}: {course[0]}")
     return tuple(found)
 

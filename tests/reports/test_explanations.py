@@ -26,9 +26,24 @@ def plain() -> Document:
 def explained(plain: Document) -> Document:
     """The same while something else used the machine, a GPU grew hot and a link made errors."""
     states: list[dict[str, float | str]] = [
-        {"gpu1 clocks held back by": "idle", "gpu1 PCIe replays": 3.0, "gpu1 PCIe generation": 1.0},
-        {"gpu1 clocks held back by": "power cap, idle", "gpu1 PCIe replays": 3.0, "gpu1 power [W]": 9.0},
-        {"gpu1 clocks held back by": "nothing", "gpu1 PCIe replays": 8.0, "gpu1 PCIe generation": 5.0},
+        {
+            "gpu1 ECC": "on",
+            "gpu1 clocks held back by": "idle",
+            "gpu1 PCIe replays": 3.0,
+            "gpu1 PCIe generation": 1.0,
+        },
+        {
+            "gpu1 ECC": "on",
+            "gpu1 clocks held back by": "power cap, idle",
+            "gpu1 PCIe replays": 3.0,
+            "gpu1 power [W]": 9.0,
+        },
+        {
+            "gpu1 ECC": "on",
+            "gpu1 clocks held back by": "nothing",
+            "gpu1 PCIe replays": 8.0,
+            "gpu1 PCIe generation": 5.0,
+        },
     ]
     first, second, third = plain.testcases
     return replace(

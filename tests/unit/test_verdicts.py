@@ -153,7 +153,7 @@ def test_what_held_a_gpu_back_while_it_was_measured_is_named() -> None:
     result = TestcaseResult(
         "t",
         Status.PASSED,
-        state_before={held: "nothing", "gpu0 PCIe generation": 1, "gpu0 power [W]": 80},
+        state_before={held: "nothing", "gpu0 ECC": "on", "gpu0 PCIe generation": 1, "gpu0 power [W]": 80},
         readings=(Reading(1.0, {held: "heat", "gpu0 PCIe generation": 5, "gpu0 power [W]": 700}),),
         state_after={held: "nothing", "gpu0 PCIe generation": 5, "gpu0 power [W]": 90},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..results.document import Document, TestcaseResult
+from ..results.document import THROTTLED, Document, TestcaseResult
 from ..units import many
 
 #: What holds clocks back where nothing does.
@@ -33,6 +33,8 @@ def _where(cases: list[str]) -> str:
 def _held_back(result: TestcaseResult, names: list[str]) -> Iterator[str]:
     """Yield for each GPU what held its clocks back in a testcase."""
     for name in names:
+        if not name.endswith(THROTTLED):
+            continue
         texts = [value for state in _states(result) if isinstance(value := state.get(name), str)]
         reasons = dict.fromkeys(reason for text in texts for reason in text.split(", "))
         if bad := [reason for reason in reasons if reason not in _HARMLESS]:

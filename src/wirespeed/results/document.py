@@ -20,6 +20,8 @@ SCHEMA = 1
 UNFINISHED = "the run did not come to its end"
 #: What in the state of a testcase says how far apart the processes of a job were let go.
 SKEW = "skew of the gate, median [s]"
+#: What in the state of a testcase says, behind the name of a GPU, what keeps its clocks low.
+THROTTLED = "clocks held back by"
 
 _MOST = 2**63 - 1
 #: An integer as JSON readers of other languages have it, and one that is not negative.

@@ -7,6 +7,7 @@ from ctypes import byref
 from pathlib import Path
 from typing import Any
 
+from ...results.document import THROTTLED
 from ...topology import Gpu
 
 _MEGA = 1e6
@@ -133,7 +134,7 @@ class Nvml:
         reasons = self.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
         if reasons is not None:
             held = [text for bit, text in _REASONS.items() if reasons & bit]
-            found[f"{gpu.name} clocks held back by"] = ", ".join(held) or "nothing"
+            found[f"{gpu.name} {THROTTLED}"] = ", ".join(held) or "nothing"
         wanted = {name: getattr(lib, field) for name, field in _COUNTERS.items() if hasattr(lib, field)}
         for name, value in self.fields(handle, wanted).items():
             found[f"{gpu.name} {name}"] = value
