@@ -16,7 +16,7 @@ from ..results.document import SCHEMA, UNFINISHED, Document, RankInfo, Status
 from ..topology import Machine
 from ..version import __version__
 from ..worlds.base import RankLost, World
-from ..worlds.watch import Watch, agree_on
+from ..worlds.watch import SETUP_S, Watch, agree_on
 from .base import Group, Provider, Setting, Timing
 from .links import limit, normal
 from .operations import Operation
@@ -28,8 +28,6 @@ from .types import DataType
 _KEPT = ("NCCL_", "UCX_", "OMPI_MCA_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 _SPLIT, _MASK = "NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK"
 BY_USER = "by the user"
-#: Libraries are loaded and ranks connected in this time at least: -T is meant for the operations, in s.
-_SETUP_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -241,7 +239,7 @@ class Job:
         group = group_of(self.world, request.each)
         # All groups run the same settings, with roots that the smallest of them has too.
         chosen = settings(request, request.each * min(Counter(_colors(self.world.size)).values()))
-        self._watch.at("setting up the ranks", at_least=_SETUP_S)
+        self._watch.at("setting up the ranks", at_least=SETUP_S)
         provider = self._watch.run(lambda: self._make(self.world, group))
         self._provider = provider
         options = Options(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import BackendError, UsageError
-from ..worlds.watch import Watch
+from ..worlds.watch import SETUP_S, Watch
 from .base import Case, Elapsed, OutOfMemory, Provider, Setting, Timing
 from .record import Measured, Outcome
 
@@ -76,8 +76,8 @@ class Runner:
         self.progress = progress
         self.outcomes = [Outcome(setting) for setting in options.settings]
         self.current = 0
-        self._at = watch.at
         self._seed = 0
+        self._warm = False
 
     def run(self) -> None:
         """Measure everything.
@@ -95,6 +95,10 @@ class Runner:
                     f"choose one of {', '.join(provider.operations)}"
                 )
         self.watch.run(self._all, provider.cancel if provider.can_cancel else None)
+
+    def _at(self, stage: str) -> None:
+        """Begin a stage; until the first operation is done it is part of setting up."""
+        self.watch.at(stage, 0.0 if self._warm else SETUP_S)
 
     def _agree(self, value: object, doing: str) -> list[object]:
         self._at(doing)
@@ -187,6 +191,7 @@ class Runner:
                 self.provider.fill(0)
             self.provider.once()
             self._agree(None, f"timing {where}")
+            self._warm = True
             self.provider.align()
             elapsed = self.provider.loop()
             rows = self._times(elapsed, f"gathering times of {where}")

@@ -16,6 +16,9 @@ _LOOK = 0.05
 _GRACE, _HOPELESS, _HASTE = 5.0, 0.1, 0.02
 
 T = TypeVar("T")
+#: Until the first operation is done libraries are loaded, kernels compiled and ranks connected, which may
+#: take this long, in s: a shorter time-out is meant for what follows.
+SETUP_S = 30.0
 
 
 class Watch:
