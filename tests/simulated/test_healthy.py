@@ -113,7 +113,7 @@ def h800(transfer: Transfer, whole: Measurement) -> float:
 
 
 def gh200(transfer: Transfer, whole: Measurement) -> float:
-    """GH200 over NVLink-C2C: both ways at once 160 GB/s each, to the host 297, to the GPU 416."""
+    """GH200 over NVLink-C2C: both ways at once 160 GB/s each, as published; one way is assumed."""
     if len(whole.transfers) > 1 or transfer.engine is Engine.SM_SPLIT:
         return 160 * G
     return 297 * G if to_host(transfer) else 416 * G
