@@ -25,7 +25,8 @@ from .topology import Machine
 from .units import parse_duration, parse_fraction, parse_size
 
 if TYPE_CHECKING:
-    from .session import Listener, Options
+    from .listener import Listener
+    from .session import Options
     from .worlds.base import World
 
 #: Precision and time budget (s) where neither is given.

@@ -10,7 +10,9 @@
     │   └── MissingPackage          an optional package is not installed
     ├── StorageError                the Document cannot be written
     ├── BackendError                the hardware or a library refused
+    │   ├── OutOfMemory
     │   └── BackendLost             nothing more can be measured in this run
+    ├── Unreachable                 not possible here, as was found when it was prepared
     ├── VerificationError           the data at the destination is wrong
     ├── MeasurementTimeout          a stage took longer than it may
     └── MeasurementFailed           what was asked for has no value
@@ -63,6 +65,10 @@ class BackendError(WirespeedError):
 
 class Unreachable(WirespeedError):
     """A Measurement that is not possible here, as was found when it was prepared; its cells are waived."""
+
+
+class OutOfMemory(BackendError):
+    """Memory cannot be allocated; there may be enough for smaller buffers, or once unused ones are freed."""
 
 
 class BackendLost(BackendError):

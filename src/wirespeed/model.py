@@ -1,4 +1,4 @@
-"""The words of a measurement: Memory, Executor, Transfer, Measurement, Place.
+"""The words of a measurement: Memory, Executor, Work (Transfer, Collective, ...), Measurement, Place.
 
 Plain frozen data in base units (bytes, seconds). Nothing here imports another module of ours.
 """
@@ -76,7 +76,8 @@ class Reduce(StrEnum):
     FIRST = "first"  #: rate of the first transfer, while the others run
     SUM = "sum"  #: sum of the rates
     WALL = "wall"  #: all bytes over the time until the last transfer ends
-    LATENCY = "latency"  #: seconds per access of the first transfer
+    LATENCY = "latency"  #: seconds per access, operation or message of the first work
+    LATENESS = "lateness"  #: seconds that a process comes later to a collective than the first one
 
 
 class Unit(StrEnum):
@@ -194,10 +195,64 @@ class Transfer:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A cell that a Measurement fills: which one, and from which of its transfers.
+class Collective:
+    """One call of a collective by a group of ranks. A Sample of it has two times: elapsed, and of the CPU.
 
-    ``transfers`` are indices into the Measurement's transfers.
+    Parameters
+    ----------
+    operation, type, operator
+        Names: ``all_reduce``, ``float``, ``sum``; the operator is empty where there is none.
+    root
+        Rank of the root; -1 where there is none.
+    bytes
+        Size of the whole array.
+    counted
+        Bytes that the algorithm bandwidth counts.
+    ranks
+        Number of ranks.
+    members
+        Memory of each rank, where the machine's description has them.
+    in_place
+        Whether each rank sends from the buffer that it receives into.
+    room
+        Size of the largest array of a sweep: what is allocated, in bytes.
+    """
+
+    operation: str
+    type: str
+    operator: str
+    root: int
+    bytes: int
+    counted: int
+    ranks: int
+    members: tuple[Memory, ...] = ()
+    in_place: bool = False
+    room: int = 0
+
+    @property
+    def setting(self) -> str:
+        """What is run, whatever the size: ``all_reduce float sum``."""
+        root = "" if self.root < 0 else f"root {self.root}"
+        return " ".join(part for part in (self.operation, self.type, self.operator, root) if part)
+
+    def __str__(self) -> str:
+        return f"{self.setting} at {self.bytes} B {'in place' if self.in_place else 'out of place'}"
+
+
+#: What a Measurement runs.
+Work = Transfer | Collective
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A cell that a Measurement fills: which one, and from which times of its Sample.
+
+    Parameters
+    ----------
+    transfers
+        Indices into the times of a Sample: those of the Measurement's works. For ``LATENESS``: a process.
+    factor
+        What the value is multiplied by: the bus factor of a collective.
     """
 
     table: str
@@ -205,11 +260,12 @@ class Place:
     column: int
     reduce: Reduce = Reduce.FIRST
     transfers: tuple[int, ...] = (0,)
+    factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Transfers that start together, and the cells that their times become.
+    """Works that start together, and the cells that their times become.
 
     Parameters
     ----------
@@ -218,9 +274,20 @@ class Measurement:
         nothing, measured concurrently to save time. ``separate`` takes it apart.
     """
 
-    transfers: tuple[Transfer, ...]
+    works: tuple[Work, ...]
     places: tuple[Place, ...]
     independent: bool = False
+
+    @property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """Those of its works that are Transfers: all of them, or none."""
+        return tuple(work for work in self.works if isinstance(work, Transfer))
+
+    @property
+    def collective(self) -> Collective | None:
+        """The collective that it runs, None where it runs something else."""
+        work = self.works[0]
+        return work if isinstance(work, Collective) else None
 
     def separate(self) -> tuple[Measurement, ...]:
         """Return a Measurement for each group of cells that need the same transfers."""
@@ -235,44 +302,53 @@ class Measurement:
         for transfers, places in groups:
             order = {index: i for i, index in enumerate(sorted(transfers))}
             own = tuple(replace(p, transfers=tuple(order[i] for i in p.transfers)) for p in places)
-            found.append(Measurement(tuple(self.transfers[i] for i in order), own))
+            found.append(Measurement(tuple(self.works[i] for i in order), own))
         return tuple(found)
 
     def __str__(self) -> str:
-        measured = [t for t in self.transfers if t.role is Role.MEASURED]
-        more = f" and {len(self.transfers) - 1} more" if len(self.transfers) > 1 else ""
-        return f"{(measured or self.transfers)[0]}{more}"
+        measured = [w for w in self.works if not isinstance(w, Transfer) or w.role is Role.MEASURED]
+        more = f" and {len(self.works) - 1} more" if len(self.works) > 1 else ""
+        return f"{(measured or self.works)[0]}{more}"
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one run of a Measurement yields, per transfer in its order.
+    """What one run of a Measurement yields, per work in its order.
 
     Parameters
     ----------
     seconds
-        From a transfer's start to its end.
+        From a work's start to its end.
     amounts
-        What it did in that time: bytes of one buffer, or accesses for a chase.
+        What it did in that time: bytes of one buffer, accesses of a chase, operations of a collective.
     wall
-        Seconds from the common release until the last measured transfer ended.
+        Seconds from the common release until the last measured work ended.
     means
         Between processes: how each transfer reached the memory of the other (``vmm-fd``, ``mpi``).
+    iterations
+        The run taken apart, where each iteration was timed.
+    by_process
+        Of an iteration: its time in each process.
     """
 
     seconds: tuple[float, ...]
     amounts: tuple[float, ...]
     wall: float
     means: tuple[str, ...] = ()
+    iterations: tuple[Sample, ...] = ()
+    by_process: tuple[float, ...] = ()
 
 
 def value_of(place: Place, measurement: Measurement, sample: Sample) -> float:
     """Return the value of a Place from one Sample, in B/s (in s for a latency)."""
     chosen = place.transfers
+    if place.reduce is Reduce.LATENESS:
+        late = [max(it.by_process) - it.by_process[chosen[0]] for it in sample.iterations]
+        return sum(late) / len(late)
     if place.reduce is Reduce.LATENCY:
-        return sample.seconds[chosen[0]] / sample.amounts[chosen[0]]
-    counted = [sample.amounts[i] * measurement.transfers[i].counted for i in chosen]
+        return place.factor * sample.seconds[chosen[0]] / sample.amounts[chosen[0]]
+    counted = [sample.amounts[i] * measurement.works[i].counted for i in chosen]
     if place.reduce is Reduce.WALL:
         return sum(counted) / sample.wall
     rates = [n / sample.seconds[i] for n, i in zip(counted, chosen, strict=True)]
-    return sum(rates) if place.reduce is Reduce.SUM else rates[0]
+    return place.factor * (sum(rates) if place.reduce is Reduce.SUM else rates[0])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .model import Engine, Measurement
 from .results.document import Cell, Reading, Status, Table
+from .sampling import Taken
 from .testcases import Layout
 from .testcases.rounds import ALONE
 
@@ -16,6 +18,8 @@ class PartialResult:
     """What the worker has found of one testcase so far; the watching thread reads along.
 
     ``cells`` are by table, row and column; ``warnings`` are what it found itself, besides the backends.
+    ``filled`` are the cells of each Measurement that is done, for the watching thread; ``taken`` the samples
+    and the number of wrong elements of those that are repeated.
     """
 
     cells: dict[str, dict[tuple[int, int], Cell]]
@@ -30,6 +34,8 @@ class PartialResult:
     cancelled: bool = False
     readings: list[Reading] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    filled: queue.SimpleQueue[Sequence[tuple[str, Cell]]] = field(default_factory=queue.SimpleQueue)
+    taken: dict[Measurement, tuple[Taken, int | None]] = field(default_factory=dict)
 
     def put(self, table: str, cell: Cell) -> None:
         """Fill a cell, in place of what was there."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from .errors import UsageError
-from .model import Measurement, Sample, value_of
+from .model import Measurement, Reduce, Sample, value_of
 from .statistics import half_width, summarise
 
 _MOST_SAMPLES = 400
@@ -89,6 +89,7 @@ def take(
     now: Callable[[], float],
     sample_seconds: float,
     check: Callable[[], None] = lambda: None,
+    warm_up: Callable[[], None] | None = None,
 ) -> Taken:
     """Sample a prepared Measurement until the rule says stop.
 
@@ -102,15 +103,21 @@ def take(
         How long a sample must last; the number of copies is chosen so that it does.
     check
         Called after every sample but warm-ups; verifies the data.
+    warm_up
+        Called before a fixed number of samples; None: one sample of one copy.
     """
     start = now()
-    warm = sample(1)
     if isinstance(rule, Fixed):
+        if warm_up is None:
+            sample(1)
+        else:
+            warm_up()
         fixed: list[Sample] = []
         for _ in range(rule.samples):
             fixed.append(sample(rule.copies))
             check()
         return Taken(tuple(fixed), rule.copies)
+    warm = sample(1)
     copies = 1
     while copies < _MOST_COPIES:
         copies = min(_MOST_COPIES, max(copies, round(copies * sample_seconds / max(warm.wall, 1e-9))))
@@ -138,4 +145,5 @@ def _precise(measurement: Measurement, samples: list[Sample], precision: float) 
     return all(
         half_width(summarise([value_of(place, measurement, s) for s in samples])) <= precision
         for place in measurement.places
+        if place.reduce is not Reduce.LATENESS  # as small as noise
     )

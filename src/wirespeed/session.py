@@ -6,18 +6,21 @@ back, or Ctrl-C, still leaves a Document of what was measured.
 
 from __future__ import annotations
 
+import itertools
 import math
 import platform
+import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from .backends.base import Backend, OneOfMany, Prepared, RunOptions, Watching
+from .backends.base import Backend, Describing, OneOfMany, Prepared, RunOptions, WarmsUp, Watching
 from .contention import blocking, scheduled, slowed, suspects
 from .data import efficiencies
 from .errors import (
@@ -29,10 +32,20 @@ from .errors import (
     VerificationError,
     WirespeedError,
 )
-from .limits import Network, allowances
-from .model import Engine, Measurement, Reduce, Role, Sample, value_of
+from .limits import Allowance, Network, allowances
+from .listener import Filled, Listener
+from .model import Engine, Measurement, Place, Reduce, Role, Sample, value_of
 from .partial_result import PartialResult
-from .results.document import SCHEMA, Cell, Document, Reading, Status, TestcaseResult
+from .results.document import (
+    SCHEMA,
+    UNFINISHED,
+    Cell,
+    CollectiveInfo,
+    Document,
+    Reading,
+    Status,
+    TestcaseResult,
+)
 from .sampling import Fixed, Precise, Rule, Taken, take
 from .statistics import summarise
 from .testcases import PlanOptions, Testcase
@@ -41,6 +54,8 @@ from .version import __version__
 
 #: How long a cancelled call may take to come back before the run is given up, in s.
 _GRACE = 5.0
+#: The same where the call cannot be cancelled.
+_HOPELESS = 0.1
 #: The same after Ctrl-C in a job of several processes, whose launcher does not wait long.
 _HASTE = 0.02
 _LOOK = 0.1
@@ -69,6 +84,11 @@ class Options:
         Whether a cell's value is the mean of its samples; the median otherwise.
     launcher, share
         Of a job of several processes: who started them, and by what means alone they share memory.
+    cycles
+        How often all Measurements of a testcase are repeated and their samples put together; 0: until
+        interrupted.
+    described
+        More options for the Document: those of a command line that this program is compatible with.
     """
 
     testcases: tuple[Testcase, ...]
@@ -81,21 +101,8 @@ class Options:
     warnings: tuple[str, ...] = ()
     launcher: str = ""
     share: str | None = None
-
-
-class Listener(Protocol):
-    """What is told of the course of a run. All calls come from the thread that runs the Session."""
-
-    def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None: ...
-
-    def testcase_started(self, case: Testcase, measurements: int) -> None: ...
-
-    def measuring(self, case: Testcase, done: int, stage: str) -> None:
-        """Several times a second, while the testcase runs."""
-
-    def testcase_ended(self, document: Document, result: TestcaseResult) -> None: ...
-
-    def run_ended(self, document: Document) -> None: ...
+    cycles: int = 1
+    described: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Session:
@@ -124,6 +131,7 @@ class Session:
         self.listeners = tuple(listeners)
         self._network = Network(machine)
         self._started = time.monotonic()
+        self._document = self._begun()
         #: When, of which backends, and what was read of the state last.
         self._read: tuple[float, tuple[Backend, ...], dict[str, float | str]] = (-math.inf, (), {})
 
@@ -136,43 +144,58 @@ class Session:
             On Ctrl-C; it carries the Document.
         """
         self._started = time.monotonic()
-        document = Document(
+        self._document = self._begun()
+        for listener in self.listeners:
+            listener.run_started(self._document, self.options.testcases)
+        try:
+            for case in self.options.testcases:
+                result, ending = self._testcase(case)
+                self._document = replace(self._known(result), interrupted=ending)
+                for listener in self.listeners:
+                    listener.testcase_ended(self._document, result)
+                if ending:
+                    break
+        except KeyboardInterrupt:
+            self._document = replace(self._document, interrupted=BY_USER)
+        finally:
+            self._document = self._known()
+            for listener in self.listeners:
+                listener.run_ended(self._document)
+        if self._document.interrupted == BY_USER:
+            raise RunInterrupted(self._document)
+        return self._document
+
+    def _begun(self) -> Document:
+        """Return a Document without testcases."""
+        return Document(
             schema=SCHEMA,
             version=__version__,
             command=self.options.command,
             host=platform.node(),
             python=platform.python_version(),
-            libraries={k: v for backend in self.backends for k, v in backend.libraries().items()},
             simulated=self.machine.simulated,
             machine=self.machine,
             options=_described(self.options),
             started=_timestamp(),
             warnings=self.options.warnings,
         )
-        for listener in self.listeners:
-            listener.run_started(document, self.options.testcases)
-        try:
-            for case in self.options.testcases:
-                result, ending = self._testcase(case)
-                document = replace(
-                    self._timed(document), testcases=(*document.testcases, result), interrupted=ending
-                )
-                for listener in self.listeners:
-                    listener.testcase_ended(document, result)
-                if ending:
-                    break
-        except KeyboardInterrupt:
-            document = replace(document, interrupted=_BY_USER)
-        finally:
-            document = self._timed(document)
-            for listener in self.listeners:
-                listener.run_ended(document)
-        if document.interrupted == _BY_USER:
-            raise RunInterrupted(document)
-        return document
 
-    def _timed(self, document: Document) -> Document:
-        return replace(document, ended=_timestamp(), seconds=time.monotonic() - self._started)
+    def _known(self, *more: TestcaseResult) -> Document:
+        """Return the Document as of now, with more results."""
+        document = self._document
+        found: dict[str, Any] = {
+            "libraries": {k: v for backend in self.backends for k, v in backend.libraries().items()},
+            "ended": _timestamp(),
+            "seconds": time.monotonic() - self._started,
+            "testcases": (*document.testcases, *more),
+            "options": document.options,
+        }
+        for backend in self.backends:
+            if isinstance(backend, Describing):
+                described = backend.describe()
+                options = found["options"] | described.pop("options", {})
+                found |= described | {"options": options}
+        return replace(document, **found)
 
     def _testcase(self, case: Testcase) -> tuple[TestcaseResult, str]:
         """Run one testcase; return its result, and why the run cannot go on (empty if it can)."""
@@ -188,6 +211,9 @@ class Session:
             return replace(base, status=Status.ERROR, reason=str(error)), ""
         if {t.engine for m in plan.measurements for t in m.transfers} == {Engine.CPU}:
             base = replace(base, engine=str(Engine.CPU))  # between processes it depends on what they own
+        if plan.measurements and (run := plan.measurements[0].collective):
+            info = CollectiveInfo(run.operation, run.type, run.ranks, run.operator, run.root)
+            base = replace(base, collective=info)
         together = self.options.plan.parallel_pairs
         jobs, refused = self._assign(
             plan.measurements if together else scheduled(self._network, plan.measurements)
@@ -202,13 +228,23 @@ class Session:
             tables = outcome.tables(plan.tables)
             return replace(base, reason=reason, tables=tables), ""
 
+        if base.collective:
+            base = replace(base, engine=jobs[0][0].name)
         for listener in self.listeners:
-            listener.testcase_started(case, len(jobs))
+            listener.testcase_started(case, len(jobs) * max(1, self.options.cycles))
         used = tuple(dict.fromkeys(backend for backend, _ in jobs))
         before = self._state_before(used)
         busy = _busy(used)
         clock = used[0].now()
-        ending = self._watch(case, outcome, jobs)
+
+        def so_far() -> Document:
+            result = replace(
+                base, status=Status.INTERRUPTED, reason=UNFINISHED, tables=outcome.tables(plan.tables),
+                seconds=used[0].now() - clock, state_before=before,
+            )  # fmt: skip
+            return replace(self._known(result), interrupted=UNFINISHED)
+
+        ending = self._watch(case, outcome, jobs, so_far)
         seconds = used[0].now() - clock
         outcome.complete(measurement for _, measurement in jobs)
         if outcome.unreachable and all(c.reason for cells in outcome.cells.values() for c in cells.values()):
@@ -273,9 +309,16 @@ class Session:
                 refused.append((measurement, "; ".join(reasons) or "there is no backend for it"))
         return jobs, refused
 
-    def _watch(self, case: Testcase, outcome: PartialResult, jobs: list[tuple[Backend, Measurement]]) -> str:
+    def _watch(
+        self,
+        case: Testcase,
+        outcome: PartialResult,
+        jobs: list[tuple[Backend, Measurement]],
+        known: Callable[[], Document],
+    ) -> str:
         """Let the worker measure; return why the run cannot go on (empty if it can)."""
         finished = threading.Event()
+        several = [b for b in dict.fromkeys(b for b, _ in jobs) if isinstance(b, OneOfMany)]
 
         def work() -> None:
             try:
@@ -284,29 +327,48 @@ class Session:
                 outcome.crash = error
             finally:
                 finished.set()
+                outcome.filled.put(())
+
+        def tell(cells: Sequence[Filled]) -> None:
+            for listener in self.listeners if cells else ():
+                listener.measured(case, cells, known)
 
         ending = ""
         timeout = self.options.run.timeout + self.options.run.grace
         started = time.monotonic()
         try:
             threading.Thread(target=work, name=f"measure {case.name}", daemon=True).start()
-            while not finished.wait(_LOOK):
+            looked = started
+            while not finished.is_set():
+                with suppress(queue.Empty):
+                    tell(outcome.filled.get(timeout=_LOOK))
+                now = time.monotonic()
+                if now - looked < _LOOK:
+                    continue
+                looked = now
                 for listener in self.listeners:
                     listener.measuring(case, outcome.done, outcome.stage)
-                self._read_state(outcome, jobs, time.monotonic() - started)
-                if time.monotonic() - outcome.since > timeout:
-                    outcome.fails(Status.TIMED_OUT, str(MeasurementTimeout(outcome.stage, timeout)))
+                self._read_state(outcome, jobs, now - started)
+                limit = max(timeout, *(b.setup_s for b in several)) if several else timeout
+                if now - outcome.since > limit > 0:
+                    found = (backend.late(outcome.stage, limit) for backend in several)
+                    fatal = next((error for error in found if error is not None), None)
+                    late = fatal or MeasurementTimeout(outcome.stage, limit)
+                    timed_out = isinstance(late, MeasurementTimeout)
+                    outcome.fails(Status.TIMED_OUT if timed_out else Status.ERROR, str(late))
+                    ending = str(fatal) if fatal else ""
                     if not self._cancel(outcome, jobs, finished):
-                        return f"{outcome.stage} did not come back after a time-out; the run ends"
+                        return ending or f"{outcome.stage} did not come back after a time-out; the run ends"
                     break
         except KeyboardInterrupt:
-            several = [b for b in dict.fromkeys(b for b, _ in jobs) if isinstance(b, OneOfMany)]
-            ending = next((why for b in several if (why := b.interrupted())), _BY_USER)
-            if ending == _BY_USER:
+            ending = next((why for b in several if (why := b.interrupted())), BY_USER)
+            if ending == BY_USER:
                 outcome.fails(Status.INTERRUPTED, f"by the user while {outcome.stage}")
             else:
                 outcome.fails(Status.ERROR, ending)
             self._cancel(outcome, jobs, finished, _HASTE if several else _GRACE)
+        while not outcome.filled.empty():
+            tell(outcome.filled.get())
         if outcome.crash is not None:
             raise outcome.crash
         return ending or outcome.lost
@@ -320,6 +382,8 @@ class Session:
     ) -> bool:
         """Ask the worker to stop; return whether it did."""
         outcome.cancelled = True
+        if any(isinstance(backend, OneOfMany) and not backend.can_cancel for backend, _ in jobs):
+            grace = min(grace, _HOPELESS)
         until = time.monotonic() + grace
         while True:  # again and again: what is being prepared at this moment has not heard it
             for backend in dict.fromkeys(backend for backend, _ in jobs):
@@ -331,10 +395,11 @@ class Session:
     def _measure(self, outcome: PartialResult, jobs: list[tuple[Backend, Measurement]]) -> None:
         """The worker: measure one after the other, then again alone what looks low."""
         rule = self.options.rule.share(len(jobs))
-        for backend, measurement in jobs:
-            if outcome.cancelled or not self._one(outcome, backend, measurement, rule):
-                return
-            outcome.done += 1
+        for _ in range(self.options.cycles) if self.options.cycles else itertools.count():
+            for backend, measurement in jobs:
+                if outcome.cancelled or not self._one(outcome, backend, measurement, rule):
+                    return
+                outcome.done += 1
         pairs = {part: backend for backend, m in jobs if outcome.repeats(m) for part in m.separate()}
         low = suspects(self._network, list(pairs), outcome.cells)
         repeated = low[:_MOST_REPEATED]
@@ -351,7 +416,7 @@ class Session:
     def _one(self, outcome: PartialResult, backend: Backend, measurement: Measurement, rule: Rule) -> bool:
         """Measure, or note what failed; return whether it makes sense to go on."""
         try:
-            taken = self._take(outcome, backend, measurement, rule)
+            found = self._take(outcome, backend, measurement, rule)
         except VerificationError as error:
             outcome.fails(Status.FAILED, str(error))
             outcome.leaves(measurement, str(error), error.way)
@@ -362,7 +427,8 @@ class Session:
         except BackendLost as error:
             late = isinstance(error.__cause__, MeasurementTimeout)
             outcome.fails(Status.TIMED_OUT if late else Status.ERROR, str(error))
-            outcome.leaves(measurement, str(error))
+            if not outcome.taken.get(measurement):
+                outcome.leaves(measurement, str(error))
             outcome.lost = str(error)
             return False
         except Unreachable as error:
@@ -373,11 +439,14 @@ class Session:
                 outcome.fails(Status.ERROR, str(error))
             outcome.leaves(measurement, str(error))
         else:
-            self._fill(outcome, measurement, taken)
+            self._fill(outcome, measurement, *found)
         return True
 
-    def _take(self, outcome: PartialResult, backend: Backend, measurement: Measurement, rule: Rule) -> Taken:
-        """Prepare and sample one Measurement, naming each stage for the time-out."""
+    def _take(
+        self, outcome: PartialResult, backend: Backend, measurement: Measurement, rule: Rule
+    ) -> tuple[Taken, int | None]:
+        """Prepare and sample one Measurement, naming each stage for the time-out; count wrong elements."""
+        wrong: list[int] = []
 
         def staged(what: str, call: Callable[[], T]) -> T:
             outcome.stage, outcome.since = f"{what} {measurement}", time.monotonic()
@@ -387,37 +456,83 @@ class Session:
             return staged("measuring", lambda: prepared.sample(copies))
 
         def verify() -> None:
-            if self.options.verify:
-                staged("verifying", prepared.verify)
+            if self.options.verify and (found := staged("verifying", prepared.verify)) is not None:
+                wrong.append(found)
+
+        def warm_up() -> None:
+            staged("warming up", prepared.warm_up if isinstance(prepared, WarmsUp) else lambda: sample(1))
 
         prepared: Prepared = staged("preparing", lambda: backend.prepare(measurement, self.options.run))
         with prepared:
-            return take(sample, measurement, rule, backend.now, backend.sample_seconds, verify)
+            taken = take(sample, measurement, rule, backend.now, backend.sample_seconds, verify, warm_up)
+        return taken, sum(wrong) if wrong else None
 
-    def _fill(self, outcome: PartialResult, measurement: Measurement, taken: Taken) -> None:
-        """Turn the samples of a Measurement into the cells that it fills."""
+    def _fill(
+        self, outcome: PartialResult, measurement: Measurement, taken: Taken, wrong: int | None
+    ) -> None:
+        """Turn the samples of a Measurement, and those of earlier cycles, into the cells that it fills."""
         allowed = allowances(self._network, measurement, efficiencies())
-        for place, by_links in zip(measurement.places, allowed, strict=True):
-            values = tuple(value_of(place, measurement, sample) for sample in taken.samples)
-            summary = summarise(values)
-            moved = taken.samples[0].amounts
-            counted = sum(moved[i] * measurement.transfers[i].counted for i in place.transfers)
-            paced = any(measurement.transfers[i].role is Role.LOAD for i in place.transfers)  # no fixed size
-            cell = Cell(
-                place.row,
-                place.column,
-                summary.mean if self.options.use_mean else summary.median,
-                **vars(by_links),
-                bytes=0 if paced or place.reduce is Reduce.LATENCY else round(counted / taken.copies),
-                copies=taken.copies,
-                means=_means(place.transfers, taken.samples[0].means),
-                statistics=summary,
-                samples=values,
-            )
-            outcome.put(place.table, cell)
+        latest = [
+            (place.table, self._cell(measurement, place, by_links, taken, wrong))
+            for place, by_links in zip(measurement.places, allowed, strict=True)
+        ]
+        before, wrong_before = outcome.taken.get(measurement, (None, None))
+        if before:
+            taken = Taken((*before.samples, *taken.samples), taken.copies)
+            wrong = wrong if wrong_before is None else wrong_before + (wrong or 0)
+        if self.options.cycles != 1:
+            outcome.taken[measurement] = taken, wrong
+        for (table, cell), place, by_links in zip(latest, measurement.places, allowed, strict=True):
+            outcome.put(table, self._cell(measurement, place, by_links, taken, wrong) if before else cell)
+        if wrong:
+            outcome.fails(Status.FAILED, f"{wrong} elements are wrong: {measurement}")
+        outcome.filled.put(latest)
+
+    def _cell(
+        self,
+        measurement: Measurement,
+        place: Place,
+        by_links: Allowance,
+        taken: Taken,
+        wrong: int | None,
+    ) -> Cell:
+        """Return a cell from the samples of its Measurement."""
+        skip = self.options.run.collectives.skip
+        samples = taken.samples
+        values = tuple(value_of(place, measurement, sample) for sample in samples)
+        if place.reduce is Reduce.LATENESS:
+            parts = [[it.by_process[place.transfers[0]] for it in samples[-1].iterations]]
+        else:
+            parts = [[value_of(place, measurement, it) for it in s.iterations] for s in samples]
+        summary = summarise(values)
+        value = summary.mean if self.options.use_mean else summary.median
+        if any(parts):  # each iteration was timed: their statistics say more than those of a few runs
+            values = tuple(itertools.chain.from_iterable(parts))
+            summary = summarise(tuple(itertools.chain.from_iterable(some[skip:] for some in parts)))
+        first, copies, works = samples[0], taken.copies, measurement.works
+        if measurement.collective:
+            moved, copies = float(measurement.collective.counted), round(first.amounts[0])
+            wrong = wrong if place.table == "time" else None
+        else:
+            moved = sum(first.amounts[i] * works[i].counted for i in place.transfers) / copies
+        paced = any(t.role is Role.LOAD for i, t in enumerate(measurement.transfers) if i in place.transfers)
+        return Cell(
+            place.row,
+            place.column,
+            value,
+            **vars(by_links),
+            reason=f"{wrong} elements are wrong" if wrong else "",
+            bytes=0 if paced or place.reduce is Reduce.LATENCY else round(moved),
+            copies=copies,
+            means=_means(place.transfers, first.means),
+            wrong=wrong,
+            statistics=summary,
+            samples=values,
+        )
 
 
-_BY_USER = "by the user"
+#: Why a run ended that the user interrupted.
+BY_USER = "by the user"
 
 
 def _means(transfers: Sequence[int], means: Sequence[str]) -> str:
@@ -466,4 +581,5 @@ def _described(options: Options) -> dict[str, str | int | float | bool | list[st
         "timeout": options.run.timeout,
         "seed": options.run.seed,
         **({"launcher": options.launcher, "share": options.share} if options.launcher else {}),
+        **options.described,
     }

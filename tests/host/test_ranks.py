@@ -19,11 +19,18 @@ from tests.threads import together, worlds, worlds_on
 from wirespeed.backends import discover
 from wirespeed.backends.base import RunOptions
 from wirespeed.backends.host.backend import HostBackend
-from wirespeed.backends.host.side import HostPart, HostSide, OutOfMemory, ShmSharing
+from wirespeed.backends.host.side import HostPart, HostSide, ShmSharing
 from wirespeed.backends.ranks.backend import RanksBackend
 from wirespeed.backends.ranks.base import Job, Timing
 from wirespeed.backends.sharing import Allocation, Handle, Opened
-from wirespeed.errors import BackendError, BackendLost, MeasurementTimeout, UsageError, WirespeedError
+from wirespeed.errors import (
+    BackendError,
+    BackendLost,
+    MeasurementTimeout,
+    OutOfMemory,
+    UsageError,
+    WirespeedError,
+)
 from wirespeed.jobs import gather_machine
 from wirespeed.results.document import Document, Status
 from wirespeed.worlds.base import World, WorldError

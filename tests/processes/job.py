@@ -17,8 +17,9 @@ import numpy as np
 from wirespeed.cli import nccl_tests
 from wirespeed.cli.main import main
 from wirespeed.collectives import contents
-from wirespeed.collectives.base import BackendError, Case, Device, Elapsed, Group, OutOfMemory, Setting
+from wirespeed.collectives.base import BackendError, Case, Device, Elapsed, Group, Setting
 from wirespeed.collectives.operations import OPERATIONS
+from wirespeed.errors import OutOfMemory
 from wirespeed.worlds import local
 from wirespeed.worlds.base import World
 

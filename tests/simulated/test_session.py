@@ -18,6 +18,7 @@ from wirespeed import session
 from wirespeed.backends.base import RunOptions
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend, SimulatedMeasurement
+from wirespeed.listener import Listener
 from wirespeed.model import Measurement
 from wirespeed.results.document import UNFINISHED, Document, Status, TestcaseResult
 from wirespeed.testcases import Testcase
@@ -114,7 +115,7 @@ def test_without_a_backend_everything_is_waived() -> None:
     assert (result.status, result.reason) == (Status.WAIVED, "there is no backend for it")
 
 
-class Recorder:
+class Recorder(Listener):
     """Notes every call."""
 
     def __init__(self) -> None:

@@ -6,12 +6,48 @@ runs, prepares one at a time, and takes Samples of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
+from ..errors import WirespeedError
 from ..model import Measurement, Sample
 from ..topology import Machine
+
+
+@dataclass(frozen=True)
+class CollectiveOptions:
+    """How collectives are timed and verified, in nccl-tests' terms.
+
+    Parameters
+    ----------
+    warmup
+        Operations before the first sample.
+    checks
+        How often the data is verified; 0: not.
+    average
+        Whose time counts: 0 rank 0's, 1 the mean, 2 the least, 3 the largest.
+    aggregate
+        Operations grouped in each iteration.
+    blocking
+        0: all are enqueued, then waited for; 1: each is waited for, then all ranks meet; 2: each is
+        waited for; 3: all ranks meet after each iteration, which does not count.
+    graphs
+        Launches of a graph of all iterations; 0: no graph.
+    per_iteration
+        Whether each iteration is timed on its own.
+    skip
+        Number of leading iterations that statistics leave out.
+    """
+
+    warmup: int = 1
+    checks: int = 1
+    average: int = 1
+    aggregate: int = 1
+    blocking: int = 0
+    graphs: int = 0
+    per_iteration: bool = False
+    skip: int = 0
 
 
 @dataclass(frozen=True)
@@ -33,6 +69,8 @@ class RunOptions:
         Whether a copy is spread over all copy engines of a GPU where that is faster.
     grace
         Seconds more that the session leaves to backends whose own time-outs say more than its.
+    collectives
+        How collectives are timed.
     """
 
     seed: int = 0
@@ -41,6 +79,7 @@ class RunOptions:
     virtual_memory: bool = False
     all_engines: bool = False
     grace: float = 0.0
+    collectives: CollectiveOptions = field(default_factory=CollectiveOptions)
 
 
 class Prepared(Protocol):
@@ -70,15 +109,28 @@ class Prepared(Protocol):
         """
         ...
 
-    def verify(self) -> None:
+    def verify(self) -> int | None:
         """Compare the destinations with what must be there after the last sample.
+
+        Returns
+        -------
+        int or None
+            Number of wrong elements of a collective, whose times stand whatever the data; otherwise None.
 
         Raises
         ------
         VerificationError
-            If a word differs.
+            If a word differs at the destination of a transfer.
         """
         ...
+
+
+@runtime_checkable
+class WarmsUp(Protocol):
+    """Optional protocol of a Prepared whose warm-up is not a sample."""
+
+    def warm_up(self) -> None:
+        """Run once, untimed, in place of the first sample of a fixed number."""
 
 
 class Backend(Protocol):
@@ -145,10 +197,35 @@ class Watching(Protocol):
 
 @runtime_checkable
 class OneOfMany(Protocol):
-    """What a backend offers besides, whose measurements are those of several processes."""
+    """Optional protocol of backends whose measurements span several processes or libraries that can hang.
+
+    Attributes
+    ----------
+    setup_s
+        Seconds that a stage may take at least, even if the time-out is shorter: until the first operation is
+        done, libraries are loaded, kernels compiled and ranks connected. 0 after that.
+    can_cancel
+        Whether ``cancel`` makes what is under way return.
+    """
+
+    setup_s: float
+    can_cancel: bool
 
     def interrupted(self) -> str:
         """After Ctrl-C: return what ended the job, if not the user; from now on nothing is exchanged."""
+        ...
+
+    def late(self, stage: str, seconds: float) -> WirespeedError | None:
+        """Return why the job ends if a stage took too long: which process is late. None: it goes on."""
+        ...
+
+
+@runtime_checkable
+class Describing(Protocol):
+    """Optional protocol of backends that know more of a run than its measurements."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return fields of the Document: ``ranks``, ``device_memory``, and ``options`` to be added."""
         ...
 
 

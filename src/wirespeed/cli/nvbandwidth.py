@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from ..api import COPIES, SAMPLES, TIMEOUT
 from ..errors import UnknownTestcase, WirespeedError
+from ..listener import Listener
 from ..reports import Style, nvbandwidth, nvbandwidth_json
 from ..results.document import Document, TestcaseResult
 from ..testcases import TABLE, Testcase, find, missing, select
@@ -250,7 +251,7 @@ def _find(name: str) -> Testcase:
         return missing(name, f"Testcase {what}{name} not found!")
 
 
-class Printer:
+class Printer(Listener):
     """Prints every testcase as soon as it has ended."""
 
     def __init__(self, style: Style, program: str) -> None:
@@ -260,12 +261,6 @@ class Printer:
     def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
         """Print versions, host and devices."""
         print(nvbandwidth.header(document, self.program), end="", flush=True)
-
-    def testcase_started(self, case: Testcase, measurements: int) -> None:
-        """Its name is printed with its result."""
-
-    def measuring(self, case: Testcase, done: int, stage: str) -> None:
-        """The bars show it."""
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
         """Print its tables."""

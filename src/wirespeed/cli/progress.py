@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from ..listener import Listener
 from ..results.document import Document, Status, TestcaseResult
-from ..session import Listener
 from ..testcases import Testcase
 
 #: The time that is left is estimated from the pace of this long, in s.
@@ -18,7 +18,7 @@ def listener() -> list[Listener]:
     return [Bars()] if sys.stderr.isatty() else []
 
 
-class Bars:
+class Bars(Listener):
     """Two bars, for the testcases and for the cells of one, the stage under way and the time that is left."""
 
     def __init__(self) -> None:

@@ -11,10 +11,6 @@ from .operations import Counts, Operation
 from .types import DataType
 
 
-class OutOfMemory(BackendError):
-    """The buffers of a size could not be had; smaller ones may."""
-
-
 class Refused(BackendError):
     """Something that was asked for is not possible here, with the reason."""
 

@@ -11,13 +11,14 @@ import numpy as np
 
 from ..backends.host.procfs import available_bytes
 from ..backends.native import Call
+from ..errors import OutOfMemory
 from ..units import format_size
 from ..worlds.base import World
 from ..worlds.mpi import libraries, library, version
 from ..worlds.mpi_functions import MpiFunctions
 from ..worlds.mpirun import mpirun
 from . import contents
-from .base import Case, Device, Elapsed, Group, OutOfMemory, Refused, Setting
+from .base import Case, Device, Elapsed, Group, Refused, Setting
 from .mpi_calls import CALLS, MpiSite
 from .operations import Piece
 

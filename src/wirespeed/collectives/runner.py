@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ..errors import BackendError, UsageError
+from ..errors import BackendError, OutOfMemory, UsageError
 from ..worlds.watch import SETUP_S, Watch
-from .base import Case, Elapsed, OutOfMemory, Provider, Setting, Timing
+from .base import Case, Elapsed, Provider, Setting, Timing
 from .record import Measured, Outcome
 
 #: How the times of all threads become one: rank 0's, or by a function.

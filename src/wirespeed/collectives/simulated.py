@@ -13,9 +13,9 @@ import random
 import threading
 from collections.abc import Callable
 
-from ..errors import BackendError, MeasurementTimeout
+from ..errors import BackendError, MeasurementTimeout, OutOfMemory
 from ..topology import FaultKind, Machine
-from .base import Case, Device, Elapsed, Group, OutOfMemory, Setting
+from .base import Case, Device, Elapsed, Group, Setting
 from .links import bus_rate, ring
 
 _LAUNCH = 6e-6

@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..errors import DocumentError, StorageError
+from ..listener import Filled, Listener
 from .document import SCHEMA, UNFINISHED, Document, TestcaseResult
 from .upgrade import upgraded
 
@@ -224,14 +225,14 @@ class Draft:
         self._next = -math.inf if path and not _is_stream(path) else math.inf
         self._saving = threading.Lock()
 
-    def save(self, known: Callable[[], Document]) -> None:
+    def save(self, known: Callable[[], Document], *, always: bool = False) -> None:
         """Save what is known by now, unless that was done a moment ago; for any thread, until the last one.
 
         A disk that is full does not end the measuring: the last Document tells of it.
         """
         with self._saving:
             start = time.monotonic()
-            if self._path is None or start < self._next:
+            if self._path is None or self._next == math.inf or (start < self._next and not always):
                 return
             with contextlib.suppress(StorageError):
                 save(known(), self._path)
@@ -252,8 +253,8 @@ class Draft:
                 save(document, self._path)
 
 
-class Saver:
-    """Saves the Document after every testcase; a Listener.
+class Saver(Listener):
+    """Saves the Document after every measurement; a Listener.
 
     A disk that fills up later does not end the run: the last Document is then written to the
     temporary folder. What is not a file gets the last Document only.
@@ -262,25 +263,16 @@ class Saver:
     def __init__(self, path: Path) -> None:
         check_writable(path)
         self.path = path
+        self._draft = Draft(path)
 
-    def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
-        """Nothing has been measured yet."""
-
-    def testcase_started(self, case: Testcase, measurements: int) -> None:
-        """Nothing has been measured of it yet."""
-
-    def measuring(self, case: Testcase, done: int, stage: str) -> None:
-        """It is saved when the testcase has ended."""
+    def measured(self, case: Testcase, cells: Sequence[Filled], known: Callable[[], Document]) -> None:
+        """Save; where that fails measuring goes on, and ``run_ended`` reports it."""
+        self._draft.save(known)
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
-        """Save; where that fails measuring goes on, and ``run_ended`` reports it.
-
-        Until then the Document says that the run did not end: that is so if the process is killed.
-        """
-        if _is_stream(self.path):
-            return
-        with contextlib.suppress(StorageError):
-            save(replace(document, interrupted=document.interrupted or UNFINISHED), self.path)
+        """Save. Until the run has ended the Document says that it did not: that is so if it is killed."""
+        unfinished = replace(document, interrupted=document.interrupted or UNFINISHED)
+        self._draft.save(lambda: unfinished, always=True)
 
     def run_ended(self, document: Document) -> None:
         """Save for the last time.
@@ -291,7 +283,7 @@ class Saver:
             If it could be written neither to ``path`` nor to the temporary folder, or only there.
         """
         try:
-            save(document, self.path)
+            self._draft.last(document)
         except StorageError as error:
             rescue = Path(tempfile.gettempdir()) / self.path.name
             if rescue == self.path or _is_stream(self.path):

@@ -168,7 +168,9 @@ def _shaped(plan: Plan, options: PlanOptions) -> Plan:
         blocks, threads = executor.blocks or options.blocks, executor.threads or options.threads
         return replace(transfer, executor=replace(executor, blocks=blocks, threads=threads))
 
-    measurements = tuple(replace(m, transfers=tuple(map(shape, m.transfers))) for m in plan.measurements)
+    measurements = tuple(
+        replace(m, works=tuple(map(shape, m.transfers))) if m.transfers else m for m in plan.measurements
+    )
     return replace(plan, measurements=measurements)
 
 

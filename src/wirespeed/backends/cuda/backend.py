@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ...errors import BackendError, BackendLost
+from ...errors import BackendError, BackendLost, OutOfMemory
 from ...model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from ...topology import Gpu, Machine
 from ...units import MIB
@@ -145,7 +145,6 @@ class CudaBackend:
     def _prepare(self, measurement: Measurement, engines: list[int], options: RunOptions) -> CudaPrepared:
         from .binding import Binder
         from .device import Peers
-        from .driver import OutOfMemory
         from .gate import Gate, GateKind
         from .memory import Pool
         from .prepared import CudaPrepared, Signals

@@ -7,7 +7,7 @@ from typing import Any
 
 from cuda.bindings import driver
 
-from ...errors import BackendError, BackendLost
+from ...errors import BackendError, BackendLost, OutOfMemory
 
 _SUCCESS = driver.CUresult.CUDA_SUCCESS
 _NOT_READY = driver.CUresult.CUDA_ERROR_NOT_READY
@@ -24,10 +24,6 @@ _LASTING = {
         "UNKNOWN",
     )
 }  # fmt: skip
-
-
-class OutOfMemory(BackendError):
-    """An allocation failed; it may succeed once other buffers are freed."""
 
 
 class TooManyPeers(BackendError):

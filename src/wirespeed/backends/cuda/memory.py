@@ -11,7 +11,7 @@ from typing import Any
 
 from cuda.bindings import driver
 
-from ...errors import BackendError
+from ...errors import BackendError, OutOfMemory
 from ...model import Memory, MemoryKind
 from ...topology import Machine
 from ...units import MIB, format_size
@@ -19,7 +19,7 @@ from ..host.memory import Buffer as HostBuffer
 from ..host.memory import BufferPool
 from . import vmm
 from .device import Device
-from .driver import OutOfMemory, check
+from .driver import check
 
 GRANULE = 2 * MIB
 #: Prefaults pages for writing (Linux 5.14). Source: include/uapi/asm-generic/mman-common.h.

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver
 
-from ...errors import UsageError
+from ...errors import OutOfMemory, UsageError
 from ...topology import Gpu
 from ...units import format_size
 from ...worlds.descriptors import Descriptors
 from ..sharing import Sharing
 from .device import Device, handles
-from .driver import OutOfMemory, check
+from .driver import check
 from .sharing import FABRIC, IPC, VMM_FD, DescriptorSharing, FabricSharing, IpcSharing
 
 

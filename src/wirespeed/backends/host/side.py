@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import BackendError, MeasurementTimeout, VerificationError
+from ...errors import BackendError, MeasurementTimeout, OutOfMemory, VerificationError
 from ...model import Memory, Transfer
 from ...units import NANO, format_size
 from ...worlds.descriptors import Descriptors, SharedMemory
@@ -32,10 +32,6 @@ _GATE = kernels.ROWS
 _NEVER = -1
 #: Rows of a task's own.
 _ROW_WORDS = kernels.ROW // WORD
-
-
-class OutOfMemory(BackendError):
-    """There is not so much host memory."""
 
 
 class ShmSharing:

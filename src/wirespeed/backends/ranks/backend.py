@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ...errors import BackendError, BackendLost, WirespeedError
+from ...errors import BackendError, BackendLost, OutOfMemory, WirespeedError
 from ...model import Engine, Measurement, Operation, Role, Transfer
 from ...topology import Machine
 from ...worlds.base import World
@@ -20,7 +20,6 @@ from .base import Job, Joining, Side
 from .choice import Choice
 from .exchange import Exchange
 from .means import TWO_SIDED
-from .messages import OutOfMemory
 from .pool import SharedPool
 from .prepared import RanksPrepared
 from .start import Start, share_page
@@ -54,6 +53,8 @@ class RanksBackend:
     """
 
     name = "ranks"
+    setup_s = 0.0
+    can_cancel = True
     sample_seconds: float  #: for the clock of this hardware, and so that the skew is small against it
 
     def __init__(
@@ -178,6 +179,9 @@ class RanksBackend:
         lost = self.exchange.news()
         self.exchange.lost = self.exchange.lost or "interrupted"
         return lost
+
+    def late(self, stage: str, seconds: float) -> None:
+        """The exchange after the stage finds out which process is late."""
 
     def close(self) -> None:
         """Give everything back, in order where all processes are still there."""

@@ -8,14 +8,11 @@ from ...errors import (
     BackendError,
     BackendLost,
     MeasurementTimeout,
+    OutOfMemory,
     Unreachable,
     VerificationError,
     WirespeedError,
 )
-
-
-class OutOfMemory(BackendError):
-    """A process is out of memory; it may have enough once its unused buffers are freed."""
 
 
 def told(error: WirespeedError) -> list[Any]:
@@ -28,7 +25,7 @@ def told(error: WirespeedError) -> list[Any]:
         return ["lost", str(error)]
     if isinstance(error, Unreachable):
         return ["unreachable", str(error)]
-    if type(error).__name__ == OutOfMemory.__name__:  # every backend has one of its own
+    if isinstance(error, OutOfMemory):
         return ["memory", str(error)]
     return ["error", str(error)]
 

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from ...errors import BackendLost, WirespeedError
+from ...errors import BackendLost, OutOfMemory, WirespeedError
 from ...model import Engine, Measurement, Memory, Sample, Transfer
 from ...statistics import summarise
 from ..sharing import Handle
 from .base import Part, Piece
 from .means import TWO_SIDED
-from .messages import OutOfMemory
 
 if TYPE_CHECKING:
     from .backend import RanksBackend
@@ -222,7 +221,7 @@ def _attempt(call: Callable[[], None], index: int, failures: Failures) -> None:
     try:
         call()
     except WirespeedError as error:
-        if isinstance(error, BackendLost) or type(error).__name__ == OutOfMemory.__name__:
+        if isinstance(error, (BackendLost, OutOfMemory)):
             raise
         failures.append((index, str(error)))
 

@@ -17,10 +17,10 @@ from cuda.bindings import driver
 from ...backends import native
 from ...backends.cuda.driver import check
 from ...backends.cuda.packages import INSTALL_NCCL
-from ...errors import BackendError
+from ...errors import BackendError, OutOfMemory
 from ...units import format_size
 from ...worlds.base import World
-from ..base import Case, Device, Elapsed, Group, OutOfMemory, Refused, Setting
+from ..base import Case, Device, Elapsed, Group, Refused, Setting
 from ..contents import BEFORE, scalar
 from ..types import OPERATORS, DataType
 from .calls import CALLS, Site, addresses
