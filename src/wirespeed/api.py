@@ -238,7 +238,8 @@ def run(
         from .worlds.watch import agree_on
 
         agree_on(world, _agreed(options))
-        own = [RanksBackend(world, where, own or backends or (), share, options.run)]
+        ranks = RanksBackend(world, where, own or backends or (), share, options.run)
+        own = [ranks, _backends.join(world, where, local, ranks.exchange)]
     used = own if backends is None or world is not None else backends
     try:
         return Session(where, used, options, watching).run()

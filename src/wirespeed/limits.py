@@ -11,7 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .errors import MachineError
-from .model import BUFFERS, Access, Engine, Measurement, MemoryKind, Operation, Place, Reduce, Transfer
+from .model import (
+    BUFFERS,
+    Access,
+    Collective,
+    Engine,
+    Executor,
+    Measurement,
+    Memory,
+    MemoryKind,
+    Operation,
+    Place,
+    Reduce,
+    Transfer,
+)
 from .topology import EngineRate, LinkKind, Machine
 from .units import MIB
 
@@ -357,6 +370,10 @@ def allowances(
     network: Network, measurement: Measurement, ranges: Sequence[Sequence[EngineRate]]
 ) -> list[Allowance]:
     """Return what the links allow for each Place; ``ranges`` are the lowest and the typical rates."""
+    if measurement.collective:
+        bus = _of_collective(network, measurement.collective, ranges)
+        none = Allowance(None, None, None, ())
+        return [bus if place.reduce is Reduce.BUS else none for place in measurement.places]
     limits = ceilings(network, measurement)
     low, typical = (
         _flows(network, measurement, _capped(rates, ranges[-1], network.machine)) for rates in ranges
@@ -390,6 +407,60 @@ def allowances(
         )
         found.append(Allowance(limit, peak if peak != limit else None, expected, tuple(links), shared))
     return found
+
+
+def ring(members: Sequence[Memory]) -> tuple[Transfer, ...]:
+    """Return the transfers by which each of some GPUs sends to the next one."""
+    return tuple(
+        Transfer(end, members[(i + 1) % len(members)], Executor(end.device, end.rank), Engine.SM, MIB)
+        for i, end in enumerate(members)
+    )
+
+
+def _of_collective(network: Network, run: Collective, ranges: Sequence[Sequence[EngineRate]]) -> Allowance:
+    """Return what the links allow for the bus bandwidth of a collective.
+
+    The limit is the line rate at which the slowest GPU can send: the bus factor is derived from what must
+    leave every rank, so that no bus bandwidth exceeds it unless the switch reduces. A range is known where
+    all are joined by NVLink.
+    """
+    limit = slowest_sender(network.machine, run.members)
+    if limit is None:
+        return Allowance(None, None, None, ())
+    judged = run.judged and run.bytes >= JUDGED_BYTES
+    peak = limit * run.effective if judged and run.effective > 1 else None
+    joined = {x.source for x in network.links if x.kind is LinkKind.NVLINK}
+    vertices = [network.machine.vertex(member) for member in run.members]
+    if not joined.issuperset(vertices):
+        return Allowance(limit, peak, None, ())
+    least, typical = (
+        limit * rate_of(rates, Engine.NCCL, LinkKind.NVLINK, Access.READ).efficiency for rates in ranges
+    )
+    taken: dict[int, float] = {}
+    for transfer in ring(run.members):
+        for link, weight in network.demand(transfer).weights.items():
+            if network.links[link].kind is not LinkKind.MEMORY:
+                taken[link] = taken.get(link, 0.0) + weight * typical / (
+                    network.links[link].capacity or typical
+                )
+    links = tuple((link, round(min(part, 1.0), 3), 1.0) for link, part in sorted(taken.items()))
+    return Allowance(limit, peak, (least, typical) if judged else None, links)
+
+
+def slowest_sender(machine: Machine, members: Sequence[Memory]) -> float | None:
+    """Return the line rate at which the slowest of some GPUs can send, in B/s; None where one is unknown."""
+    rates: list[float | None] = []
+    for member in members:
+        vertex = machine.vertex(member)
+        for kind in (LinkKind.NVLINK, LinkKind.PCIE):
+            found = [x.capacity for x in machine.links if x.source == vertex and x.kind is kind]
+            if found:
+                rates.append(sum(c for c in found if c) if all(found) else None)
+                break
+        else:
+            return None
+    known = [rate for rate in rates if rate]
+    return min(known) if len(members) > 1 and len(known) == len(rates) else None
 
 
 def _carried(through: Sequence[tuple[float, float | None]], value: float) -> float:

@@ -77,6 +77,7 @@ class Reduce(StrEnum):
     SUM = "sum"  #: sum of the rates
     WALL = "wall"  #: all bytes over the time until the last transfer ends
     LATENCY = "latency"  #: seconds per access, operation or message of the first work
+    BUS = "bus"  #: what passes each link of a collective: its rate times the bus factor
     LATENESS = "lateness"  #: seconds that a process comes later to a collective than the first one
 
 
@@ -216,6 +217,12 @@ class Collective:
         Whether each rank sends from the buffer that it receives into.
     room
         Size of the largest array of a sweep: what is allocated, in bytes.
+    verified
+        Whether the result is defined, and so can be verified.
+    judged
+        Whether every link is busy all the time, so that the links say what the bus bandwidth should be.
+    effective
+        Maximum of the bus bandwidth over what a link carries, where the switch reduces.
     """
 
     operation: str
@@ -228,6 +235,9 @@ class Collective:
     members: tuple[Memory, ...] = ()
     in_place: bool = False
     room: int = 0
+    verified: bool = True
+    judged: bool = True
+    effective: float = 1.0
 
     @property
     def setting(self) -> str:

@@ -48,8 +48,12 @@ class PartialResult:
 
     def leaves(self, measurement: Measurement, reason: str, corrupted: str = "") -> None:
         """Leave the cells of a Measurement without a value."""
-        for place in measurement.places:
-            self.put(place.table, Cell(place.row, place.column, reason=reason, corrupted=corrupted))
+        cells = [
+            (p.table, Cell(p.row, p.column, reason=reason, corrupted=corrupted)) for p in measurement.places
+        ]
+        for table, cell in cells:
+            self.put(table, cell)
+        self.filled.put(cells)
 
     def complete(self, measurements: Iterable[Measurement]) -> None:
         """Give the reason of every cell that was not reached."""

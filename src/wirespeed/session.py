@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from .backends.base import Backend, Describing, OneOfMany, Prepared, RunOptions, WarmsUp, Watching
+from .collectives.observations import observations
 from .contention import blocking, scheduled, slowed, suspects
 from .data import efficiencies
 from .errors import (
@@ -50,6 +51,7 @@ from .sampling import Fixed, Precise, Rule, Taken, take
 from .statistics import summarise
 from .testcases import PlanOptions, Testcase
 from .topology import Machine
+from .units import many
 from .version import __version__
 
 #: How long a cancelled call may take to come back before the run is given up, in s.
@@ -233,8 +235,9 @@ class Session:
         for listener in self.listeners:
             listener.testcase_started(case, len(jobs) * max(1, self.options.cycles))
         used = tuple(dict.fromkeys(backend for backend, _ in jobs))
-        before = self._state_before(used)
-        busy = _busy(used)
+        watched = self.backends if base.collective else used  # the others read the state of its hardware
+        before = self._state_before(watched)
+        busy = _busy(watched)
         clock = used[0].now()
 
         def so_far() -> Document:
@@ -244,13 +247,15 @@ class Session:
             )  # fmt: skip
             return replace(self._known(result), interrupted=UNFINISHED)
 
-        ending = self._watch(case, outcome, jobs, so_far)
+        ending = self._watch(case, outcome, jobs, watched, so_far)
         seconds = used[0].now() - clock
         outcome.complete(measurement for _, measurement in jobs)
         if outcome.unreachable and all(c.reason for cells in outcome.cells.values() for c in cells.values()):
             outcome.fails(Status.WAIVED, outcome.unreachable)
         tables = outcome.tables(plan.tables)
         warnings = [*outcome.warnings, *(w for backend in used for w in backend.warnings)]
+        if base.collective:
+            warnings += observations(tables)
         if self.options.plan.parallel_pairs and (blocks := blocking(tables)):
             warnings.append(blocks)
         result = replace(
@@ -261,9 +266,9 @@ class Session:
             seconds=seconds,
             warnings=tuple(dict.fromkeys(warnings)),
             state_before=before,
-            state_after={} if ending else self._state(used),
+            state_after={} if ending else self._state(watched),
             readings=tuple(outcome.readings),
-            busy=busy | ({} if ending else _busy(used)),
+            busy=busy | ({} if ending else _busy(watched)),
         )
         for backend in used:
             backend.warnings.clear()
@@ -281,14 +286,12 @@ class Session:
         fresh = backends == used and time.monotonic() - read <= _FRESH
         return state if fresh else self._state(used)
 
-    def _read_state(
-        self, outcome: PartialResult, jobs: list[tuple[Backend, Measurement]], seconds: float
-    ) -> None:
+    def _read_state(self, outcome: PartialResult, watched: Sequence[Backend], seconds: float) -> None:
         """Read the state of the hardware under load, once a second, of testcases that last so long."""
         if seconds < (len(outcome.readings) + 1) * _EVERY or len(outcome.readings) >= _MOST_READINGS:
             return
         state: dict[str, float | str] = {}
-        for backend in dict.fromkeys(backend for backend, _ in jobs):
+        for backend in watched:
             state |= backend.state()
         outcome.readings.append(Reading(round(seconds, 1), state))
 
@@ -306,7 +309,9 @@ class Session:
                     break
                 reasons.append(reason)
             else:
-                refused.append((measurement, "; ".join(reasons) or "there is no backend for it"))
+                refused.append(
+                    (measurement, "; ".join(filter(None, reasons)) or "there is no backend for it")
+                )
         return jobs, refused
 
     def _watch(
@@ -314,6 +319,7 @@ class Session:
         case: Testcase,
         outcome: PartialResult,
         jobs: list[tuple[Backend, Measurement]],
+        watched: Sequence[Backend],
         known: Callable[[], Document],
     ) -> str:
         """Let the worker measure; return why the run cannot go on (empty if it can)."""
@@ -348,9 +354,9 @@ class Session:
                 looked = now
                 for listener in self.listeners:
                     listener.measuring(case, outcome.done, outcome.stage)
-                self._read_state(outcome, jobs, now - started)
+                self._read_state(outcome, watched, now - started)
                 limit = max(timeout, *(b.setup_s for b in several)) if several else timeout
-                if now - outcome.since > limit > 0:
+                if timeout and now - outcome.since > limit:
                     found = (backend.late(outcome.stage, limit) for backend in several)
                     fatal = next((error for error in found if error is not None), None)
                     late = fatal or MeasurementTimeout(outcome.stage, limit)
@@ -485,7 +491,7 @@ class Session:
         for (table, cell), place, by_links in zip(latest, measurement.places, allowed, strict=True):
             outcome.put(table, self._cell(measurement, place, by_links, taken, wrong) if before else cell)
         if wrong:
-            outcome.fails(Status.FAILED, f"{wrong} elements are wrong: {measurement}")
+            outcome.fails(Status.FAILED, f"{many(wrong, 'wrong element')} in {measurement}")
         outcome.filled.put(latest)
 
     def _cell(
@@ -521,7 +527,7 @@ class Session:
             place.column,
             value,
             **vars(by_links),
-            reason=f"{wrong} elements are wrong" if wrong else "",
+            reason=many(wrong, "wrong element") if wrong else "",
             bytes=0 if paced or place.reduce is Reduce.LATENCY else round(moved),
             copies=copies,
             means=_means(place.transfers, first.means),

@@ -100,7 +100,7 @@ def test_the_launcher_may_number_the_ranks_of_a_host(start: Start) -> None:
 def test_wrong_elements_of_one_rank_fail_the_run(start: Start) -> None:
     jobs = launch(start, 2, "all_gather", "corrupt")
     assert [job.end() for job in jobs] == [1, 0]
-    assert "all_gather: failed: 1 elements are wrong at 1 KiB, out-of-place" in jobs[0].text
+    assert "all_gather: failed: 1 wrong element in all_gather float at 1024 B out of place" in jobs[0].text
 
 
 def test_a_rank_with_too_little_memory_waives_the_size_for_all(start: Start) -> None:

@@ -135,7 +135,7 @@ def test_the_command_says_so_in_one_line(
     plain: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other, path = changed(plain), tmp_path / "d.json"
-    del other["options"]["iterations"]
+    del other["options"]["ranks"]
     path.write_text(json.dumps(other))
     for name in FORMATS:
         assert main(["show", str(path), "--format", name]) == 2

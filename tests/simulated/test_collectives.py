@@ -194,7 +194,7 @@ def test_wrong_data_fails_the_run_and_is_counted(capsys: pytest.CaptureFixture[s
     rows, _ = by_position(text)
     assert code == 1 and rows[0]["wrong"] == rows[0]["in_wrong"] == "1"
     assert "# Out of bounds values : 2 FAILED" in text
-    assert "all_reduce: failed: 1 elements are wrong at 1 KiB, out-of-place" in text
+    assert "all_reduce: failed: 1 wrong element in all_reduce float sum at 1024 B out of place" in text
 
 
 def test_faults_leave_what_was_measured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

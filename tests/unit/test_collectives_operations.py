@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from wirespeed.collectives.runner import Options, Runner
 
+from wirespeed.backends.simulated.collectives import SimulatedProvider
 from wirespeed.collectives import contents
 from wirespeed.collectives.base import Provider, Setting
 from wirespeed.collectives.mpi import MpiProvider
 from wirespeed.collectives.operations import OPERATIONS, Piece, peer_bytes
-from wirespeed.collectives.runner import Options, Runner
-from wirespeed.collectives.simulated import SimulatedProvider
 from wirespeed.collectives.types import BY_NAME, OPERATORS, TYPES
 from wirespeed.errors import UsageError
 from wirespeed.worlds.local import alone

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from wirespeed.collectives.record import Frame, Measured, Outcome, result
 
 from wirespeed.collectives.base import Setting
 from wirespeed.collectives.operations import OPERATIONS
-from wirespeed.collectives.record import Frame, Measured, Outcome, result
 from wirespeed.collectives.types import BY_NAME
 from wirespeed.contention import blocking, slowed
 from wirespeed.model import Axis, Unit

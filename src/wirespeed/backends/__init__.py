@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from ..topology import Machine
+    from ..worlds.base import World
     from .base import Backend
+    from .ranks.exchange import Exchange
 
 GROUP = "wirespeed.backends"
 SIMULATED = "simulated:"
@@ -136,3 +138,22 @@ def connect(machine: Machine) -> list[Backend]:
     """Return a backend for every kind of hardware of a Machine."""
     found = (provider.connect(machine) for provider in providers() if hasattr(provider, "connect"))
     return [backend for backend in found if backend is not None]
+
+
+def join(world: World, machine: Machine, local: Machine, exchange: Exchange) -> Backend:
+    """Return the backend for the collectives of a job: over NCCL where each rank has a GPU, else over MPI.
+
+    Parameters
+    ----------
+    machine
+        Of all ranks.
+    local
+        As this process sees its host.
+    exchange
+        That of the job.
+    """
+    from . import mpi, nccl
+
+    if all(rank.device.startswith("gpu") for rank in machine.ranks):
+        return nccl.join(world, machine, local, exchange)
+    return mpi.join(world, exchange)

@@ -38,6 +38,10 @@ class CollectiveOptions:
         Whether each iteration is timed on its own.
     skip
         Number of leading iterations that statistics leave out.
+    unalign
+        Number of elements by which the buffers begin behind their alignment.
+    memory
+        Whether the device memory that is taken is reported.
     """
 
     warmup: int = 1
@@ -48,6 +52,8 @@ class CollectiveOptions:
     graphs: int = 0
     per_iteration: bool = False
     skip: int = 0
+    unalign: int = 0
+    memory: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,28 +5,37 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError, WirespeedError
+from ..errors import StorageError, UsageError
+from ..listener import Filled, Listener
 from ..terminal import colored, columns
-from .common import FAILED, INTERRUPTED, OK, WRONG_USE, check_format, texts_aside
-from .nccl_tests_options import FORMAT, MPI, NCCL, SIMULATED, SUFFIX, check, refuse, request
+from .common import FAILED, OK, check_format, texts_aside
+from .job import lead
+from .nccl_tests_options import FORMAT, MPI, NCCL, SIMULATED, SUFFIX, Asked, asked, check, nccl, refuse
 from .nccl_tests_options import parser as make_parser
 
 if TYPE_CHECKING:
+    from ..backends.collectives import Make
     from ..collectives.base import Group, Provider
-    from ..collectives.job import Job, Request
+    from ..reports.nccl_tests import Given, Row
+    from ..results.document import Cell, CollectiveInfo, Document
+    from ..testcases import Testcase
     from ..topology import Machine
     from ..worlds.base import World
 
 _FOREVER = 1e9
+#: Seconds that an exchange may take beyond the time-out, so that the latter names the stage.
+_PATIENCE_S = 10.0
 
 
 def main(program: str, argv: Sequence[str]) -> int:
     """Run a program of nccl-tests and return the exit code."""
-    from ..collectives.job import minimum
+    from ..collectives.groups import minimum
     from ..collectives.operations import OPERATIONS
 
     parser = make_parser(program)
@@ -41,6 +50,7 @@ def main(program: str, argv: Sequence[str]) -> int:
         minimum()
     except UsageError as error:
         parser.error(str(error))
+    from ..backends.collectives import SETUP_S
     from ..worlds import join, launched
     from ..worlds.local import STARTED
 
@@ -51,130 +61,212 @@ def main(program: str, argv: Sequence[str]) -> int:
     if provider == NCCL and alone and by_process:
         processes = threads * gpus
     each = 1 if processes > 1 or STARTED in os.environ else threads * gpus
-    world = join(
-        options.timeout or _FOREVER, mpi=provider == MPI, spawn=processes, arguments=[program, *argv]
-    )
+    timeout = options.timeout or _FOREVER
+    arguments = [program, *argv]
+    wanted = asked(options, program, provider, each, arguments)
+    world = join(timeout, mpi=provider == MPI, spawn=processes, arguments=arguments)
+    world.timeout = max(timeout, SETUP_S) + _PATIENCE_S
     with texts_aside(options.output):
-        return _in(world, options, program, argv, provider, machine, each, threads, gpus)
+        code = _in(world, options, wanted, provider, machine)
+    if provider == MPI and world.size == 1 and code == OK:
+        from ..worlds.mpirun import mpirun
+
+        start = mpirun(f"wirespeed {program} --mpi ...")
+        print(f"wirespeed: note: one rank moves no data; start several with {start}", file=sys.stderr)
+    return code
 
 
 def _in(
-    world: World, options: argparse.Namespace, program: str, argv: Sequence[str], provider: str,
-    machine: Machine | None, each: int, threads: int, gpus: int,
-) -> int:  # fmt: skip
+    world: World, options: argparse.Namespace, wanted: Asked, provider: str, machine: Machine | None
+) -> int:
     """Run in a World, and leave it."""
-    from ..collectives.job import Job
-    from ..worlds.base import WorldError
-    from ..worlds.mpirun import mpirun
+    from ..reports.nccl_tests import View
 
-    first = world.rank == 0
-    output, show = None, _Show(options)
-    job: Job | None = None
+    lines = _Lines(wanted, options.format == FORMAT)
+    files: list[Path] = []
+
+    def measure() -> Document:
+        if world.rank == 0:
+            try:
+                files.extend(_reserve(options))
+            except StorageError as error:
+                world.fail(str(error))
+                raise
+        return _measure(world, options, wanted, provider, machine, lines)
+
+    def show(document: Document) -> None:
+        _finish(document, options, lines, files)
+
+    def code(document: Document) -> int:
+        return OK if document.good and View(document).fast_enough is not False else FAILED
+
     try:
-        asked = request(options, program, provider, each, threads, gpus)
-        if first:
-            output = _reserve(options)
-        machine = machine or (_here() if first else _elsewhere())
-        job = Job(asked, world, machine, _maker(asked, machine), show, [program, *argv])
-        job.run()
-    except (WirespeedError, KeyboardInterrupt) as error:
-        if first and job is not None:
-            _finish(job, show, output)
-        if first or (world.rank == 1 and world.leaderless):
-            print(f"wirespeed: error: {str(error) or 'interrupted'}", file=sys.stderr, flush=True)
-        code = INTERRUPTED if isinstance(error, KeyboardInterrupt) else FAILED
-        if isinstance(error, (UsageError, WorldError)):  # all ranks find the same, and end in order
-            world.close()
-            return WRONG_USE if isinstance(error, UsageError) else FAILED
-        world.fail(str(error) or "interrupted")
-        if world.size > 1 or (job is not None and job.stuck):
-            world.leave(code)
-        return code
+        return lead(world if world.size > 1 else None, measure, show, code)
     except OSError as error:  # the reader of the output has gone, or there is no room for it
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
-        if first and job is not None:
-            _finish(job, show, output)
         world.fail(f"{error}")
         if world.size > 1:
             world.leave(FAILED)
         raise
-    good = _finish(job, show, output) if first else True
-    if provider == MPI and world.size == 1:
-        start = mpirun(f"wirespeed {program} --mpi ...")
-        print(f"wirespeed: note: one rank moves no data; start several with {start}", file=sys.stderr)
-    world.close()
-    return OK if good else FAILED
 
 
-class _Show:
-    """Prints every line as soon as it is known, and saves the Document."""
+def _measure(
+    world: World, options: argparse.Namespace, wanted: Asked, provider: str, machine: Machine | None,
+    lines: _Lines,
+) -> Document:  # fmt: skip
+    """Run the collectives in all processes.
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        from ..results.store import Draft
+    Raises
+    ------
+    UsageError
+        If the ranks do not agree, or nothing of what was asked for is possible here.
+    """
+    from ..backends.base import RunOptions
+    from ..backends.collectives import CollectiveBackend
+    from ..collectives.base import Group
+    from ..collectives.groups import group_of, settings, smallest
+    from ..results.store import Saver
+    from ..sampling import Fixed
+    from ..session import Options, Session
+    from ..testcases import PlanOptions
+    from ..testcases.collectives import collective, names
+    from ..worlds.watch import agree_on
 
-        self.options = options
-        self.live = options.format == FORMAT
+    agree_on(world, wanted.comparable())
+    group = Group(0, (0,), wanted.each) if machine else group_of(world, wanted.each)
+    # All groups run the same settings, with roots that the smallest of them has too.
+    fewest = wanted.each * (1 if machine else smallest(world))
+    chosen = settings(wanted.operation, wanted.types, wanted.operators, wanted.root, fewest)
+    if reason := wanted.operation.why_not(group.ranks):
+        raise UsageError(reason)
+    first, virtual = world.rank == 0, machine is not None
+    machine = machine or (_here() if first else _elsewhere())
+    make = _maker(options, wanted, provider, machine)
+    backend = CollectiveBackend(provider, world, group, make, virtual=virtual)
+    cases = []
+    for name, setting in zip(names(chosen), chosen, strict=True):
+        case = collective(
+            setting, name, ranks=group.ranks, cpu_time=bool(options.report_cputime),
+            lateness=world.size if wanted.collectives.per_iteration and world.size > 1 else 0,
+            judged=provider != MPI and len(world.hosts) == 1,
+        )  # fmt: skip
+        assert case.swept is not None
+        cases.append(replace(case, pattern=case.swept(wanted.sizes)))
+    listeners: list[Listener] = [lines] if first else []
+    if first and options.output:
+        listeners.insert(0, Saver(options.output))
+    asked_for = Options(
+        tuple(cases), PlanOptions(), Fixed(1, options.iters),
+        RunOptions(timeout=float(options.timeout), collectives=wanted.collectives), bool(options.check),
+        command=" ".join(["wirespeed", *wanted.described["arguments"]]), cycles=options.run_cycles,
+        described=wanted.described,
+    )  # fmt: skip
+    try:
+        document = Session(machine, [backend], asked_for, listeners).run()
+    finally:
+        backend.close()
+    refusals = [backend.refusal(setting) for setting in chosen]
+    if all(refusals):
+        raise UsageError(f"{chosen[0]}: {refusals[0]}")
+    return document
+
+
+class _Lines(Listener):
+    """Prints every line as soon as it is known."""
+
+    def __init__(self, wanted: Asked, live: bool) -> None:
+        self.wanted, self.live = wanted, live
         self.begun = False
-        self.draft = Draft(options.output)
+        self._given: Given | None = None
+        self._halves: dict[int, dict[str, Cell]] = {}
+        self._case = -1
+        self._info: CollectiveInfo | None = None
+        self._held: list[Row] = []
 
-    def __call__(self, job: Job, i: int, j: int) -> None:
-        """Print the header before the first line; a line for each size."""
+    def testcase_started(self, case: Testcase, measurements: int) -> None:
+        """Know whose lines follow."""
+        self._case += 1
+        self._info = None
+
+    def measured(self, case: Testcase, cells: Sequence[Filled], known: Callable[[], Document]) -> None:
+        """Print the header before the first line, and a line when a size was measured in both ways."""
         from ..reports import nccl_tests
 
-        if j >= 0:
-            self.draft.save(job.document)
+        first = cells[0][1]
+        self._halves[first.row] = dict(cells)
+        if first.row == 0:
+            return
+        j, stamp = first.column, ""
+        if self.wanted.timestamps is not None:
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+            self.wanted.timestamps[self._case * len(self.wanted.sizes) + j :] = [stamp]
         if not self.live:
             return
-        view = nccl_tests.View(job.document((i, max(j, 0))))
+        if self._info is None or self._given is None:
+            document = known()
+            self._info, self._given = document.testcases[-1].collective, nccl_tests.View(document).given
+        assert self._info is not None
+        halves = [[self._halves[place][key] for key in nccl_tests.KEYS] for place in (0, 1)]
+        size = self.wanted.sizes[j]
+        self._held.append(nccl_tests.row_of(case.name, self._info, size, halves, self._given, stamp))
+        if any(row.halves[0] for row in self._held):
+            self.print(known)
+
+    def print(self, known: Callable[[], Document]) -> None:
+        """Print what is held back until something was measured, since all may turn out to be refused."""
+        from ..reports import nccl_tests
+
         if not self.begun:
             self.begun = True
-            print(nccl_tests.header(view), end="", flush=True)
-        for _, rows in view.rows if j >= 0 else ():
-            print(nccl_tests.line(rows[0], view.given), end="", flush=True)
+            print(nccl_tests.header(nccl_tests.View(known())), end="", flush=True)
+        for row in self._held:
+            assert self._given is not None
+            print(nccl_tests.line(row, self._given), end="", flush=True)
+        self._held.clear()
 
 
-def _finish(job: Job, show: _Show, output: Path | None) -> bool:
-    """Print and write what remains; return whether all is well."""
+def _finish(document: Document, options: argparse.Namespace, lines: _Lines, files: Sequence[Path]) -> None:
+    """Print and write what remains."""
     from ..reports import Style, nccl_tests, nccl_tests_json, render
     from ..results.store import write
+    from ..session import BY_USER
 
-    options = show.options
-    document = job.document()
-    view = nccl_tests.View(document)
     style = Style(columns(), colored(), False)
-    show.draft.last(document)  # first what is kept: a launcher that ends the job does not wait long
     try:
-        if output:
-            write(output, nccl_tests_json.render(document, style).encode())
+        for path in files:
+            write(path, nccl_tests_json.render(document, style).encode())
     finally:
         if options.format != FORMAT:
             print(render(document, options.format, style), end="", flush=True)
-        elif show.begun:
-            print(nccl_tests.footer(view), end="", flush=True)
-    return document.good and view.fast_enough is not False
+        elif document.testcases:
+            lines.print(lambda: document)
+            print(nccl_tests.footer(nccl_tests.View(document)), end="", flush=True)
+    if document.interrupted and document.interrupted != BY_USER:
+        print(f"wirespeed: error: {document.interrupted}", file=sys.stderr, flush=True)
 
 
-def _maker(request: Request, machine: Machine) -> Callable[[World, Group], Provider]:
+def _maker(options: argparse.Namespace, wanted: Asked, provider: str, machine: Machine) -> Make:
     """Return what makes the provider, in the thread that measures."""
+    if provider == SIMULATED:
+        from ..backends.simulated.collectives import SimulatedProvider
+
+        simulated = SimulatedProvider(machine, wanted.each)
+        return lambda world, group: simulated
 
     def make(world: World, group: Group) -> Provider:
-        if request.provider == SIMULATED:
-            from ..collectives.simulated import SimulatedProvider
-
-            return SimulatedProvider(machine, request.each)
-        if request.provider == MPI:
+        if provider == MPI:
             from ..collectives.mpi import MpiProvider
 
-            return MpiProvider(world, group, request.unalign)
+            return MpiProvider(world, group, options.unalign)
         from ..collectives.nccl.provider import NcclOptions, NcclProvider
 
-        threads, gpus = (request.threads, request.gpus) if request.each > 1 else (1, 1)
-        given = request.provided
-        options = NcclOptions(
-            threads, gpus, given["first"], request.unalign, given["registration"], given["policy"],
-            bool(given["null_stream"]), request.parallel_init,
+        threads, gpus = (options.nthreads or 1, options.ngpus) if wanted.each > 1 else (1, 1)
+        given = nccl(options)
+        how = NcclOptions(
+            threads, gpus, given["first"], options.unalign, given["registration"], given["policy"],
+            bool(given["null_stream"]), bool(options.parallel_init),
         )  # fmt: skip
-        return NcclProvider(world, group, options)
+        return NcclProvider(world, group, how)
 
     return make
 
@@ -231,7 +323,7 @@ def _elsewhere() -> Machine:
     return Machine("")
 
 
-def _reserve(options: argparse.Namespace) -> Path | None:
+def _reserve(options: argparse.Namespace) -> list[Path]:
     """Find out that the files can be written, before anything is measured; return where JSON goes.
 
     As with nccl-tests, a file that is there is left alone: ``.0``, ``.1``... is put behind the name.
@@ -241,14 +333,13 @@ def _reserve(options: argparse.Namespace) -> Path | None:
     StorageError
         If one cannot be written.
     """
-    from ..errors import StorageError
     from ..results.store import check_writable
 
     if options.output:
         check_writable(options.output)
     wanted: Path | None = options.output_file
     if wanted is None:
-        return None
+        return []
     for name in (wanted, *(wanted.with_name(f"{wanted.name}.{i}") for i in range(1000))):
         try:
             name.touch(exist_ok=False)
@@ -258,7 +349,7 @@ def _reserve(options: argparse.Namespace) -> Path | None:
             raise StorageError(f"cannot write {name}: {error.strerror}; choose another file") from error
         if options.format == FORMAT:
             print(f"# Writing JSON output to {name}", flush=True)
-        return name
+        return [name]
     raise StorageError(
         f"cannot write {wanted}: it exists, and so do a thousand numbered ones; choose another file"
     )

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..collectives.groups import MASK, SPLIT
 from ..errors import UsageError
 from .common import Parser, add_machine, formatter, output_path, typed
 
 if TYPE_CHECKING:
-    from ..collectives.job import Request
+    from ..backends.base import CollectiveOptions
     from ..collectives.operations import Operation
+    from ..collectives.types import DataType
 
 NCCL, MPI, SIMULATED = "nccl", "mpi", "simulated"
 #: What ``--format`` is if not told: printed line by line.
@@ -20,7 +23,7 @@ FORMAT = "nccl-tests"
 SUFFIX = "_perf"
 _TIMEOUT = 300
 _LONGEST = 10**9  # seconds
-_MOST_SIZES = 10**6
+_MOST_SIZES = 10**5
 _NO_GPU = "MPI moves data between processes of the host: this option is about GPUs"
 _NO_LIBRARY = "nothing runs on a simulated machine that it could have an effect on"
 _PROCESSES = "over MPI every rank is a process"
@@ -226,45 +229,108 @@ def refuse(options: argparse.Namespace, parser: Parser, provider: str) -> None:
             found = "" if options.mpi or provider != MPI else "no GPU was found, so that this runs over MPI; "
             start = f": start them with {mpirun('wirespeed ...')}" if reason is _PROCESSES else ""
             raise UsageError(f"--{name}: {found}{reason}{start}")
-    if provider == SIMULATED and any(n in os.environ for n in ("NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK")):
+    if provider == SIMULATED and any(name in os.environ for name in (SPLIT, MASK)):
         raise UsageError(
             "NCCL_TESTS_SPLIT: a simulated machine has all ranks in one process, which is one group"
         )
 
 
-def request(
-    options: argparse.Namespace, program: str, provider: str, each: int, threads: int, gpus: int
-) -> Request:
+@dataclass(frozen=True)
+class Asked:
+    """What the options ask for, in the terms of the Session and of the Document.
+
+    Parameters
+    ----------
+    each
+        Ranks of the collective in a process.
+    timestamps
+        Those of the lines printed so far, which go into the Document; None: not asked for.
+    """
+
+    operation: Operation
+    types: tuple[DataType, ...]
+    operators: tuple[str, ...]
+    root: int | None
+    sizes: tuple[int, ...]
+    collectives: CollectiveOptions
+    each: int
+    timestamps: list[str] | None
+    described: dict[str, Any]
+
+    def comparable(self) -> dict[str, object]:
+        """Return what must be the same on all ranks, by name."""
+        return {
+            **{name: value for name, value in self.described.items() if not isinstance(value, list)},
+            "operators": list(self.operators),
+            "types": [type.name for type in self.types],
+            "root": self.root,
+            "each": self.each,
+            "memory": self.collectives.memory,
+            **{name: os.environ.get(name, "") for name in (SPLIT, MASK)},
+        }
+
+
+def asked(options: argparse.Namespace, program: str, provider: str, each: int, arguments: list[str]) -> Asked:
     """Return what the options ask for."""
-    from ..collectives.base import Timing
-    from ..collectives.job import Request
+    from ..backends.base import CollectiveOptions
+    from ..collectives.groups import minimum
     from ..collectives.operations import OPERATIONS
     from ..collectives.types import BY_NAME, OPERATORS, TYPES
 
-    o = options
-    provided = {}
-    if provider == NCCL:
-        policy = -1 if o.cta_policy is None else o.cta_policy
-        provided = {
-            "first": _first(),
-            "registration": o.local_register,
-            "policy": policy,
-            "null_stream": o.stream_null,
-        }
-    return Request(
-        OPERATIONS[program.removesuffix(SUFFIX)],
-        provider,
+    o, operation = options, OPERATIONS[program.removesuffix(SUFFIX)]
+    collectives = CollectiveOptions(
+        o.warmup_iters, o.check, o.average, o.agg_iters, o.blocking, o.cudagraph, bool(o.per_iter_timing),
+        o.per_iter_skip, o.unalign, bool(o.memory),
+    )  # fmt: skip
+    timestamps: list[str] | None = [] if o.report_timestamps else None
+    described = {
+        "operation": operation.name,
+        "threads": o.nthreads or 1,
+        "gpus": o.ngpus,
+        "first_size": o.minbytes,
+        "last_size": o.maxbytes,
+        "step": o.stepbytes,
+        "factor": o.stepfactor,
+        "warmup": o.warmup_iters,
+        "iterations": o.iters,
+        "aggregate": o.agg_iters,
+        "cycles": o.run_cycles,
+        "checks": o.check,
+        "blocking": o.blocking,
+        "graphs": o.cudagraph,
+        "per_iteration": bool(o.per_iter_timing),
+        "skip": o.per_iter_skip,
+        "average": o.average,
+        "unalign": o.unalign,
+        "cpu_time": bool(o.report_cputime),
+        "parallel_init": bool(o.parallel_init),
+        "timeout": float(o.timeout),
+        "timestamps": timestamps,
+        "minimum_bandwidth": minimum(),
+        "arguments": arguments,
+        **(nccl(options) if provider == NCCL else {}),
+    }
+    return Asked(
+        operation,
         TYPES if o.datatype == "all" else (BY_NAME[o.datatype],),
         OPERATORS if o.op == "all" else (o.op,),
         o.root,
         _sizes(o.minbytes, o.maxbytes, o.stepbytes, o.stepfactor),
-        Timing(o.iters, o.agg_iters, o.blocking, o.cudagraph, bool(o.per_iter_timing)),
-        threads=threads, gpus=gpus, each=each, first_size=o.minbytes, last_size=o.maxbytes,
-        step=o.stepbytes, factor=o.stepfactor, warmup=o.warmup_iters,
-        cycles=o.run_cycles, checks=o.check, average=o.average, skip=o.per_iter_skip, unalign=o.unalign,
-        cpu_time=bool(o.report_cputime), timestamps=bool(o.report_timestamps), memory=bool(o.memory),
-        parallel_init=bool(o.parallel_init), timeout=float(o.timeout), provided=provided,
-    )  # fmt: skip
+        collectives,
+        each,
+        timestamps,
+        described,
+    )
+
+
+def nccl(options: argparse.Namespace) -> dict[str, int]:
+    """Return what only NCCL can be asked for."""
+    return {
+        "first": _first(),
+        "registration": options.local_register,
+        "policy": -1 if options.cta_policy is None else options.cta_policy,
+        "null_stream": options.stream_null,
+    }
 
 
 def _sizes(first: int, last: int, step: int, factor: int) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Annotated
 
 import msgspec
+from msgspec.structs import replace
 
 from ..collectives.base import Setting
 from ..collectives.operations import OPERATIONS
@@ -36,36 +37,36 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]
 
 
 class Given(msgspec.Struct, frozen=True):
-    """What was asked for, of a Document's options."""
+    """What was asked for, of a Document's options; those that only nccl-tests has may be absent."""
 
-    operation: str
     ranks: Whole
     processes: Whole
     hosts: Whole
     launcher: str
     transport: str
-    threads: Whole
-    gpus: Whole
-    first_size: Integer
-    last_size: Integer
-    step: Integer
-    factor: Integer
-    warmup: Whole
-    iterations: Whole
-    aggregate: Whole
-    checks: Whole
-    blocking: Whole
-    graphs: Whole
-    unalign: Whole
-    per_iteration: bool
-    skip: Whole
-    cpu_time: bool
-    parallel_init: bool
-    timeout: _Seconds
-    timestamps: tuple[str, ...] | None
-    minimum_bandwidth: float | None
-    arguments: tuple[str, ...]
     environment: tuple[str, ...]
+    operation: str = ""
+    threads: Whole = 1
+    gpus: Whole = 1
+    first_size: Integer = 0
+    last_size: Integer = 0
+    step: Integer = 0
+    factor: Integer = 1
+    warmup: Whole = 1
+    iterations: Whole = 0
+    aggregate: Whole = 1
+    checks: Whole = 1
+    blocking: Whole = 0
+    graphs: Whole = 0
+    unalign: Whole = 0
+    per_iteration: bool = False
+    skip: Whole = 0
+    cpu_time: bool = False
+    parallel_init: bool = False
+    timeout: _Seconds = 0
+    timestamps: tuple[str, ...] | None = None
+    minimum_bandwidth: float | None = None
+    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,9 +110,13 @@ class View:
     def given(self) -> Given:
         """What was asked for."""
         try:
-            return msgspec.convert(self.document.options, Given)
+            given = msgspec.convert(self.document.options, Given)
         except msgspec.ValidationError as error:
             raise _refused(f"its options do not describe a run of collectives: {error}") from error
+        if given.operation:
+            return given
+        infos = [result.collective for result in self.document.testcases if result.collective]
+        return replace(given, threads=1, operation=infos[0].operation if infos else "")
 
     @cached_property
     def rows(self) -> list[tuple[TestcaseResult, list[Row]]]:
@@ -124,41 +129,17 @@ class View:
 
     def _rows(self, i: int, result: TestcaseResult, info: CollectiveInfo) -> list[Row]:
         tables = {table.key: table for table in result.tables}
-        if not {"time", "algbw", "busbw"} <= tables.keys():
+        if not tables.keys() >= set(KEYS):
             raise _refused(f"{result.name} has no tables of time, algorithm and bus bandwidth")
-        setting = _setting(result, info)
         sizes = tables["time"].columns.values
         stamps = self.given.timestamps or ()
         found = []
         for j, size in enumerate(sizes):
-            width = setting.type.bytes
-            elements = int(_plain(size, f"a size of {result.name}")) // width
-            counts = setting.operation.counts(elements, width, info.ranks)
             at = i * len(sizes) + j
-            first = _at(tables["time"], 0, j)
-            found.append(Row(
-                setting.operation.size(counts, width),
-                counts.each,
-                setting.type.name,
-                one_line(setting.label),
-                setting.root,
-                (self._half(result, tables, 0, j), self._half(result, tables, 1, j)),
-                one_line(first.reason) if first and first.value is None else "",
-                one_line(stamps[at]) if at < len(stamps) else "",
-            ))  # fmt: skip
+            cells = [[_at(tables[key], place, j) for key in KEYS] for place in (0, 1)]
+            stamp = stamps[at] if at < len(stamps) else ""
+            found.append(row_of(result.name, info, size, cells, self.given, stamp))
         return found
-
-    def _half(self, result: TestcaseResult, tables: dict[str, Table], place: int, j: int) -> Half | None:
-        time, algorithm, bus = (_at(tables[key], place, j) for key in ("time", "algbw", "busbw"))
-        if not (time and algorithm and bus) or time.value is None:
-            return None
-        iterations = time.samples if self.given.per_iteration else ()
-        if self.given.per_iteration and not iterations[self.given.skip :]:
-            raise _refused(f"{result.name} has no times of iterations")
-        what = f"a value of {result.name}"
-        for value in (time.value, algorithm.value or 0.0, bus.value or 0.0, *iterations):
-            _plain(value, what)
-        return Half(time.value, algorithm.value or 0.0, bus.value or 0.0, time.wrong, iterations)
 
     @cached_property
     def average(self) -> float | None:
@@ -187,6 +168,50 @@ class View:
         return major * 10000 + minor * 100 + patch
 
 
+#: Keys of the tables that a line is made of.
+KEYS = ("time", "algbw", "busbw")
+#: A cell of each of these tables.
+Cells = Sequence[Cell | None]
+
+
+def row_of(
+    name: str, info: CollectiveInfo, size: float, cells: Sequence[Cells], given: Given, stamp: str = ""
+) -> Row:
+    """Return a line from its cells out of place and in place.
+
+    Raises
+    ------
+    DocumentError
+        If they are not those of a collective.
+    """
+    setting = _setting(name, info)
+    width = setting.type.bytes
+    counts = setting.operation.counts(int(_plain(size, f"a size of {name}")) // width, width, info.ranks)
+    first = cells[0][0]
+    return Row(
+        setting.operation.size(counts, width),
+        counts.each,
+        setting.type.name,
+        one_line(setting.label),
+        setting.root,
+        (_half(name, cells[0], given), _half(name, cells[1], given)),
+        one_line(first.reason) if first and first.value is None else "",
+        one_line(stamp),
+    )
+
+
+def _half(name: str, cells: Cells, given: Given) -> Half | None:
+    time, algorithm, bus = cells
+    if not (time and algorithm and bus) or time.value is None:
+        return None
+    iterations = time.samples if given.per_iteration else ()
+    if given.per_iteration and not iterations[given.skip :]:
+        raise _refused(f"{name} has no times of iterations")
+    for value in (time.value, algorithm.value or 0.0, bus.value or 0.0, *iterations):
+        _plain(value, f"a value of {name}")
+    return Half(time.value, algorithm.value or 0.0, bus.value or 0.0, time.wrong, iterations)
+
+
 def has_collectives(document: Document) -> bool:
     """Return whether there is something to show in this form."""
     return any(result.collective for result in document.testcases)
@@ -197,10 +222,10 @@ def _refused(why: str) -> DocumentError:
     return DocumentError(one_line(text))
 
 
-def _setting(result: TestcaseResult, info: CollectiveInfo) -> Setting:
+def _setting(name: str, info: CollectiveInfo) -> Setting:
     if info.operation not in OPERATIONS or info.type not in BY_NAME or not 0 < info.ranks <= _MOST_RANKS:
         raise _refused(
-            f"{result.name} is {info.operation!r} of {info.type!r} over {info.ranks} ranks, which is "
+            f"{name} is {info.operation!r} of {info.type!r} over {info.ranks} ranks, which is "
             "not a collective"
         )
     return Setting(OPERATIONS[info.operation], BY_NAME[info.type], info.operator, info.root)

@@ -51,6 +51,8 @@ def sweep(case: Testcase, sizes: tuple[int, ...]) -> Testcase:
     if case.fixed_size:
         return case
     sizes = tuple(sorted(set(sizes)))
+    if case.swept is not None:
+        return replace(case, pattern=case.swept(sizes))
 
     def pattern(machine: Machine, _: Testcase, options: PlanOptions) -> Plan:
         plans = [case.pattern(machine, case, replace(options, size=size)) for size in sizes]

@@ -73,6 +73,8 @@ class CudaBackend:
 
     def refuses(self, measurement: Measurement) -> str | None:
         """Return why the Measurement cannot run here, None if it can."""
+        if not measurement.transfers:
+            return ""  # other backends run what is no transfer
         for transfer in measurement.transfers:
             if reason := self._refuses(transfer):
                 return f"{transfer}: {reason}"

@@ -84,6 +84,8 @@ class RanksBackend:
 
     def refuses(self, measurement: Measurement) -> str | None:
         """Return why the Measurement cannot run in this job, None if it can; the same in all processes."""
+        if not measurement.transfers:
+            return ""  # other backends run what is no transfer
         for transfer in measurement.transfers:
             ends = (transfer.source, transfer.destination, transfer.executor)
             if any(end.rank is None for end in ends):

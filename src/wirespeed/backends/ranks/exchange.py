@@ -36,7 +36,7 @@ class Exchange:
         self.world = world
         self.now = time.monotonic()  # this process' own clock until the first exchange
         self.lost = ""
-        self._cancel = cancel
+        self._cancels = [cancel]
         self._closed = threading.Event()
         threading.Thread(target=self._watch, name="watch ranks", daemon=True).start()
 
@@ -69,6 +69,10 @@ class Exchange:
                 failure = heard(str(member), found)
                 raise self.lose(failure) if isinstance(failure, BackendLost) else failure
         return [value for _, value in everyone]
+
+    def on_lost(self, cancel: Callable[[], None]) -> None:
+        """Call this too, from another thread, as soon as a process is gone."""
+        self._cancels.append(cancel)
 
     def check(self) -> None:
         """Raise what was lost.
@@ -104,5 +108,6 @@ class Exchange:
                 self.world.check()
             except RankLost as error:
                 self.lose(error)
-                self._cancel()
+                for cancel in self._cancels:
+                    cancel()
                 return

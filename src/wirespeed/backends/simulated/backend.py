@@ -11,14 +11,17 @@ import math
 import random
 import threading
 from dataclasses import replace
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
 from ...limits import Demand, Network, fair_shares
-from ...model import Engine, Measurement, Operation, Role, Sample, Transfer
+from ...model import Collective, Engine, Measurement, Operation, Role, Sample, Transfer
 from ...topology import FaultKind, Machine
-from ..base import RunOptions
+from ..base import Prepared, RunOptions
 from .faults import faulty
+
+if TYPE_CHECKING:
+    from ..collectives import CollectiveBackend
 
 _LAUNCH = 2e-6  # what every transfer costs besides moving its bytes, in s
 _ACCESSES = 2**16  # loads of one unit of a chase
@@ -42,6 +45,7 @@ class SimulatedBackend:
         self.clock = 0.0
         self.warnings: list[str] = []
         self.released = threading.Event()
+        self._collectives: CollectiveBackend | None = None
         self._capacities = self.network.capacities()
 
     def refuses(self, measurement: Measurement) -> str | None:
@@ -49,14 +53,27 @@ class SimulatedBackend:
         del measurement
         return None
 
-    def prepare(self, measurement: Measurement, options: RunOptions) -> SimulatedMeasurement:
-        """Work out the undisturbed rates of every transfer."""
+    def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
+        """Work out the undisturbed rates of every transfer, or the times of a collective."""
         self.released.clear()
+        if measurement.collective:
+            return self._of_collectives(measurement.collective, options).prepare(measurement, options)
         return SimulatedMeasurement(self, measurement, options)
+
+    def _of_collectives(self, run: Collective, options: RunOptions) -> CollectiveBackend:
+        if self._collectives is None:
+            from .collectives import connect
+
+            self._collectives = connect(self.machine, run.ranks, options.seed)
+        return self._collectives
+
+    def describe(self) -> dict[str, Any]:
+        """Return what collectives add to the Document."""
+        return self._collectives.describe() if self._collectives else {}
 
     def now(self) -> float:
         """Virtual seconds."""
-        return self.clock
+        return self.clock + (self._collectives.now() if self._collectives else 0.0)
 
     def state(self) -> dict[str, float | str]:
         """A simulated machine has no state."""
@@ -75,9 +92,13 @@ class SimulatedBackend:
     def cancel(self) -> None:
         """End a simulated hang."""
         self.released.set()
+        if self._collectives is not None:
+            self._collectives.cancel()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """End what watches the ranks of collectives."""
+        if self._collectives is not None:
+            self._collectives.close()
 
     def shares(self, transfers: tuple[Transfer, ...]) -> list[float]:
         """Return the rate of each of some transfers that run at the same time, in B/s."""

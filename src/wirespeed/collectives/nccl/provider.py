@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from cuda.bindings import driver
 
 from ...backends import native
+from ...backends.cuda.device import handles
 from ...backends.cuda.driver import check
 from ...backends.cuda.packages import INSTALL_NCCL
 from ...errors import BackendError, OutOfMemory
@@ -52,6 +53,8 @@ class NcclOptions:
         0 none, 1 of each rank on its own, 2 symmetric.
     policy
         NCCL's policy for CTAs; below 0: its own choice.
+    bus_ids
+        The GPUs to use, one for each rank here; none: by ``first``.
     """
 
     threads: int = 1
@@ -62,6 +65,7 @@ class NcclOptions:
     policy: int = -1
     null_stream: bool = False
     parallel_init: bool = False
+    bus_ids: tuple[str, ...] = ()
 
 
 def count_gpus() -> int:
@@ -121,13 +125,17 @@ class NcclProvider:
         present = count_gpus()
         if options.first < 0 and present == mine and "CUDA_VISIBLE_DEVICES" in os.environ:
             first = 0  # the launcher shows each process its own; NCCL finds out if two have the same
-        if first + mine > present:
+        ordinals = list(range(first, first + mine))
+        if options.bus_ids:
+            known = list(handles())
+            ordinals = [known.index(bus_id) for bus_id in options.bus_ids]
+        elif first + mine > present:
             raise Refused(
                 f"{world.me} needs GPUs {first} to {first + mine - 1}; {present} are here: "
                 "use fewer ranks, threads (-t) or GPUs (-g)"
             )
         base = group.processes.index(world.rank) * mine
-        self._ranks = [_Rank(base + i, Gpu(first + i, options.null_stream)) for i in range(mine)]
+        self._ranks = [_Rank(base + i, Gpu(n, options.null_stream)) for i, n in enumerate(ordinals)]
         self.devices: tuple[Device, ...] = tuple(rank.gpu.device for rank in self._ranks)
         self._threads = [
             self._ranks[i * options.gpus : (i + 1) * options.gpus] for i in range(options.threads)

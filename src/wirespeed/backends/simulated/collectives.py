@@ -13,10 +13,14 @@ import random
 import threading
 from collections.abc import Callable
 
-from ..errors import BackendError, MeasurementTimeout, OutOfMemory
-from ..topology import FaultKind, Machine
-from .base import Case, Device, Elapsed, Group, Setting
-from .links import bus_rate, ring
+from ...collectives.base import Case, Device, Elapsed, Group, Setting
+from ...errors import BackendError, MachineError, MeasurementTimeout, OutOfMemory
+from ...limits import Network, fair_shares, ring
+from ...testcases.collectives import members
+from ...topology import FaultKind, Machine
+from ...worlds.local import alone
+from ..collectives import CollectiveBackend
+from .faults import faulty
 
 _LAUNCH = 6e-6
 _HOP = 1.5e-6
@@ -42,6 +46,20 @@ LEVELS: dict[str, Callable[[int], int]] = {
 }
 
 
+def connect(machine: Machine, ranks: int, seed: int = 0) -> CollectiveBackend:
+    """Return what runs collectives on the first GPUs, or ranks, of a described machine.
+
+    Raises
+    ------
+    MachineError
+        If it has fewer, or nothing joins them.
+    """
+    provider = SimulatedProvider(machine, ranks, seed)
+    return CollectiveBackend(
+        "simulated", alone(), provider.group, lambda world, group: provider, virtual=True
+    )
+
+
 class SimulatedProvider:
     """Runs collectives on the first GPUs of a described machine, in virtual time."""
 
@@ -52,8 +70,15 @@ class SimulatedProvider:
     def __init__(self, machine: Machine, ranks: int, seed: int = 0) -> None:
         self.machine = machine
         self.group = Group(0, (0,), ranks)
-        self._ring = ring(machine, ranks)
-        self._rate = bus_rate(machine, ranks)
+        ends = members(machine)
+        if len(ends) < ranks:
+            raise MachineError(
+                f"{ranks} ranks need {ranks} GPUs; {machine.name or machine.host} has {len(ends)}"
+            )
+        self._ring = ring(ends[:ranks])
+        network = Network(faulty(machine))
+        demands = [network.demand(transfer, machine.rates) for transfer in self._ring]
+        self._rate = min(fair_shares(demands, network.capacities()))
         self._random = random.Random(seed)
         self._released = threading.Event()
         self._case: Case | None = None

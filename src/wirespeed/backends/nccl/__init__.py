@@ -1,0 +1,51 @@
+"""Collectives between the GPUs of a process by NCCL; its bindings are imported where measuring starts."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from ..cuda import NAME
+
+if TYPE_CHECKING:
+    from ...collectives.base import Group, Provider
+    from ...topology import Machine
+    from ...worlds.base import World
+    from ..base import Backend
+    from ..ranks.exchange import Exchange
+
+
+def connect(machine: Machine) -> Backend | None:
+    """Return the backend for collectives between the GPUs of one process; None where there are none."""
+    own = [gpu for gpu in machine.gpus if gpu.backend == NAME]
+    if machine.simulated or len(own) < 2:
+        return None
+    from ...collectives.base import Group
+    from ...worlds.local import alone
+
+    return _backend(alone(), Group(0, (0,), len(own)), [gpu.bus_id for gpu in own])
+
+
+def join(world: World, machine: Machine, local: Machine, exchange: Exchange) -> Backend:
+    """Return the backend for collectives of all ranks of a job, each with a GPU of its own."""
+    from ...collectives.base import Group
+
+    device = machine.ranks[world.rank].device
+    bus_ids = [gpu.bus_id for gpu in local.gpus if gpu.name == device]
+    return _backend(world, Group(0, tuple(range(world.size)), 1), bus_ids, exchange)
+
+
+def _backend(world: World, group: Group, bus_ids: list[str], exchange: Exchange | None = None) -> Backend:
+    from ..collectives import CollectiveBackend
+
+    def why_not() -> str:
+        from ..cuda.packages import INSTALL_NCCL
+
+        return "" if find_spec("nccl") else f"NCCL's bindings are missing: {INSTALL_NCCL}"
+
+    def make(world: World, group: Group) -> Provider:
+        from ...collectives.nccl.provider import NcclOptions, NcclProvider
+
+        return NcclProvider(world, group, NcclOptions(threads=len(bus_ids), bus_ids=tuple(bus_ids)))
+
+    return CollectiveBackend("nccl", world, group, make, why_not, exchange)

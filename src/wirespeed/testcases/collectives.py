@@ -1,0 +1,166 @@
+"""Collectives as testcases: time, algorithm bandwidth and bus bandwidth, out of place and in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..collectives.base import Setting
+from ..collectives.operations import OPERATIONS
+from ..collectives.types import BY_NAME
+from ..model import Axis, Collective, Engine, Measurement, Memory, MemoryKind, Place, Reduce, Unit
+from ..topology import Machine
+from ..units import GIB, MIB, format_size
+from .base import Layout, Pattern, Plan, PlanOptions, Testcase, Tier
+
+PLACES = ("out-of-place", "in-place")
+#: Measured in the quick tier: those by which clusters are accepted.
+_QUICK = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
+_SIZE, _HOST_SIZE = 1 * GIB, 64 * MIB
+#: Two buffers of the default size take this part of a GPU's memory at most.
+_SHARE = 8
+
+
+def collective(
+    setting: Setting,
+    name: str = "",
+    *,
+    ranks: int = 0,
+    lateness: int = 0,
+    cpu_time: bool = False,
+    judged: bool = True,
+) -> Testcase:
+    """Return the testcase of a collective.
+
+    Parameters
+    ----------
+    ranks
+        How many work together; 0: all ranks or GPUs of the machine.
+    lateness
+        Number of processes of which it is measured how late they come; 0: not measured.
+    cpu_time
+        Whether the table of times has those of the CPU, until all was enqueued.
+    judged
+        Whether the data passes the links between the machine's GPUs.
+    """
+    operation = setting.operation
+
+    def over(sizes: tuple[int, ...]) -> Pattern:
+        def plan(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+            ends = members(machine)
+            count = ranks or len(ends)
+            if count < 2 and not ranks:
+                return Plan.waive(
+                    "a collective needs two GPUs, or several processes: start them with mpirun or --processes"
+                )
+            if reason := operation.why_not(count):
+                return Plan.waive(reason)
+            chosen = sizes or (case.buffer_size(machine, options),)
+            ends = _judged(machine, ends[:count]) if judged else ()
+            works = [_works(setting, size, count, ends, max(chosen)) for size in chosen]
+            return _plan(setting, works, lateness, cpu_time)
+
+        return plan
+
+    return Testcase(
+        name or operation.name,
+        f"{operation.does}; bus bandwidth: {operation.why}",
+        over(()),
+        "",
+        Engine.NCCL,
+        size=_default_size,
+        counts="the array once (algorithm bandwidth), what passes each link (bus bandwidth)",
+        tier=Tier.QUICK if name in _QUICK else Tier.STANDARD,
+        swept=over,
+    )
+
+
+def _works(
+    setting: Setting, size: int, ranks: int, ends: tuple[Memory, ...], room: int
+) -> tuple[Collective, ...]:
+    """Return a collective at a size, out of place and in place."""
+    operation, width = setting.operation, setting.type.bytes
+    counted = operation.moved(operation.counts(size // width, width, ranks), width, ranks)
+    return tuple(
+        Collective(
+            operation.name, setting.type.name, setting.operator, setting.root, size, counted, ranks, ends,
+            in_place, room, operation.checks_in_place or not in_place, operation.judged, operation.effective,
+        )
+        for in_place in (False, True)
+    )  # fmt: skip
+
+
+def _plan(setting: Setting, works: Sequence[tuple[Collective, ...]], lateness: int, cpu_time: bool) -> Plan:
+    """Return the plan: a curve over the size for each quantity, out of place and in place."""
+    sizes = tuple(pair[0].bytes for pair in works)
+    rows = Axis("buffers", PLACES)
+    columns = Axis("size", tuple(map(format_size, sizes)), tuple(map(float, sizes)), "B")
+    layouts = [
+        Layout("time", f"{setting}: {'CPU time' if cpu_time else 'time'}", rows, columns, Unit.TIME),
+        Layout("algbw", f"{setting}: algorithm bandwidth", rows, columns, Unit.RATE),
+        Layout("busbw", f"{setting}: bus bandwidth", rows, columns, Unit.RATE),
+    ]
+    processes = Axis("process", tuple(f"process {i}" for i in range(lateness)))
+    for buffers in PLACES if lateness else ():
+        title = f"{setting} {buffers}: how late each process comes (samples: its own times)"
+        layouts.append(Layout(f"late-{buffers}", title, processes, columns, Unit.TIME))
+    factor = setting.operation.factor(works[0][0].ranks)
+    measurements = [
+        Measurement(
+            (work,),
+            (
+                Place("time", row, column, Reduce.LATENCY, (int(cpu_time),)),
+                Place("algbw", row, column),
+                Place("busbw", row, column, Reduce.BUS, factor=factor),
+                *(Place(f"late-{PLACES[row]}", i, column, Reduce.LATENESS, (i,)) for i in range(lateness)),
+            ),
+        )
+        for column, pair in enumerate(works)
+        for row, work in enumerate(pair)
+    ]
+    return Plan(tuple(layouts), tuple(measurements))
+
+
+def members(machine: Machine) -> tuple[Memory, ...]:
+    """Return the memory of each rank: one for each process of a job, or for each GPU."""
+    if machine.ranks:
+        kinds = [
+            MemoryKind.DEVICE if r.device.startswith("gpu") else MemoryKind.PAGEABLE for r in machine.ranks
+        ]
+        return tuple(Memory(r.device, kind, r.index) for r, kind in zip(machine.ranks, kinds, strict=True))
+    return tuple(Memory(gpu.name, MemoryKind.DEVICE) for gpu in machine.gpus)
+
+
+def _judged(machine: Machine, ends: tuple[Memory, ...]) -> tuple[Memory, ...]:
+    """Return the GPUs of a collective if their links say what it should reach: those of one host."""
+    one_host = len({rank.host for rank in machine.ranks}) <= 1
+    return ends if one_host and all(end.kind is MemoryKind.DEVICE for end in ends) else ()
+
+
+def _default_size(machine: Machine) -> int:
+    """Return 1 GiB or the largest power of two that fits; less where CPUs move the data."""
+    if not machine.gpus:
+        return _HOST_SIZE
+    room = min(gpu.memory_bytes for gpu in machine.gpus) // _SHARE
+    return min(_SIZE, 1 << max(20, room.bit_length() - 1))
+
+
+def names(settings: Sequence[Setting]) -> list[str]:
+    """Return the names of the testcases of some settings: the operation's, and what else differs."""
+    if len(settings) == 1:
+        return [settings[0].operation.name]
+    return ["_".join(str(setting).replace("root ", "root").split()) for setting in settings]
+
+
+#: All eleven, of floats, with the sum and root 0.
+TESTCASES = tuple(
+    collective(
+        Setting(
+            operation,
+            BY_NAME["float"],
+            "sum" if operation.operator is None else "",
+            0 if operation.rooted else -1,
+        ),
+        operation.name,
+    )
+    for operation in OPERATIONS.values()
+)
