@@ -85,6 +85,8 @@ def _is_of(cell: Cell, measurement: Measurement, index: int) -> bool:
     A copy by a kernel may be several passes over the buffer.
     """
     place = measurement.places[index]
+    if measurement.collective:
+        return cell.bytes in (0, measurement.collective.counted)
     transfers = [measurement.transfers[i] for i in place.transfers]
     if place.reduce is Reduce.LATENCY or any(t.role is Role.LOAD for t in transfers):
         return cell.bytes == 0

@@ -422,16 +422,18 @@ def _of_collective(network: Network, run: Collective, ranges: Sequence[Sequence[
 
     The limit is the line rate at which the slowest GPU can send: the bus factor is derived from what must
     leave every rank, so that no bus bandwidth exceeds it unless the switch reduces. A range is known where
-    all are joined by NVLink.
+    each GPU reaches all others by NVLink through one switch, or there are two.
     """
     limit = slowest_sender(network.machine, run.members)
     if limit is None:
         return Allowance(None, None, None, ())
     judged = run.judged and run.bytes >= JUDGED_BYTES
     peak = limit * run.effective if judged and run.effective > 1 else None
-    joined = {x.source for x in network.links if x.kind is LinkKind.NVLINK}
-    vertices = [network.machine.vertex(member) for member in run.members]
-    if not joined.issuperset(vertices):
+    reached: dict[str, set[str]] = {}
+    for one in network.links:
+        if one.kind is LinkKind.NVLINK:
+            reached.setdefault(one.source, set()).add(one.destination)
+    if any(len(reached.get(network.machine.vertex(member), ())) != 1 for member in run.members):
         return Allowance(limit, peak, None, ())
     least, typical = (
         limit * rate_of(rates, Engine.NCCL, LinkKind.NVLINK, Access.READ).efficiency for rates in ranges

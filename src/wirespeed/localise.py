@@ -189,6 +189,8 @@ def _candidates(
         back = graph.reverse(path)
         if len(path) < 2 or path & back:  # a link is a candidate already; both ways come with each way
             continue
+        if not graph.ends(path, "->"):  # a ring has no ends
+            continue
         one, other = (
             {i for i in set.intersection(*(by_link.get(x, set()) for x in way))
              if len(paths[i]) <= 2 * len(way)} if way else set[int]()

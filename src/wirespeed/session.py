@@ -6,6 +6,7 @@ back, or Ctrl-C, still leaves a Document of what was measured.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import platform
@@ -504,10 +505,12 @@ class Session:
     ) -> Cell:
         """Return a cell from the samples of its Measurement."""
         skip = self.options.run.collectives.skip
-        samples = taken.samples
+        samples: Sequence[Sample] = taken.samples
+        if place.reduce is Reduce.LATENESS:
+            samples = [dataclasses.replace(s, iterations=s.iterations[skip:]) for s in samples]
         values = tuple(value_of(place, measurement, sample) for sample in samples)
         if place.reduce is Reduce.LATENESS:
-            parts = [[it.by_process[place.transfers[0]] for it in samples[-1].iterations]]
+            parts = [[it.by_process[place.transfers[0]] for it in taken.samples[-1].iterations]]
         else:
             parts = [[value_of(place, measurement, it) for it in s.iterations] for s in samples]
         summary = summarise(values)

@@ -14,7 +14,7 @@ from .localise import Culprit, Observation, localise
 from .model import Engine, Unit
 from .results.baseline import Baseline, Entry
 from .results.cells import Key, Placed, placed
-from .results.document import THROTTLED, Cell, Document, Status, TestcaseResult
+from .results.document import BUSBW, THROTTLED, Cell, Document, Status, TestcaseResult
 from .results.overrides import Override, check_links
 from .topology import LinkKind, Machine
 
@@ -156,7 +156,7 @@ def judge(
     machine = document.machine
     check_links(overrides, machine)
     entries = baseline.entries(machine) if baseline else {}
-    cells = list(placed(document))
+    cells = [one for one in placed(document) if one.key in entries or not _restated(one)]
     memories = _measured_memories(cells, machine)
     judged = [
         (None if ignore_busy else _busy(one, machine))
@@ -179,6 +179,11 @@ def judge(
         {result.name: found for result in document.testcases if (found := _causes(result, machine))},
         _corrupted(cells),
     )
+
+
+def _restated(one: Placed) -> bool:
+    """Whether the bus bandwidth of a collective says the same, and is what is judged."""
+    return one.result.collective is not None and one.key.table != BUSBW
 
 
 def _corrupted(cells: Iterable[Placed]) -> dict[str, tuple[str, ...]]:
@@ -293,8 +298,6 @@ def _unjudged(one: Placed, machine: Machine) -> str:
     """Say why a cell that has a value cannot be judged."""
     if one.unit is Unit.TIME:
         return "a latency: only a baseline judges it"
-    if one.key.table == "algbw":
-        return "of a collective, the bus bandwidth is judged"
     if one.cell.limit is not None:
         return "small buffers, or a pace, shape or kind of memory of its own: the links alone do not say"
     unknown = [link for i, *_ in one.cell.links if (link := machine.links[i]).capacity is None]

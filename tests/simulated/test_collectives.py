@@ -262,4 +262,4 @@ def test_the_bus_bandwidth_of_large_arrays_is_judged(
     found = {(j.key.table, j.key.column, j.verdict.value): j.why for j in check.judgements}
     assert ("busbw", "512 MiB", verdict) in found
     assert found["busbw", "64 MiB", "unknown"].startswith("small buffers")
-    assert found["algbw", "512 MiB", "unknown"] == "of a collective, the bus bandwidth is judged"
+    assert {table for table, *_ in found} == {"busbw"}  # time and algorithm bandwidth say the same

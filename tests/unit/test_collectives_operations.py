@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from wirespeed.collectives.runner import Options, Runner
 
-from wirespeed.backends.simulated.collectives import SimulatedProvider
+from wirespeed.backends import describe
+from wirespeed.backends.base import RunOptions
+from wirespeed.backends.simulated.collectives import SimulatedProvider, connect
 from wirespeed.collectives import contents
-from wirespeed.collectives.base import Provider, Setting
+from wirespeed.collectives.base import Provider
 from wirespeed.collectives.mpi import MpiProvider
 from wirespeed.collectives.operations import OPERATIONS, Piece, peer_bytes
 from wirespeed.collectives.types import BY_NAME, OPERATORS, TYPES
-from wirespeed.errors import UsageError
-from wirespeed.worlds.local import alone
-from wirespeed.worlds.watch import Watch
+from wirespeed.errors import Unreachable
+from wirespeed.model import Collective, Measurement
 
 
 def outcome(
@@ -176,18 +176,15 @@ def test_every_operation_is_implemented_by_every_provider(provider: Any) -> None
     assert list(provider.operations) == list(OPERATIONS)
 
 
-def test_an_operation_that_a_library_lacks_is_refused_at_the_start(provider: Any) -> None:
-    made_up = replace(OPERATIONS["hypercube"], name="made_up")
-    settings = tuple(
-        Setting(operation, BY_NAME["float"]) for operation in (OPERATIONS["all_gather"], made_up)
-    )
-    progress: list[Any] = []
-    runner = Runner(
-        Watch(alone(), 1.0), provider, Options(settings, (1024,)), lambda *at: progress.append(at)
-    )
-    with pytest.raises(UsageError) as caught:
-        runner.run()
-    assert str(caught.value).startswith(
-        f"made_up is not implemented over {provider.name}; choose one of all_"
-    )
-    assert "\n" not in str(caught.value) and not progress
+def test_an_operation_that_a_library_lacks_is_refused() -> None:
+    machine = describe("simulated:hgx-h200-2")
+    backend = connect(machine, 2)
+    made_up = Collective("made_up", "float", "", -1, 1024, 1024, 2)
+    operation = replace(OPERATIONS["hypercube"], name="made_up")
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        pytest.raises(Unreachable, match="made_up is not implemented over simulated; choose one of all_r"),
+    ):
+        patch.setitem(OPERATIONS, "made_up", operation)
+        backend.prepare(Measurement((made_up,), ()), RunOptions())
+    backend.close()

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import pytest
-from wirespeed.collectives.record import Frame, Measured, Outcome, result
+from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from wirespeed.backends.base import CollectiveOptions, RunOptions
+from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.collectives.base import Setting
 from wirespeed.collectives.operations import OPERATIONS
 from wirespeed.collectives.types import BY_NAME
 from wirespeed.contention import blocking, slowed
-from wirespeed.model import Axis, Unit
+from wirespeed.model import Axis, Measurement, Sample, Unit
 from wirespeed.pt2pt.phases import slow
 from wirespeed.results.document import Cell, Table, TestcaseResult
+from wirespeed.sampling import Fixed
+from wirespeed.session import Options, Session
 from wirespeed.statistics import summarise
+from wirespeed.testcases import collectives
 from wirespeed.testcases.rounds import ALONE
+from wirespeed.topology import Machine
 
 
 def cell(value: float, scatter: float = 0.001) -> Cell:
@@ -51,22 +59,52 @@ def test_a_phase_is_slow_from_half_as_long_again(factor: float, told: bool) -> N
     assert slow([fast, [0.99, 2.0, 2.0]])[1] == ""  # not all of its samples are above
 
 
+class Known(SimulatedBackend):
+    """Yields a sample with known times of its iterations, by process."""
+
+    def __init__(self, times: tuple[tuple[float, ...], ...]) -> None:
+        super().__init__(Machine("", simulated=True))
+        slowest = [max(column) for column in zip(*times, strict=True)]
+        parts = tuple(
+            Sample((s, s), (1.0, 1.0), s, by_process=column)
+            for s, column in zip(slowest, zip(*times, strict=True), strict=True)
+        )
+        count, wall = float(len(slowest)), sum(slowest)
+        self.known = Sample((wall, wall), (count, count), wall, iterations=parts)
+
+    def prepare(self, measurement: Measurement, options: RunOptions) -> Any:
+        return self
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def sample(self, copies: int) -> Sample:
+        return self.known
+
+    def verify(self) -> int:
+        return 0
+
+
 def collective(*times: tuple[float, ...], skip: int = 0) -> TestcaseResult:
     """Return a sum of 1 KiB over two processes with these times of their iterations."""
     setting = Setting(OPERATIONS["all_reduce"], BY_NAME["float"], "sum")
-    longest = [max(column) for column in zip(*times, strict=True)]
-    loop = Measured(sum(longest) / len(longest), 0.0, times)
-    return result(
-        Outcome(setting, {(0, False): [loop]}),
-        Frame("all_reduce", "mpi", (1024,), 2, None, None, 4, skip=skip),
-    )
+    case = collectives.collective(setting, ranks=2, lateness=2)
+    assert case.swept
+    case = replace(case, pattern=case.swept((1024,)))
+    options = RunOptions(collectives=CollectiveOptions(per_iteration=True, skip=skip))
+    backend = Known(times)
+    rule = Fixed(1, len(times[0]))
+    (found,) = Session(backend.machine, [backend], Options((case,), rule=rule, run=options)).run().testcases
+    return found
 
 
 def test_iterations_that_are_skipped_do_not_count() -> None:
     times = (9e-6, 1e-6, 2e-6, 3e-6)
     for skip, expected in ((0, 15e-6 / 4), (1, 2e-6), (2, 2.5e-6)):
         table = collective(times, times, skip=skip).tables[0]
-        found = table.cells[0]
+        found = table.cells[0]  # of two: in place as well
         assert found.statistics and found.statistics.mean == pytest.approx(expected)
         assert found.samples == times  # they are kept
         late = collective(times, (1e-6, 1e-6, 2e-6, 3e-6), skip=skip).tables[-1]

@@ -23,6 +23,9 @@ SKEW = "skew of the gate, median [s]"
 #: What in the state of a testcase says, behind the name of a GPU, what keeps its clocks low.
 THROTTLED = "clocks held back by"
 
+#: Key of the table of a collective whose values are judged.
+BUSBW = "busbw"
+
 _MOST = 2**63 - 1
 #: An integer as JSON readers of other languages have it, and one that is not negative.
 Integer = Annotated[int, msgspec.Meta(ge=-_MOST, le=_MOST)]
