@@ -17,7 +17,7 @@ from ...errors import BackendError, BackendLost, MeasurementTimeout, Verificatio
 from ...limits import Demand, Network, fair_shares
 from ...model import Engine, Measurement, Operation, Role, Sample, Transfer
 from ...topology import FaultKind, Machine
-from ..base import RunOptions
+from ..base import BackendOptions
 from .faults import faulty
 
 _LAUNCH = 2e-6  # what every transfer costs besides moving its bytes, in s
@@ -49,7 +49,7 @@ class SimulatedBackend:
         del measurement
         return None
 
-    def prepare(self, measurement: Measurement, options: RunOptions) -> SimulatedMeasurement:
+    def prepare(self, measurement: Measurement, options: BackendOptions) -> SimulatedMeasurement:
         """Work out the undisturbed rates of every transfer."""
         self.released.clear()
         return SimulatedMeasurement(self, measurement, options)
@@ -138,7 +138,7 @@ def _identity(measurement: Measurement) -> str:
 class SimulatedMeasurement:
     """A Measurement whose undisturbed times are known."""
 
-    def __init__(self, backend: SimulatedBackend, measurement: Measurement, options: RunOptions) -> None:
+    def __init__(self, backend: SimulatedBackend, measurement: Measurement, options: BackendOptions) -> None:
         self.backend = backend
         self.measurement = measurement
         self.options = options
