@@ -45,7 +45,7 @@ JOB = "several processes (also under mpirun, srun or torchrun)"
 PYTHON = ""  # no command but the compatible ones has it
 #: The rule of each tier where neither counts, a precision nor a time budget are given.
 RULES = {Tier.QUICK: Precise(0.01, 0.3, 1.0, 3), Tier.STANDARD: Precise(), Tier.FULL: Precise(0.005, 10.0)}
-#: What is wrong with a number.
+#: Errors of numbers that are out of range.
 _SHAPE = "blocks must be 0 or more, threads from 0 to 1024"
 _PEERS = "the number of sampled peers must be 0 (all) or more, not {}"
 #: Transports that processes can be restricted to.
@@ -94,6 +94,7 @@ def declared(record: type[PlanOptions]) -> Iterator[tuple[Field[Any], Option]]:
 
 
 def _parser(parse: Callable[[str], float]) -> Callable[[Any], float]:
+    """Return the parser of texts that leaves numbers as they are."""
     return lambda value: parse(value) if isinstance(value, str) else value
 
 
@@ -229,7 +230,7 @@ class RunOptions(PlanOptions):
     timeout: float = option(
         60.0, "maximum time of one stage: preparing, measuring or verifying one cell", HOW, _timeout, "TIME",
         "60s")
-    seed: int = option(0, "seed of data and order", HOW, _whole(), "N", "0")
+    seed: int = option(0, "seed of data and order", HOW, _whole(), "N")
     share: str | None = option(
         None, f"share memory between processes only by this transport: {', '.join(SHARES)}", JOB, _share,
         "TRANSPORT", "the best that works for each pair", documented=False)
