@@ -64,7 +64,7 @@ def add_machine(to: Options) -> None:
 
 def add_options(to: Options, group: str | None = None, names: Collection[str] = ()) -> None:
     """Add the options of a run that belong to a group, or have these names."""
-    from ..options import RunOptions, declared
+    from ..options import JOB, RunOptions, declared
 
     for field, about in declared(RunOptions):
         if about.group != group and field.name not in names:
@@ -77,8 +77,9 @@ def add_options(to: Options, group: str | None = None, names: Collection[str] = 
             continue
         default = about.default.replace("%", "%%") or ("" if given is None else "%(default)s")
         choices = [one.value for one in type(given)] if isinstance(given, Enum) else None
+        later = choices or about.group == JOB  # what is wrong with those of jobs is reported by one rank only
         to.add_argument(
-            f"--{flag}", default=given, choices=choices, type=str if choices else typed(about.parse),
+            f"--{flag}", default=given, choices=choices, type=str if later else typed(about.parse),
             metavar=about.metavar, help=f"{help} (default: {default})" if default else help,
         )  # fmt: skip
 

@@ -183,9 +183,9 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     style = Style(verbose=options.verbose, utilization=options.displayUR)
     counted = options.samples is not None or options.copies is not None
     stop = {} if counted else {"precision": PRECISION, "time_budget": options.time_budget}
-    how = run_options(options, **{"time_budget": None, **stop}, verify=not options.skipVerification)
 
     def measure() -> Document:
+        how = run_options(options, **{"time_budget": None, **stop}, verify=not options.skipVerification)
         return run(
             chosen,
             machine=machine,
