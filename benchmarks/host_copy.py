@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from wirespeed.backends.base import RunOptions
+from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.host import discover
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.model import (
@@ -219,7 +219,7 @@ def compare(size: int, rounds: int) -> bool:
                 for threads in sorted({1, len(node.cores)}):
                     measurement = Measurement((transfer(node, operation, size, threads),), ())
                     theirs, ours = [], []
-                    with backend.prepare(measurement, RunOptions()) as prepared:
+                    with backend.prepare(measurement, BackendOptions()) as prepared:
                         for _ in range(rounds + 1):
                             theirs.append(seconds_in_c(process, operation, threads))
                             ours.append(prepared.sample(1).seconds[0])

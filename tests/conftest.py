@@ -66,4 +66,6 @@ def still(document: Document) -> Document:
         ended="2026-01-01T00:00:01Z",
         seconds=1.0,
         testcases=tuple(replace(r, started="2026-01-01T00:00:00Z") for r in document.testcases),
+        ranks=tuple(replace(rank, pid=1, host="here") for rank in document.ranks),
+        options={k: [] if k == "environment" else v for k, v in document.options.items()},
     )

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         VerificationError,
         WirespeedError,
     )
+    from .options import RunOptions
     from .reports import render
     from .results.baseline import make as baseline
     from .results.compare import compare
@@ -73,6 +74,7 @@ __all__ = [
     "MeasurementTimeout",
     "MissingPackage",
     "RunInterrupted",
+    "RunOptions",
     "StorageError",
     "Testcase",
     "TheoreticalBandwidth",
@@ -105,6 +107,7 @@ _HOME = {
     "run": ("api", "run"),
     "machine": ("backends", "describe"),
     "Machine": ("topology", "Machine"),
+    "RunOptions": ("options", "RunOptions"),
     "render": ("reports", "render"),
     "Document": ("results.document", "Document"),
     "baseline": ("results.baseline", "make"),

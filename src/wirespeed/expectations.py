@@ -7,15 +7,18 @@ options and the names of its testcases say what was measured, so plan and limits
 from __future__ import annotations
 
 import dataclasses
+from contextlib import suppress
+from typing import Any
 
 from msgspec.structs import replace
 
 from .data import efficiencies
-from .errors import WirespeedError
+from .errors import UsageError, WirespeedError
 from .limits import Network, allowances
 from .model import Engine, Measurement, Reduce, Role
+from .options import PlanOptions, declared
 from .results.document import Cell, Document, TestcaseResult
-from .testcases import TABLE, Plan, PlanOptions, Tier
+from .testcases import TABLE, Plan
 from .version import __version__
 
 
@@ -42,15 +45,14 @@ def renewed(document: Document) -> Document:
 
 
 def _options(document: Document) -> PlanOptions:
-    """Return the options that changed the plan; what is not of its type has its default."""
-    found: dict[str, object] = {}
-    for field in dataclasses.fields(PlanOptions):
-        value = document.options.get(field.name)
-        if field.name == "tier":
-            found["tier"] = Tier(value) if value in list(Tier) else Tier.STANDARD
-        elif isinstance(value, bool if isinstance(field.default, bool) else int):
-            found[field.name] = value
-    return PlanOptions(**found)  # type: ignore[arg-type]
+    """Return the options that changed the plan; what is wrong in the Document has its default."""
+    options = PlanOptions()
+    for field, about in declared(PlanOptions):
+        value: Any = document.options.get(field.name)
+        if value is not None and (about.parse or isinstance(value, bool)):
+            with suppress(UsageError):
+                options = dataclasses.replace(options, **{field.name: value})
+    return options
 
 
 def _renewed(result: TestcaseResult, plan: Plan, network: Network) -> TestcaseResult:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from .backends.base import Backend, Describing, OneOfMany, Prepared, RunOptions, WarmsUp, Watching
+from .backends.base import Backend, BackendOptions, Describing, OneOfMany, Prepared, WarmsUp, Watching
 from .collectives.observations import observations
 from .contention import blocking, scheduled, slowed, suspects
 from .data import efficiencies
@@ -37,6 +37,7 @@ from .errors import (
 from .limits import Allowance, Network, allowances
 from .listener import Filled, Listener
 from .model import Engine, Measurement, Place, Reduce, Role, Sample, value_of
+from .options import described
 from .partial_result import PartialResult
 from .results.document import (
     SCHEMA,
@@ -48,8 +49,9 @@ from .results.document import (
     Status,
     TestcaseResult,
 )
-from .sampling import Fixed, Precise, Rule, Taken, take
+from .sampling import Taken, take
 from .statistics import summarise
+from .stopping import Precise, Rule
 from .testcases import PlanOptions, Testcase
 from .topology import Machine
 from .units import many
@@ -97,7 +99,7 @@ class Options:
     testcases: tuple[Testcase, ...]
     plan: PlanOptions = field(default_factory=PlanOptions)
     rule: Rule = field(default_factory=Precise)
-    run: RunOptions = field(default_factory=RunOptions)
+    run: BackendOptions = field(default_factory=BackendOptions)
     verify: bool = True
     use_mean: bool = False
     command: str = ""
@@ -557,38 +559,14 @@ def _timestamp() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _described(options: Options) -> dict[str, str | int | float | bool | list[str] | None]:
+def _described(options: Options) -> dict[str, Any]:
     """The options as they go into the Document."""
-    rule = options.rule
-    counts: dict[str, str | int | float | bool | list[str] | None] = (
-        {"rule": "fixed", "samples": rule.samples, "copies": rule.copies}
-        if isinstance(rule, Fixed)
-        else {
-            "rule": "precise",
-            "precision": rule.precision,
-            "time_budget": rule.time_budget,
-            "testcase_budget": rule.testcase_budget if math.isfinite(rule.testcase_budget) else None,
-            "fewest_samples": rule.fewest_samples,
-        }
-    )
+    rule = {name: value if math.isfinite(value) else None for name, value in vars(options.rule).items()}
     return {
         "testcases": [case.name for case in options.testcases],
-        "tier": str(options.plan.tier),
-        "size": options.plan.size,
-        **counts,
-        "verify": options.verify,
-        "use_mean": options.use_mean,
-        "affinity": options.run.affinity,
-        "blocks": options.plan.blocks,
-        "threads": options.plan.threads,
-        "local_copy": options.plan.local_copy,
-        "pageable": options.plan.pageable,
-        "parallel_pairs": options.plan.parallel_pairs,
-        "sample_peers": options.plan.sample_peers,
-        "virtual_memory": options.run.virtual_memory,
-        "all_engines": options.run.all_engines,
-        "timeout": options.run.timeout,
-        "seed": options.run.seed,
+        "rule": type(options.rule).__name__.lower(),
+        **rule,
+        **described(vars(options.run) | vars(options.plan) | vars(options)),
         **({"launcher": options.launcher, "share": options.share} if options.launcher else {}),
         **options.described,
     }

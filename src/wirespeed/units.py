@@ -21,7 +21,10 @@ _SIZES = {
 }  # fmt: skip
 _TIMES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0, "h": 3600.0}
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zA-Zµ]*)\s*")
-_LARGEST = 2**60
+#: Maximum size of a buffer, in bytes.
+LARGEST_SIZE = 2**60
+#: Maximum number of sizes of a sweep.
+_MOST_SIZES = 64
 _DISPLAYED = {Unit.RATE: (float(GB), "GB/s"), Unit.TIME: (NANO, "ns"), Unit.FREQUENCY: (1e6, "M/s")}
 #: Below this, in the unit of display, two decimals say nothing.
 SMALL = 0.05
@@ -46,9 +49,38 @@ def parse_size(text: str) -> int:
         If it is not a size, less than one byte, or more than 2**60 bytes.
     """
     value = _split(text, _SIZES, "a size", "512MiB, 64KiB or 1GB")
-    if not 1 <= value <= _LARGEST:
+    if not 1 <= value <= LARGEST_SIZE:
         raise UsageError(f"size {text!r} is out of range; it must be from 1 B to 1 EiB")
     return round(value)
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Return the sizes that a text such as ``4KiB:1GiB``, ``4KiB:1GiB:x4`` or ``1MiB,3MiB`` stands for.
+
+    A range grows by the factor behind the last colon, 2 where there is none; its end is included
+    if the factor hits it.
+
+    Raises
+    ------
+    UsageError
+        If it is neither, or more than 64 sizes.
+    """
+    first, *rest = text.split(":")
+    if not rest:
+        sizes = tuple(parse_size(part) for part in text.split(","))
+    else:
+        factor_text = rest[1] if len(rest) > 1 else "x2"
+        factor = factor_text.removeprefix("x")
+        if len(rest) > 2 or not factor_text.startswith("x") or not factor.isdecimal() or int(factor) < 2:
+            raise UsageError(f"{text!r} is not a range of sizes; write it like 4KiB:1GiB:x4 or 1MiB,3MiB")
+        size, last, grown = parse_size(first), parse_size(rest[0]), list[int]()
+        while size <= last and len(grown) <= _MOST_SIZES:
+            grown.append(size)
+            size *= int(factor)
+        sizes = tuple(grown)
+    if not 1 <= len(sizes) <= _MOST_SIZES:
+        raise UsageError(f"{text!r} is {len(sizes) or 'no'} sizes; give from 1 to {_MOST_SIZES}")
+    return sizes
 
 
 def parse_duration(text: str) -> float:

@@ -17,7 +17,7 @@ import pytest
 import wirespeed
 from tests.threads import together, worlds, worlds_on
 from wirespeed.backends import discover
-from wirespeed.backends.base import RunOptions
+from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.host.side import HostPart, HostSide, ShmSharing
 from wirespeed.backends.ranks.backend import RanksBackend
@@ -342,7 +342,7 @@ def test_ctrl_c_is_told_from_a_rank_that_is_gone() -> None:
     some = worlds(2)
     machine = discover()
     machines = together(some, lambda w: gather_machine(w, machine))
-    options = RunOptions(timeout=5.0)
+    options = BackendOptions(timeout=5.0)
     backends = [
         RanksBackend(w, m, [HostBackend(machine)], None, options) for w, m in zip(some, machines, strict=True)
     ]

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 import wirespeed
-from wirespeed.backends.base import RunOptions
+from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.host import backend as backend_module
 from wirespeed.backends.host import connect, kernels
 from wirespeed.backends.host.backend import HostBackend
@@ -41,7 +41,7 @@ def test_pace_slows_a_load(backend, transfer, node):
     for pace in (1.0, 0.1):
         probe = transfer(Operation.CHASE, 2**14, node.cpus[:1])
         load = transfer(Operation.READ, 2**16, node.cpus[1:2], Role.LOAD, pace)
-        with backend.prepare(Measurement((probe, load), ()), RunOptions()) as prepared:
+        with backend.prepare(Measurement((probe, load), ()), BackendOptions()) as prepared:
             samples = [prepared.sample(4) for _ in range(5)]
             prepared.verify()
         rates[pace] = max(s.amounts[1] / s.seconds[1] for s in samples)
@@ -52,7 +52,7 @@ def test_pace_slows_a_load(backend, transfer, node):
 def test_a_load_runs_as_long_as_what_it_disturbs(backend, transfer, node):
     probe = transfer(Operation.CHASE, 2**14, node.cpus[:1])
     load = transfer(Operation.TRIAD, 2**16, node.cpus[1:2], Role.LOAD)
-    with backend.prepare(Measurement((probe, load), ()), RunOptions()) as prepared:
+    with backend.prepare(Measurement((probe, load), ()), BackendOptions()) as prepared:
         sample = prepared.sample(20)
     assert sample.amounts[0] == 20 * 2**20
     assert sample.seconds[1] > 0.5 * sample.seconds[0]
@@ -61,28 +61,28 @@ def test_a_load_runs_as_long_as_what_it_disturbs(backend, transfer, node):
 
 def test_a_load_can_chase(backend, transfer, node):
     load = transfer(Operation.CHASE, 2**12, node.cpus[-1:], Role.LOAD)
-    with backend.prepare(Measurement((transfer(size=2**20), load), ()), RunOptions()) as prepared:
+    with backend.prepare(Measurement((transfer(size=2**20), load), ()), BackendOptions()) as prepared:
         for _ in range(3):
             prepared.sample(50)
             prepared.verify()
 
 
 def test_more_threads_than_cpus(backend, measurement, node):
-    with backend.prepare(measurement(Operation.COPY, 2**20, node.cpus * 3), RunOptions()) as prepared:
+    with backend.prepare(measurement(Operation.COPY, 2**20, node.cpus * 3), BackendOptions()) as prepared:
         assert prepared.sample(2).amounts == (2.0**21,)
         prepared.verify()
 
 
 def test_transfers_share_a_cpu(backend, transfer, node):
     both = Measurement((transfer(Operation.ADD), transfer(Operation.WRITE)), ())
-    with backend.prepare(both, RunOptions()) as prepared:
+    with backend.prepare(both, BackendOptions()) as prepared:
         sample = prepared.sample(3)
         prepared.verify()
     assert sample.wall >= max(sample.seconds)
 
 
 def test_gate_gives_up_on_a_thread_that_never_comes(backend, measurement, node):
-    with backend.prepare(measurement(cpus=node.cpus), RunOptions(timeout=0.2)) as prepared:
+    with backend.prepare(measurement(cpus=node.cpus), BackendOptions(timeout=0.2)) as prepared:
         prepared.sample(1)
         prepared.table[kernels.EXPECTED // kernels.ROW, 0] += 1
         begin = time.monotonic()
@@ -96,7 +96,7 @@ def test_gate_gives_up_on_a_thread_that_never_comes(backend, measurement, node):
 
 
 def test_a_sample_that_takes_too_long_times_out(backend, measurement):
-    options = RunOptions(timeout=0.1)
+    options = BackendOptions(timeout=0.1)
     with (
         backend.prepare(measurement(size=2**20), options) as prepared,
         pytest.raises(MeasurementTimeout, match="while running"),
@@ -105,7 +105,7 @@ def test_a_sample_that_takes_too_long_times_out(backend, measurement):
 
 
 def test_cancel_ends_a_sample(backend, measurement, node):
-    with backend.prepare(measurement(size=2**20, cpus=node.cpus), RunOptions()) as prepared:
+    with backend.prepare(measurement(size=2**20, cpus=node.cpus), BackendOptions()) as prepared:
         timer = threading.Timer(0.2, backend.cancel)
         timer.start()
         begin = time.monotonic()
@@ -115,13 +115,13 @@ def test_cancel_ends_a_sample(backend, measurement, node):
         timer.join()
         with pytest.raises(BackendError, match="cancelled"):
             prepared.sample(1)
-    with backend.prepare(measurement(size=2**20), RunOptions()) as prepared:
+    with backend.prepare(measurement(size=2**20), BackendOptions()) as prepared:
         prepared.sample(1)
         prepared.verify()
 
 
 def test_cancel_ends_what_waits_at_the_gate(backend, measurement):
-    with backend.prepare(measurement(), RunOptions()) as prepared:
+    with backend.prepare(measurement(), BackendOptions()) as prepared:
         prepared.table[kernels.EXPECTED // kernels.ROW, 0] += 1
         timer = threading.Timer(0.1, backend.cancel)
         timer.start()
@@ -154,7 +154,7 @@ def test_ctrl_c_just_before_a_measurement_is_prepared_ends_it(machine):
 
 def test_nothing_runs_in_memory_that_was_given_back(machine, measurement):
     backend = HostBackend(machine)
-    with backend.prepare(measurement(), RunOptions()) as prepared:
+    with backend.prepare(measurement(), BackendOptions()) as prepared:
         prepared.sample(1)
         backend.close()
         with pytest.raises(BackendError, match="have ended"):
@@ -166,19 +166,19 @@ def test_cancel_before_anything_runs_is_harmless(backend):
 
 
 def test_a_cpu_that_is_not_there_is_a_warning(backend, measurement):
-    with backend.prepare(measurement(cpus=(NO_CPU,)), RunOptions()) as prepared:
+    with backend.prepare(measurement(cpus=(NO_CPU,)), BackendOptions()) as prepared:
         prepared.sample(1)
         prepared.verify()
     assert len(backend.warnings) == 1
     assert f"CPU {NO_CPU}" in backend.warnings[0]
     backend.warnings.clear()
-    with backend.prepare(measurement(cpus=(NO_CPU,)), RunOptions()):
+    with backend.prepare(measurement(cpus=(NO_CPU,)), BackendOptions()):
         pass
     assert len(backend.warnings) == 1  # for every testcase, not only for the first
 
 
 def test_without_affinity_nothing_is_pinned(backend, measurement):
-    with backend.prepare(measurement(cpus=(NO_CPU,)), RunOptions(affinity=False)) as prepared:
+    with backend.prepare(measurement(cpus=(NO_CPU,)), BackendOptions(affinity=False)) as prepared:
         prepared.sample(1)
         prepared.verify()
     assert backend.warnings == []

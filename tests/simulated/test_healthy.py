@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.backends.base import RunOptions
+from wirespeed.backends.base import BackendOptions
 from wirespeed.model import Engine, Measurement, Role, Sample, Transfer
 from wirespeed.results.document import Document
 from wirespeed.topology import Gpu, Link, LinkKind, Machine, NumaNode
@@ -34,7 +34,7 @@ class Published:
     def refuses(self, measurement: Measurement) -> str | None:
         return None
 
-    def prepare(self, measurement: Measurement, options: RunOptions) -> Taken:
+    def prepare(self, measurement: Measurement, options: BackendOptions) -> Taken:
         return Taken(measurement, self.rate)
 
     def now(self) -> float:

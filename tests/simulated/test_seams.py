@@ -13,7 +13,7 @@ import pytest
 import wirespeed
 from wirespeed import backends
 from wirespeed.backends import cuda
-from wirespeed.backends.base import RunOptions
+from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.cuda.backend import CudaBackend
 from wirespeed.model import Access, Engine, Measurement, Sample, Unit
 from wirespeed.reports import Style, formats
@@ -77,7 +77,7 @@ class ExactBackend:
     def refuses(self, measurement: Measurement) -> str | None:
         return None if measurement.transfers[0].engine is Engine.CE else "it has copy engines only"
 
-    def prepare(self, measurement: Measurement, options: RunOptions) -> Exact:
+    def prepare(self, measurement: Measurement, options: BackendOptions) -> Exact:
         return Exact(measurement)
 
     def now(self) -> float:

@@ -15,7 +15,7 @@ import pytest
 
 import wirespeed
 from wirespeed import session
-from wirespeed.backends.base import RunOptions
+from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend, SimulatedMeasurement
 from wirespeed.listener import Listener
@@ -163,7 +163,7 @@ class Disturbed(SimulatedBackend):
 
     factor = 0.5
 
-    def prepare(self, measurement: Measurement, options: RunOptions) -> SimulatedMeasurement:
+    def prepare(self, measurement: Measurement, options: BackendOptions) -> SimulatedMeasurement:
         prepared = super().prepare(measurement, options)
         if measurement.independent:
             prepared.seconds = [seconds / self.factor for seconds in prepared.seconds]

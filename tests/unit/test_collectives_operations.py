@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from wirespeed.backends import describe
-from wirespeed.backends.base import RunOptions
+from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.simulated.collectives import SimulatedProvider, connect
 from wirespeed.collectives import contents
 from wirespeed.collectives.base import Provider
@@ -186,5 +186,5 @@ def test_an_operation_that_a_library_lacks_is_refused() -> None:
         pytest.raises(Unreachable, match="made_up is not implemented over simulated; choose one of all_r"),
     ):
         patch.setitem(OPERATIONS, "made_up", operation)
-        backend.prepare(Measurement((made_up,), ()), RunOptions())
+        backend.prepare(Measurement((made_up,), ()), BackendOptions())
     backend.close()

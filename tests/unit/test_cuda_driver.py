@@ -16,7 +16,7 @@ from cuda.bindings import driver as real
 
 from tests.fakes.cuda import FakeCuda
 from tests.threads import together, worlds
-from wirespeed.backends.base import RunOptions
+from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.cuda import backend as backend_module
 from wirespeed.backends.cuda import compiler, device
 from wirespeed.backends.cuda.backend import CudaBackend
@@ -163,7 +163,7 @@ def test_many_processes_on_one_host(cuda: Cuda, can_wait: int) -> None:
         exchange = Exchange(world, lambda: None)
         descriptors = Descriptors()
         page = share_page(exchange, descriptors, 10.0)
-        options = RunOptions(timeout=10.0)
+        options = BackendOptions(timeout=10.0)
         job = Job(world, descriptors, page, (world.rank, count), "gpu0", (), options)
         side = CudaSide(job, Device(gpu(0), 0), cast(Contents, None), GateKind.WAIT_VALUE)
         side.begin()
@@ -189,7 +189,7 @@ def test_a_time_that_cannot_be_is_no_measurement(cuda: Cuda, milliseconds: float
     backend = CudaBackend(machine(1))
     with (
         backend.prepare(
-            Measurement((transfer(0, 0, 0),), (Place("", 0, 0),)), RunOptions(timeout=5)
+            Measurement((transfer(0, 0, 0),), (Place("", 0, 0),)), BackendOptions(timeout=5)
         ) as prepared,
         pytest.raises(BackendError, match=r"events are .* s apart"),
     ):
@@ -216,7 +216,7 @@ def test_more_peers_than_the_driver_allows(cuda: Cuda) -> None:
     backend = CudaBackend(machine(16))
     for other in range(1, 16):
         with backend.prepare(
-            Measurement((transfer(other, 0, 0),), (Place("", 0, 0),)), RunOptions(timeout=5)
+            Measurement((transfer(other, 0, 0),), (Place("", 0, 0),)), BackendOptions(timeout=5)
         ) as prepared:
             assert (0, other) in fake.enabled
             prepared.sample(1)
@@ -230,8 +230,8 @@ def test_more_peers_at_once_than_the_driver_allows_are_waived(cuda: Cuda) -> Non
     backend = CudaBackend(machine(16))
     pulls = tuple(transfer(other, 0, 0) for other in range(1, 10))
     with pytest.raises(Unreachable, match="as many peers at once as the driver allows"):
-        backend.prepare(Measurement(pulls, ()), RunOptions(timeout=5))
-    with backend.prepare(Measurement(pulls[1:], ()), RunOptions(timeout=5)):
+        backend.prepare(Measurement(pulls, ()), BackendOptions(timeout=5))
+    with backend.prepare(Measurement(pulls[1:], ()), BackendOptions(timeout=5)):
         assert fake.enabled == {(0, other) for other in range(2, 10)}
 
 

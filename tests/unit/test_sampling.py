@@ -7,7 +7,8 @@ import pytest
 
 from wirespeed.errors import UsageError
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Place, Sample, Transfer
-from wirespeed.sampling import Fixed, Precise, take
+from wirespeed.sampling import take
+from wirespeed.stopping import Fixed, Precise
 
 NODE = Memory("numa0", MemoryKind.PAGEABLE)
 COPY = Measurement(

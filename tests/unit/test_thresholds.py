@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from wirespeed.backends.base import CollectiveOptions, RunOptions
+from wirespeed.backends.base import BackendOptions, CollectiveOptions
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.collectives.base import Setting
 from wirespeed.collectives.operations import OPERATIONS
@@ -16,9 +16,9 @@ from wirespeed.contention import blocking, slowed
 from wirespeed.model import Axis, Measurement, Sample, Unit
 from wirespeed.pt2pt.phases import slow
 from wirespeed.results.document import Cell, Table, TestcaseResult
-from wirespeed.sampling import Fixed
 from wirespeed.session import Options, Session
 from wirespeed.statistics import summarise
+from wirespeed.stopping import Fixed
 from wirespeed.testcases import collectives
 from wirespeed.testcases.rounds import ALONE
 from wirespeed.topology import Machine
@@ -72,7 +72,7 @@ class Known(SimulatedBackend):
         count, wall = float(len(slowest)), sum(slowest)
         self.known = Sample((wall, wall), (count, count), wall, iterations=parts)
 
-    def prepare(self, measurement: Measurement, options: RunOptions) -> Any:
+    def prepare(self, measurement: Measurement, options: BackendOptions) -> Any:
         return self
 
     def __enter__(self) -> Any:
@@ -93,7 +93,7 @@ def collective(*times: tuple[float, ...], skip: int = 0) -> TestcaseResult:
     case = collectives.collective(setting, ranks=2, lateness=2)
     assert case.swept
     case = replace(case, pattern=case.swept((1024,)))
-    options = RunOptions(collectives=CollectiveOptions(per_iteration=True, skip=skip))
+    options = BackendOptions(collectives=CollectiveOptions(per_iteration=True, skip=skip))
     backend = Known(times)
     rule = Fixed(1, len(times[0]))
     (found,) = Session(backend.machine, [backend], Options((case,), rule=rule, run=options)).run().testcases

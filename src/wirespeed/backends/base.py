@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from ..errors import WirespeedError
 from ..model import Measurement, Sample
+from ..options import RunOptions
 from ..topology import Machine
 
 
@@ -56,34 +57,18 @@ class CollectiveOptions:
     memory: bool = False
 
 
-@dataclass(frozen=True)
-class RunOptions:
-    """What a backend is told about how to measure.
+@dataclass(frozen=True, kw_only=True)
+class BackendOptions(RunOptions):
+    """What a backend is told about how to measure: the options of the run, and more.
 
     Parameters
     ----------
-    seed
-        Seed of fills, cycles and (simulated) noise.
-    timeout
-        Seconds after which a gate or a wait gives up by itself.
-    affinity
-        Whether threads are pinned to cores.
-    virtual_memory
-        Whether device memory is allocated by virtual-memory management (cuMemCreate and
-        cuMemMap) in place of the plain allocator.
-    all_engines
-        Whether a copy is spread over all copy engines of a GPU where that is faster.
     grace
         Seconds more that the session leaves to backends whose own time-outs say more than its.
     collectives
         How collectives are timed.
     """
 
-    seed: int = 0
-    timeout: float = 60.0
-    affinity: bool = True
-    virtual_memory: bool = False
-    all_engines: bool = False
     grace: float = 0.0
     collectives: CollectiveOptions = field(default_factory=CollectiveOptions)
 
@@ -161,7 +146,7 @@ class Backend(Protocol):
         """Return why this backend cannot run the Measurement, None if it can."""
         ...
 
-    def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
+    def prepare(self, measurement: Measurement, options: BackendOptions) -> Prepared:
         """Bind everything that the Measurement needs.
 
         Raises

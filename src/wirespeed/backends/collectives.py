@@ -15,7 +15,7 @@ from ..errors import BackendError, BackendLost, OutOfMemory, Unreachable, Wiresp
 from ..model import Collective, Measurement, Sample
 from ..results.document import RankInfo
 from ..worlds.base import RankLost, World
-from .base import CollectiveOptions, RunOptions
+from .base import BackendOptions, CollectiveOptions
 from .ranks.exchange import Exchange
 
 #: Until the first operation is done libraries are loaded, kernels compiled and ranks connected, which may
@@ -96,7 +96,7 @@ class CollectiveBackend:
         """Return why a Measurement cannot run: it runs collectives."""
         return None if measurement.collective else ""
 
-    def prepare(self, measurement: Measurement, options: RunOptions) -> PreparedCollective:
+    def prepare(self, measurement: Measurement, options: BackendOptions) -> PreparedCollective:
         """Allocate buffers and bind the operation; all processes do it together.
 
         Raises

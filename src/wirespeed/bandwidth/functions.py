@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict, Unpack
+from typing import Any
 
 from ..api import run
 from ..errors import MeasurementFailed, UsageError
@@ -11,9 +11,8 @@ from ..model import Memory, MemoryKind
 from ..results.document import Cell, Document
 from ..testcases import Testcase, Tier, find
 from ..testcases.narrow import narrow
-from ..testcases.sweep import parse_sizes
 from ..topology import LinkKind, Machine
-from ..units import MIB
+from ..units import MIB, parse_sizes
 from .choosing import (
     BYTES,
     Size,
@@ -52,26 +51,6 @@ _P2P = 40_000_000
 #: When sampling stops: people look at these values one by one.
 _PRECISION, _BUDGET_S = 0.01, 0.6
 _A_LENGTH = "a vector's length"
-
-
-class How(TypedDict, total=False):
-    """What every function takes besides: the same as ``wirespeed.run``.
-
-    ``machine`` is None for this machine, ``"simulated:NAME"``, a machine file, or a Machine. Sampling
-    stops when the median is known to ±1 % or after 0.6 s for a value, unless told otherwise.
-    """
-
-    machine: str | Machine | None
-    tier: str
-    samples: int | None
-    copies: int | None
-    precision: float | str | None
-    time_budget: float | str | None
-    timeout: float | str
-    seed: int
-    verify: bool
-    affinity: bool
-    virtual_memory: bool
 
 
 def theoretical_memory_bandwidth(
@@ -115,7 +94,7 @@ def theoretical_memory_bandwidth(
     )
 
 
-def memory_bandwidth(size: Size | None = None, *, device: str | None = None, **how: Unpack[How]) -> Bandwidth:
+def memory_bandwidth(size: Size | None = None, *, device: str | None = None, **how: Any) -> Bandwidth:
     """Copy within a device's own memory; bytes read and bytes written both count.
 
     Parameters
@@ -125,7 +104,8 @@ def memory_bandwidth(size: Size | None = None, *, device: str | None = None, **h
     device
         ``gpu0`` or ``numa0``; the first GPU, or the first NUMA node where there is none, if not given.
     how
-        See `How`.
+        ``machine`` and the options of `wirespeed.run`. Without them sampling stops when the median is known
+        to ±1 % or after 0.6 s for a value.
 
     Raises
     ------
@@ -149,7 +129,7 @@ def memory_bandwidth(size: Size | None = None, *, device: str | None = None, **h
 
 
 def memory_bandwidth_scaling(
-    sizes: Sequence[Size] | None = None, *, device: str | None = None, **how: Unpack[How]
+    sizes: Sequence[Size] | None = None, *, device: str | None = None, **how: Any
 ) -> BandwidthScaling:
     """Measure ``memory_bandwidth`` over sizes of a buffer; ``.plot()`` draws it with the peak marked.
 
@@ -171,7 +151,7 @@ def memory_bandwidth_scaling(
 
 
 def memory_bandwidth_saxpy(
-    size: int = _LENGTH, dtype: object = "float32", *, device: str | None = None, **how: Unpack[How]
+    size: int = _LENGTH, dtype: object = "float32", *, device: str | None = None, **how: Any
 ) -> Bandwidth:
     """Compute ``z = a x + y`` within a device's own memory; all three vectors count.
 
@@ -197,7 +177,7 @@ def memory_bandwidth_saxpy_scaling(
     dtype: object = "float32",
     *,
     device: str | None = None,
-    **how: Unpack[How],
+    **how: Any,
 ) -> BandwidthScaling:
     """Measure ``memory_bandwidth_saxpy`` over lengths of the vectors; ``.plot()`` draws it.
 
@@ -217,7 +197,7 @@ def memory_bandwidth_saxpy_scaling(
 
 
 def host2device_bandwidth(
-    size: Size | None = None, *, device: str | None = None, **how: Unpack[How]
+    size: Size | None = None, *, device: str | None = None, **how: Any
 ) -> HostDeviceBandwidth:
     """Copy between the host memory nearest to a GPU and the GPU: pageable and pinned, both directions.
 
@@ -254,7 +234,7 @@ def p2p_bandwidth(
     size: Size = _P2P,
     *,
     engine: str | None = None,
-    **how: Unpack[How],
+    **how: Any,
 ) -> Bandwidth:
     """Copy from one device's memory to another's, executed by the source; every copied byte counts once.
 
@@ -279,7 +259,7 @@ def p2p_bandwidth_bidirectional(
     size: Size = _P2P,
     *,
     engine: str | None = None,
-    **how: Unpack[How],
+    **how: Any,
 ) -> Bandwidth:
     """Copy both ways between two devices at once; the sum of both rates.
 
@@ -293,7 +273,7 @@ def p2p_bandwidth_all(
     *,
     devices: Sequence[str] | None = None,
     engine: str | None = None,
-    **how: Unpack[How],
+    **how: Any,
 ) -> BandwidthMatrix:
     """Measure ``p2p_bandwidth`` for all ordered pairs, one at a time; the row is the source.
 
@@ -322,7 +302,7 @@ def p2p_bandwidth_bidirectional_all(
     *,
     devices: Sequence[str] | None = None,
     engine: str | None = None,
-    **how: Unpack[How],
+    **how: Any,
 ) -> BandwidthMatrix:
     """Measure ``p2p_bandwidth_bidirectional`` for all pairs; parameters as for `p2p_bandwidth_all`."""
     title = "Bandwidth, both directions, sum"
@@ -332,7 +312,7 @@ def p2p_bandwidth_bidirectional_all(
 def _measured(
     cases: Sequence[Testcase],
     machine: Machine,
-    how: How,
+    how: dict[str, Any],
     size: Size | None = None,
     *,
     sizes: Sequence[int] | None = None,
@@ -341,11 +321,11 @@ def _measured(
     """Run testcases and return the Document of a run in which all passed."""
     from ..cli.progress import listener
 
-    chosen: How = {"tier": Tier.QUICK, **how, "machine": machine}
-    if not {"tier", "samples", "copies", "precision", "time_budget"} & how.keys():
-        chosen["precision"], chosen["time_budget"] = _PRECISION, _BUDGET_S
-    amount = None if size is None else in_bytes(size)
-    document = run(cases, size=amount, sizes=sizes, pageable=pageable, listeners=listener(), **chosen)
+    chosen = how if "options" in how else {"tier": Tier.QUICK, **how}
+    if not {"options", "tier", "samples", "copies", "precision", "time_budget"} & how.keys():
+        chosen |= {"precision": _PRECISION, "time_budget": _BUDGET_S}
+    chosen |= {"machine": machine, "size": None if size is None else in_bytes(size)}
+    document = run(cases, sizes=sizes, pageable=pageable, listeners=listener(), **chosen)
     for result in document.testcases:
         if result.status != "passed":
             raise MeasurementFailed(f"{result.name}: {result.status}: {result.reason}", document)
@@ -360,7 +340,7 @@ def _only(title: str, device: str, document: Document, testcase: int = 0, parts:
 
 
 def _scaling(
-    title: str, name: str, case: Testcase, machine: Machine, over: Sequence[int], how: How,
+    title: str, name: str, case: Testcase, machine: Machine, over: Sequence[int], how: dict[str, Any],
     axis: tuple[str, str, int], *, parts: int,
 ) -> BandwidthScaling:  # fmt: skip
     document = _measured([case], machine, how, sizes=over)
@@ -377,7 +357,7 @@ def _scaling(
 
 def _pair(
     title: str, family: dict[str, str], src: str | None, dst: str | None, size: Size, engine: str | None,
-    how: How,
+    how: dict[str, Any],
 ) -> Bandwidth:  # fmt: skip
     where = described(how.get("machine"))
     a, b = pair_of(where, src, dst)
@@ -389,7 +369,7 @@ def _pair(
 
 def _matrix(
     title: str, family: dict[str, str], devices: Sequence[str] | None, size: Size, engine: str | None,
-    how: How,
+    how: dict[str, Any],
 ) -> BandwidthMatrix:  # fmt: skip
     where = described(how.get("machine"))
     names = several(where, devices)

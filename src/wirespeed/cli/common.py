@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
@@ -15,6 +16,7 @@ from ..errors import UsageError
 from ..terminal import colored, columns
 
 if TYPE_CHECKING:
+    from ..options import RunOptions
     from ..reports import Criteria, Style
     from ..results.document import Document
 
@@ -60,14 +62,34 @@ def add_machine(to: Options) -> None:
     )
 
 
-def add_tier(to: Options) -> None:
-    """Add ``--tier``."""
-    to.add_argument(
-        "--tier",
-        choices=("quick", "standard", "full"),
-        default="standard",
-        help="how thorough (default: %(default)s)",
-    )
+def add_options(to: Options, group: str | None = None, names: Collection[str] = ()) -> None:
+    """Add the options of a run that belong to a group, or have these names."""
+    from ..options import JOB, RunOptions, declared
+
+    for field, about in declared(RunOptions):
+        if about.group != group and field.name not in names:
+            continue
+        flag, help, given = field.name.replace("_", "-"), about.help.replace("%", "%%"), field.default
+        if about.parse is None:
+            flag, help = (f"no-{flag}", f"do not {help}") if given else (flag, help)
+            action = "store_false" if given else "store_true"
+            to.add_argument(f"--{flag}", action=action, dest=field.name, help=help)
+            continue
+        default = about.default.replace("%", "%%") or ("" if given is None else "%(default)s")
+        choices = [one.value for one in type(given)] if isinstance(given, Enum) else None
+        later = choices or about.group == JOB  # what is wrong with those of jobs is reported by one rank only
+        to.add_argument(
+            f"--{flag}", default=given, choices=choices, type=str if later else typed(about.parse),
+            metavar=about.metavar, help=f"{help} (default: {default})" if default else help,
+        )  # fmt: skip
+
+
+def run_options(options: argparse.Namespace, **changes: Any) -> RunOptions:
+    """Return the options of a run that were parsed, some of them replaced."""
+    from ..options import RunOptions, declared
+
+    names = [field.name for field, _ in declared(RunOptions) if hasattr(options, field.name)]
+    return RunOptions(**{name: getattr(options, name) for name in names} | changes)
 
 
 def add_judging(to: Options) -> None:
@@ -145,94 +167,22 @@ def add_verbose(to: Options) -> None:
 
 
 def add_measuring(parser: argparse.ArgumentParser) -> None:
-    """Add what to measure, when to stop and how GPUs copy."""
-    from ..units import parse_duration, parse_fraction, parse_size
+    """Add what to measure, when to stop and how."""
+    from ..options import GPU, HOW, STOP, WHAT
 
-    what = parser.add_argument_group("what to measure")
+    what = parser.add_argument_group(WHAT)
     what.add_argument(
-        "-t",
-        "--testcase",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="NAME",
+        "-t", "--testcase", nargs="+", action="extend", default=[], metavar="NAME",
         help="testcases by name or nvbandwidth index (default: all)",
-    )
+    )  # fmt: skip
     what.add_argument(
-        "-p",
-        "--prefix",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="PREFIX",
+        "-p", "--prefix", nargs="+", action="extend", default=[], metavar="PREFIX",
         help="testcases whose names start with PREFIX",
-    )
-    add_tier(what)
-    what.add_argument(
-        "--sizes", metavar="SIZES", help="sweep: 4KiB:1GiB:x4 or 1MiB,3MiB; every cell becomes a curve"
-    )
-    what.add_argument("--devices", type=indices, metavar="0,2", help="use only these GPUs")
-    what.add_argument("--pageable", action="store_true", help="pageable host memory in place of pinned")
-    what.add_argument(
-        "--local-copy", action="store_true", help="local copies on the diagonal of tables of GPU pairs"
-    )
-    what.add_argument(
-        "--size",
-        type=typed(parse_size),
-        metavar="SIZE",
-        help="bytes of a buffer, such as 512MiB; default: each testcase's own",
-    )
+    )  # fmt: skip
     add_machine(what)
-    how = parser.add_argument_group(
-        "when to stop: at a precision (default), or after fixed counts (--samples, --copies)"
-    )
-    how.add_argument(
-        "--precision",
-        type=typed(parse_fraction),
-        metavar="PERCENT",
-        help="half of the 95 %% interval of the median (0.5%%; quick: 1%%)",
-    )
-    how.add_argument(
-        "--time-budget",
-        type=typed(parse_duration),
-        metavar="TIME",
-        help="maximum time per cell (5s; quick: 0.3s, and 1s per testcase; full: 10s)",
-    )
-    how.add_argument(
-        "--samples", type=int, metavar="N", help="take exactly N samples (3 if only --copies is given)"
-    )
-    how.add_argument(
-        "--copies",
-        type=int,
-        metavar="N",
-        help="make exactly N copies per sample (16 if only --samples is given)",
-    )
-    how.add_argument(
-        "--timeout",
-        type=typed(parse_duration),
-        default=60.0,
-        metavar="TIME",
-        help="give up when one stage takes longer (default: 60s)",
-    )
-    how.add_argument("--seed", type=int, default=0, metavar="N", help="seed of data and order (default: 0)")
-    how.add_argument("--no-verify", action="store_true", help="do not check the data after each sample")
-    how.add_argument("--no-affinity", action="store_true", help="do not pin threads to cores")
-    gpu = parser.add_argument_group("how GPUs copy")
-    gpu.add_argument("--bulk", action="store_true", help="SM kernels of bulk asynchronous copies")
-    gpu.add_argument("--blocks", type=int, default=0, metavar="N", help="blocks of a copy kernel")
-    gpu.add_argument("--threads", type=int, default=0, metavar="N", help="threads of a block")
-    gpu.add_argument("--all-engines", action="store_true", help="spread a copy over all copy engines")
-    gpu.add_argument(
-        "--virtual-memory", action="store_true", help="allocate by cuMemCreate and cuMemMap, not cuMemAlloc"
-    )
-
-
-def indices(text: str) -> Collection[int]:
-    """Parse ``0,2``."""
-    parts = text.split(",")
-    if not all(part.isascii() and part.isdecimal() for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of GPU indices; write it like 0,2")
-    return [int(part) for part in parts]
+    add_options(what, WHAT)
+    for group in (STOP, HOW, GPU):
+        add_options(parser.add_argument_group(group), group)
 
 
 def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
@@ -252,23 +202,10 @@ def measuring(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "testcases": options.testcase,
         "prefixes": options.prefix,
-        "verify": not options.no_verify,
-        "affinity": not options.no_affinity,
+        "machine": options.machine,
+        "options": run_options(options),
         "command": " ".join(["wirespeed", *sys.argv[1:]]),
-        **{name: getattr(options, name) for name in _SAME},
-        **{name: getattr(options, name) for name in _OF_JOBS if hasattr(options, name)},
     }
-
-
-#: Arguments of ``wirespeed.run`` whose options have their name.
-_SAME = (
-    "machine", "size", "tier", "samples", "copies", "precision", "time_budget", "timeout", "seed", "sizes",
-    "devices", "local_copy", "pageable", "bulk", "blocks", "threads", "all_engines", "virtual_memory",
-)  # fmt: skip
-
-
-#: The same, of commands that run in jobs of several processes.
-_OF_JOBS = ("share", "parallel_pairs", "sample_peers")
 
 
 def check_format(name: str) -> None:

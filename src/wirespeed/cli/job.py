@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..errors import RunInterrupted, UsageError, WirespeedError
-from .common import FAILED, INTERRUPTED, OK, WRONG_USE, Options
+from ..options import JOB
+from .common import FAILED, INTERRUPTED, OK, WRONG_USE, Options, add_options
 
 if TYPE_CHECKING:
     from ..results.document import Document
@@ -18,21 +19,9 @@ def add_job(to: Options) -> None:
     """Add what concerns several processes."""
     to.add_argument(
         "--processes", type=int, default=1, metavar="N",
-        help="start so many processes here, one for each GPU; not under a launcher (default: 1)",
+        help="start N processes here, one for each GPU; not under a launcher (default: 1)",
     )  # fmt: skip
-    to.add_argument(
-        "--share", metavar="MEANS",
-        help="share memory between processes by this means alone: fabric, vmm-fd, ipc, shm, nccl or mpi "
-        "(default: the best that works for each pair)",
-    )  # fmt: skip
-    to.add_argument(
-        "--parallel-pairs", action="store_true",
-        help="let pairs that have no device in common run at the same time",
-    )  # fmt: skip
-    to.add_argument(
-        "--sample-peers", type=int, default=0, metavar="K",
-        help="measure each row of a table of pairs with K columns only",
-    )  # fmt: skip
+    add_options(to, JOB)
 
 
 def good(document: Document) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..terminal import columns
 from ..testcases import TABLE, PlanOptions, Testcase, Tier
 from ..topology import Machine
-from .common import OK, add_machine, add_tier, parser
+from .common import OK, add_machine, add_options, parser
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -17,7 +17,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     arguments = parser(name, "List all testcases, and whether each can run here.")
     add_machine(arguments)
-    add_tier(arguments)
+    add_options(arguments, names=["tier"])
     options = arguments.parse_args(argv)
     print(listing(describe(options.machine), options.tier, columns()), end="")
     return OK

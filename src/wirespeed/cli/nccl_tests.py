@@ -121,13 +121,13 @@ def _measure(
     UsageError
         If the ranks do not agree, or nothing of what was asked for is possible here.
     """
-    from ..backends.base import RunOptions
+    from ..backends.base import BackendOptions
     from ..backends.collectives import CollectiveBackend
     from ..collectives.base import Group
     from ..collectives.groups import group_of, settings, smallest
     from ..results.store import Saver
-    from ..sampling import Fixed
     from ..session import Options, Session
+    from ..stopping import Fixed
     from ..testcases import PlanOptions
     from ..testcases.collectives import collective, names
     from ..worlds.watch import agree_on
@@ -157,7 +157,8 @@ def _measure(
         listeners.insert(0, Saver(options.output))
     asked_for = Options(
         tuple(cases), PlanOptions(), Fixed(1, options.iters),
-        RunOptions(timeout=float(options.timeout), collectives=wanted.collectives), bool(options.check),
+        BackendOptions(timeout=float(options.timeout or _FOREVER), collectives=wanted.collectives),
+        bool(options.check),
         command=" ".join(["wirespeed", *wanted.described["arguments"]]), cycles=options.run_cycles,
         described=wanted.described,
     )  # fmt: skip

@@ -9,9 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from ..api import COPIES, SAMPLES, TIMEOUT
 from ..errors import UnknownTestcase, WirespeedError
 from ..listener import Listener
 from ..reports import Style, nvbandwidth, nvbandwidth_json
@@ -19,7 +18,7 @@ from ..results.document import Document, TestcaseResult
 from ..testcases import TABLE, Testcase, find, missing, select
 from ..testcases.device import TESTCASES
 from ..units import MIB, parse_duration
-from .common import add_output, texts_aside
+from .common import add_options, add_output, run_options, texts_aside, typed
 from .job import add_job, lead
 
 _FAILED = 1
@@ -47,7 +46,11 @@ def _boolean(text: str) -> bool:
 
 
 def _shape(text: str) -> int:
-    return -1 if text == "-1" else _positive(text)
+    return 0 if text == "-1" else _positive(text)
+
+
+def _mebibytes(text: str) -> int:
+    return _positive(text) * MIB
 
 
 def _positive(text: str) -> int:
@@ -70,42 +73,30 @@ def _parser(program: str) -> _Parser:
     )  # fmt: skip
     add = parser.add_argument
     add("-h", "--help", action="store_true", help="produce help message")
-    add("-b", "--bufferSize", type=_positive, default=512, metavar="N", help="buffer size in MiB (512)")
+    add(
+        "-b", "--bufferSize", dest="size", type=_mebibytes, default=512 * MIB, metavar="N",
+        help="buffer size in MiB (512)",
+    )  # fmt: skip
     add("-l", "--list", action="store_true", help="list available testcases")
-    add(
-        "-t",
-        "--testcase",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="X",
-        help="testcase(s) to run, by name or index",
-    )
-    add(
-        "-p",
-        "--testcasePrefixes",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="X",
-        help="testcase(s) to run, by prefix",
-    )
+    several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "metavar": "X"}
+    add("-t", "--testcase", help="testcase(s) to run, by name or index", **several)
+    add("-p", "--testcasePrefixes", help="testcase(s) to run, by prefix", **several)
     add("-v", "--verbose", action="store_true", help="every sample; min, max and average in JSON")
     add(
-        "-s",
-        "--skipVerification",
-        nargs="?",
-        type=_boolean,
-        const=True,
-        default=False,
-        metavar="true|false",
+        "-s", "--skipVerification", nargs="?", type=_boolean, const=True, default=False, metavar="true|false",
         help="skip the data check after copies",
-    )
-    add("-d", "--disableAffinity", action="store_true", help="no CPU binding")
-    add("-i", "--testSamples", type=_positive, metavar="N", help="samples (3 if only --loopCount is given)")
-    add("-m", "--useMean", action="store_true", help="mean instead of median")
+    )  # fmt: skip
+    add("-d", "--disableAffinity", dest="affinity", action="store_false", help="no CPU binding")
+    add(
+        "-i", "--testSamples", dest="samples", type=_positive, metavar="N",
+        help="samples (3 if only --loopCount is given)",
+    )  # fmt: skip
+    add("-m", "--useMean", dest="use_mean", action="store_true", help="mean instead of median")
     add("-j", "--json", action="store_true", help="JSON instead of text")
-    add("--loopCount", type=_positive, metavar="N", help="copies per sample (16 if only -i is given)")
+    add(
+        "--loopCount", dest="copies", type=_positive, metavar="N",
+        help="copies per sample (16 if only -i is given)",
+    )  # fmt: skip
     sail = parser.add_argument_group(
         "sailbandwidth's",
         "Its defaults are bulk copies by SMs, all copy engines and virtual-memory allocations; "
@@ -113,29 +104,26 @@ def _parser(program: str) -> _Parser:
         + ("" if program == SAIL else " Given here, --nBlocks and --nThreads shape the ordinary copy."),
     )
     add = sail.add_argument
-    add("--useNormalCopy", action="store_true", help="ordinary copies by SMs, not bulk copies")
-    add("--nBlocks", type=_shape, default=-1, metavar="N", help="blocks of the copy kernel (-1: chosen)")
-    add("--nThreads", type=_shape, default=-1, metavar="N", help="threads per block (-1: chosen)")
-    add("--isSingleDie", action="store_true", help="copies by one copy engine")
+    off: dict[str, Any] = {"action": "store_false", "default": program == SAIL}
+    shape: dict[str, Any] = {"type": _shape, "default": 0, "metavar": "N"}
+    add("--useNormalCopy", dest="bulk", help="ordinary copies by SMs, not bulk copies", **off)
+    add("--nBlocks", dest="blocks", help="blocks of the copy kernel (-1: chosen)", **shape)
+    add("--nThreads", dest="threads", help="threads per block (-1: chosen)", **shape)
+    add("--isSingleDie", dest="all_engines", help="copies by one copy engine", **off)
     add(
-        "--testLocalCopy", action="store_true", help="local copies on the diagonal of device-to-device tables"
-    )
+        "--testLocalCopy", dest="local_copy", action="store_true",
+        help="local copies on the diagonal of device-to-device tables",
+    )  # fmt: skip
     add("--displayUR", action="store_true", help="also tables of measured over the limit, in %%")
-    add("--disableVm", action="store_true", help="plain allocations")
+    add("--disableVm", dest="virtual_memory", help="plain allocations", **off)
     own = parser.add_argument_group("wirespeed's own")
     own.add_argument("--machine", metavar="FILE|simulated:NAME", help="default: this machine")
     own.add_argument(
-        "--time-budget", type=parse_duration, default=TIME_BUDGET, metavar="TIME", help="for one cell (0.3s)"
-    )
+        "--time-budget", type=typed(parse_duration), default=TIME_BUDGET, metavar="TIME",
+        help="for one cell (0.3s)",
+    )  # fmt: skip
     add_output(own)
-    own.add_argument(
-        "--timeout",
-        type=parse_duration,
-        default=TIMEOUT,
-        metavar="TIME",
-        help="give up when one stage takes longer (60s)",
-    )
-    own.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the data (0)")  # fmt: skip
+    add_options(own, names=["timeout", "seed"])
     add_job(own)
     return parser
 
@@ -193,35 +181,18 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         _say(options, "; ".join(["no GPU was found", *machine.notes]))
         return _FAILED
     style = Style(verbose=options.verbose, utilization=options.displayUR)
-    sail = options.program == SAIL
-    fixed = options.testSamples is not None or options.loopCount is not None
+    counted = options.samples is not None or options.copies is not None
+    stop = {} if counted else {"precision": PRECISION, "time_budget": options.time_budget}
 
     def measure() -> Document:
+        how = run_options(options, **{"time_budget": None, **stop}, verify=not options.skipVerification)
         return run(
             chosen,
             machine=machine,
-            size=options.bufferSize * MIB,
-            precision=None if fixed else PRECISION,
-            time_budget=None if fixed else options.time_budget,
-            samples=(options.testSamples or SAMPLES) if fixed else None,
-            copies=(options.loopCount or COPIES) if fixed else None,
-            timeout=options.timeout,
-            seed=options.seed,
-            verify=not options.skipVerification,
-            affinity=not options.disableAffinity,
-            use_mean=options.useMean,
-            local_copy=options.testLocalCopy,
-            bulk=sail and not options.useNormalCopy,
-            blocks=max(0, options.nBlocks),
-            threads=max(0, options.nThreads),
-            all_engines=sail and not options.isSingleDie,
-            virtual_memory=sail and not options.disableVm,
+            options=how,
             output=options.output,
             backends=connect(machine),  # they are given back by the end of the process
             world=world,
-            share=options.share,
-            parallel_pairs=options.parallel_pairs,
-            sample_peers=options.sample_peers,
             listeners=[*listener(), *([] if options.json else [Printer(style, options.program)])],
             command=" ".join(["wirespeed", *sys.argv[1:]]),
         )

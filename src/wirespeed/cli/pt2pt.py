@@ -35,7 +35,7 @@ _MOST = 2**31 - 1
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    from ..testcases.sweep import parse_sizes
+    from ..units import parse_sizes
 
     arguments = parser(
         name,

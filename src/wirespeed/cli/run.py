@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..options import JOB
 from ..results.document import Document, Status
 from .common import (
     FAILED,
@@ -32,7 +33,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     arguments = parser(name, "Measure, print the results and save them as a Document.")
     add_measuring(arguments)
-    add_job(arguments.add_argument_group("several processes (also under mpirun, srun or torchrun)"))
+    add_job(arguments.add_argument_group(JOB))
     out = arguments.add_argument_group("output")
     add_output(out, "where the Document is saved (default: wirespeed-HOST-TIME.json here)")
     add_report(out)

@@ -4,62 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from ..model import Access, Axis, Engine, Measurement, Operation, Place, Reduce, Transfer, Unit
+from ..options import PlanOptions as PlanOptions
+from ..options import Tier as Tier
 from ..topology import Machine
 from ..units import MIB
 
 DEFAULT_SIZE = 512 * MIB
-
-
-class Tier(StrEnum):
-    """How thorough a run is. Each tier contains the one before it."""
-
-    QUICK = "quick"
-    STANDARD = "standard"
-    FULL = "full"
-
-    def includes(self, other: Tier) -> bool:
-        """Whether a run of this tier runs what belongs to ``other``."""
-        order = list(Tier)
-        return order.index(other) <= order.index(self)
-
-
-@dataclass(frozen=True)
-class PlanOptions:
-    """What the user chose that changes which Measurements there are.
-
-    Parameters
-    ----------
-    size
-        Replaces the default buffer size, in bytes; testcases whose size is part of what they
-        measure (latencies, ladders) keep theirs.
-    blocks, threads
-        Blocks of a GPU copy kernel and threads of each; 0: chosen by the backend.
-    local_copy
-        Whether tables of pairs of GPUs have local copies on their diagonal.
-    pageable
-        Whether copies between host and GPU use pageable host memory in place of pinned.
-    parallel_pairs
-        Whether pairs that have no party in common run at the same time, whatever the links between them.
-    sample_peers
-        With how many columns each row of a table of pairs is measured; 0: with all.
-    """
-
-    size: int | None = None
-    tier: Tier = Tier.STANDARD
-    blocks: int = 0
-    threads: int = 0
-    local_copy: bool = False
-    pageable: bool = False
-    parallel_pairs: bool = False
-    sample_peers: int = 0
-
-    @property
-    def concurrent(self) -> bool:
-        """Whether cells may be measured at the same time to save time: always in the quick tier."""
-        return self.parallel_pairs or self.tier is Tier.QUICK
 
 
 @dataclass(frozen=True)

@@ -4,42 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..errors import UsageError
 from ..model import Axis
 from ..topology import Machine
-from ..units import format_size, parse_size
+from ..units import format_size
 from .base import Layout, Plan, PlanOptions, Testcase, WaivedCell
-
-_MOST = 64
-
-
-def parse_sizes(text: str) -> tuple[int, ...]:
-    """Return the sizes that ``4KiB:1GiB``, ``4KiB:1GiB:x4`` or ``1MiB,3MiB`` stands for.
-
-    A range grows by the factor behind the last colon, 2 where there is none; its end is included
-    if the factor hits it.
-
-    Raises
-    ------
-    UsageError
-        If it is neither, or more than 64 sizes.
-    """
-    first, *rest = text.split(":")
-    if not rest:
-        sizes = tuple(parse_size(part) for part in text.split(","))
-    else:
-        factor_text = rest[1] if len(rest) > 1 else "x2"
-        factor = factor_text.removeprefix("x")
-        if len(rest) > 2 or not factor_text.startswith("x") or not factor.isdecimal() or int(factor) < 2:
-            raise UsageError(f"{text!r} is not a range of sizes; write it like 4KiB:1GiB:x4 or 1MiB,3MiB")
-        size, last, grown = parse_size(first), parse_size(rest[0]), list[int]()
-        while size <= last and len(grown) <= _MOST:
-            grown.append(size)
-            size *= int(factor)
-        sizes = tuple(grown)
-    if not 1 <= len(sizes) <= _MOST:
-        raise UsageError(f"{text!r} is {len(sizes) or 'no'} sizes; give from 1 to {_MOST}")
-    return sizes
 
 
 def sweep(case: Testcase, sizes: tuple[int, ...]) -> Testcase:

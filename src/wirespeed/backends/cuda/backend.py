@@ -15,7 +15,7 @@ from ...errors import BackendError, BackendLost, OutOfMemory
 from ...model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from ...topology import Gpu, Machine
 from ...units import MIB
-from ..base import RunOptions
+from ..base import BackendOptions
 from .nvml import Nvml, process_name
 from .packages import BINDINGS, INSTALL, WHEELS, extra
 from .shapes import NODE, WORD, unfit
@@ -130,7 +130,7 @@ class CudaBackend:
             return "a load on a GPU runs at full speed"
         return "" if transfer.engine is Engine.CE else unfit(transfer)
 
-    def prepare(self, measurement: Measurement, options: RunOptions) -> CudaPrepared:
+    def prepare(self, measurement: Measurement, options: BackendOptions) -> CudaPrepared:
         """Take and fill the buffers of a Measurement and bind what it enqueues.
 
         Raises
@@ -144,7 +144,7 @@ class CudaBackend:
         engines = [self._spread(t, options) if options.all_engines else 1 for t in measurement.transfers]
         return self._prepare(measurement, engines, options)
 
-    def _prepare(self, measurement: Measurement, engines: list[int], options: RunOptions) -> CudaPrepared:
+    def _prepare(self, measurement: Measurement, engines: list[int], options: BackendOptions) -> CudaPrepared:
         from .binding import Binder
         from .device import Peers
         from .gate import Gate, GateKind
@@ -172,7 +172,7 @@ class CudaBackend:
                 raise
             return attempt(self._pool, self._gate)
 
-    def _spread(self, transfer: Transfer, options: RunOptions) -> int:
+    def _spread(self, transfer: Transfer, options: BackendOptions) -> int:
         """Return over how many copy engines a transfer is fastest: both ways are tried, once each."""
         if transfer.engine is not Engine.CE or transfer.bytes < _SPREAD_FROM:
             return 1

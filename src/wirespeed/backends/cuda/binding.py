@@ -12,7 +12,7 @@ from cuda.bindings import driver
 from ...errors import VerificationError
 from ...model import BUFFERS, Engine, Memory, MemoryKind, Operation, Role, Transfer
 from ...units import KIB
-from ..base import RunOptions
+from ..base import BackendOptions
 from .arguments import Arguments, narrow, pointer, wide
 from .contents import SCALAR, Contents, Expected, Region, key, near, pattern_of
 from .device import Device, Lane, Peers
@@ -107,7 +107,7 @@ class Binder:
         pool: Pool,
         device: Callable[[str], Device],
         contents: Callable[[Device], Contents],
-        options: RunOptions,
+        options: BackendOptions,
         peers: Peers,
     ) -> None:
         self.taken: list[Buffer] = []

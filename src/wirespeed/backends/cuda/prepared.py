@@ -13,7 +13,7 @@ from cuda.bindings import driver
 
 from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
 from ...model import Measurement, Sample, Transfer
-from ..base import RunOptions
+from ..base import BackendOptions
 from .binding import Binder, Bound, Buffers
 from .device import Lane
 from .driver import check, finished, idle
@@ -62,7 +62,7 @@ class CudaPrepared:
         pool: Pool,
         gate: Gate,
         signals: Signals,
-        options: RunOptions,
+        options: BackendOptions,
     ) -> None:
         self._measurement = measurement
         self._binder, self._pool, self._gate = binder, pool, gate

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from ...topology import Machine
-from ..base import RunOptions
+from ..base import BackendOptions
 from .load import CpuLoad
 from .memory import BufferPool
 from .procfs import available_bytes, number, read
@@ -75,7 +75,7 @@ class HostBackend:
             return f"a pace must be more than 0 and at most 1, not {transfer.pace}"
         return None
 
-    def prepare(self, measurement: Measurement, options: RunOptions) -> HostPrepared:
+    def prepare(self, measurement: Measurement, options: BackendOptions) -> HostPrepared:
         """Take and fill the buffers of a Measurement and start its threads.
 
         Raises

@@ -11,7 +11,7 @@ from ...errors import BackendError, MeasurementTimeout
 from ...model import BUFFERS, Measurement, Memory, Operation, Role, Sample, Transfer
 from ...topology import Machine
 from ...units import NANO
-from ..base import RunOptions
+from ..base import BackendOptions
 from . import contents, kernels
 from .bound import WORD, Bound, bypasses, chase_unit, mixed, split, whole_lines
 from .memory import Buffer, BufferPool
@@ -46,7 +46,7 @@ class HostPrepared:
         self,
         machine: Machine,
         measurement: Measurement,
-        options: RunOptions,
+        options: BackendOptions,
         pool: BufferPool,
         workers: Workers,
     ) -> None:

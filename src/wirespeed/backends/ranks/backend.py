@@ -15,7 +15,7 @@ from ...model import Engine, Measurement, Operation, Role, Transfer
 from ...topology import Machine
 from ...worlds.base import World
 from ...worlds.descriptors import Descriptors
-from ..base import Backend, RunOptions
+from ..base import Backend, BackendOptions
 from .base import Job, Joining, Side
 from .choice import Choice
 from .exchange import Exchange
@@ -58,7 +58,12 @@ class RanksBackend:
     sample_seconds: float  #: for the clock of this hardware, and so that the skew is small against it
 
     def __init__(
-        self, world: World, machine: Machine, local: Sequence[Backend], share: str | None, options: RunOptions
+        self,
+        world: World,
+        machine: Machine,
+        local: Sequence[Backend],
+        share: str | None,
+        options: BackendOptions,
     ) -> None:
         self.warnings: list[str] = []
         self.world = world
@@ -101,7 +106,7 @@ class RanksBackend:
                 return f"{transfer}: between processes there is no such engine"
         return None
 
-    def prepare(self, measurement: Measurement, options: RunOptions) -> RanksPrepared:
+    def prepare(self, measurement: Measurement, options: BackendOptions) -> RanksPrepared:
         """Share the buffers of a Measurement by the best means that works, and bind what each enqueues.
 
         Raises

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from ...model import Memory, Transfer
 from ...worlds.base import World
 from ...worlds.descriptors import Descriptors, SharedMemory
-from ..base import RunOptions
+from ..base import BackendOptions
 from ..sharing import Sharing
 
 #: Bytes between the words of the page of a host that different processes write; the first is the gate's.
@@ -36,7 +36,7 @@ class Job:
     place: tuple[int, int]
     device: str
     cpus: tuple[int, ...]
-    options: RunOptions
+    options: BackendOptions
 
 
 @dataclass(frozen=True)

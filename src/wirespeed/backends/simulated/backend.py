@@ -17,7 +17,7 @@ from ...errors import BackendError, BackendLost, MeasurementTimeout, Verificatio
 from ...limits import Demand, Network, fair_shares
 from ...model import Collective, Engine, Measurement, Operation, Role, Sample, Transfer
 from ...topology import FaultKind, Machine
-from ..base import Prepared, RunOptions
+from ..base import BackendOptions, Prepared
 from .faults import faulty
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ class SimulatedBackend:
         del measurement
         return None
 
-    def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
+    def prepare(self, measurement: Measurement, options: BackendOptions) -> Prepared:
         """Work out the undisturbed rates of every transfer, or the times of a collective."""
         self.released.clear()
         if measurement.collective:
             return self._of_collectives(measurement.collective, options).prepare(measurement, options)
         return SimulatedMeasurement(self, measurement, options)
 
-    def _of_collectives(self, run: Collective, options: RunOptions) -> CollectiveBackend:
+    def _of_collectives(self, run: Collective, options: BackendOptions) -> CollectiveBackend:
         if self._collectives is None:
             from .collectives import connect
 
@@ -159,7 +159,7 @@ def _identity(measurement: Measurement) -> str:
 class SimulatedMeasurement:
     """A Measurement whose undisturbed times are known."""
 
-    def __init__(self, backend: SimulatedBackend, measurement: Measurement, options: RunOptions) -> None:
+    def __init__(self, backend: SimulatedBackend, measurement: Measurement, options: BackendOptions) -> None:
         self.backend = backend
         self.measurement = measurement
         self.options = options

@@ -1,0 +1,325 @@
+"""The options of a run: one record, each field of which declares all that is known of an option.
+
+The parsers, ``wirespeed.run``'s keywords and their description, the agreement between ranks and the options
+of a Document are made from it: to add an option, add a field with `option` and read it where it takes effect.
+A field of `PlanOptions` changes which Measurements there are.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields, replace
+from difflib import get_close_matches
+from enum import StrEnum
+from operator import index
+from typing import Any, TypeVar
+
+from .errors import UsageError
+from .stopping import Fixed, Precise, Rule
+from .units import LARGEST_SIZE, parse_duration, parse_fraction, parse_size, parse_sizes
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+class Tier(StrEnum):
+    """How thorough a run is. Each tier contains the one before it."""
+
+    QUICK = "quick"
+    STANDARD = "standard"
+    FULL = "full"
+
+    def includes(self, other: Tier) -> bool:
+        """Whether a run of this tier runs what belongs to ``other``."""
+        order = list(Tier)
+        return order.index(other) <= order.index(self)
+
+
+# Where ``--help`` lists an option: the titles of the groups.
+WHAT = "what to measure"
+STOP = "when to stop: at a precision (default), or after fixed counts (--samples, --copies)"
+HOW = "how to measure"
+GPU = "how GPUs copy"
+JOB = "several processes (also under mpirun, srun or torchrun)"
+PYTHON = ""  # no command but the compatible ones has it
+#: The rule of each tier where neither counts, a precision nor a time budget are given.
+RULES = {Tier.QUICK: Precise(0.01, 0.3, 1.0, 3), Tier.STANDARD: Precise(), Tier.FULL: Precise(0.005, 10.0)}
+#: Errors of numbers that are out of range.
+_SHAPE = "blocks must be 0 or more, threads from 0 to 1024"
+_PEERS = "the number of sampled peers must be 0 (all) or more, not {}"
+#: Transports that processes can be restricted to.
+SHARES = ("fabric", "vmm-fd", "ipc", "shm", "nccl", "mpi")
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is known of an option besides its name, type and default value.
+
+    Parameters
+    ----------
+    help
+        Description in one phrase that begins in lower case; what is done, for a switch.
+    group
+        Where ``--help`` lists it; empty: nowhere.
+    parse
+        Turns a text, or a value from Python, into the value, or raises UsageError; None for a switch.
+    metavar
+        Name of the value in ``--help``.
+    default
+        What happens by default, where the default value does not show it.
+    documented
+        Whether the Document's options contain it.
+    agreed
+        Whether all ranks must have the same value.
+    """
+
+    help: str
+    group: str
+    parse: Callable[[Any], Any] | None = None
+    metavar: str | None = None
+    default: str = ""
+    documented: bool = True
+    agreed: bool = True
+
+
+def option(value: object, *about: Any, **more: Any) -> Any:
+    """Return a field with its default value, and what else is known of the option (see `Option`)."""
+    return field(default=value, metadata={"option": Option(*about, **more)})
+
+
+def declared(record: type[PlanOptions]) -> Iterator[tuple[Field[Any], Option]]:
+    """Return the options of a record: their fields, and what is known of them."""
+    return ((one, one.metadata["option"]) for one in fields(record) if "option" in one.metadata)
+
+
+def _parser(parse: Callable[[str], float]) -> Callable[[Any], float]:
+    """Return the parser of texts that leaves numbers as they are."""
+    return lambda value: parse(value) if isinstance(value, str) else value
+
+
+def _whole(least: int | None = None, most: int | None = None, wrong: str = "") -> Callable[[Any], int]:
+    """Return the parser of whole numbers within a range, and of their texts."""
+
+    def parse(value: Any) -> int:
+        try:
+            number = int(value) if isinstance(value, str) else index(value)
+        except (TypeError, ValueError):
+            raise UsageError(f"{value!r} is not a whole number") from None
+        if (least is not None and number < least) or (most is not None and number > most):
+            raise UsageError(wrong.format(number))
+        return number
+
+    return parse
+
+
+def _tier(value: Any) -> Tier:
+    if value not in list(Tier):
+        raise UsageError(f"there is no tier {value!r}; there are {', '.join(Tier)}")
+    return Tier(value)
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, str):
+        return parse_size(value)
+    try:
+        size = int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise UsageError(f"{value!r} is not a size; give bytes, or a text such as 64MiB") from None
+    if not 1 <= size <= LARGEST_SIZE:
+        raise UsageError(f"size {size} is out of range; it must be from 1 B to 1 EiB")
+    return size
+
+
+def _sizes(value: Any) -> tuple[int, ...]:
+    sizes = parse_sizes(value) if isinstance(value, str) else tuple(map(_size, value))
+    if not sizes:
+        raise UsageError("sizes is empty; give some, or leave it out")
+    return sizes
+
+
+def _indices(value: Any) -> tuple[int, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    if isinstance(value, str) and not all(part.isascii() and part.isdecimal() for part in parts):
+        raise UsageError(f"{value!r} is not a list of GPU indices; write it like 0,2")
+    return tuple(map(_whole(), parts))
+
+
+def _timeout(value: Any) -> float:
+    seconds = _parser(parse_duration)(value)
+    if not seconds > 0:
+        raise UsageError(f"the time-out must be more than 0 s, not {seconds:g}")
+    return seconds
+
+
+def _share(value: Any) -> str:
+    if value not in SHARES:
+        raise UsageError(f"there is no means {value!r} of sharing memory; there are {', '.join(SHARES)}")
+    return str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """The options that change which Measurements there are."""
+
+    # fmt: off
+    tier: Tier = option(Tier.STANDARD, "how thorough the run is", WHAT, _tier)
+    size: int | None = option(None, "buffer size, such as 512MiB", WHAT, _size, "SIZE", "each testcase's own")
+    blocks: int = option(0, "blocks of a copy kernel", GPU, _whole(0, None, _SHAPE), "N", "chosen")
+    threads: int = option(0, "threads of a block", GPU, _whole(0, 1024, _SHAPE), "N", "chosen")
+    local_copy: bool = option(False, "measure local copies on the diagonal of tables of GPU pairs", WHAT)
+    pageable: bool = option(
+        False, "use pageable host memory in place of pinned, in copies between host and GPU", WHAT)
+    parallel_pairs: bool = option(False, "measure pairs that have no device in common at the same time", JOB)
+    sample_peers: int = option(
+        0, "measure each row of a table of pairs with K columns only", JOB, _whole(0, None, _PEERS), "K",
+        "all")
+    # fmt: on
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether cells may be measured at the same time to save time: always in the quick tier."""
+        return self.parallel_pairs or self.tier is Tier.QUICK
+
+    def __post_init__(self) -> None:
+        """Parse texts and check all values.
+
+        Raises
+        ------
+        UsageError
+            If one is wrong.
+        """
+        for one, about in declared(type(self)):
+            value = getattr(self, one.name)
+            if about.parse and not (value is one.default is None):
+                object.__setattr__(self, one.name, about.parse(value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(PlanOptions):
+    """All options of a run. Texts such as ``"64MiB"``, ``"0.5%"`` and ``"5s"`` stand for numbers."""
+
+    # fmt: off
+    sizes: tuple[int, ...] | None = option(
+        None, "sweep over buffer sizes, such as 4KiB:1GiB:x4 or 1MiB,3MiB; every cell becomes a curve", WHAT,
+        _sizes, "SIZES", documented=False)
+    devices: tuple[int, ...] | None = option(
+        None, "use only these GPUs, given by their indices", WHAT, _indices, "0,2", "all",
+        documented=False, agreed=False)
+    # The Document contains the stopping rule that these four make.
+    precision: float | None = option(
+        None, "target for half of the 95 % interval of the median, as a fraction of the median", STOP,
+        _parser(parse_fraction), "PERCENT", "0.5%; quick: 1%", documented=False)
+    time_budget: float | None = option(
+        None, "maximum time per cell", STOP, _parser(parse_duration), "TIME",
+        "5s; quick: 0.3s, and 1s per testcase; full: 10s", documented=False)
+    samples: int | None = option(
+        None, "take exactly N samples", STOP, _whole(), "N", "3 if only copies are given", documented=False)
+    copies: int | None = option(
+        None, "make exactly N copies per sample", STOP, _whole(), "N", "16 if only samples are given",
+        documented=False)
+    verify: bool = option(True, "verify the data after every sample", HOW)
+    use_mean: bool = option(False, "show the mean of the samples of a cell in place of their median", PYTHON)
+    affinity: bool = option(True, "pin threads to cores", HOW)
+    bulk: bool = option(
+        False, "copy with SM kernels of bulk asynchronous copies where all GPUs have them", GPU,
+        documented=False)
+    virtual_memory: bool = option(
+        False, "allocate device memory with cuMemCreate and cuMemMap, not cuMemAlloc", GPU)
+    all_engines: bool = option(False, "spread a copy over all copy engines where that is faster", GPU)
+    timeout: float = option(
+        60.0, "maximum time of one stage: preparing, measuring or verifying one cell", HOW, _timeout, "TIME",
+        "60s")
+    seed: int = option(0, "seed of data and order", HOW, _whole(), "N")
+    share: str | None = option(
+        None, f"share memory between processes only by this transport: {', '.join(SHARES)}", JOB, _share,
+        "TRANSPORT", "the best that works for each pair", documented=False)
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        """Parse texts and check all values."""
+        super().__post_init__()
+        _ = self.rule
+
+    @property
+    def rule(self) -> Rule:
+        """When to stop: after fixed counts where one is given, else at a precision.
+
+        Raises
+        ------
+        UsageError
+            If both kinds are given, or a value is out of range.
+        """
+        counts, targets = (
+            {name: value for name in names if (value := getattr(self, name)) is not None}
+            for names in (("samples", "copies"), ("precision", "time_budget"))
+        )
+        if counts and targets:
+            raise UsageError(
+                "samples and copies are fixed counts, precision and time budget stop by themselves: "
+                "give one kind or the other"
+            )
+        usual = RULES[self.tier]
+        if targets:
+            return Precise(**{"precision": usual.precision, "time_budget": usual.time_budget} | targets)
+        return Fixed(**counts) if counts else usual
+
+
+def parameters(record: type[PlanOptions]) -> str:
+    """Return the part of a docstring that describes the options."""
+    found = []
+    for one, about in declared(record):
+        default = about.default or ("" if one.default is None else str(one.default))
+        text = f"{about.help[0].upper()}{about.help[1:]}{default and f' (default: {default})'}."
+        found += [f"{one.name} : {one.type}", textwrap.indent(textwrap.fill(text, 90), "    ")]
+    return textwrap.indent("\n".join(found), "    ")
+
+
+for _record in (PlanOptions, RunOptions):
+    _record.__doc__ = f"{_record.__doc__}\n\n    Parameters\n    ----------\n{parameters(_record)}\n    "
+
+
+def takes_options(function: F) -> F:
+    """Give a function that takes options as keywords their description and its full signature.
+
+    A line ``...`` of its docstring stands for the description.
+    """
+    signature, kind = inspect.signature(function), inspect.Parameter.KEYWORD_ONLY
+    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    keywords = [
+        inspect.Parameter(one.name, kind, default=one.default, annotation=one.type)
+        for one, _ in declared(RunOptions)
+    ]
+    function.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
+    function.__doc__ = (function.__doc__ or "").replace("    ...\n", f"{parameters(RunOptions)}\n", 1)
+    return function
+
+
+def changed(options: RunOptions, changes: Mapping[str, Any], function: Callable[..., object]) -> RunOptions:
+    """Return options with those replaced that a function was called with.
+
+    Raises
+    ------
+    TypeError
+        If there is no such option; it names the nearest.
+    UsageError
+        If a value is wrong.
+    """
+    known = [one.name for one, _ in declared(type(options))]
+    for name in (name for name in changes if name not in known):
+        near = get_close_matches(name, [*known, *inspect.signature(function).parameters], 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
+    return replace(options, **changes)
+
+
+def described(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a Document contains of the values of options."""
+    return {one.name: values[one.name] for one, about in declared(RunOptions) if about.documented}
+
+
+def agreed(options: RunOptions) -> dict[str, object]:
+    """Return what must be the same in all processes of a job."""
+    return {
+        one.name: str(getattr(options, one.name)) for one, about in declared(type(options)) if about.agreed
+    }

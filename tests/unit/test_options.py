@@ -1,0 +1,185 @@
+"""An option is one field of one record."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import subprocess
+import sys
+from dataclasses import Field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import wirespeed
+from wirespeed import RunOptions, UsageError
+from wirespeed.backends.base import BackendOptions
+from wirespeed.cli.common import add_measuring, run_options
+from wirespeed.cli.job import add_job
+from wirespeed.options import PYTHON, Option, PlanOptions, Tier, agreed, declared
+from wirespeed.stopping import Fixed, Precise
+
+TWO = "simulated:hgx-h200-2"
+DECLARED = {field.name: (field, about) for field, about in declared(RunOptions)}
+#: What the Document contains in another form: as its rule, in cells, in the machine, or only of jobs.
+ELSEWHERE = {"precision", "time_budget", "samples", "copies", "sizes", "devices", "bulk", "share"}
+#: A text of every option that takes a value, and the value.
+TEXTS: dict[str, tuple[str, object]] = {
+    "tier": ("full", Tier.FULL),
+    "size": ("64MiB", 2**26),
+    "blocks": ("8", 8),
+    "threads": ("256", 256),
+    "sample_peers": ("4", 4),
+    "sizes": ("4KiB:64KiB:x4", (4096, 16384, 65536)),
+    "devices": ("0,2", (0, 2)),
+    "precision": ("0.5%", 0.005),
+    "time_budget": ("200ms", 0.2),
+    "samples": ("5", 5),
+    "copies": ("7", 7),
+    "timeout": ("2min", 120.0),
+    "seed": ("3", 3),
+    "share": ("ipc", "ipc"),
+}
+options = pytest.mark.parametrize(("field", "about"), DECLARED.values(), ids=DECLARED)
+
+
+def parsed(*arguments: str) -> RunOptions:
+    parser = argparse.ArgumentParser()
+    add_measuring(parser)
+    add_job(parser)
+    return run_options(parser.parse_args(arguments))
+
+
+@options
+def test_the_command_line_has_it(field: Field[Any], about: Option) -> None:
+    flag = f"--{field.name.replace('_', '-')}"
+    if about.group == PYTHON:
+        with pytest.raises(SystemExit):
+            parsed(flag)
+        return
+    assert parsed() == RunOptions()
+    if about.parse is None:
+        switch = [f"--no-{flag[2:]}" if field.default else flag]
+        assert getattr(parsed(*switch), field.name) is not field.default
+    else:
+        text, value = TEXTS[field.name]
+        assert getattr(parsed(flag, text), field.name) == value
+
+
+@options
+def test_python_has_it_as_a_keyword_with_a_description(field: Field[Any], about: Option) -> None:
+    assert inspect.signature(wirespeed.run).parameters[field.name].default is field.default
+    for documented in (wirespeed.run, RunOptions):
+        text = " ".join((inspect.getdoc(documented) or "").split())
+        assert f" {field.name} : {field.type} {about.help[0].upper()}{about.help[1:]}" in text
+    text_or_value, value = TEXTS.get(field.name, (not field.default, not field.default))
+    assert getattr(RunOptions(**{field.name: text_or_value}), field.name) == value
+    assert getattr(RunOptions(**{field.name: value}), field.name) == value
+
+
+@options
+def test_ranks_agree_on_it(field: Field[Any], about: Option) -> None:
+    assert (field.name in agreed(RunOptions())) == about.agreed == (field.name != "devices")
+    if about.agreed:
+        value = TEXTS.get(field.name, (not field.default,))[0]
+        assert agreed(RunOptions(**{field.name: value})) != agreed(RunOptions())
+
+
+def test_the_document_contains_them() -> None:
+    found = wirespeed.run(["0"], machine=TWO, size="1MiB", seed=3, use_mean=True).options
+    assert DECLARED.keys() - found.keys() == ELSEWHERE - {"precision", "time_budget"}
+    assert (found["size"], found["seed"], found["use_mean"], found["tier"]) == (2**20, 3, True, "standard")
+    assert {name for name, (_, about) in DECLARED.items() if not about.documented} == ELSEWHERE
+    counts = wirespeed.run(["0"], machine=TWO, samples=2, copies=3).options
+    assert (counts["rule"], counts["samples"], counts["copies"]) == ("fixed", 2, 3)
+
+
+#: A program in which the record has one more field, and nothing else is changed.
+EXTENDED = f"""
+import inspect
+from dataclasses import dataclass
+from wirespeed import options
+
+@dataclass(frozen=True, kw_only=True)
+class Extended(options.RunOptions):
+    depth: int = options.option(3, "depth of the queue", options.HOW, int, "N")
+
+options.RunOptions = Extended
+
+import wirespeed
+from wirespeed.cli.main import main
+
+assert "depth of the queue" in wirespeed.run.__doc__.lower()
+assert inspect.signature(wirespeed.run).parameters["depth"].default == 3
+assert options.agreed(Extended(depth=9))["depth"] == "9"
+assert wirespeed.run(["0"], machine="{TWO}").options["depth"] == 3
+assert wirespeed.run(["0"], machine="{TWO}", depth="9").options["depth"] == 9
+assert main(["run", "-t", "0", "--machine", "{TWO}", "--depth", "7", "-o", "d.json"]) == 0
+assert wirespeed.load("d.json").options["depth"] == 7
+main(["run", "--help"])
+"""
+
+
+def test_an_option_is_one_edit(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", EXTENDED], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "--depth N             depth of the queue (default: 3)" in done.stdout
+
+
+def test_keywords_replace_what_the_record_has() -> None:
+    chosen = RunOptions(tier=Tier.QUICK, size=2**20, samples=1)
+    found = wirespeed.run(["0"], machine=TWO, options=chosen, size="2MiB").options
+    assert (found["tier"], found["size"], found["samples"]) == ("quick", 2**21, 1)
+    result = wirespeed.memory_bandwidth(machine=TWO, options=chosen)
+    assert (result.document.options["tier"], result.document.options["samples"]) == ("quick", 1)
+
+
+def test_an_unknown_keyword_is_a_type_error_that_names_the_nearest() -> None:
+    for wrong, near in (("verfy", "verify"), ("machin", "machine"), ("time_buget", "time_budget")):
+        with pytest.raises(TypeError, match=rf"^run\(\) got .* '{wrong}'; did you mean '{near}'\?$"):
+            wirespeed.run(["0"], **{wrong: 1})
+    with pytest.raises(TypeError, match=r"argument 'xyzzy'$"):
+        wirespeed.p2p_bandwidth(machine=TWO, xyzzy=1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"tier": "huge"}, "there is no tier 'huge'; there are quick, standard, full"),
+        ({"size": 0}, "size 0 is out of range; it must be from 1 B to 1 EiB"),
+        ({"size": []}, r"\[\] is not a size"),
+        ({"size": float("nan")}, "nan is not a size"),
+        ({"sizes": []}, "sizes is empty; give some, or leave it out"),
+        ({"sizes": "8:1"}, "is no sizes"),
+        ({"devices": "0,x"}, "'0,x' is not a list of GPU indices; write it like 0,2"),
+        ({"blocks": -1}, "blocks must be 0 or more, threads from 0 to 1024"),
+        ({"threads": 1025}, "blocks must be 0 or more, threads from 0 to 1024"),
+        ({"sample_peers": -1}, r"the number of sampled peers must be 0 \(all\) or more, not -1"),
+        ({"samples": 0}, "samples and copies must be 1 or more"),
+        ({"copies": 2.5}, "2.5 is not a whole number"),
+        ({"precision": 1.0}, "precision must be more than 0 % and less than 100 %"),
+        ({"time_budget": 0.0}, "the time budget must be more than 0 s"),
+        ({"samples": 3, "precision": "1%"}, "give one kind or the other"),
+        ({"timeout": 0}, "the time-out must be more than 0 s, not 0"),
+        ({"share": "telepathy"}, "there is no means 'telepathy' of sharing memory; there are fabric, vmm-fd"),
+        ({"seed": "x"}, "'x' is not a whole number"),
+    ],
+)
+def test_a_wrong_value_is_found_when_the_record_is_made(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        RunOptions(**wrong)
+    with pytest.raises(UsageError, match=says):
+        replace(BackendOptions(), **wrong)
+
+
+def test_the_rule_comes_from_the_tier_and_what_is_given() -> None:
+    assert RunOptions().rule == Precise() and RunOptions(tier=Tier.FULL).rule == Precise(0.005, 10.0)
+    assert RunOptions(tier=Tier.QUICK).rule == Precise(0.01, 0.3, 1.0, 3)
+    assert RunOptions(tier=Tier.QUICK, time_budget=2.0).rule == Precise(0.01, 2.0)
+    assert RunOptions(samples=5).rule == Fixed(5, 16) and RunOptions(copies=2).rule == Fixed(3, 2)
+
+
+def test_what_changes_the_plan_is_part_of_what_a_run_takes() -> None:
+    assert {field.name for field, _ in declared(PlanOptions)} < DECLARED.keys()
+    assert {field.name for field, _ in declared(BackendOptions)} == DECLARED.keys()
