@@ -65,7 +65,7 @@ def test_all_eleven_with_the_data_checked(tmp_path: Path) -> None:
     state = document.testcases[-1].state_after
     assert 0 < float(state["skew of the gate, median [s]"]) <= float(state["skew of the gate, largest [s]"])
     text = wirespeed.render(document, "table")
-    assert "3 ranks on 1" in text and "memory of other ranks reached by shm" in text
+    assert "3 ranks on 1" in text and "transport between ranks: shm" in text
     assert "Process 2 (" in wirespeed.render(document, "nvbandwidth")
     # what is decided is decided from the same values everywhere
     for other in found[1:]:
@@ -228,9 +228,7 @@ def test_hosts_that_share_nothing_send_messages(monkeypatch: pytest.MonkeyPatch)
     titles = [r.tables[0].title for r in found.testcases]
     assert titles[0].startswith("memcpy CPU+MPI rank(row)") and "CPU+MPI" in titles[2]
     text = wirespeed.render(found, "table")
-    assert "memory of other ranks reached by mpi; by shm: 0, 2 · 2, 0; let go within" in text.replace(
-        "\n", " "
-    )
+    assert "transport between ranks: mpi; shm: 0, 2 · 2, 0; start skew" in text.replace("\n", " ")
 
 
 def test_hosts_that_start_too_far_apart_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

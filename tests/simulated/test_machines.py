@@ -108,8 +108,8 @@ def test_a_machine_file_is_simulated_like_the_machine_it_describes(tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "does not describe a machine"),
-        ("[]", "does not describe a machine"),
+        ("", "is not a valid machine file"),
+        ("[]", "is not a valid machine file"),
         ("{}", "required field `name`"),
         ('{"name": "x", "links": [{"source": "a"}]}', "destination"),
         (
@@ -118,7 +118,7 @@ def test_a_machine_file_is_simulated_like_the_machine_it_describes(tmp_path: Pat
         ),
         ('{"name":"x","noise":2}', "noise is 2"),
         ('{"name":"x","ranks":[{"index":3,"host":"h","device":"gpu0"}]}', "not numbered"),
-        ('{"name":"x","gpus":[{"index":0,"model":"a"},{"index":0,"model":"b"}]}', "GPU 0 is there twice"),
+        ('{"name":"x","gpus":[{"index":0,"model":"a"},{"index":0,"model":"b"}]}', "duplicate GPU 0"),
         ('{"name":"x","rates":[{"engine":"ce","link":"pcie","efficiency":0}]}', "efficiency 0"),
         (
             '{"name":"x","links":[{"source":"a","destination":"b","kind":"pcie","latency":5}]}',

@@ -123,7 +123,7 @@ def test_every_format_on_a_run_and_on_its_document(format: str, capsys: pytest.C
         (["run", *TWO, "-o", "none/d.json"], 1, "the folder does not exist"),
         (["run", "--sizes", "8:1", *TWO], 2, "is no sizes"),
         (["run", "--devices", "x"], 2, "is not a list of GPU indices"),
-        (["run", "--devices", "9", *TWO], 2, "there is no GPU 9"),
+        (["run", "--devices", "9", *TWO], 2, "GPU 9 does not exist"),
         (["run", "--frobnicate"], 2, "unrecognized arguments"),
         (["run", "--precision", "5"], 2, "(did you mean 5%?)"),
         (["frobnicate"], 2, "there is no command 'frobnicate'; `wirespeed --help` lists them"),
