@@ -217,9 +217,9 @@ def test_the_command_writes_by_the_name_of_the_file(suffix, tmp_path, capsys):
     ("arguments", "message"),
     [
         (["a.json", "-o", "x.html"], "cannot read a.json"),
-        ([str(RECORDED), "-o", "x.what"], "give --format"),
+        ([str(RECORDED), "-o", "x.what"], "pass --format"),
         ([str(RECORDED), "-o", "x.md", "--format", "nonsense"], "there is no format"),
-        ([str(RECORDED), str(RECORDED), "-o", "x.md"], "only an HTML report holds several runs"),
+        ([str(RECORDED), str(RECORDED), "-o", "x.md"], "only HTML reports can contain several runs"),
         ([str(RECORDED), "-o", "/nowhere/x.html"], "the folder does not exist"),
     ],
 )

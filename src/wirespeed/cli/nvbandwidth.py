@@ -1,7 +1,7 @@
-"""``wirespeed nvbandwidth`` and ``wirespeed sailbandwidth``: those programs' command lines.
+"""``wirespeed nvbandwidth`` and ``wirespeed sailbandwidth``: the command lines of those programs.
 
-They exit with 1 on invalid arguments, as those programs do. Sampling stops by itself unless
-``-i`` or ``--loopCount`` is given. Both take the same options; their defaults differ.
+They exit with 1 on invalid arguments, like those programs. Sampling stops automatically unless ``-i`` or
+``--loopCount`` is given. Both take the same options; their defaults differ.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .common import add_output, texts_aside
 from .job import add_job, lead
 
 _FAILED = 1
-#: When sampling of a cell stops: sooner than elsewhere, since these programs are known to be run often.
+#: Stopping criteria of a cell: looser than elsewhere, because these programs are run often.
 PRECISION, TIME_BUDGET = 0.005, 0.3
-#: Those that nvbandwidth has, the ones of its build for several processes included.
+#: Testcases of nvbandwidth, including those of its build for several processes.
 _ALL = [case for case in TABLE if case.index is not None]
 
 
 class _Parser(argparse.ArgumentParser):
-    """Invalid arguments end with the usage and exit code 1."""
+    """Parser that prints the usage and exits with 1 on invalid arguments."""
 
     def error(self, message: str) -> NoReturn:
         print(f"ERROR: Invalid Arguments: {message}\n", file=sys.stderr)
@@ -62,8 +62,8 @@ def _positive(text: str) -> int:
 def _parser(program: str) -> _Parser:
     parser = _Parser(
         prog=f"wirespeed {program}", add_help=False,
-        description=f"{program}'s command line. Sampling stops when the 95 % interval of the median is "
-        f"within {PRECISION:.1%} of it, or after {TIME_BUDGET:g} s for a cell (--time-budget), unless -i or "
+        description=f"{program}'s command line. Sampling stops when the 95 % confidence interval of the "
+        f"median is within {PRECISION:.1%} of it, or after {TIME_BUDGET:g} s per cell (--time-budget), unless -i or "
         "--loopCount is given.",
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=36),
     )  # fmt: skip
@@ -119,12 +119,16 @@ def _parser(program: str) -> _Parser:
     add(
         "--testLocalCopy", action="store_true", help="local copies on the diagonal of device-to-device tables"
     )
-    add("--displayUR", action="store_true", help="also tables of measured over the limit, in %%")
+    add("--displayUR", action="store_true", help="also print tables of measured value over limit, in %%")
     add("--disableVm", action="store_true", help="plain allocations")
     own = parser.add_argument_group("wirespeed's own")
     own.add_argument("--machine", metavar="FILE|simulated:NAME", help="default: this machine")
     own.add_argument(
-        "--time-budget", type=parse_duration, default=TIME_BUDGET, metavar="TIME", help="for one cell (0.3s)"
+        "--time-budget",
+        type=parse_duration,
+        default=TIME_BUDGET,
+        metavar="TIME",
+        help="maximum time per cell (0.3s)",
     )
     add_output(own)
     own.add_argument(
@@ -132,7 +136,7 @@ def _parser(program: str) -> _Parser:
         type=parse_duration,
         default=TIMEOUT,
         metavar="TIME",
-        help="give up when one stage takes longer (60s)",
+        help="give up if one stage takes longer (60s)",
     )
     own.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the data (0)")  # fmt: skip
     add_job(own)
@@ -163,7 +167,7 @@ def main(program: str, argv: Sequence[str]) -> int:
 
 
 def _say(options: argparse.Namespace, message: str) -> None:
-    """Report why nothing was run, in the form that was asked for."""
+    """Report why nothing was run, in the requested format."""
     if options.json:
         print(nvbandwidth_json.error(message), end="")
     else:
@@ -216,7 +220,7 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
             all_engines=sail and not options.isSingleDie,
             virtual_memory=sail and not options.disableVm,
             output=options.output,
-            backends=connect(machine),  # they are given back by the end of the process
+            backends=connect(machine),  # released by the end of the process
             world=world,
             share=options.share,
             parallel_pairs=options.parallel_pairs,
@@ -233,7 +237,7 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 
 def _choose(options: argparse.Namespace, several: bool) -> list[Testcase]:
-    """Return the testcases that were asked for; all those of this kind of job where none was."""
+    """Return the requested testcases; by default all of this kind of job."""
     if options.testcase:
         return [_find(name) for name in options.testcase]
     if options.testcasePrefixes:
@@ -242,7 +246,7 @@ def _choose(options: argparse.Namespace, several: bool) -> list[Testcase]:
 
 
 def _find(name: str) -> Testcase:
-    """Return a testcase; where there is none, one that says so when its turn comes."""
+    """Return a testcase; if it does not exist, one that reports this when it runs."""
     try:
         return find(name)
     except UnknownTestcase:
@@ -251,7 +255,7 @@ def _find(name: str) -> Testcase:
 
 
 class Printer:
-    """Prints every testcase as soon as it has ended."""
+    """Prints every testcase when it has ended."""
 
     def __init__(self, style: Style, program: str) -> None:
         self.style = style
@@ -262,15 +266,15 @@ class Printer:
         print(nvbandwidth.header(document, self.program), end="", flush=True)
 
     def testcase_started(self, case: Testcase, measurements: int) -> None:
-        """Its name is printed with its result."""
+        """Do nothing: the name is printed with the result."""
 
     def measuring(self, case: Testcase, done: int, stage: str) -> None:
-        """The bars show it."""
+        """Do nothing: the bars show it."""
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
         """Print its tables."""
         print(nvbandwidth.testcase(result, self.style), end="", flush=True)
 
     def run_ended(self, document: Document) -> None:
-        """Print the notice."""
+        """Print the closing notice."""
         print(nvbandwidth.footer(document), end="", flush=True)
