@@ -66,7 +66,7 @@ def test_why_mpi_cannot_carry_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MessagesRefused, match="MPI has 1 ranks, this job 2: start all with mpirun"):
         Messages(WORLD)
     monkeypatch.setattr(mpi, "library", lambda: library(thread=1))
-    with pytest.raises(MessagesRefused, match="only the main thread"):
+    with pytest.raises(MessagesRefused, match="only in the main thread"):
         Messages(WORLD)
 
     def missing() -> None:

@@ -103,7 +103,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
         "likely cause of low values.\n"
         "Exit codes: 0 pass, 1 fail, 2 invalid usage, 3 only warnings, or nothing could be judged.",
     )
-    judging = arguments.add_argument_group("what to judge by")
+    judging = arguments.add_argument_group("judgement")
     judging.add_argument(
         "--from", dest="source", nargs="+", action="extend", metavar="RUN.json",
         help="judge saved runs instead of measuring; the exit code is that of the worst",

@@ -63,8 +63,8 @@ def _parser(program: str) -> _Parser:
     parser = _Parser(
         prog=f"wirespeed {program}", add_help=False,
         description=f"{program}'s command line. Sampling stops when the 95 % confidence interval of the "
-        f"median is within {PRECISION:.1%} of it, or after {TIME_BUDGET:g} s per cell (--time-budget), unless -i or "
-        "--loopCount is given.",
+        f"median is within {PRECISION:.1%} of it, or after {TIME_BUDGET:g} s per cell (--time-budget), "
+        "unless -i or --loopCount is given.",
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=36),
     )  # fmt: skip
     add = parser.add_argument
