@@ -137,7 +137,7 @@ def _links(machines: Sequence[Machine], ranks: Sequence[Rank]) -> tuple[Link, ..
     """Return the links of all hosts, with vertices that are unique across hosts.
 
     A rank's device is ``3/gpu0``. Other vertices of the first host keep their name; on other hosts the name
-    of the host is added. Every host gets NVLink switches of its own: whether they are connected is unknown.
+    of the host is added. Every host gets separate NVLink switches: whether they are connected is unknown.
     """
     links: dict[Link, None] = {}
     bus_of = {(i, gpu.name): gpu.bus_id or gpu.name for i, m in enumerate(machines) for gpu in m.gpus}
