@@ -181,7 +181,7 @@ def test_hosts_that_share_nothing_are_waived(monkeypatch: pytest.MonkeyPatch) ->
     assert {place for place, value in values(found[0]).items() if value} == {(0, 2), (2, 0)}
     reason = pairs.tables[0].cells[0].reason
     assert "memory cannot be shared with another host: shm: it does not reach another host" in reason
-    assert "start them with mpirun or srun" in reason
+    assert "start all with mpirun or srun" in reason
     assert "skew of the gate, median [s]" in found[0].testcases[0].state_after
     alone = run(worlds_on(monkeypatch, ["a", "b"]), [READ])[0].testcases[0]
     assert alone.status is Status.WAIVED and "another host" in alone.reason

@@ -105,7 +105,7 @@ def test_hosts_that_share_no_memory_send_by_mpi(start: Start, mpirun: list[str],
         assert by == ("shm" if (row - column) % 2 == 0 else "mpi")
     assert {rank.host for rank in document.machine.ranks} == {"node0", "node1"}
     assert document.testcases[0].tables[0].title.startswith("memcpy CPU+MPI ")
-    assert "by shm: 0, 2" in job.text
+    assert "shm: 0, 2" in job.text
 
 
 def test_two_hosts(start: Start, hosts: Callable[[int], list[str]], tmp_path: Path) -> None:
