@@ -20,7 +20,12 @@ from .units import MIB
 class Demand:
     """Resources that one byte per second of a flow's payload takes, and the flow's own cap.
 
-    A resource is a number: the index of a link.
+    Parameters
+    ----------
+    weights : Mapping[int, float]
+        Resource -> units taken per unit of payload. A resource is the index of a link.
+    cap : float
+        Maximum rate of the flow, in payload per second.
     """
 
     weights: Mapping[int, float]

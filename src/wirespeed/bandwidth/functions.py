@@ -110,6 +110,11 @@ def theoretical_memory_bandwidth(
     machine : str, Machine or None
         None for this machine, ``"simulated:NAME"``, a machine file, or a Machine.
 
+    Returns
+    -------
+    TheoreticalBandwidth
+        The bandwidth, in B/s, and its origin.
+
     Raises
     ------
     UsageError
@@ -338,7 +343,17 @@ def p2p_bandwidth_bidirectional(
 ) -> Bandwidth:
     """Measure copies in both directions between two devices at once; return the sum of both rates.
 
-    Each device pushes; every copied byte of both directions counts once. Parameters as for `p2p_bandwidth`.
+    Each device pushes; every copied byte of both directions counts once.
+
+    Parameters
+    ----------
+    src, dst, size, engine, **how
+        As for `p2p_bandwidth`.
+
+    Returns
+    -------
+    Bandwidth
+        The median of the sum, in B/s, with its samples.
     """
     return _pair("Bandwidth (both directions, sum)", _BOTH, src, dst, size, engine, how)
 
@@ -384,7 +399,18 @@ def p2p_bandwidth_bidirectional_all(
     engine: str | None = None,
     **how: Unpack[How],
 ) -> BandwidthMatrix:
-    """Measure ``p2p_bandwidth_bidirectional`` for all pairs; parameters as for `p2p_bandwidth_all`."""
+    """Measure ``p2p_bandwidth_bidirectional`` for all pairs, one at a time.
+
+    Parameters
+    ----------
+    size, devices, engine, **how
+        As for `p2p_bandwidth_all`.
+
+    Returns
+    -------
+    BandwidthMatrix
+        A bandwidth for each pair.
+    """
     title = "Bandwidth, both directions, sum"
     return _matrix(title, _BOTH, devices, size, engine, how)
 

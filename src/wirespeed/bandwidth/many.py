@@ -20,6 +20,10 @@ class BandwidthScaling(Drawn):
 
     Parameters
     ----------
+    title : str
+        Name of the measurement.
+    device : str
+        Measured device.
     quantity, unit : str
         Meaning of the sizes: ``data size`` in ``B``, or ``vector length`` in ``numbers``.
     sizes : tuple[int, ...]
@@ -97,6 +101,10 @@ class BandwidthMatrix(Drawn):
 
     Parameters
     ----------
+    title : str
+        Name of the measurement.
+    labels : tuple[str, ...]
+        Names of the devices.
     cells : tuple[tuple[Bandwidth or None, ...], ...]
         Rows of bandwidths; None on the diagonal and for pairs that cannot be measured.
     reasons : tuple[str, ...]

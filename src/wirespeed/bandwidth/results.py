@@ -180,7 +180,19 @@ class Bandwidth(Drawn):
 
 @dataclass(frozen=True, repr=False)
 class TheoreticalBandwidth:
-    """Bandwidth that a memory's clock and width allow, in B/s; ``origin`` is the product that gives it."""
+    """Bandwidth that a memory's clock and width allow.
+
+    Parameters
+    ----------
+    device : str
+        The device.
+    value : float
+        The bandwidth in B/s.
+    origin : str
+        The product that gives it, e.g. ``3201 MHz x 2 x 6016 bit``.
+    simulated : bool
+        Whether the device is simulated.
+    """
 
     device: str
     value: float
@@ -211,7 +223,15 @@ class TheoreticalBandwidth:
 
 @dataclass(frozen=True, repr=False)
 class HostDeviceBandwidth(Drawn):
-    """Copies between host and GPU: from pageable and pinned memory, in both directions."""
+    """Copies between host and GPU: from pageable and pinned memory, in both directions.
+
+    Parameters
+    ----------
+    pageable_to_device, pageable_to_host : Bandwidth
+        Copies from and to pageable host memory.
+    pinned_to_device, pinned_to_host : Bandwidth
+        Copies from and to pinned host memory.
+    """
 
     pageable_to_device: Bandwidth
     pageable_to_host: Bandwidth

@@ -12,7 +12,19 @@ from .document import Cell, Document, TestcaseResult
 
 @dataclass(frozen=True, order=True)
 class Key:
-    """Location of a cell: testcase, table, labels of row and column, and bytes of one copy."""
+    """Location of a cell.
+
+    Parameters
+    ----------
+    testcase : str
+        Name of the testcase.
+    table : str
+        Key of the table.
+    row, column : str
+        Labels of row and column.
+    bytes : int
+        Counted bytes of one copy.
+    """
 
     testcase: str
     table: str
@@ -23,7 +35,19 @@ class Key:
 
 @dataclass(frozen=True)
 class Placed:
-    """A cell with its key, its unit and its testcase."""
+    """A cell with its context.
+
+    Parameters
+    ----------
+    key : Key
+        Location of the cell.
+    cell : Cell
+        The cell.
+    unit : Unit
+        Unit of its value.
+    result : TestcaseResult
+        Result of its testcase.
+    """
 
     key: Key
     cell: Cell
