@@ -199,7 +199,7 @@ def seconds_in_c(process: subprocess.Popen[str], operation: Operation, threads: 
 
 
 def transfer(node: NumaNode, operation: Operation, size: int, threads: int) -> Transfer:
-    """The same as a Transfer."""
+    """Return the operation as a Transfer."""
     memory = Memory(node.name, MemoryKind.PAGEABLE)
     executor = Executor(node.name, cpus=node.cores[:threads])
     return Transfer(memory, memory, executor, Engine.CPU, size, operation=operation)
@@ -234,7 +234,7 @@ def compare(size: int, rounds: int) -> bool:
 
 
 def main() -> int:
-    """Run the comparison; exit with 1 where ours is slower than the goal, 2 where it cannot run."""
+    """Run the comparison; exit with 1 if ours is slower than the goal, 2 if it cannot run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--size", type=parse_size, default=parse_size("512MiB"), help="of an array (512MiB)")
     parser.add_argument("--rounds", type=int, default=25, help="samples of each (25)")

@@ -1,12 +1,12 @@
-"""How well the slow device or link is named: precision and recall over injected faults.
+"""Precision and recall of naming the slow device or link, over injected faults.
 
     python benchmarks/localise.py [HEALTHY_SEEDS] [FAULTY_SEEDS]
 
-On simulated machines of eight GPUs, every link (both ways and one way), every memory and every GPU
-with all its links is made slower, alone and two at a time; every cell of every seed has 1 % of noise
-of its own. A fault is found if it is named; of a link that is slow one way, also if the link is
-named with no direction, since requests and data of the two directions share it. Two faults that
-meet in a device are left out. Exit code 1 if a goal is missed: all single faults of 10 % or more
+On simulated machines of eight GPUs, every link (both directions and one direction), every memory and every
+GPU with all its links is slowed down, as a single fault and in pairs. Every cell of every seed has 1 % of
+independent noise. A fault is found if it is named. For a link that is slow in one direction, naming the link
+without a direction counts, too, because requests and data of both directions share it. Two faults that meet
+in a device are not tested. Exit code 1 if a goal is missed: all single faults of 10 % or more
 found and nothing else named, and nothing named on healthy machines.
 """
 
@@ -36,20 +36,20 @@ TESTCASES = (
 )  # fmt: skip
 NOISE = 0.01
 FACTORS = (0.9, 0.8, 0.5, 0.25)
-#: How many pairs of faults are drawn on each machine.
+#: Number of random pairs of faults per machine.
 PAIRS = 150
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is made slow: the name that must be named, and the fault of the simulated machine."""
+    """A fault of the simulated machine, and the culprit that must be named."""
 
     name: str
     where: str
 
 
 def faults(machine: Machine) -> Iterator[Fault]:
-    """Yield every single fault of a machine's links and devices that its GPUs can see."""
+    """Yield every single fault of links and devices that the GPUs of a machine use."""
     for gpu in machine.gpus:
         yield Fault(gpu.name, gpu.name)
     for link in machine.links:
@@ -114,7 +114,7 @@ class Score:
     right: int = 0
 
     def add(self, wanted: Sequence[str], found: Sequence[set[str]]) -> bool:
-        """Count one run; return whether exactly what was wanted was named."""
+        """Count one run; return whether exactly the expected culprits were named."""
         names = [{_canonical(name), _canonical(name.replace("->", "-"))} for name in wanted]
         right = sum(any(name & culprit for culprit in found) for name in names)
         self.injected += len(names)

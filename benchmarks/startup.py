@@ -1,4 +1,4 @@
-"""How long the shell waits for ``--version``, ``list`` and ``--help``.
+"""Start-up time of ``--version``, ``list`` and ``--help``.
 
     python benchmarks/startup.py [RUNS]
 

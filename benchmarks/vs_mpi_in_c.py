@@ -1,4 +1,4 @@
-"""Messages and collectives over MPI against a C program on the same MPI, alternately.
+"""Compare messages and collectives over MPI with a C program on the same MPI, alternately.
 
     python benchmarks/vs_mpi_in_c.py [--ranks 2 4] [--rounds 5] [--largest 1048576] [OPERATION ...]
 
@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
-#: As in the C program, besides one to warm up.
+#: As in the C program, in addition to one for warm-up.
 LOOPS = 7
 OPERATIONS = ("message", "all_reduce", "all_gather", "alltoall", "broadcast")
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}

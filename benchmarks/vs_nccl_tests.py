@@ -1,4 +1,4 @@
-"""Time per operation against NVIDIA's nccl-tests, alternating, with the same options and the same NCCL.
+"""Compare the time per operation with NVIDIA's nccl-tests, alternately, with the same options and NCCL.
 
     python benchmarks/vs_nccl_tests.py DIR [-g 2] [--operations all_reduce,...] [--rounds 3]
 

@@ -1,4 +1,4 @@
-"""Ours beside nvbandwidth: wall times, the ratio of every cell, and how much cells vary between runs.
+"""Compare wirespeed with nvbandwidth: wall times, the ratio of every cell, and variation between runs.
 
     python benchmarks/vs_nvbandwidth.py PATH_OF_NVBANDWIDTH [--runs 5] [-t TESTCASE ...] [--log FILE]
 

@@ -1,4 +1,4 @@
-"""wirespeed: how fast data moves along every path of a machine.
+"""wirespeed: measure how fast data moves along every path of a machine.
 
 The public Python API. Importing it loads no backend.
 
@@ -122,7 +122,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name where it is first used, so that importing the package costs nothing."""
+    """Import a public name on first use, so that importing the package is fast."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""Where compiled code is kept between runs: beside the package nothing would remove it."""
+"""Folder for compiled code; in the package, nothing would remove it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """Return the folder of this package among the user's caches."""
+    """Return this package's folder in the user's cache folder."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "wirespeed"

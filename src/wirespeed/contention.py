@@ -1,4 +1,4 @@
-"""Pairs that are measured concurrently: which may be, which look low, which slowed each other down."""
+"""Concurrent measurement of pairs: which pairs can run together, look low, or slowed each other down."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .results.document import Cell, Table
 from .testcases.rounds import ALONE
 from .units import many
 
-#: A pair looks low this far below what it should reach, as a fraction.
+#: A pair looks low if it is below its typical value by this fraction.
 _LOOKS_LOW = 0.05
 
-#: A difference below this part of the value is not worth telling.
+#: Differences below this fraction are ignored.
 _NOISE = 0.02
 
 
 def scheduled(network: Network, measurements: Sequence[Measurement]) -> list[Measurement]:
-    """Return Measurements, apart where the links are not known to give each pair what it gets alone."""
+    """Split Measurements so that pairs run together only if the links give each its full rate."""
     found: list[Measurement] = []
     for measurement in measurements:
         apart = measurement.independent and not undisturbed(network, measurement)
@@ -31,15 +31,15 @@ def scheduled(network: Network, measurements: Sequence[Measurement]) -> list[Mea
 def suspects(
     network: Network, pairs: Sequence[Measurement], cells: Mapping[str, Mapping[tuple[int, int], Cell]]
 ) -> list[Measurement]:
-    """Return the pairs that look low, of those that were measured concurrently.
+    """Return the pairs with low values among those that were measured concurrently.
 
-    Low: below the typical value of a pair alone, or below the median of the pairs that are alike, by more
-    than 5 %; or without a value, since one of the others may have failed.
+    Low means below the typical value of a single pair, or below the median of similar pairs, by more than
+    5 %; or without a value, because another pair may have failed.
 
     Parameters
     ----------
     cells
-        What was measured, by table, row and column.
+        The measured cells, by table, row and column.
     """
     alike: dict[tuple[str, str], list[float]] = {}
     looked = []
@@ -65,15 +65,15 @@ def suspects(
 
 
 def blocking(tables: Sequence[Table]) -> str:
-    """Return where pairs were slower at the same time than alone, beyond noise; empty if nowhere.
+    """Return which pairs were significantly slower together than separately; empty if none.
 
-    Beyond noise: the intervals of the two medians are apart, and the medians by more than 2 %.
+    Significantly: the confidence intervals of the medians do not overlap, and the medians differ by over 2 %.
     """
     alone = next((table for table in tables if table.key == ALONE), None)
     others = [table for table in tables if table.key != ALONE]
     if alone is None or not others:
         return ""
-    together = others[-1]  # of several, the last is the total
+    together = others[-1]  # the last of several is the total
     cells = {f"{together.rows.labels[c.row]}->{together.columns.labels[c.column]}": c for c in together.cells}
     slower: list[tuple[float, str]] = []
     compared = 0
@@ -89,34 +89,34 @@ def blocking(tables: Sequence[Table]) -> str:
         return ""
     most, where = max(slower)
     return (
-        f"the fabric blocks: {len(slower)} of {compared} pairs that were measured alone too are slower while "
-        f"others run, {where} by {most:.0%}; without --parallel-pairs every pair runs alone"
+        f"the fabric blocks: {len(slower)} of {compared} pairs that were also measured separately are slower "
+        f"while others run, {where} by {most:.0%}; omit --parallel-pairs to measure each pair separately"
     )
 
 
 def slowed(cells: Sequence[tuple[Cell, Cell]], left: int) -> list[str]:
-    """Return what to warn of pairs that looked low while others ran and were measured again alone.
+    """Return warnings about pairs that had low values while others ran and were measured again.
 
     Parameters
     ----------
-    cells
-        Of each pair its cell while others ran, and alone.
-    left
-        How many more looked low and were not measured again.
+    cells : Sequence[tuple[Cell, Cell]]
+        For each pair, its cell while others ran, and its cell measured separately.
+    left : int
+        Number of other low pairs that were not measured again.
     """
     changes = [1 - slow.value / fast.value for slow, fast in cells
                if _apart(slow, fast) and slow.value and fast.value]  # fmt: skip
     found = []
     if changes:
         slower = f"{many(len(changes), 'cell')} up to {max(changes):.0%} slower while other pairs ran"
-        found.append(f"{slower}; measured again alone")
+        found.append(f"{slower}; measured again separately")
     if left:
-        found.append(f"{left} more pairs look low; not all were measured again alone")
+        found.append(f"{left} more pairs look low; not all were measured again separately")
     return found
 
 
 def _apart(slow: Cell, fast: Cell) -> bool:
-    """Whether one value is below another beyond noise."""
+    """Return whether one value is significantly below another."""
     if slow.value is None or fast.value is None or slow.statistics is None or fast.statistics is None:
         return False
     return slow.value < (1 - _NOISE) * fast.value and slow.statistics.high < fast.statistics.low

@@ -1,12 +1,13 @@
-"""The tree of exceptions. Each message says what was tried, on what, and what to do.
+"""The tree of exceptions. A message says what failed, with the value, and what to do.
 
 ::
 
     WirespeedError
-    ├── UsageError                  wrong option or argument (exit code 2)
+    WirespeedError
+    ├── UsageError                  invalid option or argument (exit code 2)
     │   ├── UnknownTestcase
-    │   ├── MachineError            a machine that is not known, or a broken machine file
-    │   ├── DocumentError           not a Document, or of a newer schema
+    │   ├── MachineError            unknown machine or invalid machine file
+    │   ├── DocumentError           not a Document, or a newer schema
     │   └── MissingPackage          an optional package is not installed
     ├── StorageError                the Document cannot be written
     ├── BackendError                the hardware or a library refused
@@ -17,7 +18,7 @@
     ├── MeasurementTimeout          a stage took longer than it may
     └── MeasurementFailed           what was asked for has no value
     KeyboardInterrupt
-    └── RunInterrupted              Ctrl-C, with what was measured until then
+    └── RunInterrupted              Ctrl-C; holds the results until then
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 
 
 class WirespeedError(Exception):
-    """Anything that wirespeed reports to its user in one line."""
+    """Base of all errors that wirespeed reports to its user in one line."""
 
 
 class UsageError(WirespeedError):
-    """The caller asked for something that cannot be."""
+    """Invalid option or argument."""
 
 
 class UnknownTestcase(UsageError):
@@ -41,30 +42,30 @@ class UnknownTestcase(UsageError):
 
 
 class MachineError(UsageError):
-    """A machine that is not known, or a file that does not describe one."""
+    """Unknown machine, or a file that does not describe a machine."""
 
 
 class DocumentError(UsageError):
-    """A file that is not a Document of a schema that this version reads."""
+    """Not a Document, or a Document with a schema that this version cannot read."""
 
 
 class MissingPackage(UsageError):
-    """What was asked for needs a package that is not installed; the message says how to install it."""
+    """A feature needs a package that is not installed; the message says how to install it."""
 
     def __init__(self, what: str, package: str) -> None:
         super().__init__(f"{what} needs {package}, which is not installed: pip install {package}")
 
 
 class StorageError(WirespeedError):
-    """The Document cannot be written where it was asked for."""
+    """The Document cannot be written to the requested file."""
 
 
 class BackendError(WirespeedError):
-    """A call to the hardware or to a library failed; the testcase fails, the run goes on."""
+    """A call to the hardware or a library failed. The testcase fails; the run continues."""
 
 
 class Unreachable(WirespeedError):
-    """A Measurement that is not possible here, as was found when it was prepared; its cells are waived."""
+    """A Measurement is not possible here, as its preparation has shown; its cells are waived."""
 
 
 class OutOfMemory(BackendError):
@@ -72,7 +73,7 @@ class OutOfMemory(BackendError):
 
 
 class BackendLost(BackendError):
-    """The hardware is gone for this process; the run ends with what was measured."""
+    """The device can no longer be used by this process. The run ends and keeps its results."""
 
 
 class VerificationError(WirespeedError):
@@ -80,16 +81,16 @@ class VerificationError(WirespeedError):
 
     Parameters
     ----------
-    transfer
-        Which one, as text.
-    offset
+    transfer : str
+        The transfer, as text.
+    offset : int
         Byte offset of the first wrong 8-byte word.
-    wrong
+    wrong : int
         Number of wrong words.
-    words
-        Number of words compared.
-    way
-        The source and the destination of the transfer, as ``Transfer.way`` has them.
+    words : int
+        Number of compared words.
+    way : str
+        Source and destination of the transfer, like ``Transfer.way``.
     """
 
     def __init__(self, transfer: str, offset: int, wrong: int, words: int, way: str = "") -> None:
@@ -103,9 +104,14 @@ class VerificationError(WirespeedError):
 
 
 class MeasurementTimeout(WirespeedError):
-    """A stage took longer than the time-out.
+    """A stage exceeded the time-out.
 
-    ``stage`` names what was being done, and on what.
+    Parameters
+    ----------
+    stage : str
+        The activity and its object, to be read after "while".
+    seconds : float
+        The time-out in s.
     """
 
     def __init__(self, stage: str, seconds: float) -> None:
@@ -114,9 +120,9 @@ class MeasurementTimeout(WirespeedError):
 
 
 class MeasurementFailed(WirespeedError):
-    """What was asked for has no value: it is not possible here, or it went wrong; the message says why.
+    """The requested measurement has no value; the message says why.
 
-    ``document`` holds what was measured.
+    ``document`` holds the results.
     """
 
     def __init__(self, message: str, document: Document) -> None:
@@ -125,7 +131,7 @@ class MeasurementFailed(WirespeedError):
 
 
 class RunInterrupted(KeyboardInterrupt):
-    """The user interrupted a run; ``document`` holds what was measured until then."""
+    """The user interrupted a run; ``document`` holds the results until then."""
 
     def __init__(self, document: Document) -> None:
         super().__init__("interrupted")

@@ -1,7 +1,7 @@
-"""What is expected of a saved run by today's ranges: its plan is made again from the Document.
+"""Apply the expected ranges of this version to a saved run, by repeating its plan.
 
-A Document keeps what was expected when it was measured, and a newer version may know better. Its machine, its
-options and the names of its testcases say what was measured, so plan and limits can be derived again.
+A Document keeps the ranges of the version that measured it, and a newer version may know better. Machine,
+options and testcase names determine the plan, so plan and limits can be derived again.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .version import __version__
 
 
 def renewed(document: Document) -> Document:
-    """Return a Document of another version with the limits and expected ranges of this one.
+    """Return a Document of another version with the limits and expected ranges of this version.
 
-    Cells that are not in the plan of today (sweeps, collectives, testcases of other packages) keep theirs.
+    Cells that are not in today's plan (sweeps, collectives, testcases of other packages) are unchanged.
     """
     if document.version == __version__:
         return document
@@ -39,7 +39,7 @@ def renewed(document: Document) -> Document:
         try:
             plan = case.plan(document.machine, options) if case and result.tables else Plan()
             results.append(_renewed(result, plan, network))
-        except WirespeedError:  # the machine is described as no machine can be any more
+        except WirespeedError:  # the recorded machine is no longer a valid description
             results.append(result)
     return replace(document, testcases=tuple(results))
 
@@ -82,9 +82,9 @@ def _of_today(cell: Cell, network: Network, measurement: Measurement, place: int
 
 
 def _is_of(cell: Cell, measurement: Measurement, index: int) -> bool:
-    """Whether a cell was measured with the buffers of one of a Measurement's places.
+    """Return whether a cell was measured with the buffers of a Measurement's place.
 
-    A copy by a kernel may be several passes over the buffer.
+    A copy by a kernel may make several passes over the buffer.
     """
     place = measurement.places[index]
     if measurement.collective:

@@ -1,4 +1,4 @@
-"""Jobs of several processes: joining them, and describing the machine of them all."""
+"""Jobs of several processes: join them, and describe the machine of all processes."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 def join(
     processes: int, arguments: Sequence[str], timeout: float, environment: Mapping[str, str] = os.environ
 ) -> World | None:
-    """Return the World of this process; None where it is alone.
+    """Join the job and return the World of this process; None if it is the only process.
 
     Parameters
     ----------
-    processes
-        How many to start on this host, where no launcher did; 1: none but this one.
-    arguments
-        Of the command line, for those.
-    timeout
-        Seconds that they may take to come together.
+    processes : int
+        Number of processes to start on this host if no launcher started any; 1 starts none.
+    arguments : Sequence[str]
+        Command line of the started processes.
+    timeout : float
+        Maximum time for all processes to join, in s.
 
     Raises
     ------
     WorldError
-        If the others do not come.
+        If the other processes do not join.
     """
     from . import worlds
     from .worlds.environment import promised
 
     if processes < 1:
-        raise UsageError(f"the number of processes must be 1 or more, not {processes}")
+        raise UsageError(f"the number of processes must be at least 1, not {processes}")
     if promised(environment)[1] == 1 and processes == 1:
         return None
     world = worlds.join(timeout, spawn=processes, arguments=arguments, environment=environment)
@@ -51,15 +51,15 @@ def join(
 
 
 def gather_machine(world: World, local: Machine) -> Machine:
-    """Return the Machine of all ranks, the same in every process.
+    """Return the Machine of all ranks; every process returns the same.
 
-    Each rank owns one device: the GPU of its local rank, or host memory where no rank has a GPU.
-    What each sees of its host is sent once for each host.
+    Each rank owns one device: the GPU with its local rank, or host memory if no rank has a GPU. The
+    description of a host is sent once per host.
 
     Raises
     ------
     UsageError
-        If a host has more ranks than GPUs, or some hosts have GPUs and others none.
+        If a host has more ranks than GPUs, or only some hosts have GPUs.
     """
     content = replace(local, notes=(), numa=tuple(replace(node, free_bytes=0) for node in local.numa))
     digest = hashlib.blake2b(content.to_json(), digest_size=16).hexdigest()
@@ -88,8 +88,8 @@ def _devices(world: World, machines: Sequence[Machine], visible: Sequence[Sequen
         return [_node(world.members[r].local_rank, m).name for r, m in enumerate(machines)]
     if without := [world.members[rank] for rank, gpus in enumerate(visible) if not gpus]:
         raise UsageError(
-            f"{without[0]} sees no GPU, while other ranks do: start ranks on hosts with GPUs alone, and look "
-            "at what the launcher lets each see (CUDA_VISIBLE_DEVICES)"
+            f"{without[0]} sees no GPU, but other ranks do: use only hosts with GPUs, and check which GPUs "
+            "the launcher makes visible to each rank (CUDA_VISIBLE_DEVICES)"
         )  # fmt: skip
     found = []
     taken: set[tuple[str, str]] = set()
@@ -99,8 +99,8 @@ def _devices(world: World, machines: Sequence[Machine], visible: Sequence[Sequen
         if not free:
             ranks = sum(other.host == member.host for other in world.members)
             raise UsageError(
-                f"{ranks} ranks were started on {member.host}, and {member} may use {len(gpus)} of its GPUs, "
-                f"one for each rank: none is left; start {len(gpus)} ranks on each host"
+                f"{ranks} ranks were started on {member.host}, but {member} can use only {len(gpus)} GPUs, "
+                f"one per rank; start {len(gpus)} ranks on each host"
             )
         taken.add((member.host, free[0]))
         found.append(machine.gpus[list(gpus).index(free[0])].name)
@@ -110,14 +110,14 @@ def _devices(world: World, machines: Sequence[Machine], visible: Sequence[Sequen
 def _node(local_rank: int, machine: Machine) -> NumaNode:
     nodes = [node for node in machine.numa if node.cpus and node.memory_bytes]
     if not nodes:
-        raise UsageError("no NUMA node with both cores and memory was found")
+        raise UsageError("found no NUMA node with both cores and memory")
     return nodes[local_rank % len(nodes)]
 
 
 def _cpus(
     world: World, machines: Sequence[Machine], devices: Sequence[str], digests: Sequence[str]
 ) -> list[tuple[int, ...]]:
-    """Share the cores of each NUMA node among the ranks that own its memory; none for GPUs."""
+    """Divide the cores of each NUMA node among the ranks that own its memory; none for GPUs."""
     found: list[tuple[int, ...]] = []
     for rank, (machine, device) in enumerate(zip(machines, devices, strict=True)):
         cores = next((node.cores for node in machine.numa if node.name == device), ())
@@ -126,7 +126,7 @@ def _cpus(
             r for r, member in enumerate(world.members) if (member.host, devices[r], digests[r]) == key
         ]
         place = sharing.index(rank)
-        if len(cores) < len(sharing):  # some share one
+        if len(cores) < len(sharing):  # some ranks share a core
             found.append(cores[place % len(cores) :][:1] if cores else ())
         else:
             found.append(cores[len(cores) * place // len(sharing) : len(cores) * (place + 1) // len(sharing)])
@@ -134,10 +134,10 @@ def _cpus(
 
 
 def _links(machines: Sequence[Machine], ranks: Sequence[Rank]) -> tuple[Link, ...]:
-    """Return the links of all hosts, with vertices that no two hosts share.
+    """Return the links of all hosts, with vertices that are unique across hosts.
 
-    A rank's device is ``3/gpu0``; what else is on the first host keeps its name, on others it gets
-    the host's. Switches of NVLink are of each host: whether they are joined nobody says.
+    A rank's device is ``3/gpu0``. Other vertices of the first host keep their name; on other hosts the name
+    of the host is added. Every host gets separate NVLink switches: whether they are connected is unknown.
     """
     links: dict[Link, None] = {}
     bus_of = {(i, gpu.name): gpu.bus_id or gpu.name for i, m in enumerate(machines) for gpu in m.gpus}

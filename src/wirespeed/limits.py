@@ -1,6 +1,6 @@
-"""What links allow: routes over directed links, and fair shares among concurrent Transfers.
+"""Limits of links: routes over directed links, and fair shares of concurrent Transfers.
 
-Pure and fast; the simulated backend moves its bytes by these functions.
+Pure and fast; the simulated backend uses these functions to move its bytes.
 """
 
 from __future__ import annotations
@@ -31,9 +31,14 @@ from .units import MIB
 
 @dataclass(frozen=True)
 class Demand:
-    """What one byte per second of a flow's payload takes of each resource, and its own ceiling.
+    """Resources that one byte per second of a flow's payload takes, and the flow's own cap.
 
-    A resource is a number: the index of a link.
+    Parameters
+    ----------
+    weights : Mapping[int, float]
+        Resource -> units taken per unit of payload. A resource is the index of a link.
+    cap : float
+        Maximum rate of the flow, in payload per second.
     """
 
     weights: Mapping[int, float]
@@ -43,9 +48,9 @@ class Demand:
 def fair_shares(demands: Sequence[Demand], capacities: Mapping[int, float]) -> list[float]:
     """Return the max-min fair rate of each flow, in payload per second.
 
-    All flows rise together; a flow stops at its own cap or when a resource that it uses is
-    spent, and the others go on (progressive filling: Bertsekas and Gallager, *Data Networks*,
-    section 6.5.2). A resource without a capacity does not limit.
+    The rates of all flows rise together. A flow stops at its own cap, or when a resource that it uses is
+    exhausted; the others continue (progressive filling: Bertsekas and Gallager, *Data Networks*, section
+    6.5.2). A resource without a capacity does not limit.
     """
     rates = [0.0] * len(demands)
     left = dict(capacities)
@@ -74,17 +79,17 @@ def fair_shares(demands: Sequence[Demand], capacities: Mapping[int, float]) -> l
             or any(r in spent and w > 0 for r, w in demands[flow].weights.items())
         }
         active -= stopped
-        if not stopped:  # rounding left a resource a hair above nothing
+        if not stopped:  # rounding left a tiny amount of a resource
             break
     return rates
 
 
-#: What a hop costs in the choice of a route.
+#: Cost of a hop in the choice of a route.
 _COST = {LinkKind.NVLINK: 1, LinkKind.C2C: 3, LinkKind.NETWORK: 100}
 
 
 class Network:
-    """The links of a Machine as a graph; resources are indices of links."""
+    """The links of a Machine as a graph; resources are link indices."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -107,23 +112,23 @@ class Network:
         }
 
     def unknown_memory(self, vertex: str) -> int | None:
-        """Return the link of the memory at a vertex if its capacity is unknown."""
+        """Return the link of the memory at a vertex, if its capacity is unknown."""
         link = self._memory.get(vertex)
         return None if link in self._capacities else link
 
     def capacities(self) -> Mapping[int, float]:
-        """Return the capacity of every link that has one, in B/s."""
+        """Return the capacity of every link with a known capacity, in B/s."""
         return self._capacities
 
     def route(self, source: str, destination: str) -> tuple[int, ...]:
-        """Return the links of the best way between two vertices; none where they are the same.
+        """Return the links of the best path between two vertices; empty if they are the same.
 
-        Links made for data between devices are preferred to PCIe, and that to a network.
+        Links made for data between devices are preferred to PCIe, and PCIe to a network.
 
         Raises
         ------
         MachineError
-            If there is no way.
+            If there is no path.
         """
         if source not in self._routes:
             self._routes[source] = self._reach(source)
@@ -138,7 +143,7 @@ class Network:
         return tuple(reversed(path))
 
     def _reach(self, source: str) -> dict[str, int]:
-        """For every vertex that can be reached, the link by which the best way arrives."""
+        """Return for every reachable vertex the link on which the best path arrives."""
         arrived_by: dict[str, int] = {}
         costs = {source: 0}
         waiting = [(0, source)]
@@ -160,9 +165,8 @@ class Network:
     def demand(self, transfer: Transfer, rates: Sequence[EngineRate] = ()) -> Demand:
         """Return what a transfer takes of the links per byte of one buffer.
 
-        Data goes from the source to the executor and on to the destination; what lies in a
-        memory is read from it and written to it. Without ``rates`` every link carries payload
-        only.
+        Data goes from the source to the executor and on to the destination; it is read from one memory and
+        written to the other. Without ``rates``, every link carries only payload.
         """
         source, executor, destination = self.ends(transfer)
         reads, writes = BUFFERS[transfer.operation]
@@ -194,12 +198,12 @@ class Network:
         return Demand(weights, cap)
 
     def latency(self, transfer: Transfer) -> float:
-        """Return the time of a dependent load by a chase's executor, caches left out, in s.
+        """Return the time of a dependent load by a chase's executor, without caches, in s.
 
         Raises
         ------
         MachineError
-            If a link on the way has no latency.
+            If a link on the path has no latency.
         """
         source, executor, _ = self.ends(transfer)
         way = self.route(executor, source)
@@ -210,7 +214,7 @@ class Network:
             link = self.links[i]
             if link.latency is None:
                 raise MachineError(
-                    f"machine {self.machine.name!r} gives no latency for {link.source}->{link.destination}"
+                    f"machine {self.machine.name!r} has no latency for {link.source}->{link.destination}"
                 )
             total += link.latency
         return total
@@ -219,15 +223,15 @@ class Network:
 def ceilings(
     network: Network, measurement: Measurement, rates: Sequence[EngineRate] = ()
 ) -> list[float | None]:
-    """Return what the links allow for each Place of a Measurement, in B/s.
+    """Return the limit of each Place of a Measurement, in B/s.
 
-    All transfers of the Measurement compete for the links, at line rate or as ``rates`` say. None
-    where what is known of the way does not bound it, or the way itself is unknown, and for latencies.
+    All transfers of the Measurement compete for the links, at line rate or at ``rates``. None for latencies,
+    for an unknown path, and if the known part of the path does not bound the rate.
     """
     return _of_places(measurement, _flows(network, measurement, rates))
 
 
-#: Of each transfer: what it takes of the links, and its fair share in B/s; None where that is unknown.
+#: For each transfer: what it takes of the links, and its fair share in B/s; None if unknown.
 _Flows = list[tuple[Demand, float | None]]
 
 
@@ -238,7 +242,7 @@ def _flows(network: Network, measurement: Measurement, rates: Sequence[EngineRat
             Demand({}) if t.operation is Operation.CHASE else network.demand(t, rates)
             for t in measurement.transfers
         ]
-    except MachineError:  # the way is unknown, and so is what it allows
+    except MachineError:  # unknown path, so unknown limit
         return [(Demand({}), None)] * len(measurement.transfers)
     return [
         (demand, share if math.isfinite(share) and _is_bounded(network, demand) else None)
@@ -247,11 +251,11 @@ def _flows(network: Network, measurement: Measurement, rates: Sequence[EngineRat
 
 
 def _is_bounded(network: Network, demand: Demand) -> bool:
-    """Whether what is known of the way bounds a flow.
+    """Return whether the known part of the path bounds a flow.
 
-    An unknown memory does not hide a link on the way that is known: no machine is built with memory
-    that is slower than one of its links. Whether it carries several at once is another matter: see
-    ``shared_memories``.
+    An unknown memory does not prevent a known link from bounding the flow: no machine has memory that is
+    slower than one of its links. Whether the memory carries several flows at once is a different question;
+    see ``shared_memories``.
     """
     unknown = demand.weights.keys() - network.capacities().keys()
     kinds = {network.links[i].kind for i in demand.weights.keys() - unknown}
@@ -261,16 +265,16 @@ def _is_bounded(network: Network, demand: Demand) -> bool:
 
 
 def shared_memories(network: Network, measurement: Measurement) -> dict[int, dict[int, float]]:
-    """Return the hosts that several links enter or leave at once, and what they can carry is unknown.
+    """Return the memories of unknown capacity that several links enter or leave at once.
 
-    That a memory of unknown capacity is as fast as one link says nothing of several; the same holds for the
-    root complexes, PCIe switches and sockets at it that a machine's description does not show.
+    A memory of unknown capacity may be as fast as one link and slower than several; the same holds for the
+    root complexes, PCIe switches and sockets that a machine's description does not contain.
 
     Returns
     -------
     dict
-        Index of the memory's link -> index of each transfer that ends, begins or passes there -> the bytes
-        that it moves in or out of that memory for each byte of its payload.
+        Index of the memory's link -> index of each transfer that starts at, ends at or passes it -> bytes
+        that the transfer moves in or out of the memory per byte of payload.
     """
     entering: dict[int, set[int]] = {}
     leaving: dict[int, set[int]] = {}
@@ -296,7 +300,7 @@ def shared_memories(network: Network, measurement: Measurement) -> dict[int, dic
 
 
 def undisturbed(network: Network, measurement: Measurement) -> bool:
-    """Whether the links are known to give each cell what it would get if it was measured alone."""
+    """Return whether the links give each cell the same rate as if it was measured separately."""
     if shared_memories(network, measurement):
         return False
     alone = {
@@ -305,7 +309,7 @@ def undisturbed(network: Network, measurement: Measurement) -> bool:
         for place, limit in zip(part.places, ceilings(network, part), strict=True)
     }
     return all(
-        place.reduce is Reduce.LATENCY  # a load at a time disturbs nobody
+        place.reduce is Reduce.LATENCY  # one load at a time disturbs no other transfer
         or (limit is not None and limit >= (alone[place.table, place.row, place.column] or 0.0) * (1 - 1e-6))
         for place, limit in zip(measurement.places, ceilings(network, measurement), strict=True)
     )
@@ -320,7 +324,7 @@ def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:
             continue
         chosen = [measurement.transfers[i] for i in place.transfers]
         rates = [share * t.counted for share, t in zip(shares, chosen, strict=True)]
-        if place.reduce is Reduce.WALL:  # the slowest decides; those that end before do not help it
+        if place.reduce is Reduce.WALL:  # the slowest decides; flows that end earlier do not speed it up
             wall = max(t.bytes / share for share, t in zip(shares, chosen, strict=True))
             found.append(sum(t.bytes * t.counted for t in chosen) / wall)
         else:
@@ -328,35 +332,34 @@ def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:
     return found
 
 
-#: Smaller buffers stay in caches (those of GPUs have up to 126 MB), or are copied in a time that is
-#: partly the start; what they reach says little of the links.
+#: Smaller buffers stay in caches (those of GPUs have up to 126 MB), or their copy time is dominated by
+#: start-up; their rates say little about the links.
 JUDGED_BYTES = 256 * MIB
-#: A link of which less is taken is not told: it matters to nothing.
+#: Links below this load are omitted.
 NOTED = 0.05
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """What the links allow for one Place of a Measurement.
+    """Limit and expected range of one Place of a Measurement.
 
     Parameters
     ----------
-    limit
-        The fair share at line rate, in B/s.
-    peak
-        The same if nothing else of the Measurement ran, where that makes a difference.
-    expected
-        The lowest normal and the typical value; None where it is not known or depends on more
-        than the links: small buffers, a chosen shape of kernels, pageable memory on the way to a
-        GPU, a paced load.
-    links
-        The links that the Place's transfers use, for data or for requests: index, the fraction of
-        the capacity that the whole Measurement typically takes (0 where the capacity is unknown),
-        and how far the value depends on it. Those that are hardly used are left out.
-    shared
+    limit : float or None
+        Fair share at line rate, in B/s.
+    peak : float or None
+        Limit without the other transfers of the Measurement, in B/s, where it differs.
+    expected : tuple[float, float] or None
+        Lower end of the expected range and typical value, in B/s. None if unknown, or if more than the links
+        limits the rate: small buffers, a chosen kernel shape, pageable memory on the way to a GPU, delays.
+    links : tuple[tuple[int, float, float], ...]
+        Links that the Place's transfers use, for data or for requests: index, fraction of the capacity that
+        the whole Measurement typically uses (0 if the capacity is unknown), and how far the value depends on
+        the link. Links with a low load are omitted.
+    shared : tuple[tuple[int, float], ...]
         Memories of unknown capacity that several of the Measurement's transfers share: index of the link,
-        and the bytes that it typically carries for each byte of the value. 0 where transfers pass its host
-        without touching it. ``expected`` holds only where they do not limit.
+        and bytes that it typically carries per byte of the value; 0 if transfers pass its host without
+        touching it. ``expected`` holds only if they do not limit.
     """
 
     limit: float | None
@@ -466,12 +469,12 @@ def slowest_sender(machine: Machine, members: Sequence[Memory]) -> float | None:
 
 
 def _carried(through: Sequence[tuple[float, float | None]], value: float) -> float:
-    """Return the bytes that a memory carries for each byte of a value; 0 if some pass without touching it.
+    """Return the bytes that a memory carries per byte of a value; 0 if some pass without touching it.
 
     Parameters
     ----------
-    through
-        Of each transfer what it moves in or out of the memory for each byte, and its share in B/s.
+    through : Sequence[tuple[float, float or None]]
+        For each transfer: bytes that it moves in or out of the memory per byte, and its share in B/s.
     """
     if not value or not all(moved and share for moved, share in through):
         return 0.0
@@ -481,7 +484,7 @@ def _carried(through: Sequence[tuple[float, float | None]], value: float) -> flo
 def _parts(place: Place, transfers: Sequence[Transfer], flows: _Flows) -> dict[int, float]:
     """Return how far the value of a Place depends on each link that its transfers use.
 
-    0 where a link carries only requests and acknowledgements: it may slow the transfer, or not.
+    0 if a link carries only requests and acknowledgements: it may or may not slow the transfer down.
     """
     seconds = [t.bytes / share if share else 0.0 for t, (_, share) in zip(transfers, flows, strict=True)]
     rates = [t.counted * (share or 0.0) for t, (_, share) in zip(transfers, flows, strict=True)]
@@ -501,7 +504,7 @@ def _parts(place: Place, transfers: Sequence[Transfer], flows: _Flows) -> dict[i
 def _capped(
     rates: Sequence[EngineRate], typical: Sequence[EngineRate], machine: Machine
 ) -> Sequence[EngineRate]:
-    """Return rates with the caps that a machine's description gives for its engines."""
+    """Return rates with the caps from the machine's description of its engines."""
     caps = [rate for rate in machine.rates if rate.cap is not None and rate.engine is not Engine.CPU]
     if not caps:
         return rates
@@ -516,7 +519,7 @@ def _capped(
 
 
 def _is_judged(machine: Machine, transfer: Transfer) -> bool:
-    """Whether the links alone say what a transfer should reach."""
+    """Return whether link bandwidth limits a transfer, so that it can be judged."""
     kinds = (transfer.source.kind, transfer.destination.kind)
     least = JUDGED_BYTES
     if transfer.engine is Engine.CPU:
@@ -535,7 +538,7 @@ _ANY = EngineRate(Engine.CPU, LinkKind.MEMORY)
 
 
 def rate_of(rates: Sequence[EngineRate], engine: Engine, link: LinkKind, access: Access) -> EngineRate:
-    """Return how an engine uses links of a kind for an access; the first record that fits."""
+    """Return how an engine uses links of a kind for an access; the first matching record."""
     for rate in rates:
         if rate.engine is engine and rate.link is link and rate.access in (None, access):
             return rate

@@ -1,8 +1,8 @@
-"""Who is slow: the device or the link that explains which cells are low.
+"""Find the device or link that explains which cells are low.
 
-Pure. Every candidate (a link one way or both ways, a device or a switch with all its links, a pair)
-stands for the cells that it would make low; the fewest candidates that account for the low cells,
-and for few that are not, are the culprits.
+Pure. Each candidate (a link in one or both directions, a device or switch with all its links, a pair)
+has a set of cells that it would slow down. The culprits are the fewest candidates that explain the low
+cells and few others.
 """
 
 from __future__ import annotations
@@ -13,36 +13,35 @@ from dataclasses import dataclass
 
 from .topology import Link, LinkKind, Machine
 
-#: A cell is low where it is so much under its peers; and so many deviations of theirs.
+#: A cell is low if it is below its peers by this fraction, and by this many of their deviations.
 LOW, DEVIATIONS = 0.06, 5
-#: So many comparable cells are needed to say that one of them is low.
+#: Minimum number of comparable cells for a comparison with peers.
 _FEWEST = 4
 #: The deviations between the quantiles 0.75 and 0.9 of a normal distribution.
 _BETTER = 1.2816 - 0.6745
-#: A cell without enough peers shows that something is well only if it is no further under what is typical.
+#: A cell without enough peers acquits a link only if it is below the typical value by at most this fraction.
 _DOUBTFUL = 0.07
-#: A link matters to a cell that takes so much of it, or depends so far on it; a cell that takes all
-#: and depends on nothing else shows whether the link is slow.
+#: A link matters to a cell that loads or depends on it by this fraction. A cell that loads it fully and
+#: depends on nothing else shows whether the link is slow.
 _MATTERS, _SHOWS = 0.2, 0.98
 
 
 @dataclass(frozen=True)
 class Observation:
-    """One cell.
+    """One cell, as input to ``localise``.
 
     Parameters
     ----------
-    group
-        Cells that are alike, and so can be compared, have the same.
-    ratio
+    group : Hashable
+        Equal for cells that are comparable.
+    ratio : float
         Value over limit.
-    normal
-        The same of a machine that is well.
-    links
-        Those of its Cell: index, fraction of the capacity that is taken, how far the value depends on
-        it.
-    low
-        Whether it is low whatever its peers are.
+    normal : float
+        Typical value over limit on a good machine.
+    links : tuple[tuple[int, float, float], ...]
+        Links of the cell: index, used fraction of the capacity, and how far the value depends on the link.
+    low : bool
+        Whether the cell is low regardless of its peers.
     """
 
     group: Hashable
@@ -54,13 +53,15 @@ class Observation:
 
 @dataclass(frozen=True)
 class Culprit:
-    """What explains low cells. Where several ``names`` explain the same cells, it is one of them.
+    """Explanation of low cells. If several ``names`` explain the same cells, it is one of them.
 
     Parameters
     ----------
-    ratio
-        Median over its cells of the value over what is normal.
-    cells
+    names : tuple[str, ...]
+        Links, devices or pairs, e.g. ``pcie pcie1->gpu3``, ``memory of gpu0``.
+    ratio : float
+        Median over its cells of value over normal.
+    cells : tuple[int, ...]
         Indices of the observations that it explains.
     """
 
@@ -71,9 +72,27 @@ class Culprit:
     def __str__(self) -> str:
         return " or ".join(self.names)
 
+    @property
+    def described(self) -> str:
+        """The names for people: ``PCIe link pcie1->gpu3``."""
+        return " or ".join(map(_described, self.names))
+
+
+#: Kinds of links as people write them.
+_KINDS = {
+    LinkKind.NVLINK: "NVLink", LinkKind.PCIE: "PCIe link", LinkKind.C2C: "C2C link",
+    LinkKind.SOCKET: "socket link", LinkKind.NETWORK: "network link",
+}  # fmt: skip
+
+
+def _described(name: str) -> str:
+    """Return the name of a candidate, as ``_Graph.names`` makes it, with its kind of link spelled out."""
+    kind, _, ends = name.partition(" ")
+    return f"{_KINDS[LinkKind(kind)]} {ends}" if kind in _KINDS else name
+
 
 def localise(machine: Machine, observations: Sequence[Observation]) -> list[Culprit]:
-    """Return what explains the low observations, the one that explains most first."""
+    """Return the culprits that explain the low observations, the one that explains most first."""
     ratios, doubtful = _relative(machine, observations)
     low = frozenset(ratios)
     candidates = _candidates(machine, observations, low, doubtful) if low else []
@@ -100,13 +119,13 @@ def localise(machine: Machine, observations: Sequence[Observation]) -> list[Culp
 def _relative(
     machine: Machine, observations: Sequence[Observation]
 ) -> tuple[dict[int, float], frozenset[int]]:
-    """Return the low observations, each with its ratio over what is normal, and those that are in doubt.
+    """Return the low observations with their ratios to normal, and the doubtful ones.
 
-    Normal is what the better quarter of the cells that are alike reaches: that holds while no more
-    than three quarters are slow. The deviation is that of the same better quarter, for a normal
-    distribution; the median over all groups that use links of the same kinds, since a few cells
-    say little of it. In doubt are those without enough peers that are under what is typical, if not low:
-    where the normal range is wide they neither accuse nor acquit.
+    Normal is the value that the better quarter of comparable cells reaches; this holds while at most three
+    quarters are slow. The deviation is that of the same better quarter, for a normal distribution; the
+    median over all groups that use links of the same kinds is taken, because a few cells say little about
+    it. An observation without enough peers is doubtful if it is below typical but not low: where the normal
+    range is wide, it neither accuses nor acquits a link.
     """
     groups: dict[Hashable, list[int]] = {}
     for i, observation in enumerate(observations):
@@ -134,18 +153,18 @@ def _relative(
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """What may be slow.
+    """A link, device or pair that may be slow.
 
     Parameters
     ----------
-    order
-        Of those that explain the same, the lowest is named.
-    touched
-        The observations that it may make low.
-    weights
+    order : int
+        Of candidates that explain the same observations, the lowest is named.
+    touched : frozenset[int]
+        The observations that it may slow down.
+    weights : Mapping[int, float]
         How far each of them depends on it.
-    innocent
-        How many observations show that it is not slow.
+    innocent : int
+        Number of observations that show that it is not slow.
     """
 
     name: str
@@ -155,9 +174,9 @@ class _Candidate:
     innocent: int
 
     def preferred(self, low: frozenset[int]) -> tuple[int, float, int]:
-        """Return the larger for what to name of candidates that explain the same observations.
+        """Return a sort key; of candidates that explain the same observations, the largest is named.
 
-        A link before a device or switch, that before a way; of links the one that decides more.
+        A link goes before a device or switch, which goes before a pair; of links, the one that decides more.
         """
         decided = sum(self.weights.get(i, 0.0) for i in low)
         return -max(1, self.order), round(decided, 2), -self.order
@@ -187,7 +206,7 @@ def _candidates(
     paths = [graph.path(observation) for observation in observations]
     for path in {paths[i] for i in low}:
         back = graph.reverse(path)
-        if len(path) < 2 or path & back:  # a link is a candidate already; both ways come with each way
+        if len(path) < 2 or path & back:  # single links are candidates already; both directions come with one
             continue
         if not graph.ends(path, "->"):  # a ring has no ends
             continue
@@ -207,7 +226,7 @@ def _candidates(
 
 
 class _Graph:
-    """The links of a machine, and the names of what they make up."""
+    """The links of a machine, and the names of devices, switches and pairs."""
 
     def __init__(self, machine: Machine) -> None:
         self.links = machine.links
@@ -226,7 +245,7 @@ class _Graph:
         ]
 
     def path(self, observation: Observation) -> frozenset[int]:
-        """Return the links between vertices that an observation takes."""
+        """Return the links between vertices that an observation uses."""
         return frozenset(
             link
             for link, taken, part in observation.links
@@ -234,13 +253,13 @@ class _Graph:
         )
 
     def reverse(self, path: Iterable[int]) -> frozenset[int]:
-        """Return the opposite links, those that there are."""
+        """Return the links in the opposite direction, where they exist."""
         links = (self.links[i] for i in path)
         found = (self.index.get((x.destination, x.source, x.kind)) for x in links)
         return frozenset(i for i in found if i is not None)
 
     def ends(self, path: Iterable[int], joint: str) -> str:
-        """Name a way by the vertices at its ends."""
+        """Name a path by the vertices at its ends."""
         links = [self.links[i] for i in path]
         sources, destinations = {x.source for x in links}, {x.destination for x in links}
         ends = [*sorted(sources - destinations)[:1], *sorted(destinations - sources)[:1]]

@@ -21,11 +21,11 @@ def summarise(samples: Sequence[float]) -> Statistics:
         If there is no sample.
     """
     if not samples:
-        raise ValueError("there is no sample to summarise")
+        raise ValueError("no samples to summarise")
     ordered = sorted(samples)
     n = len(ordered)
     mean = math.fsum(ordered) / n
-    mean = min(max(mean, ordered[0]), ordered[-1])  # rounding must not push it outside
+    mean = min(max(mean, ordered[0]), ordered[-1])  # rounding must not move it out of the range
     spread = math.sqrt(math.fsum((x - mean) ** 2 for x in ordered) / (n - 1)) if n > 1 else 0.0
     lowest, achieved = interval_rank(n)
     return Statistics(
@@ -42,7 +42,7 @@ def summarise(samples: Sequence[float]) -> Statistics:
 
 
 def median(ordered: Sequence[float]) -> float:
-    """Return the median of samples that are in order."""
+    """Return the median of sorted samples."""
     middle = len(ordered) // 2
     if len(ordered) % 2:
         return ordered[middle]
@@ -52,14 +52,13 @@ def median(ordered: Sequence[float]) -> float:
 
 @lru_cache(maxsize=4096)
 def interval_rank(n: int, confidence: float = CONFIDENCE) -> tuple[int, float]:
-    """Return which order statistics bound the median of n samples, and with what confidence.
+    """Return which order statistics bound the median of n samples, and the confidence of that interval.
 
-    The interval from the k-th smallest to the k-th largest (k from 0) holds the median of the
-    distribution with probability 1 - 2 P(X <= k), X binomial with n trials of one half, whatever
-    the distribution (H. A. David, *Order Statistics*, section 7.1). The largest k that reaches
-    ``confidence`` is returned; 0 (the extremes) where none does.
+    The interval from the k-th smallest to the k-th largest sample (k from 0) contains the median of any
+    distribution with probability 1 - 2 P(X <= k), X binomial with n trials of one half (H. A. David, *Order
+    Statistics*, section 7.1). Returns the largest k that reaches ``confidence``; 0 (the range) if none does.
     """
-    if n >= 1000:  # 0.5**n is about to underflow; the normal approximation is good by now
+    if n >= 1000:  # 0.5**n would underflow; the normal approximation is accurate for such n
         deviate = NormalDist().inv_cdf((1 + confidence) / 2)
         return math.floor((n - 1 - deviate * math.sqrt(n)) / 2), confidence
     rank, tail, term = 0, 0.0, 0.5**n
@@ -74,9 +73,9 @@ def interval_rank(n: int, confidence: float = CONFIDENCE) -> tuple[int, float]:
 
 
 def half_width(statistics: Statistics) -> float:
-    """Return half of the interval of the median, relative to the median; infinite for one sample.
+    """Return half the confidence interval of the median, relative to the median; infinite for one sample.
 
-    With fewer than six samples the interval is that of the extremes, and ``statistics.confidence`` is lower.
+    With fewer than six samples the interval is the range, and ``statistics.confidence`` is lower.
     """
     if statistics.n < 2 or not statistics.median:
         return math.inf

@@ -1,4 +1,4 @@
-"""What standard output can show."""
+"""Capabilities of standard output."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _LEAST = 40
 
 
 def colored() -> bool:
-    """Whether standard output is a terminal that shows colour, and colour is wanted.
+    """Return whether standard output is a terminal that supports colour, and colour is not disabled.
 
-    Open MPI's mpirun gives each rank a terminal of its own and passes on what it writes, to a file too.
+    Open MPI's mpirun gives each rank its own terminal and forwards its output, possibly to a file.
     """
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and "OMPI_COMM_WORLD_RANK" not in os.environ
 
 
 def columns() -> int:
-    """Return the width of the terminal, at least 40; 80 where there is none."""
+    """Return the width of the terminal, at least 40; 80 if there is no terminal."""
     return max(_LEAST, shutil.get_terminal_size().columns)

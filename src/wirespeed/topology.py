@@ -15,7 +15,7 @@ from .units import MIB, many
 
 
 class LinkKind(StrEnum):
-    """What a link is made of. ``memory`` joins a Memory to itself: all that is read and written."""
+    """Kind of a link. A ``memory`` link connects a Memory to itself and carries all its reads and writes."""
 
     MEMORY = "memory"
     NVLINK = "nvlink"
@@ -31,12 +31,16 @@ class Link:
 
     Parameters
     ----------
-    capacity
-        Line rate in B/s; None where unknown.
-    origin
-        Where the capacity comes from.
-    latency
-        What the link adds to a dependent load there and back, in s; None where unknown.
+    source, destination : str
+        Vertices that the link connects.
+    kind : LinkKind
+        Kind of the link.
+    capacity : float or None
+        Line rate in B/s; None if unknown.
+    origin : str
+        Origin of the capacity.
+    latency : float or None
+        Round-trip time that the link adds to a dependent load, in s; None if unknown.
     """
 
     source: str
@@ -49,7 +53,21 @@ class Link:
 
 @dataclass(frozen=True)
 class Cache:
-    """One cache of a core. ``bytes`` is the size of one instance, ``shared_by`` its logical CPUs."""
+    """A cache of a core.
+
+    Parameters
+    ----------
+    level : int
+        1 is closest to the core.
+    type : str
+        Kind of its content, e.g. ``Data`` or ``Unified``.
+    bytes : int
+        Size of one instance.
+    shared_by : int
+        Number of logical CPUs that share an instance.
+    latency : float or None
+        Time of a dependent load, in s; None if unknown.
+    """
 
     level: int
     type: str
@@ -60,7 +78,21 @@ class Cache:
 
 @dataclass(frozen=True)
 class NumaNode:
-    """A NUMA node. ``cpus`` are those that this process may use, one per physical core first."""
+    """A NUMA node.
+
+    Parameters
+    ----------
+    index : int
+        Number of the node.
+    cpus : tuple[int, ...]
+        Logical CPUs that this process may use; first one per physical core, then the others.
+    threads_per_core : int
+        Hardware threads per physical core.
+    memory_bytes, free_bytes : int
+        Size of the memory and its free part.
+    distances : tuple[int, ...]
+        ACPI SLIT distances to all nodes.
+    """
 
     index: int
     cpus: tuple[int, ...] = ()
@@ -71,12 +103,12 @@ class NumaNode:
 
     @property
     def name(self) -> str:
-        """The name of its Memory and of its Executor: ``numa0``."""
+        """Name of its Memory and its Executor: ``numa0``."""
         return f"numa{self.index}"
 
     @property
     def cores(self) -> tuple[int, ...]:
-        """One logical CPU of each physical core."""
+        """One logical CPU per physical core."""
         return self.cpus[: max(1, len(self.cpus) // max(1, self.threads_per_core))] if self.cpus else ()
 
 
@@ -86,10 +118,24 @@ class Gpu:
 
     Parameters
     ----------
-    peers
-        Names of the GPUs whose memory it can reach.
-    backend
-        Backend that discovered it, and that measures it; empty where it was described by hand.
+    index : int
+        Number of the GPU.
+    model : str
+        Name of the product.
+    bus_id : str
+        PCI bus ID.
+    memory_bytes : int
+        Size of the memory.
+    numa : int
+        Index of the nearest NUMA node.
+    multiprocessors : int
+        Number of streaming multiprocessors.
+    compute_capability : str
+        CUDA compute capability, e.g. ``9.0``.
+    peers : tuple[str, ...]
+        Names of the GPUs whose memory it can access.
+    backend : str
+        Backend that discovered and measures it; empty if it was described by hand.
     """
 
     index: int
@@ -104,21 +150,30 @@ class Gpu:
 
     @property
     def name(self) -> str:
-        """The name of its Memory and of its Executor: ``gpu0``."""
+        """Name of its Memory and its Executor: ``gpu0``."""
         return f"gpu{self.index}"
 
     @property
     def has_bulk_copy(self) -> bool:
-        """Whether its kernels can copy in bulk, asynchronously (compute capability 9.0 and later)."""
+        """Whether its kernels support bulk asynchronous copies (compute capability 9.0 and later)."""
         major = self.compute_capability.partition(".")[0]
         return major.isdecimal() and int(major) >= 9
 
 
 @dataclass(frozen=True)
 class Rank:
-    """A process of a job: its number, its host, the device whose memory it owns.
+    """A process of a job.
 
-    ``cpus`` are those of its threads where that is host memory.
+    Parameters
+    ----------
+    index : int
+        Number of the rank.
+    host : str
+        Name of its host.
+    device : str
+        Device whose memory it owns: ``gpu0``, ``numa0``.
+    cpus : tuple[int, ...]
+        CPUs of its threads, if the device is host memory.
     """
 
     index: int
@@ -133,16 +188,22 @@ class EngineRate:
 
     Parameters
     ----------
-    efficiency
+    engine : Engine
+        The engine.
+    link : LinkKind
+        Kind of the links.
+    access : Access or None
+        Access that the record is for; None for any.
+    efficiency : float
         Payload over line rate.
-    reverse
+    reverse : float
         Bytes on the opposite link (requests, acknowledgements) per byte of payload.
-    cap
-        The most that one executor reaches over such a link, in B/s; for ``cpu``, per thread.
-    block_cap
-        The most that one block of a kernel reaches, in B/s.
-    source
-        Where the figures come from.
+    cap : float or None
+        Maximum rate of one executor over such a link, in B/s; for ``cpu``, per thread.
+    block_cap : float or None
+        Maximum rate of one block of a kernel, in B/s.
+    source : str
+        Source of the values.
     """
 
     engine: Engine
@@ -156,29 +217,36 @@ class EngineRate:
 
 
 class FaultKind(StrEnum):
-    """What can be made to go wrong on a simulated machine."""
+    """Kinds of faults of a simulated machine."""
 
     CORRUPT = "corrupt"  #: a destination gets wrong data
     ERROR = "error"  #: a call fails
-    LOST = "lost"  #: the device is gone
-    HANG = "hang"  #: nothing comes back until it is cancelled
-    STUCK = "stuck"  #: nothing comes back at all
-    SPEED = "speed"  #: links are so many times as fast as they are described
-    DOWN = "down"  #: links are not there
-    BUSY = "busy"  #: something else uses the machine
+    LOST = "lost"  #: the device is lost
+    HANG = "hang"  #: a call hangs until it is cancelled
+    STUCK = "stuck"  #: a call hangs forever
+    SPEED = "speed"  #: the speed of links is multiplied by a factor
+    DOWN = "down"  #: links are missing
+    BUSY = "busy"  #: another process uses the machine
 
     @property
     def of_links(self) -> bool:
-        """Whether it is a fault of links, not of transfers."""
+        """Whether the fault is one of links, not of transfers."""
         return self in (FaultKind.SPEED, FaultKind.DOWN)
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault in every transfer whose text starts with ``where`` (``gpu0->gpu1``).
+    """A fault of a simulated machine. Its description, and so the expected ranges, stay the same.
 
-    For a fault of links ``where`` is what ``Machine.links_at`` reads; ``factor`` is what the speed
-    is multiplied by. The description of the machine, and with it what is expected, stays the same.
+    Parameters
+    ----------
+    kind : FaultKind
+        Kind of the fault.
+    where : str
+        Prefix of the text of the affected transfers (``gpu0->gpu1``); for a fault of links, a text as in
+        ``Machine.links_at``.
+    factor : float
+        Factor of the speed of links.
     """
 
     kind: FaultKind
@@ -188,11 +256,50 @@ class Fault:
 
 @dataclass(frozen=True)
 class Machine:
-    """Everything that is known of a machine before anything is measured.
+    """All that is known about a machine before a measurement.
 
-    ``notes`` say what could not be found out, and why. ``simulated`` machines exist only as this
-    description; ``rates``, ``noise`` and ``faults`` say how they behave. ``confidential``: its GPUs are
-    in confidential computing mode.
+    Parameters
+    ----------
+    name : str
+        Name of the machine.
+    host : str
+        Host name.
+    cpu : str
+        Name of the CPU.
+    architecture : str
+        Instruction set, e.g. ``x86_64``.
+    kernel : str
+        Version of the operating system's kernel.
+    simulated : bool
+        Whether the machine exists only as this description.
+    driver : str
+        Version of the GPU driver.
+    cuda : int
+        CUDA version of the driver, e.g. 13000 for 13.0.
+    confidential : bool
+        Whether the GPUs are in confidential computing mode.
+    page_bytes, huge_page_bytes : int
+        Sizes of pages and huge pages.
+    transparent_huge_pages : str
+        Setting of transparent huge pages.
+    caches : tuple[Cache, ...]
+        Caches of a core.
+    numa : tuple[NumaNode, ...]
+        NUMA nodes.
+    gpus : tuple[Gpu, ...]
+        GPUs.
+    links : tuple[Link, ...]
+        Directed links.
+    ranks : tuple[Rank, ...]
+        Ranks of a job of several processes.
+    rates : tuple[EngineRate, ...]
+        How the engines of a simulated machine use its links.
+    noise : float
+        Relative noise of simulated samples.
+    faults : tuple[Fault, ...]
+        Faults of a simulated machine.
+    notes : tuple[str, ...]
+        What could not be determined, and why.
     """
 
     name: str
@@ -218,16 +325,16 @@ class Machine:
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """One line; ``wirespeed machine`` shows the whole."""
+        """Return one line; ``wirespeed machine`` shows everything."""
         counts = {"NUMA node": self.numa, "GPU": self.gpus, "link": self.links, "rank": self.ranks}
         parts = [many(len(found), what) for what, found in counts.items() if found]
-        return f"<Machine {self.name}: {', '.join(parts) or 'nothing is known of it'}>"
+        return f"<Machine {self.name}: {', '.join(parts) or 'empty'}>"
 
     def vertex(self, end: Memory | Executor) -> str:
-        """Return the vertex of the graph of links at which a Memory or an Executor is.
+        """Return the vertex of the link graph for a Memory or an Executor.
 
-        In a job of several processes a device's vertex carries its rank; a device named without
-        one is this process's, which runs on the host of the first rank.
+        In a job of several processes, the vertex of a device includes its rank. A device named without a rank
+        belongs to this process, which runs on the host of the first rank.
         """
         if end.rank is None:
             for rank in self.ranks:
@@ -236,10 +343,10 @@ class Machine:
         return str(end)
 
     def links_at(self, where: str) -> tuple[int, ...]:
-        """Return the indices of the links that a text names; none where there is no such link.
+        """Return the indices of the links that a text names; empty if there are none.
 
-        ``gpu0-gpu1``: both ways between two vertices (``gpu0-gpu0``: the memory of ``gpu0``),
-        ``gpu0->gpu1``: one way, ``gpu0``: all links at a vertex, its memory too.
+        ``gpu0-gpu1``: both directions between two vertices (``gpu0-gpu0``: the memory of ``gpu0``),
+        ``gpu0->gpu1``: one direction, ``gpu0``: all links at a vertex, including its memory.
         """
         return tuple(
             i
@@ -255,17 +362,27 @@ class Machine:
         )
 
     def only(self, devices: Collection[int]) -> Machine:
-        """Return the Machine with these GPUs alone.
+        """Return the Machine with only these GPUs.
+
+        Parameters
+        ----------
+        devices : Collection[int]
+            Indices of the GPUs to keep.
+
+        Returns
+        -------
+        Machine
+            A machine without the other GPUs.
 
         Raises
         ------
         MachineError
-            If one of them is not there.
+            If a GPU does not exist.
         """
         present = {gpu.index for gpu in self.gpus}
         if absent := sorted(set(devices) - present):
             there = ", ".join(map(str, sorted(present))) or "none"
-            raise MachineError(f"there is no GPU {absent[0]}; GPUs here: {there}")
+            raise MachineError(f"GPU {absent[0]} does not exist; GPUs of this machine: {there}")
         kept = {gpu.name for gpu in self.gpus if gpu.index in devices}
         gpus = tuple(
             replace(gpu, peers=tuple(peer for peer in gpu.peers if peer in kept))
@@ -275,9 +392,9 @@ class Machine:
         return replace(self, gpus=gpus)
 
     def last_cache_bytes(self) -> int:
-        """Size of the last cache level, all instances that the CPUs of the largest node share.
+        """Total size of the last cache level that the CPUs of the largest node share, in bytes.
 
-        32 MiB where nothing is known.
+        32 MiB if no cache is known.
         """
         last = max((c for c in self.caches if c.type != "instruction"), key=lambda c: c.level, default=None)
         if last is None:
@@ -286,17 +403,17 @@ class Machine:
         return last.bytes * max(1, -(-most // max(1, last.shared_by)))
 
     def to_json(self) -> bytes:
-        """Return the description as indented JSON, which ``load`` reads back."""
+        """Return the description as indented JSON, for ``load``."""
         return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
 
 def load(path: str | Path) -> Machine:
-    """Read a Machine from a JSON file.
+    """Load a Machine from a JSON file.
 
     Raises
     ------
     MachineError
-        If the file cannot be read or does not describe a Machine; the message names the field.
+        If the file cannot be read or is not a valid description; the message names the field.
     """
     try:
         return _check(msgspec.json.decode(Path(path).read_bytes(), type=Machine))
@@ -304,13 +421,13 @@ def load(path: str | Path) -> Machine:
         raise MachineError(f"cannot read the machine file {path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MachineError(
-            f"{path} does not describe a machine: {error}; "
-            "`wirespeed machine --format json` writes one to start from"
+            f"{path} is not a valid machine file: {error}; "
+            "`wirespeed machine --format json` writes one that you can edit"
         ) from error
 
 
 def _check(machine: Machine) -> Machine:
-    """Refuse figures that no machine can have, so that nothing below needs to."""
+    """Reject impossible values, so that no other code needs to check them."""
     problems = [
         *(f"link {x.source}->{x.destination} has capacity {x.capacity}" for x in machine.links
           if x.capacity is not None and not 0 < x.capacity < 1e18),
@@ -327,10 +444,10 @@ def _check(machine: Machine) -> Machine:
     if not 0 <= machine.noise < 0.5:
         problems.append(f"noise is {machine.noise}")
     if problems:
-        raise MachineError(f"machine {machine.name!r} cannot be: {problems[0]}")
+        raise MachineError(f"machine {machine.name!r} is invalid: {problems[0]}")
     return machine
 
 
 def _duplicates(what: str, numbers: Iterable[int]) -> list[str]:
     seen: set[int] = set()
-    return [f"{what} {n} is there twice" for n in numbers if n in seen or seen.add(n)]  # type: ignore[func-returns-value]
+    return [f"duplicate {what} {n}" for n in numbers if n in seen or seen.add(n)]  # type: ignore[func-returns-value]

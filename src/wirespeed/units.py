@@ -1,4 +1,4 @@
-"""The one place that knows 10**9 and 2**20: parsing and formatting of quantities."""
+"""Parsing and formatting of quantities: the only module that knows 10**9 and 2**20."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LARGEST_SIZE = 2**60
 #: Maximum number of sizes of a sweep.
 _MOST_SIZES = 64
 _DISPLAYED = {Unit.RATE: (float(GB), "GB/s"), Unit.TIME: (NANO, "ns"), Unit.FREQUENCY: (1e6, "M/s")}
-#: Below this, in the unit of display, two decimals say nothing.
+#: Below this value in the display unit, show more than two decimals.
 SMALL = 0.05
 
 
@@ -34,19 +34,19 @@ def _split(text: str, units: dict[str, float] | dict[str, int], what: str, examp
     match = _QUANTITY.fullmatch(text)
     scale = units.get(match[2].lower()) if match else None
     if match is None or scale is None:
-        raise UsageError(f"{text!r} is not {what}; write it like {example}")
+        raise UsageError(f"{text!r} is not {what}; use e.g. {example}")
     return float(match[1]) * scale
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes that a text such as ``512MiB``, ``4k`` or ``1.5GB`` stands for.
+    """Parse a size in bytes, such as ``512MiB``, ``4k`` or ``1.5GB``.
 
-    ``K M G T`` alone are powers of 1024, as in nccl-tests; ``KB MB GB TB`` are powers of 1000.
+    ``K M G T`` without a ``B`` are powers of 1024, as in nccl-tests; ``KB MB GB TB`` are powers of 1000.
 
     Raises
     ------
     UsageError
-        If it is not a size, less than one byte, or more than 2**60 bytes.
+        If the text is not a size, or the size is not from 1 byte to 2**60 bytes.
     """
     value = _split(text, _SIZES, "a size", "512MiB, 64KiB or 1GB")
     if not 1 <= value <= LARGEST_SIZE:
@@ -84,7 +84,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds that a text such as ``5s``, ``200ms`` or ``2min`` stands for."""
+    """Parse a duration in seconds, such as ``5s``, ``200ms`` or ``2min``."""
     value = _split(text, _TIMES, "a duration", "5s, 200ms or 2min")
     if not 0 < value <= 1e9:
         raise UsageError(f"duration {text!r} is out of range; it must be more than 0 and at most 1e9 s")
@@ -92,7 +92,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_fraction(text: str) -> float:
-    """Return the fraction that ``0.5%`` or ``0.005`` stands for, more than 0 and less than 1."""
+    """Parse a fraction, ``0.5%`` or ``0.005``, above 0 and below 1."""
     percent = text.strip().endswith("%")
     value = _split(text.strip().removesuffix("%"), {"": 1.0}, "a fraction", "0.5% or 0.005")
     value = value / 100 if percent else value
@@ -105,7 +105,7 @@ def parse_fraction(text: str) -> float:
 
 
 def format_size(size: float) -> str:
-    """Return a size with a binary unit: ``512 MiB``, ``4 KiB``, ``1.5 GiB``."""
+    """Format a size with a binary unit: ``512 MiB``, ``4 KiB``, ``1.5 GiB``."""
     for scale, unit in ((2**40, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
         if size >= scale:
             return f"{size / scale:.4g} {unit}"
@@ -113,14 +113,14 @@ def format_size(size: float) -> str:
 
 
 def format_quantity(value: float, unit: str) -> str:
-    """Return a place on an axis: a size in bytes (``B``), a count of ``numbers``, or a plain number."""
+    """Format a position on an axis: a size in bytes (``B``), a count of ``numbers``, or a plain number."""
     if unit == "B":
         return format_size(value)
     return f"{value / MIB:g} Mi" if unit == "numbers" and value >= MIB else f"{value:g}"
 
 
 def format_time(seconds: float) -> str:
-    """Return a time with the unit that fits: ``1.19 µs``, ``3.2 s``."""
+    """Format a time with a fitting unit: ``1.19 µs``, ``3.2 s``."""
     if seconds >= 120:
         return f"{seconds / 60:.3g} min"
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
@@ -130,17 +130,17 @@ def format_time(seconds: float) -> str:
 
 
 def many(count: int, one: str, several: str = "") -> str:
-    """Return a count with its noun: ``1 testcase``, ``2 testcases``."""
+    """Format a count with its noun: ``1 testcase``, ``2 testcases``."""
     return f"{count} {one if count == 1 else several or f'{one}s'}"
 
 
 def displayed(unit: Unit) -> tuple[float, str]:
-    """Return what to divide a value in base units by for display, and that unit's name."""
+    """Return the divisor from base units to the display unit, and the name of the display unit."""
     return _DISPLAYED[unit]
 
 
 def fitting(unit: Unit, values: Sequence[float]) -> tuple[float, str]:
-    """Return the same for values that are shown together: times of collectives in µs, long ones in ms."""
+    """Return divisor and unit for values shown together: times of collectives in µs, long ones in ms."""
     if unit is not Unit.TIME or not values or max(values) < 1e-5:
         return displayed(unit)
     return (1e-3, "ms") if min(values) >= 1e-3 else (1e-6, "µs")

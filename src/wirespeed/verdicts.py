@@ -1,4 +1,4 @@
-"""Verdicts: is every value what the hardware can do? A view of a Document, pure and deterministic."""
+"""Verdicts: does every value reach what the hardware can do? A pure, deterministic view of a Document."""
 
 from __future__ import annotations
 
@@ -18,49 +18,58 @@ from .results.document import BUSBW, THROTTLED, Cell, Document, Status, Testcase
 from .results.overrides import Override, check_links
 from .topology import LinkKind, Machine
 
-#: A value may be so much above what is possible before it is called impossible: clocks are not exact.
+#: A value above the limit by at most this fraction is not implausible: clocks are not exact.
 IMPLAUSIBLE = 0.01
-#: From the least that is normal to so much above it, a value is warned of, as fleets do.
+#: A value that passes by less than this fraction gets a warning.
 WARN = 0.05
-#: A value fails so far under its baseline, or so many of the baseline's deviations if that is more.
+#: A value fails if it is below its baseline by more than this fraction, or by more than this many of the
+#: baseline's deviations, whichever is larger.
 TOLERANCE, DEVIATIONS = 0.05, 3
 
 
 class Verdict(StrEnum):
-    """Whether a value is normal; the worst first."""
+    """Whether a value is as expected; the worst first."""
 
-    IMPLAUSIBLE = "implausible"  #: more than the links allow
+    IMPLAUSIBLE = "implausible"  #: above the limit of the links
     FAIL = "fail"
     WARN = "warn"
-    BUSY = "busy"  #: not judged: something else used the device
-    UNKNOWN = "unknown"  #: it cannot be judged
+    BUSY = "busy"  #: not judged: another process used the device
+    UNKNOWN = "unknown"  #: not judged: no range is known
     PASS = "pass"
     WAIVED = "waived"  #: not possible on this machine, or accepted by an override
 
     @property
     def rank(self) -> int:
-        """Its place in the order, 0 is the worst."""
+        """Position in the order; 0 is the worst."""
         return list(Verdict).index(self)
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on one cell; or, with no row and column, on a testcase that failed as a whole.
+    """The verdict on one cell; without row and column, on a testcase or run that failed as a whole.
 
     Parameters
     ----------
-    limit
+    key : Key
+        Location of the cell.
+    unit : Unit
+        Unit of the value.
+    verdict : Verdict
+        The verdict.
+    value : float or None
+        Measured median in base units; None if there is none.
+    limit : float or None
         What the links allow, in the unit of the value.
-    least
-        The value that just passes; for a latency the most.
-    normal
+    least : float or None
+        The lowest value that passes; for a latency, the highest.
+    normal : float or None
         The typical value.
-    why
-        Says why it is not a pass.
-    culprit
-        The device or link that explains a low value; empty where none does.
-    basis
-        What the range rests on, where that is not the links: what was measured in the same run.
+    why : str
+        Reason if the verdict is not a pass.
+    culprit : str
+        The device or link that explains a low value; empty if none does.
+    basis : str
+        Measurement of the same run that the range was derived from; empty if it is derived from the links.
     """
 
     key: Key
@@ -76,7 +85,7 @@ class Judgement:
 
     @property
     def margin(self) -> float:
-        """Value over the least that passes, turned round for a latency; 0 where there is none."""
+        """Value over the lowest value that passes, inverted for a latency; 0 if no range is known."""
         if not self.value or not self.least:
             return 0.0
         return self.value / self.least if self.unit.more_is_better else self.least / self.value
@@ -84,20 +93,22 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Check:
-    """All that was judged.
+    """All verdicts on a Document.
 
     Parameters
     ----------
-    judgements
-        The worst first.
-    testcases
-        The worst verdict of the cells of each.
-    accepted
-        Override -> the number of cells that it accepts.
-    causes
-        Testcase -> what the state of the hardware says that may explain a low value.
-    corrupted
-        Way (``gpu0->gpu1``) that delivered wrong data -> the testcases in which it did.
+    judgements : tuple[Judgement, ...]
+        One per cell, the worst first.
+    testcases : Mapping[str, Verdict]
+        Testcase name -> the worst verdict of its cells.
+    culprits : tuple[Culprit, ...]
+        Devices and links that explain low cells.
+    accepted : Mapping[Override, int]
+        Override -> number of cells that it accepts.
+    causes : Mapping[str, tuple[str, ...]]
+        Testcase name -> states of the hardware that may explain low values.
+    corrupted : Mapping[str, tuple[str, ...]]
+        Path (``gpu0->gpu1``) that delivered wrong data -> the testcases in which it did.
     """
 
     judgements: tuple[Judgement, ...]
@@ -108,7 +119,7 @@ class Check:
     corrupted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """One line; ``wirespeed check`` shows the whole."""
+        """Return one line; ``wirespeed check`` shows everything."""
         counts = Counter(judgement.verdict for judgement in self.judgements)
         cells = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
         slow = "".join(f"; slow: {culprit}" for culprit in self.culprits)
@@ -116,7 +127,7 @@ class Check:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict on the machine: fail, warn, busy or pass; unknown where nothing could be judged."""
+        """Verdict on the machine: fail, warn, busy or pass; unknown if no value could be judged."""
         found = {judgement.verdict for judgement in self.judgements}
         for verdict, such in (
             (Verdict.FAIL, {Verdict.IMPLAUSIBLE, Verdict.FAIL}),
@@ -136,21 +147,34 @@ def judge(
     tolerance: float = TOLERANCE,
     ignore_busy: bool = False,
 ) -> Check:
-    """Return the verdict on every cell of a Document, and who is to blame for low ones.
+    """Judge every cell of a Document, and find the likely causes of low values.
 
-    A rate is held against what the links allow, and against the range that is normal for them or,
-    where there is one, the baseline; a latency against the baseline. Where several transfers share a memory
-    of unknown capacity, what the CPUs reached in the same run stands for it.
+    A rate is compared with the limit of its links, and with its expected range or, if given, its baseline;
+    a latency only with its baseline. If several transfers share a memory of unknown capacity, the rate that
+    the CPUs reached in the same run replaces the capacity.
 
     Parameters
     ----------
-    ignore_busy
-        Whether cells of devices that something else used are judged all the same.
+    document : Document
+        The run to judge.
+    overrides : Sequence[Override]
+        Accepted deviations.
+    baseline : Baseline or None
+        Values of good machines of the same model.
+    tolerance : float
+        A value fails if it is below its baseline by more than this fraction.
+    ignore_busy : bool
+        Whether to judge cells of devices that another process used, too.
+
+    Returns
+    -------
+    Check
+        The verdicts, culprits and possible causes.
 
     Raises
     ------
     UsageError
-        If an override matches nothing, or the baseline is not of such machines.
+        If an override matches no cell, or the baseline is for a different kind of machine.
     """
     document = renewed(document)
     machine = document.machine
@@ -187,7 +211,7 @@ def _restated(one: Placed) -> bool:
 
 
 def _corrupted(cells: Iterable[Placed]) -> dict[str, tuple[str, ...]]:
-    """Return the ways that delivered wrong data, and in which testcases, the most frequent first."""
+    """Return the paths that delivered wrong data, the most frequent first, with their testcases."""
     found: dict[str, dict[str, None]] = {}
     for one in cells:
         if one.cell.corrupted:
@@ -196,7 +220,7 @@ def _corrupted(cells: Iterable[Placed]) -> dict[str, tuple[str, ...]]:
 
 
 def _busy(one: Placed, machine: Machine) -> Judgement | None:
-    """Return the judgement on a cell of a device that something else used; None for the others."""
+    """Return the judgement on a cell of a device that another process used; None for other cells."""
     busy = one.result.busy
     if not busy or one.cell.value is None:
         return None
@@ -204,7 +228,7 @@ def _busy(one: Placed, machine: Machine) -> Judgement | None:
         end for i, *_ in one.cell.links for end in (machine.links[i].source, machine.links[i].destination)
     }
     devices = ends | {one.key.row, one.key.column}
-    if one.result.engine != Engine.CPU:  # busy CPUs take the cores, not the copy engines
+    if one.result.engine != Engine.CPU:  # busy CPUs slow threads, not copy engines
         devices -= {node.name for node in machine.numa}
     why = "; ".join(f"{device} is {how}" for device, how in busy.items() if device in devices)
     if not why:
@@ -213,7 +237,7 @@ def _busy(one: Placed, machine: Machine) -> Judgement | None:
 
 
 def _measured_memories(cells: Sequence[Placed], machine: Machine) -> dict[int, float]:
-    """Return what the CPUs reached in each memory: index of its link -> bytes read and written, in B/s."""
+    """Return the rate that the CPUs reached in each memory: link index -> bytes read and written, in B/s."""
     found: dict[int, float] = {}
     for one in cells:
         if one.result.name.startswith("host_stream_") and one.cell.value and len(one.cell.links) == 1:
@@ -226,7 +250,7 @@ def _measured_memories(cells: Sequence[Placed], machine: Machine) -> dict[int, f
 def _judge(
     one: Placed, machine: Machine, memories: Mapping[int, float], entry: Entry | None, tolerance: float
 ) -> Judgement:
-    """Judge one cell on its own."""
+    """Judge one cell independently of the others."""
     cell, value = one.cell, one.cell.value
     if value is None:
         verdict = Verdict.WAIVED if one.result.status.good else Verdict.FAIL
@@ -234,7 +258,7 @@ def _judge(
     judgement = Judgement(one.key, one.unit, Verdict.PASS, value, cell.limit)
     peak = cell.peak or cell.limit
     if cell.expected and peak and value > peak * (1 + IMPLAUSIBLE):
-        why = f"{value / peak - 1:.0%} above what the links allow: the value or a capacity is wrong"
+        why = f"{value / peak - 1:.0%} above the limit: the value or a link capacity is wrong"
         least, normal = cell.expected
         return replace(
             judgement, verdict=Verdict.IMPLAUSIBLE, limit=peak, least=least, normal=normal, why=why
@@ -247,7 +271,10 @@ def _judge(
     if cell.shared and value < least * (1 + WARN):
         return _by_memories(judgement, value, cell, machine, memories)
     verdict = Verdict.FAIL if value < least else Verdict.WARN if value < least * (1 + WARN) else Verdict.PASS
-    why = {Verdict.FAIL: "less than is normal", Verdict.WARN: "barely normal"}.get(verdict, "")
+    why = {
+        Verdict.FAIL: "below the expected range",
+        Verdict.WARN: "at the low end of the expected range",
+    }.get(verdict, "")
     return replace(judgement, verdict=verdict, least=least, normal=normal, why=why)
 
 
@@ -256,7 +283,7 @@ def _by_memories(
 ) -> Judgement:
     """Judge a value that is low for its links, but whose transfers share memories of unknown capacity.
 
-    What the CPUs reach in a memory says roughly what it can carry, so that a low value is warned of at most.
+    The rate of the CPUs is only an estimate of the capacity, so a low value is at most a warning.
     """
     assert cell.expected
     low, typical = measured_memory()
@@ -264,18 +291,18 @@ def _by_memories(
     for link, carried in cell.shared:
         where = machine.links[link].source
         if not carried:
-            why = f"several transfers pass through the host bridges of {where}, whose capacity is not known"
+            why = f"several transfers pass through the host bridges of {where}, whose capacity is unknown"
             return replace(judgement, verdict=Verdict.UNKNOWN, why=why)
         if link not in memories:
             why = (
-                f"several transfers share the memory of {where}, whose capacity is not known; "
+                f"several transfers share the memory of {where}, whose capacity is unknown; "
                 "measure host_stream_copy in the same run"
             )
             return replace(judgement, verdict=Verdict.UNKNOWN, why=why)
         least = min(least, memories[link] * low / carried)
         normal = min(normal, memories[link] * typical / carried)
     measured = ", ".join(f"{machine.links[i].source} {memories[i] / 1e9:.0f} GB/s" for i, _ in cell.shared)
-    basis = f"transfers share host memory, which the CPUs used at {measured} in this run"
+    basis = f"transfers share host memory; the CPUs reached {measured} in this run"
     if value < least:
         return replace(judgement, verdict=Verdict.WARN, least=least, normal=normal, why=f"low; {basis}")
     return replace(judgement, least=least, normal=normal, basis=basis)
@@ -285,7 +312,7 @@ def _by_baseline(judgement: Judgement, value: float, entry: Entry, tolerance: fl
     allowed = max(tolerance, DEVIATIONS * entry.spread)
     if judgement.unit.more_is_better:
         least, change = entry.median * (1 - allowed), 1 - value / entry.median
-        failed, side = value < least, "under"
+        failed, side = value < least, "below"
     else:
         least, change = entry.median * (1 + allowed), value / entry.median - 1
         failed, side = value > least, "above"
@@ -295,28 +322,28 @@ def _by_baseline(judgement: Judgement, value: float, entry: Entry, tolerance: fl
 
 
 def _unjudged(one: Placed, machine: Machine) -> str:
-    """Say why a cell that has a value cannot be judged."""
+    """Return why a cell with a value cannot be judged."""
     if one.unit is Unit.TIME:
         return "a latency: only a baseline judges it"
     if one.cell.limit is not None:
-        return "small buffers, or a pace, shape or kind of memory of its own: the links alone do not say"
+        return "not limited by link bandwidth"
     unknown = [link for i, *_ in one.cell.links if (link := machine.links[i]).capacity is None]
     kinds = {LinkKind.MEMORY: "memory"}
     what = dict.fromkeys(kinds.get(link.kind, f"{link.kind} links") for link in unknown)
-    return f"the capacity of the {' and '.join(what)} is not known" if what else "no limit is known"
+    return f"unknown capacity of {' and '.join(what)}" if what else "no limit is known"
 
 
 def _accept(
     judged: list[Judgement], cells: Sequence[Placed], overrides: Sequence[Override], machine: Machine
 ) -> tuple[dict[Override, int], set[int]]:
-    """Waive what overrides accept, the first that fits counts.
+    """Waive what overrides accept; the first matching override counts.
 
     Returns
     -------
     accepted
-        Override -> the number of cells that it waives.
+        Override -> number of cells that it waives.
     exempt
-        The cells that may be slow, waived or not: they are not held against their peers.
+        The cells that may be slow, waived or not; they are not compared with their peers.
     """
     accepted: dict[Override, int] = {}
     exempt: set[int] = set()
@@ -325,7 +352,7 @@ def _accept(
             i for i, one in enumerate(cells) if judged[i].value and override.fits(one.key, one.cell, machine)
         ]
         if not fitting:
-            raise UsageError(f"the override of {override} matches nothing that was measured")
+            raise UsageError(f"the override of {override} matches no measured cell")
         bad = [i for i in fitting if _is_accepted(override, judged[i])]
         exempt.update(bad, (i for i in fitting if judged[i].verdict is Verdict.PASS))
         for i in bad:
@@ -343,14 +370,14 @@ def _is_accepted(override: Override, judgement: Judgement) -> bool:
 def _blame(
     judged: list[Judgement], cells: Sequence[Placed], exempt: set[int], machine: Machine
 ) -> list[Culprit]:
-    """Find out who is slow, and note it with the cells; those that pass else are warned of."""
+    """Find the culprits and record them with the cells; cells that would pass get a warning."""
     indices, observations = [], []
     for i, (judgement, one) in enumerate(zip(judged, cells, strict=True)):
         cell = one.cell
         if i in exempt or not cell.value or not cell.limit or not cell.expected:
             continue
         if judgement.verdict is Verdict.BUSY or (cell.shared and judgement.verdict is not Verdict.PASS):
-            continue  # what else is going on explains it
+            continue  # another activity explains the value
         kinds = tuple(sorted({machine.links[link].kind for link, *_ in cell.links}))
         normal = (judgement.normal or cell.expected[1]) / cell.limit
         low = judgement.verdict is Verdict.FAIL
@@ -363,34 +390,34 @@ def _blame(
             i = indices[observation]
             judged[i] = replace(judged[i], culprit=str(culprit))
             if judged[i].verdict is Verdict.PASS:
-                judged[i] = replace(judged[i], verdict=Verdict.WARN, why="less than its peers")
+                judged[i] = replace(judged[i], verdict=Verdict.WARN, why="below its peers")
     return culprits
 
 
 def _failures(document: Document) -> list[Judgement]:
-    """What failed as a whole: testcases whose data was wrong or that broke off, a run that ended early."""
+    """Return failures of whole testcases (wrong data, errors) and of an interrupted run."""
     found = [
         Judgement(Key(r.name, "", "", ""), Unit.RATE, Verdict.FAIL, why=f"{r.status}: {r.reason}")
         for r in document.testcases
         if not r.status.good
     ]
     if document.interrupted:
-        why = f"the run ended early: {document.interrupted}"
+        why = f"run interrupted: {document.interrupted}"
         found.append(Judgement(Key("", "", "", ""), Unit.RATE, Verdict.FAIL, why=why))
     return found
 
 
-#: So many values of a quantity that changes are told.
+#: Maximum number of values shown for a reading that changed.
 _TOLD = 4
-#: What ``clocks held back by`` says of a GPU that nothing holds back.
+#: Throttle reasons of a GPU that is not throttled.
 _HARMLESS = {"nothing", "idle"}
 
 
 def _causes(result: TestcaseResult, machine: Machine) -> tuple[str, ...]:
-    """Return what in the state of the hardware may explain a low value.
+    """Return states of the hardware that may explain a low value.
 
-    Quantities with a unit (temperatures, clocks) always move; what says more is a text, a counter
-    or a link that changed, and what holds clocks back.
+    Quantities with a unit (temperatures, clocks) always vary. Texts, counters and links that changed, and
+    throttle reasons, say more.
     """
     if result.status is Status.WAIVED:
         return ()
@@ -406,11 +433,9 @@ def _causes(result: TestcaseResult, machine: Machine) -> tuple[str, ...]:
         if "PCIe generation" in name and course == sorted(course, key=float):
             continue  # an idle link wakes up
         if len(course) > 1:
-            found.append(f"{name}: " + ", then ".join(_plain(value) for value in course[:_TOLD]))
+            found.append(
+                f"{shown_state(name)}: " + " → ".join(shown_reading(value) for value in course[:_TOLD])
+            )
         elif of_gpu and name.endswith(THROTTLED) and course[0] not in _HARMLESS:
-            found.append(f"{name}: {course[0]}")
+            found.append(f"{shown_state(name)}: {course[0]}")
     return tuple(found)
-
-
-def _plain(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:g}"

@@ -65,7 +65,7 @@ def test_unused_buffers_give_way():
     kept, unused = pool.take(0, 2 * MIB, touch), pool.take(0, 4 * MIB, touch)
     pool.give(unused)
     room["free"] = 0
-    with pytest.raises(BackendError, match=r"numa0: a buffer of 8 MiB was wanted, 0 B is available"):
+    with pytest.raises(BackendError, match=r"numa0: requested a buffer of 8 MiB, 0 B is available"):
         pool.take(0, 8 * MIB, touch)
     assert mapped(kept)
     assert not mapped(unused)
@@ -152,7 +152,7 @@ def test_memory_is_checked_to_be_on_its_node(node):
 @needs_numa_maps
 def test_memory_that_lies_elsewhere_is_an_error(node):
     pool = BufferPool(several=True, available=lambda node: None)
-    with pytest.raises(BackendError, match=r"numa63 \(touched by .*\) lies elsewhere: \d+ pages on numa"):
+    with pytest.raises(BackendError, match=r"numa63 \(touched by .*\) is on other nodes: \d+ pages on numa"):
         pool.take(63, 2 * MIB, touch)
     pool.close()
 

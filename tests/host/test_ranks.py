@@ -72,7 +72,7 @@ def test_all_eleven_with_the_data_checked(tmp_path: Path) -> None:
     state = document.testcases[-1].state_after
     assert 0 < float(state["skew of the gate, median [s]"]) <= float(state["skew of the gate, largest [s]"])
     text = wirespeed.render(document, "table")
-    assert "3 ranks on 1" in text and "memory of other ranks reached by shm" in text
+    assert "3 ranks on 1" in text and "transport between ranks: shm" in text
     assert "Process 2 (" in wirespeed.render(document, "nvbandwidth")
     # what is decided is decided from the same values everywhere
     for other in found[1:]:
@@ -188,7 +188,7 @@ def test_hosts_that_share_nothing_are_waived(monkeypatch: pytest.MonkeyPatch) ->
     assert {place for place, value in values(found[0]).items() if value} == {(0, 2), (2, 0)}
     reason = pairs.tables[0].cells[0].reason
     assert "memory cannot be shared with another host: shm: it does not reach another host" in reason
-    assert "start them with mpirun or srun" in reason
+    assert "start all with mpirun or srun" in reason
     assert "skew of the gate, median [s]" in found[0].testcases[0].state_after
     alone = run(worlds_on(monkeypatch, ["a", "b"]), [READ])[0].testcases[0]
     assert alone.status is Status.WAIVED and "another host" in alone.reason
@@ -235,9 +235,7 @@ def test_hosts_that_share_nothing_send_messages(monkeypatch: pytest.MonkeyPatch)
     titles = [r.tables[0].title for r in found.testcases]
     assert titles[0].startswith("memcpy CPU+MPI rank(row)") and "CPU+MPI" in titles[2]
     text = wirespeed.render(found, "table")
-    assert "memory of other ranks reached by mpi; by shm: 0, 2 · 2, 0; let go within" in text.replace(
-        "\n", " "
-    )
+    assert "transport between ranks: mpi; shm: 0, 2 · 2, 0; start skew" in text.replace("\n", " ")
 
 
 def test_hosts_that_start_too_far_apart_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

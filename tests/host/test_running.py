@@ -86,7 +86,7 @@ def test_gate_gives_up_on_a_thread_that_never_comes(backend, measurement, node):
         prepared.sample(1)
         prepared.table[kernels.EXPECTED // kernels.ROW, 0] += 1
         begin = time.monotonic()
-        with pytest.raises(MeasurementTimeout, match=r"0.2 s while waiting at the gate .*came") as caught:
+        with pytest.raises(MeasurementTimeout, match=r"0.2 s while waiting at the gate .*arrived") as caught:
             prepared.sample(1)
         assert "numa" in caught.value.stage
         assert time.monotonic() - begin < 30
@@ -207,7 +207,7 @@ def test_no_more_threads_is_an_error(monkeypatch):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", fail)
-    with pytest.raises(BackendError, match="no thread could be started for CPU 0"):
+    with pytest.raises(BackendError, match="could not start a thread for CPU 0"):
         Workers().run([(0, int)], pin=False, timeout=1, stage="starting")
 
 
@@ -231,14 +231,14 @@ def test_closing_leaves_memory_that_a_thread_may_still_use(backend, monkeypatch)
     ("change", "reason"),
     [
         ({"engine": Engine.SM}, "no engine sm"),
-        ({"source": Memory("gpu0", MemoryKind.DEVICE)}, "device memory of gpu0 is not"),
-        ({"destination": Memory("numa77", MemoryKind.PAGEABLE)}, "numa77 is not"),
+        ({"source": Memory("gpu0", MemoryKind.DEVICE)}, "device memory of gpu0 does not belong"),
+        ({"destination": Memory("numa77", MemoryKind.PAGEABLE)}, "numa77 does not belong"),
         ({"source": Memory("numa0", MemoryKind.PINNED)}, "pinned memory"),
-        ({"source": Memory("numa0", MemoryKind.PAGEABLE, 1)}, "other processes"),
-        ({"executor": Executor("numa0", 1, (0,))}, "other processes"),
+        ({"source": Memory("numa0", MemoryKind.PAGEABLE, 1)}, "between processes"),
+        ({"executor": Executor("numa0", 1, (0,))}, "between processes"),
         ({"executor": Executor("numa0")}, "no CPUs"),
         ({"operation": Operation.CHASE, "executor": Executor("numa0", cpus=(0, 1))}, "one CPU"),
-        ({"role": Role.LOAD}, "nothing in it is measured"),
+        ({"role": Role.LOAD}, "no transfer is measured"),
         ({"pace": 0.0}, "pace"),
         ({}, None),
     ],

@@ -149,7 +149,7 @@ def test_arm_without_a_model_name(tree):
     machine = discover(Machine("m"), tree.root, (0, 1))
     assert machine.cpu == "Arm Neoverse-V2"
     assert machine.caches == ()
-    assert machine.notes == ("caches: unknown, the kernel does not say",)
+    assert machine.notes == ("caches: unknown, not reported by the kernel",)
     tree.write("proc/cpuinfo", "CPU implementer\t: 0x99\nCPU part\t: 0x123\n")
     assert discover(Machine("m"), tree.root, (0, 1)).cpu == "Arm implementer 0x99 part 0x123"
 
@@ -205,13 +205,13 @@ def test_node_that_does_not_say_how_much_memory_it_has(tree):
     (tree.root / "sys/devices/system/node/node1/meminfo").unlink()
     machine = discover(Machine("m"), tree.root, range(8))
     assert machine.numa[1].memory_bytes == 0
-    assert machine.notes == ("memory of numa1: unknown, the kernel does not say",)
+    assert machine.notes == ("memory of numa1: unknown, not reported by the kernel",)
 
 
 def test_cpus_of_no_node_are_noted(tree):
     two_sockets(tree)
     machine = discover(Machine("m"), tree.root, {0, 9})
-    assert machine.notes == ("CPUs 9 are of no NUMA node and are not used",)
+    assert machine.notes == ("CPUs 9 belong to no NUMA node and are not used",)
 
 
 def test_garbage_is_unknown(tree):

@@ -166,7 +166,7 @@ def test_without_scripts_all_but_the_samples_is_there(recorded, browser):
     opened = browser.open(page([recorded]), java_script_enabled=False)
     assert opened.page.locator("td[class^=h]").first.is_visible()
     assert opened.page.get_by_role("button", name="Download the Document").count() == 0
-    assert "a browser with scripts allowed can save it" in opened.page.locator("main").inner_text()
+    assert "enable scripts to save it" in opened.page.locator("main").inner_text()
     opened.page.close()
 
 
@@ -183,7 +183,7 @@ def test_the_state_over_time_is_drawn(recorded, browser):
     opened = browser.open(page([document]))
     titles = [t.text_content() for t in opened.page.locator(".charts svg > title").all()]
     assert any("temperature" in title and "44" in title for title in titles)
-    assert "nothing, then power" in opened.page.locator("main").inner_text()
+    assert "none → power" in opened.page.locator("main").inner_text()
     opened.page.close()
 
 

@@ -62,7 +62,7 @@ def test_each_is_collected_once(explained: Document, plain: Document) -> None:
     assert explanations(explained) == [
         LOAD,
         f"{BUSY} (in 2 testcases)",
-        "gpu1 clocks held back by power cap (in 2 testcases)",
+        "gpu1 throttle reasons: power cap (in 2 testcases)",
         "the fabric blocks (in device_to_device_memcpy_read_ce)",
         "gpu1 PCIe replays: 5 during the run",
     ]
@@ -114,7 +114,7 @@ def interrupted(plain: Document) -> Document:
 def test_what_was_interrupted_is_not_called_a_failure(interrupted: Document) -> None:
     screen = _check.render(interrupted, BY_LIMITS.judge(interrupted), Style())
     assert "INTERRUPTED  testcases: 2 pass, 1 interrupted\n" in screen and "fail" not in screen.lower()
-    assert "the run ended early: by the user" in screen
+    assert "run interrupted: by the user" in screen
     html = wirespeed.render(interrupted, "html")
     assert "✖</span> fail" not in html and "■</span> interrupted" in html
     assert "Testcases: 2 pass, 1 interrupted" in html

@@ -90,7 +90,7 @@ def test_junit_says_what_failed():
     slow, wrong, waived = cases["host_to_device_memcpy_ce"], cases["device_to_device_memcpy_read_ce"], cases[
         "multinode_device_to_device_memcpy_read_ce"
     ]  # fmt: skip
-    assert "less than is normal" in slow.find("failure").get("message")
+    assert "below the expected range" in slow.find("failure").get("message")
     assert "wrong data" in wrong.find("failure").get("message")
     assert "two processes" in waived.find("skipped").get("message")
     assert (suites.get("tests"), suites.get("failures"), suites.get("skipped")) == ("3", "2", "1")
@@ -101,7 +101,7 @@ def test_junit_says_what_broke_off(recorded):
     document = replace(recorded, testcases=(broken,), interrupted="by the user")
     suites = ET.fromstring(wirespeed.render(document, "junit"))
     messages = [error.get("message") for error in suites.iter("error")]
-    assert messages == ["timed out: timed out after 1 s", "the run ended early: by the user"]
+    assert messages == ["timed out: timed out after 1 s", "run interrupted: by the user"]
     assert suites.get("errors") == "2"
 
 

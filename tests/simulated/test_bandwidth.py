@@ -175,7 +175,7 @@ def test_the_source_executes_and_pays_its_own_link():
         (lambda: wirespeed.memory_bandwidth_saxpy(1.5, machine=H200), UsageError, "whole number"),
         (lambda: wirespeed.memory_bandwidth(-1, machine=H200), UsageError, "whole number"),
         (lambda: wirespeed.memory_bandwidth_saxpy(dtype="int8", machine=H200), UsageError, "and float64"),
-        (lambda: wirespeed.host2device_bandwidth(machine=CPU), UsageError, "needs a GPU"),
+        (lambda: wirespeed.host2device_bandwidth(machine=CPU), UsageError, "requires a GPU"),
         (lambda: wirespeed.p2p_bandwidth("gpu0", "numa0", machine=H200), UsageError, "not of one kind"),
         (lambda: wirespeed.p2p_bandwidth("gpu0", "gpu0", machine=H200), UsageError, "only gpu0"),
         (lambda: wirespeed.p2p_bandwidth(engine="warp", machine=H200), UsageError, "ce or sm"),
@@ -183,7 +183,11 @@ def test_the_source_executes_and_pays_its_own_link():
         (lambda: wirespeed.memory_bandwidth(machine=f"{H200}+corrupt"), MeasurementFailed, "wrong data"),
         (lambda: wirespeed.p2p_bandwidth(machine=one_node()), UsageError, "two GPUs or two NUMA nodes"),
         (lambda: wirespeed.memory_bandwidth(machine=NOTHING), MachineError, "no GPU and no NUMA node"),
-        (lambda: wirespeed.theoretical_memory_bandwidth("numa0", machine=unknown()), UsageError, "not known"),
+        (
+            lambda: wirespeed.theoretical_memory_bandwidth("numa0", machine=unknown()),
+            UsageError,
+            "are unknown",
+        ),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(call, error, match):
@@ -246,6 +250,6 @@ def test_one_name_and_one_text_are_not_taken_letter_by_letter() -> None:
     matrix = wirespeed.p2p_bandwidth_all(devices="gpu0,gpu1", machine=H200)
     assert matrix[np.int64(0), 1] == matrix["gpu0", "gpu1"]
     assert repr(matrix[0, 1]).startswith("Bandwidth (GiB/s):")
-    with pytest.raises(KeyError, match="there is no gpu7; there are gpu0, gpu1"):
+    with pytest.raises(KeyError, match="unknown device gpu7; choose from gpu0, gpu1"):
         matrix["gpu0", "gpu7"]
     assert repr(one) == f"<Document of hgx-h200-2, {one.started}: 2 passed>"

@@ -55,7 +55,7 @@ def test_memory_and_a_whole_gpu() -> None:
         ("corrupt@gpu9", "has no transfers 'gpu9' for the fault"),
         ("corrupt@gpu0-gpu1", "write gpu0 or numa0->gpu0"),
         ("hang@gpu0->numa7", "has no transfers"),
-        ("slow@gpu0", "no simulated fault 'slow'; there are corrupt"),
+        ("slow@gpu0", "unknown simulated fault 'slow'; choose from corrupt"),
     ],
 )
 def test_faults_that_cannot_be(fault: str, says: str) -> None:

@@ -176,7 +176,7 @@ def test_four_gpus_at_one_memory_are_judged_by_what_that_memory_carried() -> Non
     check = judge(four(1.0))
     assert check.verdict is Verdict.PASS and not check.culprits
     basis = {j.basis for j in check.judgements if j.basis}
-    assert basis == {"transfers share host memory, which the CPUs used at numa0 188 GB/s in this run"}
+    assert basis == {"transfers share host memory; the CPUs reached numa0 188 GB/s in this run"}
     slow = judge(four(0.3))  # a warning: what else bounds is not known
     assert slow.verdict is Verdict.WARN and len(of_shared(slow, Verdict.WARN)) >= 4
     # As the version that measured it had judged it:
@@ -190,7 +190,7 @@ def test_without_a_measured_memory_nothing_is_claimed() -> None:
     assert not of_shared(check, Verdict.FAIL) and not of_shared(check, Verdict.WARN)
     why = {j.why for j in check.judgements if j.key.testcase == "all_to_host_memcpy_ce"}
     assert why == {
-        "several transfers share the memory of numa0, whose capacity is not known; "
+        "several transfers share the memory of numa0, whose capacity is unknown; "
         "measure host_stream_copy in the same run"
     }
 

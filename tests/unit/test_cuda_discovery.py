@@ -199,7 +199,7 @@ def test_what_nvml_does_not_say_is_noted(root: Path, cuda: FakeCuda) -> None:
     assert {x.origin for x in machine.links} == {"unknown"}
     assert [gpu.peers for gpu in machine.gpus] == [(), ()]
     assert len(machine.notes) == 7
-    assert machine.notes[0] == "memory speed of gpu0: unknown, NVML does not say"
+    assert machine.notes[0] == "memory speed of gpu0: unknown, not reported by NVML"
 
 
 GPU0, GPU1 = "0000:3d:00.0", "0000:3e:00.0"
@@ -287,18 +287,18 @@ def test_switches_below_switches(tmp_path: Path) -> None:
     assert ("pcie:0000:39:02.0", "numa0", "PCIe 4 x8") in found
     assert len(found) == 8
     assert machine.notes == (
-        "PCIe link pcie:0000:39:02.0-numa0: x8, although gpu0 can x16",
-        "PCIe link pcie:0000:39:02.0-numa0: generation 4, which is all that 0000:39:02.0 can; gpu0 can 5",
+        "PCIe link pcie:0000:39:02.0-numa0: x8, but gpu0 supports x16",
+        "PCIe link pcie:0000:39:02.0-numa0: generation 4, the maximum of 0000:39:02.0; gpu0 supports 5",
     )
 
 
 @pytest.mark.parametrize(
     ("slot", "gpu", "origin", "notes"),
     [
-        ("32 8 8", "32 16 8", "PCIe 5 x8", ["x8, although gpu0 can x16"]),
+        ("32 8 8", "32 16 8", "PCIe 5 x8", ["x8, but gpu0 supports x16"]),
         ("32 16 4", "32 16 4", "PCIe 5 x16",
-         ["x4 now, although both ends can x16; is the card seated well?"]),
-        ("16 16", "32 16", "PCIe 4 x16", ["generation 4, which is all that 0000:3a:01.0 can; gpu0 can 5"]),
+         ["x4 now, but both ends support x16; reseat the card"]),
+        ("16 16", "32 16", "PCIe 4 x16", ["generation 4, the maximum of 0000:3a:01.0; gpu0 supports 5"]),
         ("32 16", "16 16", "PCIe 4 x16", []),  # nothing is lost
         ("- -", "32 16", "PCIe 5 x16", []),
         ("32 16 0", "32 16 255", "PCIe 5 x16", []),  # asleep
@@ -361,8 +361,8 @@ def test_the_fabric(root: Path, function: str, state: int, status: int, note: st
         (2, False, 1, ("no peer access between gpu0 and gpu1: chipset not supported",)),
         (2, False, lambda a, b, way: 77 * way, ("no peer access between gpu0 and gpu1: status 77",)),
         (2, False, NVMLError("Unknown Error"),
-         ("no peer access between gpu0 and gpu1: CUDA does not allow it",)),
-        (2, False, 0, ("no peer access between gpu0 and gpu1: CUDA does not allow it, although NVML does",)),
+         ("no peer access between gpu0 and gpu1: denied by CUDA",)),
+        (2, False, 0, ("no peer access between gpu0 and gpu1: denied by CUDA, although NVML allows it",)),
         (3, False, 5, ("no peer access between any two GPUs: not supported",)),
         (3, lambda a, b: 2 not in (a, b), 5,
          ("no peer access between gpu0 and gpu2, gpu1 and gpu2: not supported",)),
@@ -393,7 +393,7 @@ def test_what_cuda_does_not_allow_is_waived_in_its_cells(root: Path, cuda: FakeC
     [
         (0, ("gpu1",), ()),
         (NVMLError("Unknown Error"), (),
-         ("no peer access between gpu0 and gpu1: neither CUDA nor NVML allows it",)),
+         ("no peer access between gpu0 and gpu1: denied by CUDA and NVML",)),
     ],
 )  # fmt: skip
 def test_without_cuda_nvml_has_the_word(
@@ -411,7 +411,7 @@ def test_where_cuda_refuses_to_say_nvml_has_the_word(root: Path, cuda: FakeCuda)
     machine = discover(Machine(""), root, FakeNvml())
     assert machine.gpus[0].peers == ("gpu1",)
     assert machine.notes[0].startswith(
-        "CUDA does not say whether gpu0 can access gpu1: cuDeviceCanAccessPeer"
+        "CUDA does not report whether gpu0 can access gpu1: cuDeviceCanAccessPeer"
     )
 
 
@@ -437,8 +437,8 @@ def test_without_nvml_cuda_says_what_it_can(root: Path, cuda: FakeCuda) -> None:
         ("gpu0", "gpu1", None, "unknown"), ("gpu1", "gpu0", None, "unknown")
     }  # fmt: skip
     assert machine.notes[0] == (
-        "link speeds, clocks, errors and users of GPUs are unknown without NVML: NVML says NVML Shared "
-        "Library Not Found; install the NVIDIA driver, or restart after its update"
+        "link speeds, clocks, errors and users of GPUs are unknown without NVML: NVML reports NVML Shared "
+        "Library Not Found; install the NVIDIA driver, or restart after a driver update"
     )
 
 
@@ -507,7 +507,7 @@ def test_c2c_of_unknown_speed(tmp_path: Path) -> None:
     machine = grace(tmp_path, {164: 26562, 170: 10, 171: 1})
     assert {(c, o) for _, _, c, o in links(machine, LinkKind.C2C)} == {(None, "unknown")}
     assert to_hosts(machine, 1) == [None]  # not PCIe's
-    assert machine.notes == ("NVLink-C2C speed of gpu0: unknown, NVML does not say",)
+    assert machine.notes == ("NVLink-C2C speed of gpu0: unknown, not reported by NVML",)
 
 
 # NVLink on drivers that do not have the newest field.
@@ -581,9 +581,9 @@ def test_confidential_computing(root: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "gpus", "note"),
     [
-        ("MIG-3f1a", 0, "CUDA_VISIBLE_DEVICES: MIG-3f1a and what follows is not used: instances of GPUs"),
-        ("0,MIG-GPU-0abc/1/2", 1, "CUDA_VISIBLE_DEVICES: MIG-GPU-0abc/1/2 and what follows is not used"),
-        ("1,7,0", 1, "CUDA_VISIBLE_DEVICES: 7 and what follows is not used: no GPU here is that"),
+        ("MIG-3f1a", 0, "CUDA_VISIBLE_DEVICES: MIG-3f1a and the entries after it are ignored: MIG instances"),
+        ("0,MIG-GPU-0abc/1/2", 1, "CUDA_VISIBLE_DEVICES: MIG-GPU-0abc/1/2 and the entries after"),
+        ("1,7,0", 1, "CUDA_VISIBLE_DEVICES: 7 and the entries after it are ignored: no GPU matches"),
         ("", 0, None), ("-1", 0, None), ("1", 1, None),
     ],
 )  # fmt: skip
@@ -629,7 +629,7 @@ def test_a_gpu_that_does_not_answer_is_left_out(root: Path) -> None:
     lost = FakeNvml(nvmlDeviceGetHandleByIndex=_raises_from_one)
     machine = discover(Machine(""), root, lost)
     assert [gpu.name for gpu in machine.gpus] == ["gpu0"]
-    assert machine.notes == ("1 GPUs do not answer NVML (no permission, or lost); they are left out",)
+    assert machine.notes == ("1 GPUs do not answer NVML (no permission, or lost) and are ignored",)
 
 
 def _raises_from_one(index: int) -> int:

@@ -44,7 +44,7 @@ def test_a_newer_architecture_has_ptx_of_the_newest_that_is_known(name: str, tmp
 
 def test_an_architecture_that_is_known_no_more_needs_the_extra_for_cuda_12(tmp_path: Path) -> None:
     old = "sm_70" if MAJOR >= 13 else "sm_35"
-    with pytest.raises(BackendError, match=rf"does not compile for {old}: .*'wirespeed\[cuda12\]'"):
+    with pytest.raises(BackendError, match=rf"does not support {old}; .*'wirespeed\[cuda12\]'"):
         compiler.compiled(compiler.source("gate"), old, tmp_path)
 
 
@@ -88,5 +88,5 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
 
 
 def test_a_broken_kernel_says_what_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(BackendError, match=r"refused a kernel for sm_90: (.|\n)*nonsense"):
+    with pytest.raises(BackendError, match=r"rejected a kernel for sm_90: (.|\n)*nonsense"):
         compiler.compiled("nonsense", "sm_90", tmp_path)

@@ -66,25 +66,28 @@ REFUSED = [
     (copy(executor=Executor("gpu0", rank=0)), "between processes"),
     (copy(executor=Executor("gpu7")), "gpu7 is not a GPU"),
     (copy(executor=Executor("numa0")), "numa0 is not a GPU"),
-    (copy(source=Memory("numa4", MemoryKind.PINNED)), "pinned memory of numa4 is not this machine's"),
-    (copy(source=Memory("gpu4", MemoryKind.DEVICE)), "device memory of gpu4 is not this machine's"),
+    (
+        copy(source=Memory("numa4", MemoryKind.PINNED)),
+        "pinned memory of numa4 does not belong to this machine",
+    ),
+    (copy(source=Memory("gpu4", MemoryKind.DEVICE)), "device memory of gpu4 does not belong to this machine"),
     (copy(executor=Executor("gpu1")), "gpu1 has no peer access to gpu0"),
-    (copy(operation=Operation.ADD), "does nothing but copies"),
-    (copy(Engine.SM_BULK, operation=Operation.READ), "does nothing but copies"),
-    (copy(Engine.SM, source=PAGEABLE), "kernels do not see pageable memory"),
+    (copy(operation=Operation.ADD), "supports only copies"),
+    (copy(Engine.SM_BULK, operation=Operation.READ), "supports only copies"),
+    (copy(Engine.SM, source=PAGEABLE), "kernels cannot access pageable memory"),
     (
         copy(Engine.SM_BULK, source=GPU1, destination=GPU1, executor=Executor("gpu1")),
-        "compute capability 9.0 or more, and gpu1 has 8.0; use the engine sm",
+        "compute capability 9.0 or later; gpu1 has 8.0; use the engine sm",
     ),
-    (copy(Engine.SM, 128, operation=Operation.CHASE), "256 bytes at least"),
-    (copy(Engine.SM, 12, operation=Operation.ADD), "whole words of 8 bytes"),
-    (copy(size=0), "nothing to do"),
+    (copy(Engine.SM, 128, operation=Operation.CHASE), "at least 256 bytes"),
+    (copy(Engine.SM, 12, operation=Operation.ADD), "a multiple of 8 bytes"),
+    (copy(size=0), "has no bytes"),
     (copy(pace=0.5), "full speed"),
-    (copy(Engine.SM, executor=Executor("gpu0", threads=33)), "not 33 threads"),
-    (copy(Engine.SM, executor=Executor("gpu0", threads=2048)), "not 2048 threads"),
+    (copy(Engine.SM, executor=Executor("gpu0", threads=33)), "not 33"),
+    (copy(Engine.SM, executor=Executor("gpu0", threads=2048)), "not 2048"),
     (copy(Engine.SM, executor=Executor("gpu0", blocks=2**31)), "blocks"),
-    (copy(Engine.SM_BULK, executor=Executor("gpu0", threads=65)), "1 to 64 threads a block, not 65"),
-    (copy(Engine.SM_SPLIT, executor=Executor("gpu0", blocks=1, threads=32)), "two warps or more"),
+    (copy(Engine.SM_BULK, executor=Executor("gpu0", threads=65)), "1 to 64 threads per block, not 65"),
+    (copy(Engine.SM_SPLIT, executor=Executor("gpu0", blocks=1, threads=32)), "at least two warps"),
 ]
 
 
@@ -102,7 +105,7 @@ def test_measurements_that_cannot_be(backend: CudaBackend) -> None:
     pageable = copy(source=PAGEABLE, destination=GPU0)
     assert "one can run at a time" in (backend.refuses(Measurement((pageable, copy()), ())) or "")
     load = copy(role=Role.LOAD)
-    assert backend.refuses(Measurement((load,), ())) == "nothing in it is measured"
+    assert backend.refuses(Measurement((load,), ())) == "no transfer is measured"
 
 
 @pytest.mark.parametrize(
@@ -118,10 +121,10 @@ def test_measurements_that_cannot_be(backend: CudaBackend) -> None:
         (
             "13.3.0",
             12040,
-            "supports CUDA 12.4, the installed cuda-bindings needs 13.0: update the driver, or "
+            "supports CUDA 12.4, but cuda-bindings requires 13.0: update the driver, or "
             "pip install 'wirespeed[cuda12]'",
         ),
-        ("12.9.1", 11080, "supports CUDA 11.8, the installed cuda-bindings needs 12.0: update the driver"),
+        ("12.9.1", 11080, "supports CUDA 11.8, but cuda-bindings requires 12.0: update the driver"),
         ("13.3.0", 13000, ""),
         ("12.9.1", 13000, ""),
     ],

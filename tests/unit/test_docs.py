@@ -55,6 +55,16 @@ def test_python_examples_run() -> None:
             exec(compile(example, str(path), "exec"), {})
 
 
+def test_the_commands_of_the_procedure_for_slow_machines_run(capsys: pytest.CaptureFixture[str]) -> None:
+    from wirespeed.cli.main import main
+
+    commands = re.findall(r"```console\n\$ wirespeed (.*?)\n", (ROOT / "docs/slow.md").read_text())
+    assert len(commands) >= 4
+    for command in commands:
+        assert main(command.split()) in (0, 1, 3)
+        assert "SIMULATED" in capsys.readouterr().out
+
+
 def test_what_a_prompt_shows_is_what_it_shows() -> None:
     page = (ROOT / "docs/python.md").read_text()
     session = "\n".join(re.findall(r"```pycon\n(.*?)```", page, re.DOTALL))

@@ -137,8 +137,6 @@ def test_ranks_with_different_versions_are_refused_by_name(monkeypatch: pytest.M
 
     with ThreadPoolExecutor(1) as pool:
         told = pool.submit(other)
-        with pytest.raises(
-            WorldError, match=r"rank 1 runs wirespeed 9\.9\.9, rank 0 runs wirespeed"
-        ) as error:
+        with pytest.raises(WorldError, match=r"rank 1 runs wirespeed 9\.9\.9, rank 0 ") as error:
             rendezvous.gather(listener, 2, "threads", 5.0)
     assert told.result() == f"refused: {error.value}"

@@ -15,18 +15,18 @@ PAGE = Path(__file__).parents[2] / "docs/limits.md"
 
 
 def ranges() -> str:
-    """The rows of the table of ranges, a row for each entry of the data file."""
+    """The table of ranges and the list of their sources, an entry for each one of the data file."""
     rows: dict[str, list[tuple[EngineRate, EngineRate]]] = {}
     for low, typical in zip(*efficiencies(), strict=True):
         rows.setdefault(f"{low.link} {low.source}", []).append((low, typical))
-    lines = []
+    table, sources = [], []
     for entries in rows.values():
         low, typical = entries[0]
         engines = ", ".join(f"`{one.engine}`" for one, _ in entries)
         by = engines + (f", {low.access}" if low.access else "")
-        source = " ".join(low.source.split())
-        lines.append(f"| {low.link} | {by} | {low.efficiency:.2f} | {typical.efficiency:.2f} | {source} |\n")
-    return "".join(lines)
+        table.append(f"| {low.link} | {by} | {low.efficiency:.2f} | {typical.efficiency:.2f} |\n")
+        sources.append(f"- {low.link}, {by}: {' '.join(low.source.split())}\n")
+    return "".join([*table, "\nSources:\n\n", *sources])
 
 
 @pytest.fixture
@@ -35,11 +35,11 @@ def page(request: pytest.FixtureRequest) -> str:
 
 
 def test_the_table_is_that_of_the_data(page: str, request: pytest.FixtureRequest) -> None:
-    head = "|---|---|---|---|---|\n"
+    head, end = "| link | engine | lowest | typical |\n|---|---|---|---|\n", "\nThe values are fractions"
     before, _, rest = page.partition(head)
-    after = rest[rest.index("\n\n") :] if "\n\n" in rest else ""
+    after = rest[rest.index(end) :]
     if request.config.getoption("--update-golden"):
-        PAGE.write_text(before + head + ranges().rstrip("\n") + after)
+        PAGE.write_text(before + head + ranges() + after)
     assert ranges() in PAGE.read_text(), "run `pytest --update-golden`"
 
 

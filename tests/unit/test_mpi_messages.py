@@ -63,10 +63,10 @@ def test_messages_go_in_windows_and_large_ones_in_parts(monkeypatch: pytest.Monk
 
 def test_why_mpi_cannot_carry_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mpi, "library", lambda: library(size=1))
-    with pytest.raises(MessagesRefused, match="MPI has 1 ranks, this job 2: start them with mpirun"):
+    with pytest.raises(MessagesRefused, match="MPI has 1 ranks, this job 2: start all with mpirun"):
         Messages(WORLD)
     monkeypatch.setattr(mpi, "library", lambda: library(thread=1))
-    with pytest.raises(MessagesRefused, match="only the main thread"):
+    with pytest.raises(MessagesRefused, match="only in the main thread"):
         Messages(WORLD)
 
     def missing() -> None:

@@ -99,7 +99,7 @@ def test_a_pipe_gets_the_last_document_and_stays(document: Document, tmp_path: P
 
 
 def test_what_is_neither_a_file_nor_a_stream_is_left_alone(document: Document, tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="it exists and is not a file"):
+    with pytest.raises(StorageError, match="it is not a regular file"):
         wirespeed.save(document, tmp_path)
 
 
@@ -108,7 +108,7 @@ def test_what_cannot_be_written_is_found_out_before_measuring(tmp_path: Path) ->
     for path, says in {
         tmp_path / "none" / "d.json": "the folder does not exist",
         tmp_path / "file" / "d.json": "not a folder",
-        tmp_path: "it exists and is not a file",
+        tmp_path: "it is not a regular file",
         Path("/proc/d.json"): "cannot write /proc/d.json",
     }.items():
         with pytest.raises(StorageError, match=says):
@@ -151,7 +151,7 @@ def test_a_disk_that_fills_up_while_measuring_loses_nothing(
         real(document, where)
 
     monkeypatch.setattr(store, "save", save)
-    with pytest.raises(StorageError, match=re.escape(f"what was measured is in {rescue / 'd.json'}")):
+    with pytest.raises(StorageError, match=re.escape(f"the results were saved to {rescue / 'd.json'}")):
         wirespeed.run(["0"], machine="simulated:hgx-h200-2", output=path)
     assert wirespeed.load(rescue / "d.json").good
 
@@ -162,7 +162,7 @@ def test_a_disk_that_fills_up_while_measuring_loses_nothing(
         ("", "is not a wirespeed Document"),
         ("{}", "is not a wirespeed Document"),
         ("\x00\xff", "is not a wirespeed Document"),
-        ('{"wirespeed_schema": 99}', "has schema 99, this version reads up to 1: use a newer wirespeed"),
+        ('{"wirespeed_schema": 99}', "has schema 99, this version reads up to 1; use a newer wirespeed"),
         ('{"wirespeed_schema": 1}', "is a broken wirespeed Document"),
         ("[" * 100_000, "is not a wirespeed Document"),
     ],
@@ -179,7 +179,7 @@ def test_limits_that_are_none_are_refused(document: Document) -> None:
     for field in ("limit", "peak"):
         data = json.loads(store.encode(document))
         data["testcases"][0]["tables"][0]["cells"][0][field] = -1.0
-        with pytest.raises(DocumentError, match="has a limit that is none"):
+        with pytest.raises(DocumentError, match="has an invalid limit"):
             store.decode(json.dumps(data).encode(), "d.json")
 
 

@@ -72,7 +72,7 @@ def test_chosen_devices_only() -> None:
     document = wirespeed.run(["4"], machine="simulated:dgx-a100-8", devices=[0, 2])
     assert document.testcases[0].tables[0].rows.labels == ("gpu0", "gpu2")
     assert "\n 2" in wirespeed.render(document, "nvbandwidth")
-    with pytest.raises(UsageError, match="there is no GPU 9; GPUs here: 0, 1"):
+    with pytest.raises(UsageError, match="GPU 9 does not exist; GPUs of this machine: 0, 1"):
         wirespeed.run(["4"], machine=TWO, devices=[9])
 
 

@@ -81,7 +81,7 @@ def test_an_unknown_capacity_is_never_a_pass() -> None:
     result = replace(result, tables=(replace(result.tables[0], cells=cells),))
     check = judge(replace(DOCUMENT, machine=blind, testcases=(result,)))
     assert check.verdict is Verdict.UNKNOWN
-    assert check.judgements[0].why == "the capacity of the memory and nvlink links is not known"
+    assert check.judgements[0].why == "unknown capacity of memory and nvlink links"
 
 
 def test_a_load_that_is_slow_makes_nothing_implausible() -> None:
@@ -145,7 +145,7 @@ def test_the_host_backend_says_of_its_nodes_that_they_are_busy(monkeypatch: pyte
 def test_a_run_that_ended_early_fails() -> None:
     check = judge(replace(DOCUMENT, interrupted="by the user"))
     assert check.verdict is Verdict.FAIL
-    assert check.judgements[0].why == "the run ended early: by the user"
+    assert check.judgements[0].why == "run interrupted: by the user"
 
 
 def test_what_held_a_gpu_back_while_it_was_measured_is_named() -> None:
@@ -157,4 +157,4 @@ def test_what_held_a_gpu_back_while_it_was_measured_is_named() -> None:
         readings=(Reading(1.0, {held: "heat", "gpu0 PCIe generation": 5, "gpu0 power [W]": 700}),),
         state_after={held: "nothing", "gpu0 PCIe generation": 5, "gpu0 power [W]": 90},
     )
-    assert _causes(result, parse("hgx-h200-2")) == (f"{held}: nothing, then heat, then nothing",)
+    assert _causes(result, parse("hgx-h200-2")) == ("gpu0 throttle reasons: none → heat → none",)

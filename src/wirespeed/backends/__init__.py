@@ -1,11 +1,11 @@
-"""The backends: every folder here, and what other packages register as ``wirespeed.backends``.
+"""The backends: every folder here, and the modules that other packages register as ``wirespeed.backends``.
 
-A backend module may offer three functions: ``discover(machine) -> Machine`` adds what it finds of
-this machine's hardware, ``connect(machine) -> Backend | None`` returns a backend for a Machine,
-None where it has nothing to do with it, ``warm_up()`` begins what takes long. None may fail where the
-hardware or a library is missing: what could not be found out goes into ``Machine.notes``.
+A backend module may offer three functions. ``discover(machine) -> Machine`` adds the hardware that it finds.
+``connect(machine) -> Backend | None`` returns a backend for a Machine; None if it does not serve it.
+``warm_up()`` starts slow initialisation. None of them may fail if hardware or a library is missing: what
+could not be determined goes into ``Machine.notes``.
 
-A GPU belongs to the backend that discovered it: ``discover`` marks it, ``connect`` claims no other.
+A GPU belongs to the backend that discovered it: ``discover`` marks it, and only that backend claims it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def providers() -> list[ModuleType]:
 
 @lru_cache(maxsize=1)
 def _own() -> list[ModuleType]:
-    """Return the modules of the folders here; the host's first, since others add to what it finds."""
+    """Return the modules of the folders here; the host's first, because others extend its description."""
     found = (path.parent.name for path in Path(__file__).parent.glob("*/__init__.py"))
     names = sorted(found, key=lambda name: (name != "host", name))
     return [import_module(f"{__name__}.{name}") for name in names]
@@ -44,18 +44,18 @@ def _own() -> list[ModuleType]:
 
 @lru_cache(maxsize=1)
 def _registered(path: tuple[str, ...]) -> metadata.EntryPoints:
-    """Return what other packages register; looking through hundreds of packages takes tens of ms."""
-    del path  # what is found depends on it
+    """Return what other packages register; searching hundreds of packages takes tens of ms."""
+    del path  # part of the cache key
     from importlib import metadata
 
     return metadata.entry_points(group=GROUP)
 
 
 def warm_up() -> None:
-    """Let our backends begin what takes them long, before a measurement on this machine.
+    """Let our backends start slow initialisation, before a measurement on this machine.
 
-    It goes on in the background while this process imports what it needs and discovers the machine;
-    so nothing is imported here that could wait.
+    It continues in the background while this process imports modules and discovers the machine; so nothing is
+    imported here that is not needed yet.
     """
     for provider in _own():
         if hasattr(provider, "warm_up"):
@@ -63,7 +63,7 @@ def warm_up() -> None:
 
 
 def discover() -> Machine:
-    """Return a description of this machine, as far as it can be found out without measuring."""
+    """Describe this machine, as far as possible without measuring."""
     from ..topology import Machine
 
     machine = Machine("")
@@ -74,7 +74,7 @@ def discover() -> Machine:
 
 
 def name_of(provider: ModuleType) -> str:
-    """Return what the GPUs that a provider discovers are marked with: ``cuda``, or a module's full name."""
+    """Return the mark of the GPUs that a provider discovers: ``cuda``, or a module's full name."""
     return provider.__name__.removeprefix(f"{__name__}.")
 
 
@@ -86,12 +86,22 @@ def _owned(machine: Machine, name: str) -> Machine:
 
 
 def describe(spec: str | None = None) -> Machine:
-    """Return this machine (None), a simulated one (``simulated:NAME``), or one from a file.
+    """Describe this machine, a simulated one, or one from a file.
+
+    Parameters
+    ----------
+    spec : str, Path or None
+        None for this machine, ``simulated:NAME``, or a machine file.
+
+    Returns
+    -------
+    Machine
+        The description.
 
     Raises
     ------
     MachineError
-        If there is no such machine, or the file describes one that this process is not on.
+        If the machine does not exist, or the file describes another machine than this one.
     """
     from dataclasses import replace
 
@@ -107,7 +117,7 @@ def describe(spec: str | None = None) -> Machine:
         return simulated.parse(spec.removeprefix(SIMULATED))
     if not Path(spec).exists():
         raise MachineError(
-            f"there is no machine file {spec!r}; simulated machines are written {SIMULATED}NAME"
+            f"machine file {spec!r} does not exist; simulated machines are written {SIMULATED}NAME"
         )
     machine = load(spec)
     if machine.simulated:
@@ -119,7 +129,7 @@ def describe(spec: str | None = None) -> Machine:
 
 
 def _check_present(wanted: Machine, here: Machine, spec: str) -> None:
-    """Refuse to measure what is not here by a description of another machine."""
+    """Reject a machine file that describes another machine than this one."""
     from ..errors import MachineError
 
     lacking = sorted(
@@ -129,7 +139,7 @@ def _check_present(wanted: Machine, here: Machine, spec: str) -> None:
     if lacking or gpus:
         what = f"CPU {lacking[0]}" if lacking else f"the GPU at {min(gpus)}"
         raise MachineError(
-            f"{spec} describes another machine: {what} is not here; "
+            f"{spec} describes another machine: {what} does not exist here; "
             f"use --machine {SIMULATED}{spec} to simulate it"
         )
 

@@ -1,7 +1,7 @@
-"""Bandwidths by one call each, for people at a prompt; the functions of GPUInspector.jl's page.
+"""One-call bandwidth measurements for the prompt, like the functions of GPUInspector.jl.
 
-Each measures through the same Session as the command line and returns a small result that prints
-as a tree; ``result.document`` is the Document of the run.
+Each function measures with the same Session as the command line and returns a small result that prints as a
+tree; ``result.document`` is the Document of the run.
 """
 
 from __future__ import annotations

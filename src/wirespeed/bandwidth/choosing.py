@@ -1,4 +1,4 @@
-"""What a question is about: from what a caller names, or leaves out, to devices and sizes that are there."""
+"""Resolve what a caller names or omits to existing devices and valid sizes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..units import parse_size
 
 #: A size in bytes, or a text such as ``"64MiB"``.
 Size = int | str
-#: The types of numbers that there is a saxpy for, and their bytes.
+#: Number types supported by saxpy, and their sizes in bytes.
 BYTES = {"float32": 4, "float64": 8}
 _ENGINES = {"gpu": ("ce", "sm"), "numa": ("cpu",)}
 
 
 def described(machine: str | Machine | None) -> Machine:
-    """Return a Machine; this one for None."""
+    """Return a Machine; this machine for None."""
     if machine is None:
         _backends.warm_up()
     return machine if isinstance(machine, Machine) else _backends.describe(machine)
@@ -31,27 +31,27 @@ def kind_of(name: str) -> str:
 
 
 def devices_of(machine: Machine) -> list[str]:
-    """Return the names of what has memory and moves bytes in it: GPUs, then NUMA nodes."""
+    """Return the names of all devices with memory: GPUs, then NUMA nodes."""
     nodes = [node.name for node in machine.numa if node.cpus and node.memory_bytes]
     return [*(gpu.name for gpu in machine.gpus), *nodes]
 
 
 def one_device(machine: Machine, name: str | None) -> str:
-    """Return a device that is there; the first one where none is named."""
+    """Return an existing device; the first one if none is named."""
     there = devices_of(machine)
     if not there:
-        raise MachineError("this machine has no GPU and no NUMA node with cores and memory that can be used")
+        raise MachineError("this machine has no GPU and no NUMA node with usable cores and memory")
     if name is None:
         return there[0]
     if name not in there:
         notes = "; ".join(machine.notes)
         hint = f" ({notes})" if notes and name.startswith("gpu") else ""
-        raise MachineError(f"there is no device {name!r}; devices here: {', '.join(there)}{hint}")
+        raise MachineError(f"unknown device {name!r}; devices of this machine: {', '.join(there)}{hint}")
     return name
 
 
 def several(machine: Machine, names: Sequence[str] | None) -> list[str]:
-    """Return two devices of one kind or more."""
+    """Return at least two devices of one kind."""
     if names is None:
         first = one_device(machine, None)
         chosen = [name for name in devices_of(machine) if kind_of(name) == kind_of(first)]
@@ -60,16 +60,20 @@ def several(machine: Machine, names: Sequence[str] | None) -> list[str]:
             names = names.split(",")
         chosen = list(dict.fromkeys(one_device(machine, name) for name in names))
         if not chosen:
-            raise UsageError("devices is empty; name two or more, or leave it out")
+            raise UsageError("devices is empty; name at least two, or omit it")
     if len({kind_of(name) for name in chosen}) > 1:
-        raise UsageError(f"{' and '.join(chosen)} are not of one kind; host2device_bandwidth joins the kinds")
+        raise UsageError(
+            f"{' and '.join(chosen)} are not of one kind; use host2device_bandwidth between kinds"
+        )
     if len(chosen) < 2:
-        raise UsageError(f"it needs two GPUs or two NUMA nodes, and there is only {chosen[0]}")
+        raise UsageError(
+            f"requires at least two GPUs or two NUMA nodes, but this machine has only {chosen[0]}"
+        )
     return chosen
 
 
 def pair_of(machine: Machine, src: str | None, dst: str | None) -> tuple[str, str]:
-    """Return a pair; what is not named is chosen so that the source reaches the destination."""
+    """Return a pair; unnamed devices are chosen so that the source can access the destination."""
     named = [name for name in (src, dst) if name is not None]
     for name in named:
         one_device(machine, name)
@@ -87,40 +91,40 @@ def pair_of(machine: Machine, src: str | None, dst: str | None) -> tuple[str, st
 
 
 def engine_for(names: Sequence[str], engine: str | None) -> str:
-    """Return the engine that copies between devices; the first of their kind where none is named."""
+    """Return the engine that copies between devices; the default of their kind if none is named."""
     possible = _ENGINES[kind_of(names[0])]
     if engine is None:
         return possible[0]
     if engine not in possible:
-        raise UsageError(f"there is no engine {engine!r} for {names[0]}; there is {' or '.join(possible)}")
+        raise UsageError(f"unknown engine {engine!r} for {names[0]}; choose from {' or '.join(possible)}")
     return engine
 
 
 def in_bytes(size: Size) -> int:
-    """Return a size as a number."""
+    """Return a size in bytes."""
     return parse_size(size) if isinstance(size, str) else whole(size, "a size in bytes")
 
 
 def whole(number: SupportsIndex, what: str) -> int:
-    """Return a whole number of 1 or more, numpy's taken for Python's.
+    """Return a whole number of at least 1; numpy's integers are accepted.
 
     Raises
     ------
     UsageError
-        If it is none.
+        If it is not such a number.
     """
     try:
         value = index(number)
     except TypeError:
         value = 0
     if not 1 <= value <= 2**60:
-        raise UsageError(f"{what} is a whole number of 1 or more, not {number!r}")
+        raise UsageError(f"{what} must be a whole number of at least 1, not {number!r}")
     return value
 
 
 def number_type(dtype: object) -> str:
-    """Return the name of a type of numbers; numpy's types are taken without importing numpy."""
+    """Return the name of a number type; numpy's types are accepted without importing numpy."""
     name = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype))
     if name not in BYTES:
-        raise UsageError(f"there is no saxpy for {name!r}; there is {' and '.join(BYTES)}")
+        raise UsageError(f"saxpy does not support {name!r}; choose from {' and '.join(BYTES)}")
     return name

@@ -1,4 +1,4 @@
-"""Results as HTML tables for notebooks, plotly figures and data frames. What is missing is imported late."""
+"""Results as HTML tables for notebooks, plotly figures and data frames. Libraries are imported on use."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _pandas() -> Any:
 
 
 def _table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> str:
-    """Return a table; the first cell of each row is its header. Everything is escaped."""
+    """Return a table; the first cell of each row is its header. All texts are escaped."""
     right = ' style="text-align:right"'
     top = "".join(f'<th scope="col"{right if i else ""}>{escape(text)}</th>' for i, text in enumerate(head))
     body = "".join(
@@ -95,7 +95,7 @@ def _theoretical_html(one: TheoreticalBandwidth) -> str:
 
 @html.register(BandwidthScaling)
 def _scaling_html(one: BandwidthScaling) -> str:
-    """Return a curve as a table, a row for each size, the peak named in the caption."""
+    """Return a curve as a table with one row per size; the caption names the peak."""
     rows = [_row(one.shown_size(size), p) for size, p in zip(one.sizes, one.points, strict=True)]
     peak = f"peak {one.peak.gib_per_s:.2f} GiB/s at {one.shown_size(one.peak_size)}"
     caption = f"{one.title} of {one.device} over {one.quantity}, {peak}"
@@ -161,7 +161,7 @@ def _scaling_figure(one: BandwidthScaling) -> go.Figure:
 def _log10(value: float) -> float:
     from math import log10
 
-    return log10(value)  # plotly places annotations on a logarithmic axis by the exponent
+    return log10(value)  # plotly positions annotations on a logarithmic axis by the exponent
 
 
 @figure.register(BandwidthMatrix)
@@ -208,14 +208,14 @@ def _bandwidth_frame(one: Bandwidth) -> pandas.DataFrame:
 
 @frame.register(BandwidthScaling)
 def _scaling_frame(one: BandwidthScaling) -> pandas.DataFrame:
-    """Return a row for each size."""
+    """Return one row per size."""
     rows = [{"size": size} | _record(p) for size, p in zip(one.sizes, one.points, strict=True)]
     return _framed(rows, one.simulated)
 
 
 @frame.register(BandwidthMatrix)
 def _matrix_frame(one: BandwidthMatrix) -> pandas.DataFrame:
-    """Return rows and columns with the labels; NaN where there is no value."""
+    """Return rows and columns with the labels; NaN for missing values."""
     labels = list(one.labels)
     return _framed(
         [list(row) for row in one.values], one.simulated, index=labels, columns=labels, dtype=float
@@ -224,6 +224,6 @@ def _matrix_frame(one: BandwidthMatrix) -> pandas.DataFrame:
 
 @frame.register(HostDeviceBandwidth)
 def _host_device_frame(one: HostDeviceBandwidth) -> pandas.DataFrame:
-    """Return a row for each kind of memory and direction."""
+    """Return one row for each kind of memory and direction."""
     rows = [{"memory": kind, "transfer": b.device} | _record(b) for kind, b in _kinds(one)]
     return _framed(rows, one.simulated)

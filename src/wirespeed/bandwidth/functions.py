@@ -1,4 +1,4 @@
-"""The functions: from the words of a question to a Testcase, and from its cells to a result."""
+"""The functions: choose a Testcase from the arguments, and make a result from its cells."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from .choosing import (
 from .many import BandwidthMatrix, BandwidthScaling
 from .results import Bandwidth, HostDeviceBandwidth, TheoreticalBandwidth
 
-#: What copies within a device of a kind: device kind -> testcase. Both count what is read and written.
+#: Device kind -> testcase of copies within a device. Both count the bytes read and written.
 _COPY = {"gpu": "device_stream_copy", "numa": "host_stream_copy"}
-#: What computes z = a x + y there, by the type of the numbers.
+#: Device kind and number type -> testcase of z = a x + y.
 _SAXPY = {
     "gpu": {"float32": "device_saxpy", "float64": "device_stream_triad"},
     "numa": {"float32": "host_saxpy", "float64": "host_stream_triad"},
 }
-#: What copies from the row's memory to the column's, executed by the row: device kind -> name.
+#: Device kind -> testcase of copies from the row's to the column's memory, executed by the row.
 _PUSH = {"gpu": "device_to_device_memcpy_write_{}", "numa": "numa_to_numa_memcpy_write_{}"}
 _BOTH = {
     "gpu": "device_to_device_bidirectional_memcpy_write_{}",
     "numa": "numa_to_numa_bidirectional_memcpy_write_{}",
 }
 
-#: The sizes of a scaling: from 1 B on a GPU, from a line of 64 B, the least that CPUs copy, on a host.
+#: Sizes of a scaling: from 1 B on a GPU; on a host from 64 B, the smallest copy of CPUs.
 _SCALING = {"gpu": tuple(2**i for i in range(31)), "numa": tuple(2**i for i in range(6, 31))}
 _LENGTH = 10 * MIB
 _LENGTHS = tuple(i * 10 * MIB for i in (1, 2, 3, 5, 7, 10, 13, 16, 20, 25, 30))
 _P2P = 40_000_000
-#: When sampling stops: people look at these values one by one.
+#: Stopping criteria: people look at these values one at a time.
 _PRECISION, _BUDGET_S = 0.01, 0.6
 _A_LENGTH = "a vector's length"
 
@@ -56,22 +56,27 @@ _A_LENGTH = "a vector's length"
 def theoretical_memory_bandwidth(
     device: str | None = None, *, machine: str | Machine | None = None
 ) -> TheoreticalBandwidth:
-    """Return what a memory's clock and width allow: clock x 2 x bus width; nothing is measured.
+    """Compute the bandwidth that a memory's clock and width allow: clock x 2 x bus width. Measures nothing.
 
-    Bytes read and bytes written both count against it.
+    Bytes read and bytes written both count.
 
     Parameters
     ----------
-    device
-        ``gpu0`` or ``numa0``; the first GPU, or the first NUMA node where there is none, if not given.
-    machine
+    device : str or None
+        ``gpu0`` or ``numa0``; default: the first GPU, or the first NUMA node without GPUs.
+    machine : str, Machine or None
         None for this machine, ``"simulated:NAME"``, a machine file, or a Machine.
+
+    Returns
+    -------
+    TheoreticalBandwidth
+        The bandwidth, in B/s, and its origin.
 
     Raises
     ------
     UsageError
-        If there is no such device, or its memory's clock or width are not known: those of host memory
-        never are without the firmware's tables.
+        If the device does not exist, or the clock or width of its memory is unknown. Those of host memory are
+        always unknown, because only the firmware's tables contain them.
 
     Examples
     --------
@@ -89,8 +94,8 @@ def theoretical_memory_bandwidth(
         if link.kind is LinkKind.MEMORY and link.source == vertex and link.capacity:
             return TheoreticalBandwidth(name, link.capacity, link.origin, where.simulated)
     raise UsageError(
-        f"the clock and the width of the memory of {name} are not known, so there is no theoretical figure; "
-        f"wirespeed.memory_bandwidth(device={name!r}) measures it"
+        f"the clock and width of the memory of {name} are unknown, so it has no theoretical bandwidth; "
+        f"measure it with wirespeed.memory_bandwidth(device={name!r})"
     )
 
 
@@ -110,7 +115,7 @@ def memory_bandwidth(size: Size | None = None, *, device: str | None = None, **h
     Raises
     ------
     UsageError
-        For a wrong argument.
+        If an argument is invalid.
     MeasurementFailed
         If it cannot be measured here, or the data was wrong.
 
@@ -131,15 +136,20 @@ def memory_bandwidth(size: Size | None = None, *, device: str | None = None, **h
 def memory_bandwidth_scaling(
     sizes: Sequence[Size] | None = None, *, device: str | None = None, **how: Any
 ) -> BandwidthScaling:
-    """Measure ``memory_bandwidth`` over sizes of a buffer; ``.plot()`` draws it with the peak marked.
+    """Measure ``memory_bandwidth`` over buffer sizes; ``.plot()`` draws it with the peak marked.
 
     Parameters
     ----------
-    sizes
-        Bytes of one buffer, or texts such as ``"64MiB"``; powers of two from 1 B to 1 GiB if not given.
-        CPUs copy whole lines of 64 B, so there it begins with those.
-    device, how
+    sizes : Sequence of int or str, or None
+        Bytes of one buffer, or texts such as ``"64MiB"``; default: powers of two from 1 B to 1 GiB. CPUs
+        copy whole lines of 64 B, so on a host the default starts there.
+    device, **how
         As for `memory_bandwidth`.
+
+        Returns
+        -------
+        BandwidthScaling
+        A bandwidth for each size.
     """
     where = described(how.get("machine"))
     name = one_device(where, device)
@@ -153,16 +163,21 @@ def memory_bandwidth_scaling(
 def memory_bandwidth_saxpy(
     size: int = _LENGTH, dtype: object = "float32", *, device: str | None = None, **how: Any
 ) -> Bandwidth:
-    """Compute ``z = a x + y`` within a device's own memory; all three vectors count.
+    """Measure ``z = a x + y`` within a device's own memory; all three vectors count.
 
     Parameters
     ----------
-    size
+    size : int
         Length of each vector, in numbers.
-    dtype
-        ``float32`` or ``float64``, as a text or as numpy's type.
-    device, how
+    dtype : str or numpy type
+        ``float32`` or ``float64``.
+    device, **how
         As for `memory_bandwidth`.
+
+        Returns
+        -------
+        Bandwidth
+        The median, in B/s, with its samples.
     """
     where = described(how.get("machine"))
     name, number = one_device(where, device), number_type(dtype)
@@ -179,14 +194,19 @@ def memory_bandwidth_saxpy_scaling(
     device: str | None = None,
     **how: Any,
 ) -> BandwidthScaling:
-    """Measure ``memory_bandwidth_saxpy`` over lengths of the vectors; ``.plot()`` draws it.
+    """Measure ``memory_bandwidth_saxpy`` over vector lengths; ``.plot()`` draws it.
 
     Parameters
     ----------
-    sizes
-        Lengths of each vector, in numbers; from 10 to 300 Mi if not given.
-    dtype, device, how
+    sizes : Sequence of int, or None
+        Lengths of each vector, in numbers; default: from 10 to 300 Mi.
+    dtype, device, **how
         As for `memory_bandwidth_saxpy`.
+
+        Returns
+        -------
+        BandwidthScaling
+        A bandwidth for each length.
     """
     where = described(how.get("machine"))
     name, number = one_device(where, device), number_type(dtype)
@@ -199,23 +219,28 @@ def memory_bandwidth_saxpy_scaling(
 def host2device_bandwidth(
     size: Size | None = None, *, device: str | None = None, **how: Any
 ) -> HostDeviceBandwidth:
-    """Copy between the host memory nearest to a GPU and the GPU: pageable and pinned, both directions.
+    """Measure copies between a GPU and its nearest host memory: pageable and pinned, both directions.
 
-    Every copied byte counts once. The GPU's copy engine executes.
+    Every copied byte counts once. The executor is the GPU's copy engine.
 
     Parameters
     ----------
-    size
-        Bytes of the buffer, 512 MiB if not given.
-    device
-        A GPU, the first one if not given.
-    how
+    size : int or str
+        Bytes of the buffer; default: 512 MiB.
+    device : str or None
+        A GPU; default: the first one.
+    **how
         As for `memory_bandwidth`.
+
+        Returns
+        -------
+        HostDeviceBandwidth
+        Four bandwidths.
     """
     where = described(how.get("machine"))
     name = one_device(where, device)
     if not name.startswith("gpu"):
-        raise UsageError(f"{name} is host memory itself: host2device_bandwidth needs a GPU, such as gpu0")
+        raise UsageError(f"{name} is host memory; host2device_bandwidth requires a GPU, such as gpu0")
     names = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
     cases = [narrow(find(case), columns=[name]) for case in names]
     found = []
@@ -236,19 +261,26 @@ def p2p_bandwidth(
     engine: str | None = None,
     **how: Any,
 ) -> Bandwidth:
-    """Copy from one device's memory to another's, executed by the source; every copied byte counts once.
+    """Measure a copy from one device's memory to another's.
+
+    The source executes; every copied byte counts once.
 
     Parameters
     ----------
-    src, dst
-        Two GPUs, or two NUMA nodes; if not given the first two GPUs that are peers, or the first two
-        NUMA nodes where there is no GPU.
-    size
-        Bytes, 40 MB if not given.
-    engine
-        ``ce`` (a copy engine) or ``sm`` (a kernel) of a GPU; ``cpu`` for NUMA nodes.
-    how
+    src, dst : str or None
+        Two GPUs or two NUMA nodes; default: the first two GPUs that are peers, or the first two NUMA nodes
+        without GPUs.
+    size : int or str
+        Bytes of the buffer; default: 40 MB.
+    engine : str or None
+        ``ce`` (a copy engine) or ``sm`` (a kernel) for GPUs; ``cpu`` for NUMA nodes.
+    **how
         As for `memory_bandwidth`.
+
+        Returns
+        -------
+        Bandwidth
+        The median, in B/s, with its samples.
     """
     return _pair("Bandwidth", _PUSH, src, dst, size, engine, how)
 
@@ -261,9 +293,19 @@ def p2p_bandwidth_bidirectional(
     engine: str | None = None,
     **how: Any,
 ) -> Bandwidth:
-    """Copy both ways between two devices at once; the sum of both rates.
+    """Measure copies in both directions between two devices at once; return the sum of both rates.
 
-    Each device pushes; every copied byte of both directions counts once. Parameters as for `p2p_bandwidth`.
+    Each device pushes; every copied byte of both directions counts once.
+
+    Parameters
+    ----------
+    src, dst, size, engine, **how
+        As for `p2p_bandwidth`.
+
+    Returns
+    -------
+    Bandwidth
+        The median of the sum, in B/s, with its samples.
     """
     return _pair("Bandwidth (both directions, sum)", _BOTH, src, dst, size, engine, how)
 
@@ -279,10 +321,15 @@ def p2p_bandwidth_all(
 
     Parameters
     ----------
-    size, engine, how
+    size, engine, **how
         As for `p2p_bandwidth`.
-    devices
-        GPUs or NUMA nodes, two or more; all GPUs, or all NUMA nodes where there is none, if not given.
+    devices : Sequence[str] or None
+        At least two GPUs or two NUMA nodes; default: all GPUs, or all NUMA nodes without GPUs.
+
+        Returns
+        -------
+        BandwidthMatrix
+        A bandwidth for each pair.
 
     Examples
     --------
@@ -304,7 +351,18 @@ def p2p_bandwidth_bidirectional_all(
     engine: str | None = None,
     **how: Any,
 ) -> BandwidthMatrix:
-    """Measure ``p2p_bandwidth_bidirectional`` for all pairs; parameters as for `p2p_bandwidth_all`."""
+    """Measure ``p2p_bandwidth_bidirectional`` for all pairs, one at a time.
+
+    Parameters
+    ----------
+    size, devices, engine, **how
+        As for `p2p_bandwidth_all`.
+
+    Returns
+    -------
+    BandwidthMatrix
+        A bandwidth for each pair.
+    """
     title = "Bandwidth, both directions, sum"
     return _matrix(title, _BOTH, devices, size, engine, how)
 
@@ -318,7 +376,7 @@ def _measured(
     sizes: Sequence[int] | None = None,
     pageable: bool = False,
 ) -> Document:
-    """Run testcases and return the Document of a run in which all passed."""
+    """Run testcases and return the Document; raise if one did not pass."""
     from ..cli.progress import listener
 
     chosen = how if "options" in how else {"tier": Tier.QUICK, **how}
@@ -333,7 +391,7 @@ def _measured(
 
 
 def _only(title: str, device: str, document: Document, testcase: int = 0, parts: int = 1) -> Bandwidth:
-    """Return the one cell of a testcase's last table; ``parts`` buffers count in it."""
+    """Return the only cell of a testcase's last table; ``parts`` is the number of counted buffers."""
     result = document.testcases[testcase]
     cell = result.tables[-1].cells[0]
     return Bandwidth.of(title, device, cell, result.counts, document, cell.bytes // parts)

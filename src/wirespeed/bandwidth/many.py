@@ -1,4 +1,4 @@
-"""Results of several bandwidths: over sizes, and between all pairs."""
+"""Results with several bandwidths: over sizes, and between all pairs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ class BandwidthScaling(Drawn):
 
     Parameters
     ----------
-    quantity, unit
-        What the sizes are: ``data size`` in ``B``, or ``vector length`` in ``numbers``.
-    sizes
-        As measured: CPUs round up to whole lines of 64 B.
-    points
-        The bandwidth at each size.
+    title : str
+        Name of the measurement.
+    device : str
+        Measured device.
+    quantity, unit : str
+        Meaning of the sizes: ``data size`` in ``B``, or ``vector length`` in ``numbers``.
+    sizes : tuple[int, ...]
+        Sizes as measured: CPUs round up to whole lines of 64 B.
+    points : tuple[Bandwidth, ...]
+        Bandwidth at each size.
     """
 
     title: str
@@ -37,17 +41,17 @@ class BandwidthScaling(Drawn):
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The bandwidths in B/s."""
+        """Bandwidths in B/s."""
         return tuple(point.value for point in self.points)
 
     @property
     def peak(self) -> Bandwidth:
-        """The point with the highest bandwidth."""
+        """Point with the highest bandwidth."""
         return max(self.points, key=lambda point: point.value)
 
     @property
     def peak_size(self) -> int:
-        """The size at which it is reached."""
+        """Size of the peak."""
         return self.sizes[self.points.index(self.peak)]
 
     @property
@@ -57,7 +61,7 @@ class BandwidthScaling(Drawn):
 
     @property
     def document(self) -> Document:
-        """The run that it is from."""
+        """Document of the run."""
         return self.points[0].document
 
     def __len__(self) -> int:
@@ -93,13 +97,17 @@ class BandwidthScaling(Drawn):
 
 @dataclass(frozen=True, repr=False)
 class BandwidthMatrix(Drawn):
-    """A bandwidth for every pair of devices, the row first; nothing on the diagonal.
+    """A bandwidth for each pair of devices; the diagonal is empty.
 
     Parameters
     ----------
-    cells
-        Rows of bandwidths; None on the diagonal and where a pair cannot be measured.
-    reasons
+    title : str
+        Name of the measurement.
+    labels : tuple[str, ...]
+        Names of the devices.
+    cells : tuple[tuple[Bandwidth or None, ...], ...]
+        Rows of bandwidths; None on the diagonal and for pairs that cannot be measured.
+    reasons : tuple[str, ...]
         Why pairs could not be measured.
     """
 
@@ -109,10 +117,10 @@ class BandwidthMatrix(Drawn):
     reasons: tuple[str, ...] = ()
 
     def __getitem__(self, pair: tuple[int | str, int | str]) -> Bandwidth | None:
-        """Return a pair's by indices or names: ``matrix[0, 1]``, ``matrix["gpu0", "gpu1"]``."""
+        """Return the bandwidth of a pair by index or name: ``matrix[0, 1]``, ``matrix["gpu0", "gpu1"]``."""
         for name in pair:
             if isinstance(name, str) and name not in self.labels:
-                raise KeyError(f"there is no {name}; there are {', '.join(self.labels)}")
+                raise KeyError(f"unknown device {name}; choose from {', '.join(self.labels)}")
         row, column = (self.labels.index(x) if isinstance(x, str) else int(x) for x in pair)
         return self.cells[row][column]
 
@@ -121,22 +129,22 @@ class BandwidthMatrix(Drawn):
 
     @property
     def values(self) -> tuple[tuple[float | None, ...], ...]:
-        """The bandwidths in B/s, rows first."""
+        """Bandwidths in B/s, as rows."""
         return tuple(tuple(None if c is None else c.value for c in row) for row in self.cells)
 
     @property
     def max(self) -> Bandwidth:
-        """The fastest pair."""
+        """Fastest pair."""
         return max(self, key=lambda cell: cell.value)
 
     @property
     def min(self) -> Bandwidth:
-        """The slowest pair."""
+        """Slowest pair."""
         return min(self, key=lambda cell: cell.value)
 
     @property
     def avg(self) -> float:
-        """The mean over all pairs, in B/s."""
+        """Mean over all pairs, in B/s."""
         values = [cell.value for cell in self]
         return math.fsum(values) / len(values)
 
@@ -147,11 +155,11 @@ class BandwidthMatrix(Drawn):
 
     @property
     def document(self) -> Document:
-        """The run that it is from."""
+        """Document of the run."""
         return next(iter(self)).document
 
     def footer(self) -> str:
-        """Return how many pairs, of what size, which bytes count, and why pairs are missing."""
+        """Return number and size of the pairs, which bytes count, and why pairs are missing."""
         one = next(iter(self))
         pairs = counted(sum(1 for _ in self), "pair")
         size = format_size(one.bytes)

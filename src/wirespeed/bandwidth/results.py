@@ -1,6 +1,6 @@
-"""What the functions return: small immutable results that know how to show themselves.
+"""Results of the functions: small, immutable, and printable.
 
-Values are in B/s; properties convert. The forms for notebooks, data frames and plotly are in `forms`.
+Values are in B/s; properties convert them. Notebook tables, data frames and plotly figures are in `forms`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def gib(value: float) -> float:
-    """Return B/s in GiB/s."""
+    """Convert B/s to GiB/s."""
     return value / GIB
 
 
@@ -39,7 +39,7 @@ def footer_of(*parts: str, simulated: bool) -> str:
 
 
 def print_drawing(lines: list[Text]) -> None:
-    """Print drawings as they fit the terminal."""
+    """Print plots that fit the terminal."""
     from ..reports import Style
     from ..reports._console import printed
 
@@ -47,7 +47,7 @@ def print_drawing(lines: list[Text]) -> None:
 
 
 class Drawn:
-    """What a result can become, besides text and a plot in the terminal."""
+    """Conversions of a result: plotly figure and data frame."""
 
     def _repr_html_(self) -> str:
         from .forms import html
@@ -55,24 +55,24 @@ class Drawn:
         return html(self)
 
     def figure(self) -> go.Figure:
-        """Return a plotly figure: bars, a histogram of the samples, a curve or a heat map, in GB/s.
+        """Return a plotly figure in GB/s: bars, a histogram of the samples, a curve or a heat map.
 
         Raises
         ------
         MissingPackage
-            Without plotly.
+            If plotly is not installed.
         """
         from .forms import figure
 
         return figure(self)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a data frame, values in B/s: the samples, a row for each value, or the matrix.
+        """Return a data frame in B/s: the samples, one row per value, or the matrix.
 
         Raises
         ------
         MissingPackage
-            Without pandas.
+            If pandas is not installed.
         """
         from .forms import frame
 
@@ -81,30 +81,30 @@ class Drawn:
 
 @dataclass(frozen=True, repr=False)
 class Bandwidth(Drawn):
-    """One bandwidth.
+    """A measured bandwidth.
 
     Parameters
     ----------
-    title
-        What was measured.
-    device
-        Where: ``gpu0``, ``gpu0 -> gpu1``.
-    value
-        The median of the samples, in B/s.
-    samples
-        All of them, in B/s.
-    statistics
-        Of the samples: extremes, mean, interval of the median.
-    bytes
+    title : str
+        Name of the measurement.
+    device : str
+        Device or pair: ``gpu0``, ``gpu0 -> gpu1``.
+    value : float
+        Median of the samples, in B/s.
+    samples : tuple[float, ...]
+        All samples, in B/s.
+    statistics : Statistics
+        Statistics of the samples: range, mean, confidence interval of the median.
+    bytes : int
         Size of one buffer.
-    counts
+    counts : str
         Which bytes count.
-    limit
-        What the links allow, in B/s; None where it is not known.
-    simulated
+    limit : float or None
+        Limit of the links, in B/s; None if unknown.
+    simulated : bool
         Whether no hardware was measured.
-    document
-        The run that it is from.
+    document : Document
+        Document of the run.
     """
 
     title: str
@@ -120,7 +120,7 @@ class Bandwidth(Drawn):
 
     @staticmethod
     def of(title: str, device: str, cell: Cell, counts: str, document: Document, size: int) -> Bandwidth:
-        """Return what a measured cell says."""
+        """Return the bandwidth of a measured cell."""
         assert cell.value is not None and cell.statistics is not None
         return Bandwidth(
             title, device, cell.value, cell.samples, cell.statistics, size, counts, cell.limit,
@@ -129,32 +129,32 @@ class Bandwidth(Drawn):
 
     @property
     def gb_per_s(self) -> float:
-        """The value in GB/s (10^9)."""
+        """Value in GB/s (10^9)."""
         return self.value / GB
 
     @property
     def gib_per_s(self) -> float:
-        """The value in GiB/s (2^30)."""
+        """Value in GiB/s (2^30)."""
         return self.value / GIB
 
     @property
     def max(self) -> float:
-        """The largest sample, in B/s."""
+        """Largest sample, in B/s."""
         return self.statistics.max
 
     @property
     def min(self) -> float:
-        """The least sample, in B/s."""
+        """Smallest sample, in B/s."""
         return self.statistics.min
 
     @property
     def avg(self) -> float:
-        """The mean of the samples, in B/s."""
+        """Mean of the samples, in B/s."""
         return self.statistics.mean
 
     @property
     def std_dev(self) -> float:
-        """The standard deviation of the samples, in B/s."""
+        """Standard deviation of the samples, in B/s."""
         return self.statistics.cv * abs(self.statistics.mean)
 
     def __repr__(self) -> str:
@@ -180,7 +180,19 @@ class Bandwidth(Drawn):
 
 @dataclass(frozen=True, repr=False)
 class TheoreticalBandwidth:
-    """What a memory's clock and width allow, in B/s; ``origin`` is the product that gives it."""
+    """Bandwidth that a memory's clock and width allow.
+
+    Parameters
+    ----------
+    device : str
+        The device.
+    value : float
+        The bandwidth in B/s.
+    origin : str
+        The product that gives it, e.g. ``3201 MHz x 2 x 6016 bit``.
+    simulated : bool
+        Whether the device is simulated.
+    """
 
     device: str
     value: float
@@ -189,12 +201,12 @@ class TheoreticalBandwidth:
 
     @property
     def gb_per_s(self) -> float:
-        """The value in GB/s (10^9)."""
+        """Value in GB/s (10^9)."""
         return self.value / GB
 
     @property
     def gib_per_s(self) -> float:
-        """The value in GiB/s (2^30)."""
+        """Value in GiB/s (2^30)."""
         return self.value / GIB
 
     def __repr__(self) -> str:
@@ -211,7 +223,15 @@ class TheoreticalBandwidth:
 
 @dataclass(frozen=True, repr=False)
 class HostDeviceBandwidth(Drawn):
-    """Copies between a host and a GPU: from pageable and from pinned memory, in both directions."""
+    """Copies between host and GPU: from pageable and pinned memory, in both directions.
+
+    Parameters
+    ----------
+    pageable_to_device, pageable_to_host : Bandwidth
+        Copies from and to pageable host memory.
+    pinned_to_device, pinned_to_host : Bandwidth
+        Copies from and to pinned host memory.
+    """
 
     pageable_to_device: Bandwidth
     pageable_to_host: Bandwidth

@@ -1,4 +1,4 @@
-"""``wirespeed baseline make``: what machines that are well reach, from their runs."""
+"""``wirespeed baseline make``: a baseline from runs of good machines."""
 
 from __future__ import annotations
 

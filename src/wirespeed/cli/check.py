@@ -51,7 +51,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def _loaded(options: argparse.Namespace) -> list[Document]:
-    """Read all runs, before any of them is judged."""
+    """Load all runs before judging any of them."""
     from ..results.store import load
 
     documents = [load(path) for path in options.source]
@@ -72,7 +72,7 @@ def _show(document: Document, by: Criteria, options: argparse.Namespace) -> int:
 
 
 def _measure(options: argparse.Namespace, by: Criteria) -> Document:
-    """Find out all that is wrong with the options, wait for an idle machine, and measure."""
+    """Validate the options, wait for an idle machine, and measure."""
     from ..api import run, wait_idle
     from ..backends import describe
     from ..results.overrides import check_links
@@ -99,13 +99,14 @@ def _parser(name: str) -> argparse.ArgumentParser:
 
     arguments = parser(
         name,
-        "Measure (or take a saved run), hold every value against what the hardware can do, and say what is\n"
-        "slow. Exit codes: 0 pass, 1 fail, 3 only warnings, or nothing could be judged, 2 wrong use.",
+        "Measure (or load a saved run), compare every value with what the hardware can do, and name the\n"
+        "likely cause of low values.\n"
+        "Exit codes: 0 pass, 1 fail, 2 invalid usage, 3 only warnings, or nothing could be judged.",
     )
-    judging = arguments.add_argument_group("what to judge by")
+    judging = arguments.add_argument_group("judgement")
     judging.add_argument(
         "--from", dest="source", nargs="+", action="extend", metavar="RUN.json",
-        help="judge saved runs, measure nothing; the exit code is that of the worst",
+        help="judge saved runs instead of measuring; the exit code is that of the worst",
     )  # fmt: skip
     add_judging(judging)
     judging.add_argument("--allow-simulated", action="store_true", help="check a simulated machine")
@@ -113,7 +114,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
         "--wait-idle",
         type=typed(parse_duration),
         metavar="TIME",
-        help="wait for an idle machine, at most TIME",
+        help="maximum time to wait for an idle machine",
     )
     add_measuring(arguments)
     arguments.set_defaults(tier="quick")

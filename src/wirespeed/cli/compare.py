@@ -1,4 +1,4 @@
-"""``wirespeed compare``: what changed between two runs, beyond the noise of both."""
+"""``wirespeed compare``: changes between two runs, beyond the noise of both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..units import parse_fraction
 
     arguments = parser(
-        name, "Show what changed from run A to run B, the worst first. Exit code 1 if something got worse."
+        name, "Show the changes from run A to run B, the worst first. Exit code 1 if a cell got worse."
     )
     arguments.add_argument("first", metavar="A.json")
     arguments.add_argument("second", metavar="B.json")
@@ -22,7 +22,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         type=typed(parse_fraction),
         default=0.02,
         metavar="PERCENT",
-        help="smaller changes are not told (default: 2%%)",
+        help="ignore smaller changes (default: 2%%)",
     )
     add_verbose(arguments)
     options = arguments.parse_args(argv)

@@ -1,4 +1,4 @@
-"""``wirespeed list``: plain text, without the cost of importing rich."""
+"""``wirespeed list``: plain text, so that rich need not be imported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def listing(machine: Machine, tier: str = Tier.STANDARD, width: int = 80) -> str:
-    """Return all testcases: those that can run, then the others under the reason why not."""
+    """Return all testcases: those that can run, then the others by reason."""
     options = PlanOptions(tier=Tier(tier))
     reasons = {case: case.plan(machine, options).reason for case in TABLE}
     runnable = [case for case in TABLE if not reasons[case]]

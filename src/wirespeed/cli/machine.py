@@ -1,4 +1,4 @@
-"""``wirespeed machine``: what was discovered, for people or as JSON."""
+"""``wirespeed machine``: the discovered machine, for people or as JSON."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..backends import describe
 
-    arguments = parser(name, "Show what was discovered of the machine.")
+    arguments = parser(name, "Show the discovered machine.")
     add_machine(arguments)
     arguments.add_argument(
         "--format",
         choices=("tree", "json"),
         default="tree",
-        help="json is what --machine reads (default: tree)",
+        help="json is for --machine (default: tree)",
     )
     options = arguments.parse_args(argv)
     machine = describe(options.machine)

@@ -1,7 +1,7 @@
-"""``wirespeed``: find the command, call it, and turn what happened into an exit code.
+"""``wirespeed``: find the command, call it, and return an exit code.
 
-Exit codes: 0 all passed or waived, 1 something failed or timed out, 2 wrong use, 3 nothing could be
-measured, or a check that only warned or could judge nothing, 130 interrupted.
+Exit codes: 0 all passed or waived, 1 something failed or timed out, 2 invalid usage, 3 nothing could be
+measured, or a check with only warnings or nothing to judge, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from .common import FAILED, INTERRUPTED, OK, WRONG_USE, Parser, formatter
 if TYPE_CHECKING:
     from types import FrameType
 
-#: Seconds after a signal in which further ones are not heeded.
+#: Time after a signal in which further signals are ignored, in s.
 _PATIENCE = 2.0
-#: Command -> the module whose ``main(name, argv)`` runs it, and what it does.
+#: Command -> module with its ``main(name, argv)``, and a description.
 COMMANDS = {
     "run": ("run", "measure, print the results and save them"),
     "check": ("check", "is this machine as fast as it should be? one screen, an exit code"),
     "baseline": ("baseline", "make a baseline for check from runs of good machines"),
-    "compare": ("compare", "what changed between two saved runs"),
+    "compare": ("compare", "show the changes between two saved runs"),
     "list": ("listing", "list all testcases, and whether each can run here"),
-    "machine": ("machine", "show what was discovered of the machine"),
-    "show": ("show", "print any report from any saved Document"),
+    "machine": ("machine", "show the discovered machine"),
+    "show": ("show", "print any report of a saved Document"),
     "report": ("report", "write saved runs as one HTML file that works offline"),
     "pt2pt": ("pt2pt", "messages between two ranks over MPI and NCCL: latency, bandwidth, rate"),
-    "overalloc": ("overalloc", "what sharing a buffer costs, and whether allocating more changes it"),
+    "overalloc": ("overalloc", "cost of sharing a buffer, and whether over-allocation changes it"),
     "nvbandwidth": ("nvbandwidth", "nvbandwidth's command line, text and JSON"),
     "sailbandwidth": ("nvbandwidth", "sailbandwidth's command line, text and JSON"),
 }
-#: Options that stand in place of a command; all others are those of `run`.
+#: Options in place of a command; all others are those of `run`.
 _ABOUT = ("--version", "--help", "-h")
-#: Commands that measure this machine, and beginnings of arguments with which they do not.
+#: Commands that measure this machine, and prefixes of arguments with which they do not.
 _MEASURING = ("run", "check", "nvbandwidth", "sailbandwidth")
 _ELSEWHERE = ("--machine", "--from", "--help", "-h", "--list", "-l")
-#: nccl-tests' programs, by the names of their operations; together one line of the help.
+#: nccl-tests' programs, by operation; one entry in the help.
 COLLECTIVES = (
     "all_reduce", "all_gather", "reduce_scatter", "alltoall", "alltoallv", "broadcast", "reduce", "gather",
     "scatter", "sendrecv", "hypercube",
@@ -58,18 +58,18 @@ COMMANDS |= {f"{name}_perf": ("nccl_tests", "") for name in COLLECTIVES}
 def entry() -> NoReturn:
     """Run the command line as a process.
 
-    It ends at once where nothing but memory and devices must be given back, which the system does
+    It ends immediately if only memory and devices remain to be released, which the operating system does
     faster than the interpreter and the libraries: 0.1 s with two GPUs. MPI must be finalised.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:  # it was closed; whoever did that wants to see nothing
+        if stream is None:  # closed by the caller
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
         elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # an encoding that lacks a sign shows ?
+            stream.reconfigure(errors="replace")  # show ? for characters that the encoding lacks
     ending = _Ending()
     signal.signal(signal.SIGTERM, ending)
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # a shell has it ignored in the background
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # shells ignore it in the background
         signal.signal(signal.SIGINT, ending)
     code = main()
     if "mpi4py" in sys.modules:
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("wirespeed: interrupted", file=sys.stderr)
         return INTERRUPTED
     except OSError as error:
-        if not isinstance(error, BrokenPipeError):  # else the reader of our output has gone
+        if not isinstance(error, BrokenPipeError):  # otherwise the reader has closed our output
             what = error.filename or "the output"
             print(f"wirespeed: error: {what}: {error.strerror or error}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -111,10 +111,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Ending:
-    """Ctrl-C, or a scheduler that ends the job: what was measured is saved, and what is under way given up.
+    """Handle Ctrl-C, or the end of a job by its scheduler: save the results and cancel the measurement.
 
-    That takes a moment, in which another signal (launchers send several) must not break in. Who still
-    wants it to end after that is obeyed.
+    This takes a moment, in which further signals (launchers send several) must not interrupt. A signal after
+    that ends the process.
     """
 
     def __init__(self) -> None:
@@ -135,23 +135,23 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[:1] and arguments[0] in _ABOUT:
         _top().parse_args(arguments)
         return OK
-    if not arguments or arguments[0].startswith("-"):  # no command: those of `run`, quickly
+    if not arguments or arguments[0].startswith("-"):  # no command: options of `run`, quick tier
         arguments = ["run", "--tier", "quick", *arguments]
     name = arguments[0]
     if name not in COMMANDS:
         close = "".join(f" (did you mean {one!r}?)" for one in get_close_matches(name, COMMANDS, 1))
-        raise UsageError(f"there is no command {name!r}{close}; `wirespeed --help` lists them")
+        raise UsageError(f"unknown command {name!r}{close}; `wirespeed --help` lists all commands")
     if name in _MEASURING and not any(a.startswith(_ELSEWHERE) for a in arguments):
         from ..backends import warm_up
 
-        warm_up()  # while this process imports what it needs
+        warm_up()  # in the background, while this process imports modules
     module = import_module(f".{COMMANDS[name][0]}", __package__)
     code: int = module.main(name, arguments[1:])
     return code
 
 
 def _top() -> Parser:
-    """The parser of what stands in place of a command."""
+    """Return the parser of the options in place of a command."""
     rows = "\n".join(f"  {name:<15}{does}" for name, (_, does) in COMMANDS.items() if does)
     others = textwrap.indent(textwrap.fill(", ".join(COLLECTIVES[1:]), 73), " " * 17)
     rows += f"\n  {'NAME_perf':<15}nccl-tests' programs over NCCL or MPI; NAME is all_reduce,\n{others}"
@@ -160,11 +160,11 @@ def _top() -> Parser:
         usage="wirespeed [-h] [--version] [COMMAND] [OPTION ...]",
         formatter_class=formatter(),
         description="Measure how fast data moves along every path of this machine.\n"
-        "Without a command: discover the machine and measure, quickly, all that can be measured here;\n"
-        "options are those of run (wirespeed -o node17.json).\n\n"
+        "Without a command: discover the machine and measure quickly everything that it supports;\n"
+        "the options are those of run (wirespeed -o node17.json).\n\n"
         f"commands (each has --help):\n{rows}",
-        epilog="exit codes: 0 all passed or waived, 1 something failed or timed out, 2 wrong use, "
-        "3 nothing could\nbe measured, or check only warned or could judge nothing, 130 interrupted",
+        epilog="exit codes: 0 all passed or waived, 1 something failed or timed out, 2 invalid usage, "
+        "3 nothing could\nbe measured, or check with only warnings or nothing to judge, 130 interrupted",
     )
     top.add_argument("--version", action="version", version=f"wirespeed {__version__}")
     return top

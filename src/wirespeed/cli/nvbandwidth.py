@@ -1,7 +1,7 @@
-"""``wirespeed nvbandwidth`` and ``wirespeed sailbandwidth``: those programs' command lines.
+"""``wirespeed nvbandwidth`` and ``wirespeed sailbandwidth``: the command lines of those programs.
 
-They exit with 1 on invalid arguments, as those programs do. Sampling stops by itself unless
-``-i`` or ``--loopCount`` is given. Both take the same options; their defaults differ.
+They exit with 1 on invalid arguments, like those programs. Sampling stops automatically unless ``-i`` or
+``--loopCount`` is given. Both take the same options; their defaults differ.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .common import add_options, add_output, run_options, texts_aside, typed
 from .job import add_job, lead
 
 _FAILED = 1
-#: When sampling of a cell stops: sooner than elsewhere, since these programs are known to be run often.
+#: Stopping criteria of a cell: looser than elsewhere, because these programs are run often.
 PRECISION, TIME_BUDGET = 0.005, 0.3
-#: Those that nvbandwidth has, the ones of its build for several processes included.
+#: Testcases of nvbandwidth, including those of its build for several processes.
 _ALL = [case for case in TABLE if case.index is not None]
 
 
 class _Parser(argparse.ArgumentParser):
-    """Invalid arguments end with the usage and exit code 1."""
+    """Parser that prints the usage and exits with 1 on invalid arguments."""
 
     def error(self, message: str) -> NoReturn:
         print(f"ERROR: Invalid Arguments: {message}\n", file=sys.stderr)
@@ -66,9 +66,9 @@ def _positive(text: str) -> int:
 def _parser(program: str) -> _Parser:
     parser = _Parser(
         prog=f"wirespeed {program}", add_help=False,
-        description=f"{program}'s command line. Sampling stops when the 95 % interval of the median is "
-        f"within {PRECISION:.1%} of it, or after {TIME_BUDGET:g} s for a cell (--time-budget), unless -i or "
-        "--loopCount is given.",
+        description=f"{program}'s command line. Sampling stops when the 95 % confidence interval of the "
+        f"median is within {PRECISION:.1%} of it, or after {TIME_BUDGET:g} s per cell (--time-budget), "
+        "unless -i or --loopCount is given.",
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=36),
     )  # fmt: skip
     add = parser.add_argument
@@ -152,7 +152,7 @@ def main(program: str, argv: Sequence[str]) -> int:
 
 
 def _say(options: argparse.Namespace, message: str) -> None:
-    """Report why nothing was run, in the form that was asked for."""
+    """Report why nothing was run, in the requested format."""
     if options.json:
         print(nvbandwidth_json.error(message), end="")
     else:
@@ -191,7 +191,7 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
             machine=machine,
             options=how,
             output=options.output,
-            backends=connect(machine),  # they are given back by the end of the process
+            backends=connect(machine),  # released by the end of the process
             world=world,
             listeners=[*listener(), *([] if options.json else [Printer(style, options.program)])],
             command=" ".join(["wirespeed", *sys.argv[1:]]),
@@ -205,7 +205,7 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 
 def _choose(options: argparse.Namespace, several: bool) -> list[Testcase]:
-    """Return the testcases that were asked for; all those of this kind of job where none was."""
+    """Return the requested testcases; by default all of this kind of job."""
     if options.testcase:
         return [_find(name) for name in options.testcase]
     if options.testcasePrefixes:
@@ -214,7 +214,7 @@ def _choose(options: argparse.Namespace, several: bool) -> list[Testcase]:
 
 
 def _find(name: str) -> Testcase:
-    """Return a testcase; where there is none, one that says so when its turn comes."""
+    """Return a testcase; if it does not exist, one that reports this when it runs."""
     try:
         return find(name)
     except UnknownTestcase:
@@ -238,5 +238,5 @@ class Printer(Listener):
         print(nvbandwidth.testcase(result, self.style), end="", flush=True)
 
     def run_ended(self, document: Document) -> None:
-        """Print the notice."""
+        """Print the closing notice."""
         print(nvbandwidth.footer(document), end="", flush=True)

@@ -1,4 +1,4 @@
-"""Progress on standard error, only where that is a terminal."""
+"""Progress on standard error, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ..listener import Listener
 from ..results.document import Document, Status, TestcaseResult
 from ..testcases import Testcase
 
-#: The time that is left is estimated from the pace of this long, in s.
+#: The remaining time is estimated from the pace of this period, in s.
 _ESTIMATE_S = 300.0
 
 
 def listener() -> list[Listener]:
-    """Return what shows progress; nothing where nobody would see it."""
+    """Return listeners that show progress; empty if standard error is no terminal."""
     return [Bars()] if sys.stderr.isatty() else []
 
 
@@ -42,13 +42,13 @@ class Bars(Listener):
         self._total = self._ended = self._measurements = 0
 
     def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
-        """Show how many testcases there are."""
+        """Show the number of testcases."""
         self._total = len(testcases)
         self.progress.update(self.all, total=self._total)
         self.progress.start()
 
     def testcase_started(self, case: Testcase, measurements: int) -> None:
-        """Show how many cells it has."""
+        """Show the number of cells."""
         self._measurements = measurements
         self.progress.reset(self.cells, total=measurements, description=case.name, visible=True)
 
@@ -61,7 +61,7 @@ class Bars(Listener):
         self.progress.update(self.all, completed=self._ended + done / self._measurements)
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
-        """One less to do; what was waived was none."""
+        """Advance the bar; waived testcases do not count."""
         self.progress.update(self.cells, visible=False)
         if result.status is Status.WAIVED:
             self._total -= 1

@@ -1,4 +1,4 @@
-"""``wirespeed report``: saved runs as a page, or as a file of another form."""
+"""``wirespeed report``: saved runs as a page, or as a file in another format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import DocumentError, UsageError
 from .common import OK, add_judging, add_verbose, check_format, criteria, parser
 
-#: What a file is by its name.
+#: Format by file name suffix.
 _FORMATS = {
     ".html": "html", ".htm": "html", ".md": "markdown", ".csv": "csv", ".prom": "prometheus", ".xml": "junit",
     ".txt": "table", ".json": "json",
@@ -21,30 +21,30 @@ def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     arguments = parser(
         name,
-        "Write saved runs as one HTML file that works offline, to keep or to send; several are compared\n"
-        "with the first. One run can be written in any other form too, by the name of the file or --format.",
+        "Write saved runs as one HTML file that works offline; several runs are compared with the first.\n"
+        "A single run can be written in any other format, given by the file name or --format.",
     )
     arguments.add_argument("files", metavar="RUN.json", nargs="+")
     arguments.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.html")
     arguments.add_argument(
         "--format",
         metavar="FORMAT",
-        help="default: by the name of the file: .html, .md, .csv, .prom (Prometheus), .xml (JUnit), .txt",
+        help="default: by file name: .html, .md, .csv, .prom (Prometheus), .xml (JUnit), .txt",
     )
-    add_judging(arguments.add_argument_group("what HTML, JUnit and Prometheus judge by"))
+    add_judging(arguments.add_argument_group("criteria of HTML, JUnit and Prometheus"))
     add_verbose(arguments)
     options = arguments.parse_args(argv)
     form = options.format or _FORMATS.get(options.output.suffix.lower())
     if form is None:
-        raise UsageError(f"what {options.output} should be is not clear from its name: give --format")
+        raise UsageError(f"cannot infer the format from {str(options.output)!r}; pass --format")
     check_format(form)
     if len(options.files) > 1 and form != "html":
-        raise UsageError(f"only an HTML report holds several runs; {form} holds one")
+        raise UsageError(f"only HTML reports can contain several runs; {form} contains one")
     from ..results.store import load, write
 
     if _is_run(options.output):
         raise UsageError(
-            f"{options.output} is a saved run, which a report does not replace; give another name"
+            f"{options.output} is a saved run, and a report must not replace it; choose another name"
         )
     documents = [load(file) for file in options.files]
     by = criteria(options)
@@ -73,7 +73,7 @@ def _is_run(path: Path) -> bool:
 
 
 def _progress(text: str) -> AbstractContextManager[object]:
-    """Show that something is done, where somebody sees it: large runs take some seconds."""
+    """Show progress on a terminal: large runs take some seconds."""
     if not sys.stderr.isatty():
         return nullcontext()
     from rich.console import Console

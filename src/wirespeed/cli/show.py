@@ -1,4 +1,4 @@
-"""``wirespeed show``: print any report from any saved Document."""
+"""``wirespeed show``: print any report of a saved Document."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..results.store import load
 
-    arguments = parser(name, "Print any report from any saved Document.")
+    arguments = parser(name, "Print any report of a saved Document.")
     arguments.add_argument("file", metavar="FILE.json")
     add_report(arguments)
-    add_judging(arguments.add_argument_group("what html, junit and prometheus judge by"))
+    add_judging(arguments.add_argument_group("criteria of html, junit and prometheus"))
     options = arguments.parse_args(argv)
     check_format(options.format)
     print_report(load(options.file), options)

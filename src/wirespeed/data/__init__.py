@@ -1,4 +1,4 @@
-"""Tables with their sources, and what reads them."""
+"""Data tables with their sources, and their readers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..topology import EngineRate, LinkKind
 
 
 class _Range(msgspec.Struct, forbid_unknown_fields=True):
-    """One table of ``efficiencies.toml``, which says what the fields are."""
+    """One table of ``efficiencies.toml``; the comments there describe the fields."""
 
     link: LinkKind
     engines: tuple[Engine, ...]
@@ -45,14 +45,14 @@ def _file() -> _File:
 
 
 def measured_memory() -> tuple[float, float]:
-    """Return what transfers that share a memory reach of what the CPUs do: at the least, and typically."""
+    """Return the minimum and typical rate of transfers that share a memory, over the CPUs' rate."""
     found = _file().measured_memory
     return found.lowest, found.typical
 
 
 @lru_cache(maxsize=1)
 def efficiencies() -> tuple[tuple[EngineRate, ...], tuple[EngineRate, ...]]:
-    """Return how engines use links at the least on a machine that is well, and typically."""
+    """Return how engines use links on a good machine: at the low end of the range, and typically."""
     ranges = _file().range
 
     def rates(typical: bool) -> tuple[EngineRate, ...]:

@@ -1,7 +1,7 @@
-"""Reports: every module here is a view of the Document, named like its format.
+"""Reports: each module renders a Document in the format that it is named after.
 
-A report is a function ``render(document, style) -> str`` and nothing else. Other packages add
-theirs as entry points of the group ``wirespeed.reports``.
+A report is a function ``render(document, style) -> str`` without side effects. Other packages add
+reports as entry points of the group ``wirespeed.reports``.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ GROUP = "wirespeed.reports"
 
 @dataclass(frozen=True)
 class Criteria:
-    """What a report judges values by, besides what the links allow.
+    """What values are judged by, in addition to the limits of the links.
 
     Parameters
     ----------
-    overrides
-        Deviations that are accepted.
-    baseline
-        What good machines of the model reach.
-    tolerance
-        A value fails below its baseline by more than this fraction (``verdicts.TOLERANCE``).
-    ignore_busy
-        Whether devices that another process used are judged too.
+    overrides : tuple[Override, ...]
+        Accepted deviations.
+    baseline : Baseline or None
+        Values that good machines of the same model reach.
+    tolerance : float
+        A value fails if it is below its baseline by more than this fraction (``verdicts.TOLERANCE``).
+    ignore_busy : bool
+        Whether to judge devices that another process used, too.
     """
 
     overrides: tuple[Override, ...] = ()
@@ -46,36 +46,48 @@ class Criteria:
     ignore_busy: bool = False
 
     def judge(self, document: Document) -> Check:
-        """Return the verdicts on a Document.
+        """Judge a Document.
+
+        Parameters
+        ----------
+        document : Document
+            The run to judge.
+
+        Returns
+        -------
+        Check
+            A verdict for each cell, testcase and the machine.
 
         Raises
         ------
         UsageError
-            If an override matches nothing, or the baseline is not of such machines.
+            If an override matches no cell, or the baseline is for a different kind of machine.
         """
         from ..verdicts import judge
 
         return judge(document, self.overrides, self.baseline, self.tolerance, self.ignore_busy)
 
 
-#: By what the links allow and what is normal for them.
+#: Judge by the limits of the links and their expected ranges only.
 BY_LIMITS = Criteria()
 
 
 @dataclass(frozen=True)
 class Style:
-    """How a report is shown.
+    """How to show a report.
 
     Parameters
     ----------
-    width
+    width : int
         Columns of the terminal.
-    verbose
-        Whether with every sample and every cell.
-    utilization
-        Whether with tables of measured over limit, where the format has them.
-    criteria
-        What values are judged by, where the format has verdicts.
+    color : bool
+        Whether to add colour escape sequences.
+    verbose : bool
+        Whether to show every sample and every cell.
+    utilization : bool
+        Whether to add tables of measured value over limit, if the format has them.
+    criteria : Criteria
+        What values are judged by, if the format has verdicts.
     """
 
     width: int = 80
@@ -89,34 +101,43 @@ Report = Callable[["Document", Style], str]
 
 
 def formats() -> list[str]:
-    """Return the names of all formats."""
+    """Return the names of all formats, sorted."""
     own = [m.name.replace("_", "-") for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")]
     return sorted(own) + sorted(point.name for point in metadata.entry_points(group=GROUP))
 
 
 def render(document: Document, format: str | Report = "table", style: Style = Style()) -> str:
-    """Return a Document as text.
+    """Render a Document as text.
 
     Parameters
     ----------
-    format
-        The name of a format, or a report of your own.
+    document : Document
+        The run to show.
+    format : str or callable
+        Name of a format, or a function ``report(document, style) -> str``.
+    style : Style
+        Width, colour, verbosity and criteria.
+
+    Returns
+    -------
+    str
+        The report.
 
     Raises
     ------
     UsageError
-        If there is no such format.
+        If the format does not exist.
     """
     if not isinstance(format, str):
         return format(document, style)
     text = _find(format)(document, style)
     exact = style.color or format.endswith("json")
-    return text if exact else visible(text)  # those with colour have seen to it themselves
+    return text if exact else visible(text)  # reports in colour neutralise text themselves
 
 
 def _find(name: str) -> Report:
     if name not in formats():
-        raise UsageError(f"there is no format {name!r}; there are {', '.join(formats())}")
+        raise UsageError(f"unknown format {name!r}; choose from {', '.join(formats())}")
     for point in metadata.entry_points(group=GROUP, name=name):
         found: Report = point.load()
         return found

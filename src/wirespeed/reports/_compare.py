@@ -1,4 +1,4 @@
-"""What ``wirespeed compare`` prints: what changed, the worst first."""
+"""Text of ``wirespeed compare``: the cells that changed, the worst first."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..units import fitting, many
 from . import Style
 from ._console import SIMULATED, number, printed, warnings
 
-#: So many testcases are shown; all of them with ``verbose``.
+#: Maximum number of testcases shown; ``verbose`` shows all.
 _SHOWN = 12
 _COLORS = {Outcome.LOST: "red", Outcome.WORSE: "red", Outcome.BETTER: "green"}
 
 
 def render(comparison: Comparison, style: Style) -> str:
-    """Return a Comparison as text; with ``verbose`` every cell that changed."""
+    """Render a Comparison as text; ``verbose`` includes every cell that changed."""
     counts = Counter(change.outcome for change in comparison.changes)
     parts: list[RenderableType] = []
     for name, document in (("A", comparison.first), ("B", comparison.second)):
@@ -33,24 +33,24 @@ def render(comparison: Comparison, style: Style) -> str:
     for (_, name), changes in list(order.items())[: None if style.verbose else _SHOWN]:
         head = Text(f"{changes[0].outcome:<8}", style=_COLORS[changes[0].outcome])
         head.append(name, style="bold")
-        head.append(f"  {len(changes)} cells, the worst:" if len(changes) > 1 and not style.verbose else "")
+        head.append(f"  {len(changes)} cells, worst:" if len(changes) > 1 and not style.verbose else "")
         parts += ["", head, *(Text(f"  {_moved(c)}") for c in (changes if style.verbose else changes[:1]))]
     if len(order) > _SHOWN and not style.verbose:
-        parts += ["", Text(f"and {many(len(order) - _SHOWN, 'testcase')} more: -v shows all", style="dim")]
+        parts += ["", Text(f"{many(len(order) - _SHOWN, 'more testcase')}; -v shows all", style="dim")]
     reasons = {change.key.testcase: change.reason for change in changed if change.reason}
     parts += [Text(f"{name}: {reason}", style="red") for name, reason in reasons.items()]
     summary = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
-    told = f"changes of {comparison.least:.1%} or more, beyond the 95 % intervals of both"
+    told = f"changes of at least {comparison.least:.1%} that exceed both 95 % confidence intervals"
     parts += ["", Text(told, style="dim"), Text(f"cells: {summary}", style="bold")]
     return printed(style, *parts)
 
 
 def _moved(change: Change) -> str:
-    """Return the cell, both values, and by how much they differ."""
+    """Return the cell, both values and their relative difference."""
     scale, unit = fitting(change.unit, [v for v in (change.before, change.after) if v])
     key = change.key
     before, after = (number(value, scale) if value else "n/a" for value in (change.before, change.after))
-    text = " ".join(part for part in (key.table, key.row, key.column) if part) + f": {before}, then {after}"
+    text = " ".join(part for part in (key.table, key.row, key.column) if part) + f": {before} → {after}"
     if change.before and change.after:
         return f"{text} {unit}, {change.after / change.before - 1:+.1%}"
     return f"{text} {unit}"

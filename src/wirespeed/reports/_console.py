@@ -1,4 +1,4 @@
-"""What the reports for people share: printing to text, and the heading."""
+"""Shared by the reports for people: rendering with rich, and the heading."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ SIMULATED = "SIMULATED: no hardware was measured"
 
 
 def printed(style: Style, *parts: RenderableType) -> str:
-    """Return the parts one below the other as text, without blanks at the ends of lines."""
+    """Render the parts one below the other as text, without trailing blanks."""
     file = io.StringIO()
     console = Console(
         file=file, width=max(40, style.width), highlight=False, soft_wrap=False,
         force_terminal=style.color, color_system="256" if style.color else None, legacy_windows=False,
     )  # fmt: skip
-    for part in parts:  # what is shown is made harmless here; what styles it is ours
+    for part in parts:  # neutralise the text; keep the styles, which are ours
         shown = [Segment(visible(text), style, control) for text, style, control in console.render(part)]
         console.print(Segments(shown), end="")
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 
 def heading(document: Document) -> RenderableType:
-    """Return version, host, CPU, memory and GPUs; and that the machine is simulated, if it is."""
+    """Return version, host, CPU, memory and GPUs, and a note if the machine is simulated."""
     machine = document.machine
     cores = sum(len(node.cores) for node in machine.numa)
     parts = [machine.host or document.host]
@@ -54,12 +54,12 @@ def heading(document: Document) -> RenderableType:
 
 
 def warnings(document: Document) -> list[Text]:
-    """Return what may explain low values, a line each."""
+    """Return one line for each condition that may explain low values."""
     return [Text(f"warning: {text}", style="bold yellow") for text in explanations(document)]
 
 
 def number(value: float, scale: float) -> str:
-    """Return a value in the unit of display with as many digits as are of use."""
+    """Format a value in the display unit with the useful number of digits."""
     shown = value / scale
     if 0 < shown < SMALL:
         return f"{shown:.2g}"

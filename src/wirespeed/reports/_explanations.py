@@ -1,20 +1,20 @@
-"""What may explain low values, collected from a whole Document: reports show it first, and once."""
+"""Conditions that may explain low values, collected over a whole Document; reports show them once, on top."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..results.document import THROTTLED, Document, TestcaseResult
+from ..results.document import THROTTLED, Document, TestcaseResult, shown_state
 from ..units import many
 
-#: What holds clocks back where nothing does.
+#: Throttle reasons of a GPU that is not throttled.
 _HARMLESS = {"nothing", "idle"}
-#: Numbers of a GPU without a unit that are no counters: they go up and down.
+#: Unitless GPU readings that are not counters: they go up and down.
 _LEVELS = ("PCIe generation", "PCIe width", "processes")
 
 
 def explanations(document: Document) -> list[str]:
-    """Return busy devices, warnings, throttle reasons and error counters that went up."""
+    """Return busy devices, warnings, throttle reasons, and error counters that increased."""
     names = _names(document)
     found: dict[str, list[str]] = {}
     for result in document.testcases:
@@ -31,18 +31,18 @@ def _where(cases: list[str]) -> str:
 
 
 def _held_back(result: TestcaseResult, names: list[str]) -> Iterator[str]:
-    """Yield for each GPU what held its clocks back in a testcase."""
+    """Yield the throttle reasons of each GPU in a testcase."""
     for name in names:
         if not name.endswith(THROTTLED):
             continue
         texts = [value for state in _states(result) if isinstance(value := state.get(name), str)]
         reasons = dict.fromkeys(reason for text in texts for reason in text.split(", "))
         if bad := [reason for reason in reasons if reason not in _HARMLESS]:
-            yield f"{name} {', '.join(bad)}"
+            yield f"{shown_state(name)}: {', '.join(bad)}"
 
 
 def _counted(document: Document, names: list[str]) -> Iterator[str]:
-    """Yield by how much error counters of GPUs went up from the first to the last reading of a run."""
+    """Yield the increase of each GPU error counter from the first to the last reading of a run."""
     states = [state for result in document.testcases for state in _states(result)]
     for name in names:
         values = [value for state in states if isinstance(value := state.get(name), (int, float))]
@@ -51,7 +51,7 @@ def _counted(document: Document, names: list[str]) -> Iterator[str]:
 
 
 def _names(document: Document) -> list[str]:
-    """Return the names of what was read of GPUs."""
+    """Return the names of the readings that belong to GPUs."""
     gpus = {gpu.name for gpu in document.machine.gpus}
     states = (state for result in document.testcases for state in _states(result))
     return [

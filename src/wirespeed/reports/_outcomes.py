@@ -1,4 +1,4 @@
-"""Verdicts as reports show them: what the user interrupted is called so, and is no failure of the machine."""
+"""Verdicts as reports show them. A testcase that the user interrupted is not a failure of the machine."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _FAILED = (Verdict.IMPLAUSIBLE, Verdict.FAIL)
 
 @dataclass(frozen=True)
 class Outcomes:
-    """A word each: a verdict, or ``interrupted``.
+    """One word each: a verdict, or ``interrupted``.
 
     Parameters
     ----------
-    run
-        Of the whole run.
-    testcases
-        Testcase -> its word.
-    judgements
-        Of each judgement, in their order.
-    cells
-        Of those that are about a cell, not about a testcase or the run as a whole.
+    run : str
+        The whole run.
+    testcases : dict[str, str]
+        Testcase name -> its word.
+    judgements : tuple[str, ...]
+        One word for each judgement, in order.
+    cells : tuple[str, ...]
+        The words for single cells, without those for a whole testcase or run.
     """
 
     run: str
@@ -53,13 +53,13 @@ def outcomes(document: Document, check: Check) -> Outcomes:
 
 
 def _by_user(judgement: Judgement, ended: set[str]) -> bool:
-    """Whether there is no value because the user ended the run."""
+    """Return whether a value is missing because the user interrupted the run."""
     key = judgement.key
     return bool(ended) and judgement.value is None and (not key.testcase or key.testcase in ended)
 
 
 def counted(words: Iterable[str]) -> str:
-    """Return how many there are of each, the worst first."""
+    """Count each word, the worst first."""
     counts = Counter(words)
     order = [*map(str, Verdict), INTERRUPTED]
     return ", ".join(f"{counts[word]} {word}" for word in order if counts[word])

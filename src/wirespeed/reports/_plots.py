@@ -1,4 +1,4 @@
-"""Drawings in a terminal: curves, heat maps, histograms. Legible at 80 columns and without colour."""
+"""Plots for a terminal: curves, heat maps, histograms. Legible at 80 columns and without colour."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from ..model import Axis, Unit
 from ..results.document import Table
 from ..units import SMALL, fitting, format_quantity, many
 
-#: So many curves are told apart in one plot.
+#: Maximum number of distinguishable curves in one plot.
 MOST_CURVES = 6
 _HEIGHT = 16
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _LETTERS = "ABCDEF"
 _PEAK = "●"
-#: From little to much, for where there is no colour: alone, and beside a value.
+#: Ramps from low to high for terminals without colour: without a value, and next to one.
 SHADES, BARS = "░▒▓█", "▁▂▃▄▅▆▇█"
-#: The same as colours of the 256 (dark to light), and what to write on them.
+#: The same ramp in the 256 colours (dark to light), and the text colours on it.
 _RAMP = (
     (17, 15), (18, 15), (19, 15), (25, 15), (24, 15), (30, 15), (29, 15), (35, 16), (71, 16), (107, 16),
     (143, 16), (179, 16), (185, 16), (228, 16),
 )  # fmt: skip
-#: A heat map's scale begins at most at this fraction of its end, so that noise does not look like a fault.
+#: A heat map's scale starts at or below this fraction of its top, so that noise does not look like a fault.
 _SCALE_FROM = 0.8
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One curve: values over a quantity, in base units."""
+    """A curve: values over a quantity, in base units."""
 
     name: str
     xs: tuple[float, ...]
@@ -39,7 +39,7 @@ class Curve:
 
 
 def curves_of(table: Table) -> list[Curve]:
-    """Return the rows of a table as curves; what has no value is left out."""
+    """Return the rows of a table as curves, without missing values."""
     found = []
     for name, row in zip(table.rows.labels, table.grid(), strict=True):
         points = [
@@ -61,10 +61,10 @@ def plot(
     *,
     title: str = "",
 ) -> list[Text]:
-    """Return curves as a plot with a logarithmic x axis where the values span decades.
+    """Plot curves. The x axis is logarithmic where the values span decades.
 
-    The best value is marked and named: the highest rate; for times, whose axis is logarithmic too, the
-    range is named.
+    Rates: the highest value is marked and named. Times: the y axis is logarithmic too, and the heading
+    gives the range.
     """
     if not curves:
         return [Text("no value was measured")]
@@ -85,7 +85,7 @@ def plot(
         legend = Text("  ".join(f"{_LETTERS[i]} {curve.name}" for i, curve in enumerate(shown)))
         result.append(_colored_legend(legend))
     if more > 0:
-        result.append(Text(f"and {many(more, 'more curve')}: the table and CSV forms have all", style="dim"))
+        result.append(Text(f"{many(more, 'more curve')}: see the table and CSV formats", style="dim"))
     return result
 
 
@@ -94,7 +94,7 @@ def _scaled(curve: Curve, scale: float) -> Curve:
 
 
 def _canvas(curves: Sequence[Curve], axis: Axis, unit: Unit, width: int) -> list[str]:
-    """Draw with plotext; every tick is ours, since its own know neither sizes nor powers of two."""
+    """Draw with plotext. The ticks are computed here: plotext knows neither sizes nor powers of two."""
     import plotext
 
     xs = sorted({x for curve in curves for x in curve.xs})
@@ -128,12 +128,12 @@ def _place(values: Sequence[float], logarithmic: bool) -> Callable[[float], floa
     return math.log2 if logarithmic else float
 
 
-#: A label on the x axis takes so many columns with the blanks around it.
+#: Columns of a label on the x axis, with the blanks around it.
 _LABEL = 11
 
 
 def _ticks(xs: list[float], place: Callable[[float], float], width: int) -> list[float]:
-    """Return the values whose labels have room, from the last one on; the first one too if it has."""
+    """Return the values whose labels fit, starting from the last; the first one only if it fits too."""
     first, last = place(xs[0]), place(xs[-1])
     columns = {x: (place(x) - first) / ((last - first) or 1) * (width - _LABEL) for x in xs}
     chosen = [xs[-1]]
@@ -155,7 +155,7 @@ def steps(top: float) -> list[float]:
 
 
 def levels(low: float, high: float) -> list[float]:
-    """Return 1, 2, 5, 10, ... around a range; powers of ten alone where it is wide."""
+    """Return 1, 2, 5, 10, ... around a range; only powers of ten for a wide range."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     factors = (1, 2, 5) if last - first <= 2 else (1,)
     found = [m * 10.0**e for e in range(first, last + 1) for m in factors]
@@ -165,7 +165,7 @@ def levels(low: float, high: float) -> list[float]:
 
 
 def _colored(line: str, curves: int) -> Text:
-    """Colour the curve and its mark; the frame and the labels stay as the terminal has them."""
+    """Colour the curve and its mark, but neither the frame nor the labels."""
     text = Text(line)
     begin, end = line.find("│"), line.rfind("│")
     begin = begin if begin >= 0 else line.find("┤")
@@ -191,7 +191,7 @@ def _colored_legend(legend: Text) -> Text:
 
 
 def short(value: float) -> str:
-    """Return a value with two to four digits: ``4361``, ``396.2``, ``1.74``, ``12.3k``, ``0.0032``."""
+    """Format a value with two to four digits: ``4361``, ``396.2``, ``1.74``, ``12.3k``, ``0.0032``."""
     size = abs(value)
     if 0 < size < SMALL:
         return f"{value:.2g}"
@@ -202,18 +202,18 @@ def short(value: float) -> str:
 
 @dataclass(frozen=True)
 class Scale:
-    """From values to steps of a scale; ``low`` and ``high`` are its ends, in base units."""
+    """Maps values to steps; ``low`` and ``high`` are the ends of the scale, in base units."""
 
     low: float
     high: float
 
     def share(self, value: float) -> float:
-        """Return where a value lies, from 0 to 1."""
+        """Return the position of a value between ``low`` and ``high``, from 0 to 1."""
         span = self.high - self.low
         return min(1.0, max(0.0, (value - self.low) / span)) if span > 0 else 1.0
 
     def step(self, value: float, steps: int) -> int:
-        """Return in which of so many equal steps a value lies."""
+        """Return the index of a value among equal steps."""
         return min(steps - 1, int(self.share(value) * steps))
 
 
@@ -235,7 +235,7 @@ def heat_map(
     *,
     color: bool = False,
 ) -> list[Text]:
-    """Return a matrix as a heat map: values in the cells where they have room, else one sign for each."""
+    """Return a matrix as a heat map: values in the cells if they fit, else one character per cell."""
     known = [value for row in values for value in row if value is not None]
     if not known:
         return [Text("no value was measured")]
@@ -283,7 +283,7 @@ def _dense(
     values: Grid, rows: Sequence[str], columns: Sequence[str], scale: Scale, label: int, width: int, *,
     color: bool,
 ) -> list[Text]:  # fmt: skip
-    """One character for each cell; the columns in several pieces where even that is too wide."""
+    """Use one character per cell; split the columns into several pieces if that is too wide."""
     lines = []
     fitting = max(1, width - label)
     for start in range(0, len(columns), fitting):
@@ -304,7 +304,7 @@ def _dense(
 
 
 def _ruler(columns: Sequence[str], chosen: range) -> str:
-    """Name every tenth column, so that a cell can be found."""
+    """Label every tenth column, so that you can find a cell."""
     text = ""
     for j in chosen:
         if j % 10 == 0 and len(text) <= j - chosen.start:
@@ -344,7 +344,7 @@ def histogram(samples: Sequence[float], unit: Unit, width: int = 80, *, bins: in
 
 
 def binned(samples: Sequence[float], bins: int) -> Iterator[tuple[float, float, int]]:
-    """Yield equal ranges from the least to the largest sample: begin, end, how many are in it."""
+    """Yield equal ranges from the smallest to the largest sample: begin, end, number of samples."""
     low, high = min(samples), max(samples)
     if low == high:
         yield low, high, len(samples)

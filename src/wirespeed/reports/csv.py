@@ -1,4 +1,4 @@
-"""One row for each cell, tidy: for spreadsheets and data frames."""
+"""One row per cell (tidy data), for spreadsheets and data frames."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _COLUMNS = (
 
 
 def render(document: Document, style: Style) -> str:
-    """Return a header and a row for each cell, values in base units; with ``verbose`` each sample.
+    """Return a header and one row per cell, in base units; ``verbose`` gives one row per sample.
 
-    ``at`` is where on its axis a value of a curve is: bytes, a number of threads or blocks, a pace.
+    ``at`` is the position of a value on the curve's axis: bytes, number of threads or blocks, or delay.
 
-    A testcase without cells has one row, which gives its reason.
+    A testcase without cells has one row, which gives the reason.
     """
     text = io.StringIO()
     columns = (*_COLUMNS, "samples") if style.verbose else _COLUMNS

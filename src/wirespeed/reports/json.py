@@ -1,4 +1,4 @@
-"""The Document itself."""
+"""The Document as JSON."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from . import Style
 
 
 def render(document: Document, style: Style) -> str:
-    """Return the Document as JSON; it holds everything, whatever the style."""
+    """Return the complete Document as JSON; the style has no effect."""
     del style
     return encode(document).decode()

@@ -1,4 +1,4 @@
-"""JUnit XML, as CI systems read it: what failed, and every value that is not what the hardware can do."""
+"""JUnit XML for CI systems: failed testcases, and values below the expected range."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ._explanations import explanations
 from ._text import visible
 
 _BAD = (Verdict.IMPLAUSIBLE, Verdict.FAIL)
-#: So many values are told of a testcase.
+#: Maximum number of values listed for a testcase.
 _TOLD = 20
 
 
 def render(document: Document, style: Style) -> str:
-    """Return a suite with a case for each testcase.
+    """Return a suite with one case per testcase.
 
-    Wrong data and values that fail their verdict are failures, what broke off is an error, what is
-    not possible here is skipped. What a simulated machine passes is skipped too: it is no pass.
+    Wrong data and failing verdicts are failures. A testcase that broke off is an error. A waived
+    testcase is skipped, and so is a testcase that passed on a simulated machine: it proves nothing.
     """
     low: dict[str, list[Judgement]] = defaultdict(list)
     for judgement in style.criteria.judge(document).judgements:
@@ -31,7 +31,7 @@ def render(document: Document, style: Style) -> str:
     cases = [_case(result, low[result.name], document) for result in document.testcases]
     if document.interrupted:
         case = ET.Element("testcase", classname="wirespeed", name="the run", time="0")
-        _outcome(case, "error", f"the run ended early: {document.interrupted}")
+        _outcome(case, "error", f"run interrupted: {document.interrupted}")
         cases.append(case)
     counts = {
         name: str(sum(1 for case in cases if case.find(tag) is not None))
@@ -86,12 +86,12 @@ def _told(judgement: Judgement) -> str:
     where = " ".join(part for part in (key.table, key.row, key.column) if part)
     text = f"{where}: {number(judgement.value or 0.0, scale)} {unit}, {judgement.why}"
     if judgement.least:
-        text += f", at least {number(judgement.least, scale)} was expected"
+        text += f", expected at least {number(judgement.least, scale)}"
     return text + (f": {judgement.culprit}" if judgement.culprit else "")
 
 
 def _values(result: TestcaseResult) -> str:
-    """Return a line for each table: how many values, their extremes."""
+    """Return one line per table: the number of values and their range."""
     lines = []
     for table in result.tables:
         if values := table.values():

@@ -1,4 +1,4 @@
-"""GitHub-flavoured Markdown: a table for each testcase, for issues, pull requests and wikis."""
+"""GitHub-flavoured Markdown: one table per testcase, for issues, pull requests and wikis."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from ._console import SIMULATED, number
 from ._explanations import explanations
 from ._text import one_line
 
-#: What Markdown, or HTML within it, would act on: anywhere, beside a word, at the beginning of a line,
+#: What Markdown, or HTML within it, interprets: anywhere, next to a word, at the start of a line,
 #: as a link.
 _SPECIAL = re.compile(
     r"[\\`*{}\[\]#|~$]|(?<![^\W_])_|_(?![^\W_])|^[-+=]|(?:(?<=^\d)|(?<=^\d\d)|(?<=^\d{3}))[.)](?=\s|$)"
     r"|:(?=//)|(?<=www)[.]"
 )
 _ENTITIES = str.maketrans({"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;"})
-#: Larger tables are summarised, unless everything is asked for.
+#: Tables with more rows or columns are summarised unless ``verbose``.
 _LARGE = 16
 
 
 def escaped(text: str) -> str:
-    """Return a text that Markdown shows as it is, on one line."""
+    """Escape a text so that Markdown shows it literally, on one line."""
     return _SPECIAL.sub(r"\\\g<0>", one_line(text).strip()).translate(_ENTITIES)
 
 
 def render(document: Document, style: Style) -> str:
-    """Return the Document as Markdown; with ``verbose`` large tables whole and what was waived."""
+    """Render the Document as Markdown; ``verbose`` includes whole large tables and waived testcases."""
     return "\n".join(_lines(document, style)) + "\n"
 
 
@@ -65,7 +65,7 @@ def _table(result: TestcaseResult, table: Table, style: Style) -> Iterator[str]:
         yield f"{escaped(table.title)}"
         yield ""
     rows, columns, cells = table.rows.labels, table.columns.labels, table.grid()
-    if table.is_curve:  # sizes downwards: they may be many
+    if table.is_curve:  # sizes as rows: there can be many
         rows, columns = columns, rows
         cells = [list(row) for row in zip(*cells, strict=True)]
     elif max(len(rows), len(columns)) > _LARGE and not style.verbose:
@@ -102,7 +102,7 @@ def _closing(document: Document, style: Style) -> Iterator[str]:
     for result in bad:
         yield f"- **{escaped(result.name)}: {result.status}**: {escaped(result.reason)}"
     if document.interrupted:
-        yield f"- **the run ended early**: {escaped(document.interrupted)}"
+        yield f"- **run interrupted**: {escaped(document.interrupted)}"
     waived = [result for result in document.testcases if result.status is Status.WAIVED]
     if waived and style.verbose:
         yield from ("", "Waived:", "")

@@ -1,6 +1,6 @@
-"""nccl-tests' text: the columns at their positions, for scripts that take them apart.
+"""nccl-tests' text output: the columns at their positions, for scripts that parse them.
 
-What nccl-tests does not say is on further lines that begin with ``#``.
+Additional information is on further lines that begin with ``#``.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ..units import GB, format_size, format_time
 from . import Style
 from ._text import one_line
 
-#: What the form is compatible with.
+#: The nccl-tests version whose format this is.
 COMPATIBLE = "2.19.6"
 _MICRO = 1e-6
-#: The run is accepted that far below the bandwidth that was asked for.
+#: A run passes if it reaches this fraction of the requested bandwidth.
 _ACCEPTED = 0.9
 _ITERATION_HEADS = ("i_min", "i_max", "i_p99", "i_cv%")
-#: The largest size, time and rate of a file whose statistics can be computed.
+#: Largest size, time and rate in a file for which statistics can be computed.
 _LARGEST = 1e18
 _MOST_RANKS = 10**6
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]
@@ -71,7 +71,7 @@ class Given(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Half:
-    """A result out of place or in place: s, B/s; ``wrong`` None: not checked."""
+    """An out-of-place or in-place result: s, B/s. ``wrong`` is None if the data was not verified."""
 
     seconds: float
     algorithm: float
@@ -82,7 +82,7 @@ class Half:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. ``halves`` are None where there is only a reason."""
+    """One line of the table. ``halves`` are None if nothing was measured; ``reason`` says why."""
 
     size: int
     count: int
@@ -96,19 +96,19 @@ class Row:
 
 @dataclass(frozen=True)
 class View:
-    """A Document as nccl-tests shows one.
+    """A Document in nccl-tests' form.
 
     Raises
     ------
     DocumentError
-        By any of its properties, if the Document lacks what they need.
+        Raised by any property if the Document lacks the required data.
     """
 
     document: Document
 
     @cached_property
     def given(self) -> Given:
-        """What was asked for."""
+        """The requested settings."""
         try:
             given = msgspec.convert(self.document.options, Given)
         except msgspec.ValidationError as error:
@@ -143,18 +143,18 @@ class View:
 
     @cached_property
     def average(self) -> float | None:
-        """The mean bus bandwidth over all sizes, out of place and in place, in B/s."""
+        """Mean bus bandwidth over all sizes, out of place and in place, in B/s."""
         values = [half.bus for _, some in self.rows for row in some for half in row.halves if half]
         return math.fsum(values) / len(values) if values else None
 
     @cached_property
     def wrong_rows(self) -> int:
-        """How many results had wrong elements."""
+        """Number of results with wrong elements."""
         return sum(bool(half and half.wrong) for _, some in self.rows for row in some for half in row.halves)
 
     @property
     def fast_enough(self) -> bool | None:
-        """Whether the mean is what was asked for; None where nothing was."""
+        """Whether the mean reaches the requested bandwidth; None if none was requested."""
         least = self.given.minimum_bandwidth
         if least is None:
             return None
@@ -162,7 +162,7 @@ class View:
 
     @property
     def nccl_version(self) -> int:
-        """NCCL's version as it numbers it; 0 where it was not used."""
+        """NCCL's version number in its own encoding; 0 if NCCL was not used."""
         match = re.fullmatch(r"(\d{1,4})\.(\d{1,2})(?:\.(\d{1,2}))?", self.document.libraries.get("nccl", ""))
         major, minor, patch = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
         return major * 10000 + minor * 100 + patch
@@ -213,7 +213,7 @@ def _half(name: str, cells: Cells, given: Given) -> Half | None:
 
 
 def has_collectives(document: Document) -> bool:
-    """Return whether there is something to show in this form."""
+    """Return whether the Document contains collectives."""
     return any(result.collective for result in document.testcases)
 
 
@@ -238,14 +238,14 @@ def _plain(value: float, what: str) -> float:
 
 
 def _at(table: Table, i: int, j: int) -> Cell | None:
-    likely = i * len(table.columns.values) + j  # where all cells are there; there can be very many
+    likely = i * len(table.columns.values) + j  # correct if no cell is missing; there can be very many cells
     if likely < len(table.cells) and (table.cells[likely].row, table.cells[likely].column) == (i, j):
         return table.cells[likely]
     return next((cell for cell in table.cells if (cell.row, cell.column) == (i, j)), None)
 
 
 def fixed(value: float, width: int) -> str:
-    """Return a number in so many characters, with as many of two decimals as fit."""
+    """Format a number in a fixed width, with as many of two decimals as fit."""
     for decimals in (2, 1, 0):
         text = f"{value:{width}.{decimals}f}"
         if len(text) <= width:
@@ -255,7 +255,7 @@ def fixed(value: float, width: int) -> str:
 
 @dataclass(frozen=True)
 class Spread:
-    """Statistics of the times of iterations, in s; ``cv`` in percent."""
+    """Statistics of iteration times, in s; ``cv`` in percent."""
 
     min: float
     max: float
@@ -268,7 +268,7 @@ class Spread:
 
 
 def spread(times: Sequence[float]) -> Spread:
-    """Return the statistics that nccl-tests shows; percentiles by the nearest rank."""
+    """Return the statistics that nccl-tests shows; percentiles by nearest rank."""
     ordered = sorted(times)
     n = len(ordered)
     mean = math.fsum(ordered) / n
@@ -284,7 +284,7 @@ def spread(times: Sequence[float]) -> Spread:
 
 
 def line(row: Row, given: Given) -> str:
-    """Return the line of a size; a comment where nothing was measured."""
+    """Return the line for a size, or a comment if nothing was measured."""
     if row.halves[0] is None:
         return f"# {row.size:>10}  {row.count:>12}  {row.type:>8}  not measured: {row.reason}\n"
     text = f"{row.size:12d}  {row.count:12d}  {row.type:>8}  {row.operator:>6}  {row.root:6d}"
@@ -304,7 +304,7 @@ def line(row: Row, given: Given) -> str:
 
 
 def header(view: View) -> str:
-    """Return all that comes before the first size."""
+    """Return the lines before the first size."""
     document, given, version = view.document, view.given, view.nccl_version
     step, kind = (given.factor, "factor") if given.factor > 1 else (given.step, "bytes")
     lines = [
@@ -346,7 +346,7 @@ def header(view: View) -> str:
 
 
 def heads(given: Given) -> list[str]:
-    """Return the three lines above the columns."""
+    """Return the three heading lines above the columns."""
     time = "cputime" if given.cpu_time else "time"
     wide = 4 * 9 if given.per_iteration else 0
     named = f"# {'size':>10}  {'count':>12}  {'type':>8}  {'redop':>6}  {'root':>6}"
@@ -369,7 +369,7 @@ def heads(given: Given) -> list[str]:
 
 
 def footer(view: View) -> str:
-    """Return all that comes after the last size."""
+    """Return the lines after the last size."""
     document, errors, passed = view.document, view.wrong_rows, view.fast_enough
     verdict = "" if passed is None else "OK" if passed else "FAILED"
     lines = [
@@ -396,7 +396,7 @@ def footer(view: View) -> str:
 
 
 def render(document: Document, style: Style) -> str:
-    """Return the text of a run of collectives; of other testcases the names."""
+    """Render a run of collectives; list other testcases by name."""
     del style
     if not has_collectives(document):
         names = "".join(f"# {one_line(result.name)}: not a collective\n" for result in document.testcases)

@@ -16,7 +16,7 @@ _MICRO = 1e-6
 
 
 def render(document: Document, style: Style) -> str:
-    """Return one object; what nccl-tests does not say is under ``wirespeed``."""
+    """Return one object; additional information is under ``wirespeed``."""
     del style
     own: dict[str, object] = {
         "version": document.version,
@@ -61,12 +61,12 @@ def render(document: Document, style: Style) -> str:
 
 
 def _text(value: bool) -> str:
-    """Truth is written as text there."""
+    """Return a Boolean as text, as nccl-tests writes it."""
     return "true" if value else "false"
 
 
 def _time(text: str) -> str:
-    """Local time, as there; a text that is none as it is."""
+    """Return local time, as nccl-tests writes it; a text that is not a time is returned unchanged."""
     try:
         return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError):

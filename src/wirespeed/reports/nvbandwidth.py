@@ -1,7 +1,7 @@
-"""nvbandwidth's text, for scripts that read it by position.
+"""nvbandwidth's text output, for scripts that read it by position.
 
-Bidirectional testcases print a table for each part, as there. A simulated machine says so in the
-line of every device and in a note.
+Bidirectional testcases print one table for each part, like nvbandwidth. Reports of a simulated machine
+say so in the line of every device and in a note.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..units import displayed
 from ..version import __version__
 from . import Style
 
-#: The versions of the programs whose form this is.
+#: The versions of the programs whose format this is.
 COMPATIBLE = {"nvbandwidth": "v0.8", "sailbandwidth": "v2.1.0"}
 _WIDTH = 10
 _SMALLER = (
@@ -36,7 +36,7 @@ def render(document: Document, style: Style) -> str:
 
 
 def version(program: str = "nvbandwidth") -> str:
-    """Return the two lines that every output starts with."""
+    """Return the two lines at the start of every output."""
     return f"{program} Version: {COMPATIBLE[program]}\nBuilt from Git version: wirespeed {__version__}\n\n"
 
 
@@ -59,13 +59,13 @@ def header(document: Document, program: str = "nvbandwidth") -> str:
 
 
 def devices(machine: Machine) -> list[str]:
-    """Return the display name of every GPU: model and bus id."""
+    """Return the display name of every GPU: model and bus ID."""
     mark = " SIMULATED" if machine.simulated else ""
     return [f"{gpu.model}{mark} ({gpu.bus_id})" for gpu in machine.gpus]
 
 
 def testcase(result: TestcaseResult, style: Style) -> str:
-    """Return what one testcase prints: its tables, or why there are none."""
+    """Return the output of one testcase: its tables, or the reason why it has none."""
     if result.status is Status.WAIVED:
         return f"Waived: {result.name}: {result.reason}\n\n"
     if result.status is Status.NOT_FOUND:
@@ -91,14 +91,14 @@ def footer(document: Document) -> str:
 
 
 def title(table: Table) -> str:
-    """Return a table's title with the unit in parentheses, as nvbandwidth's consumers expect it."""
+    """Return a table's title with the unit in parentheses, as parsers of nvbandwidth's output expect."""
     if table.title.endswith("BW"):
         return table.title
     return f"{table.title} ({displayed(table.unit)[1]})"
 
 
 def number(label: str, position: int) -> str:
-    """Return what stands for a row or column: the number in its label, else its position."""
+    """Return the name of a row or column: the number in its label, else its position."""
     match = re.fullmatch(r"(?:gpu|numa)?(\d+(?:->\d+)?)", label)
     return match[1] if match else str(position)
 
@@ -115,7 +115,7 @@ def _table(result: TestcaseResult, table: Table) -> str:
 
 
 def _grid(table: Table, scale: float) -> list[str]:
-    """Return the line of column numbers and a line for each row."""
+    """Return the line of column numbers and one line for each row."""
     rows = [number(label, i) for i, label in enumerate(table.rows.labels)]
     indent = max([2, *(len(row) for row in rows)])
     lines = [
@@ -129,7 +129,7 @@ def _grid(table: Table, scale: float) -> list[str]:
 
 
 def _utilization(table: Table) -> str:
-    """Return measured over limit in %; nothing where no limit is known."""
+    """Return measured value over limit in percent; empty if no limit is known."""
     cells = tuple(
         replace(cell, value=100 * cell.value / cell.limit if cell.value and cell.limit else None)
         for cell in table.cells
@@ -141,7 +141,7 @@ def _utilization(table: Table) -> str:
 
 
 def _samples(table: Table) -> str:
-    """Return a line for every sample, as ``-v`` shows them before the table."""
+    """Return one line per sample; ``-v`` shows them before the table."""
     scale, unit = displayed(table.unit)
     lines = [
         f"\tSample {i}: {table.rows.labels[cell.row]}->{table.columns.labels[cell.column]}: "

@@ -1,4 +1,4 @@
-"""nvbandwidth's JSON, for programs that read it. Parts of a testcase each have their key."""
+"""nvbandwidth's JSON, for programs that read it. Each part of a testcase has its own key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STATUS = {Status.PASSED: "Passed", Status.WAIVED: "Waived", Status.NOT_FOUND: "
 
 
 def render(document: Document, style: Style) -> str:
-    """Return one object under the key ``nvbandwidth``; ``simulated`` is there where it is true."""
+    """Return one object under the key ``nvbandwidth``; ``simulated`` is present only if true."""
     machine = document.machine
     host = machine.host or document.host
     content: dict[str, object] = {
@@ -35,12 +35,12 @@ def render(document: Document, style: Style) -> str:
 
 
 def dump(content: dict[str, object]) -> str:
-    """Return nvbandwidth's one object with this content."""
+    """Wrap the content in nvbandwidth's top-level object."""
     return msgspec.json.format(msgspec.json.encode({"nvbandwidth": content}), indent=4).decode() + "\n"
 
 
 def error(message: str) -> str:
-    """Return the object that says why nothing was run."""
+    """Return an object with the reason why nothing was run."""
     return dump(
         {"error": message, "git_version": f"wirespeed {__version__}", "version": COMPATIBLE["nvbandwidth"]}
     )
@@ -77,7 +77,7 @@ def _text(cell: Cell | None, scale: float) -> str:
 
 
 def _utilization(cell: Cell | None) -> str:
-    """Measured over limit in %."""
+    """Return measured value over limit in percent."""
     if cell is None or not cell.value or not cell.limit:
         return "N/A"
     return f"{100 * cell.value / cell.limit:.6g}"

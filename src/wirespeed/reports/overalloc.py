@@ -1,4 +1,4 @@
-"""The over-allocation reproducer's text; of a sweep its phases, with the slow ones marked."""
+"""Text output of the over-allocation reproducer; for a sweep, its phases with the slow ones marked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MARK = "*"
 
 
 def render(document: Document, style: Style) -> str:
-    """Return it as text."""
+    """Render the reproducer or the sweep as text."""
     lines: list[str] = []
     for result in document.testcases:
         if any(table.key == WITH for table in result.tables):

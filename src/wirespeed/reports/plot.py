@@ -1,4 +1,4 @@
-"""Plots for a terminal: every curve as one, every matrix as a heat map."""
+"""Plots for a terminal: curves, and matrices as heat maps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._plots import curves_of, heat_map, plot
 
 
 def render(document: Document, style: Style) -> str:
-    """Return all that was measured as drawings; with ``verbose`` what could not be, and why, too."""
+    """Render all measured tables as plots; ``verbose`` adds the waived testcases with their reasons."""
     parts: list[RenderableType] = [heading(document), *warnings(document)]
     for result in document.testcases:
         tables = [table for table in result.tables if any(cell.value is not None for cell in table.cells)]
@@ -36,7 +36,7 @@ def render(document: Document, style: Style) -> str:
 
 
 def drawn(table: Table, style: Style) -> list[Text]:
-    """Return a table as a drawing."""
+    """Return a table as a plot."""
     width = max(40, style.width)
     if table.is_curve:
         return plot(curves_of(table), table.columns, table.unit, width)

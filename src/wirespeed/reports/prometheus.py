@@ -21,24 +21,24 @@ _NAMES = {
     Unit.FREQUENCY: "wirespeed_messages_per_second",
 }
 _HELP = {
-    "wirespeed_run_info": "The run that these figures are of.",
-    "wirespeed_run_end_timestamp_seconds": "When the run ended.",
-    "wirespeed_run_duration_seconds": "How long the run took.",
-    "wirespeed_run_good": "1 if every testcase passed or was waived and the run reached its end.",
+    "wirespeed_run_info": "Labels of the run that these metrics belong to.",
+    "wirespeed_run_end_timestamp_seconds": "Time at which the run ended.",
+    "wirespeed_run_duration_seconds": "Duration of the run.",
+    "wirespeed_run_good": "1 if every testcase passed or was waived and the run was not interrupted.",
     "wirespeed_run_warnings": "Number of warnings that may explain low values.",
-    "wirespeed_testcase_status": "1 for what became of a testcase.",
+    "wirespeed_testcase_status": "1 for the status of a testcase.",
     _NAMES[Unit.RATE]: "Median bandwidth of a cell.",
     _NAMES[Unit.TIME]: "Median latency of a cell.",
-    _NAMES[Unit.FREQUENCY]: "Median rate of messages of a cell.",
-    "wirespeed_limit_bytes_per_second": "What the links allow for a cell, all its transfers considered.",
-    "wirespeed_cells": "Number of cells of a testcase with a verdict.",
+    _NAMES[Unit.FREQUENCY]: "Median message rate of a cell.",
+    "wirespeed_limit_bytes_per_second": "Limit of a cell: what the links allow for all its transfers.",
+    "wirespeed_cells": "Number of cells of a testcase by verdict.",
 }
 
 
 def render(document: Document, style: Style) -> str:
-    """Return gauges without timestamps, as the collector wants them; ``simulated`` is a label of each.
+    """Return gauges without timestamps, as the collector requires; each has the label ``simulated``.
 
-    Cells without a value have no sample. Labels are escaped as the format says.
+    Cells without a value have no sample. Labels are escaped as the format requires.
     """
     cells = [one for one in placed(document) if one.cell.value is not None]
     families: dict[str, Iterable[tuple[dict[str, str], float]]] = {
@@ -102,7 +102,7 @@ def _verdicts(document: Document, check: Check) -> Iterator[tuple[dict[str, str]
 
 
 def _unique(samples: Iterable[tuple[dict[str, str], float]]) -> Iterator[tuple[dict[str, str], float]]:
-    """Leave out what would have the labels of one before it: a collector refuses the whole file."""
+    """Drop samples with the labels of an earlier one: the collector rejects a file with duplicates."""
     seen: set[tuple[str, ...]] = set()
     for labels, value in samples:
         key = tuple(map(one_line, labels.values()))

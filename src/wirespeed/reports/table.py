@@ -1,4 +1,4 @@
-"""The report for people at a terminal."""
+"""Tables for a terminal."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from ..units import fitting, format_time, many
 from . import Style
 from ._console import SIMULATED, heading, number, printed, warnings
 
-#: Beyond this many rows or columns a matrix is summarised, unless everything is asked for.
+#: Matrices with more rows or columns are summarised unless ``verbose``.
 _LARGE = 16
-_WIDE = 10_000  #: characters: more than any table
-#: A value whose interval is wider than this, relative to it, is marked.
+_WIDE = 10_000  #: characters: wider than any table
+#: A value is marked as uncertain if its relative confidence interval is wider than this.
 _UNCERTAIN = 0.05
 _COLORS = {
     Status.PASSED: "green", Status.WAIVED: "dim", Status.FAILED: "bold red", Status.ERROR: "bold red",
     Status.TIMED_OUT: "bold red", Status.NOT_FOUND: "bold red", Status.INTERRUPTED: "yellow",
 }  # fmt: skip
-#: So many cells are named that were measured otherwise than the others.
+#: Maximum number of cells listed that used a rarer transport.
 _NAMED = 6
 _ONCE = "every copied byte once"
 
 
 def render(document: Document, style: Style) -> str:
-    """Return the Document as tables; with ``verbose`` large matrices whole and names of all waived."""
+    """Render the Document as tables; ``verbose`` shows large matrices and all waived testcases in full."""
     notes = [Text(f"note: {note}", style="dim") for note in document.machine.notes]
     parts: list[RenderableType] = [heading(document), *warnings(document), *notes]
     measured = [result for result in document.testcases if result.tables and _has_cells(result)]
@@ -48,7 +48,7 @@ def _has_cells(result: TestcaseResult) -> bool:
 
 
 def _blocks(results: list[TestcaseResult], width: int) -> Iterator[list[TestcaseResult]]:
-    """Group neighbours that are one row each over the same columns, so that they share a table that fits."""
+    """Group neighbouring one-row testcases with equal columns into one table, if it fits the width."""
 
     def shape(result: TestcaseResult) -> object:
         table = result.tables[0]
@@ -65,13 +65,13 @@ def _blocks(results: list[TestcaseResult], width: int) -> Iterator[list[Testcase
 
 
 def _width(block: list[TestcaseResult]) -> int:
-    """Return how many characters wide the table of a block is."""
+    """Return the width of a block's table in characters."""
     console = Console(width=_WIDE)
     return Measurement.get(console, console.options, _together(block)).maximum
 
 
 def _together(block: list[TestcaseResult]) -> Grid:
-    """Return testcases of one row each as one table."""
+    """Return several one-row testcases as one table."""
     first = block[0].tables[0]
     scale, unit = fitting(first.unit, [v for result in block for v in result.tables[0].values()])
     several = len(first.columns.labels) > 1
@@ -89,7 +89,7 @@ def _together(block: list[TestcaseResult]) -> Grid:
 
 
 def _rows(block: list[TestcaseResult]) -> RenderableType:
-    """Return testcases of one row each as one table, and which bytes count in it."""
+    """Return several one-row testcases as one table, and which bytes their values count."""
     counts = [Text(f"counts {text}: {', '.join(result.name for result in results)}", style="dim")
               for text, results in _by_counts(block)]  # fmt: skip
     means = list(dict.fromkeys(text.plain for result in block for text in shared(result)))
@@ -97,7 +97,7 @@ def _rows(block: list[TestcaseResult]) -> RenderableType:
 
 
 def _by_counts(block: list[TestcaseResult]) -> list[tuple[str, list[TestcaseResult]]]:
-    """Return which testcases count which bytes, those that count each once left out."""
+    """Group testcases by the bytes they count, without those that count every copied byte once."""
     found: dict[str, list[TestcaseResult]] = {}
     for result in block:
         if result.counts != _ONCE:
@@ -123,7 +123,7 @@ def _single(result: TestcaseResult, style: Style) -> RenderableType:
 
 
 def shared(result: TestcaseResult) -> list[Text]:
-    """Return by what means memory of other processes was reached; which cells by the rarer ones."""
+    """Return the transport to the memory of other ranks, and the cells that used a rarer one."""
     cells: dict[str, list[str]] = {}
     for cell in result.tables[0].cells:
         if cell.means:
@@ -131,14 +131,14 @@ def shared(result: TestcaseResult) -> list[Text]:
     if not cells:
         return []
     most = max(cells, key=lambda means: len(cells[means]))
-    text = f"memory of other ranks reached by {most}"
+    text = f"transport between ranks: {most}"
     for means, where in cells.items():
         if means != most:
             more = f" and {len(where) - _NAMED} more" if len(where) > _NAMED else ""
-            text += f"; by {means}: {' · '.join(where[:_NAMED])}{more}"
+            text += f"; {means}: {' · '.join(where[:_NAMED])}{more}"
     skew = result.state_after.get(SKEW)
     if isinstance(skew, float):
-        text += f"; let go within {format_time(skew)} of each other"
+        text += f"; start skew {format_time(skew)}"
     return [Text(text, style="dim")]
 
 
@@ -146,14 +146,14 @@ def _does(result: TestcaseResult) -> str:
     return result.description + (f"; counts {result.counts}" if result.counts not in ("", _ONCE) else "")
 
 
-#: Columns besides the values: where one cell is all there is, and where there are several.
+#: Additional columns: for tables with one value column, and with several.
 _DETAILS, _USED = ("±", "min", "max", "n", "of limit"), ("of limit",)
 
 
 def _grid(
     unit: str, columns: Sequence[str], rows: Sequence[Sequence[Text | str]], details: Sequence[str] = ()
 ) -> Grid:
-    """Return a table without those of the details that no row has."""
+    """Return a table; details that are empty in all rows are omitted."""
     grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     grid.add_column(unit, no_wrap=True)
     for label in columns:
@@ -168,7 +168,7 @@ def _grid(
 
 
 def _value(cell: Cell | None, scale: float) -> Text:
-    """Return a value; a dash where there is no such cell; what became of it where it has none."""
+    """Return a value; a dash if there is no cell, ``n/a`` if the cell has no value."""
     if cell is None:
         return Text("-", style="dim")
     if cell.value is None:
@@ -178,7 +178,7 @@ def _value(cell: Cell | None, scale: float) -> Text:
 
 
 def _details(cells: list[Cell | None], scale: float) -> list[str]:
-    """Return interval, extremes, number of samples and use of the limit, where one cell is all there is."""
+    """Return interval, range, number of samples and fraction of the limit, if the row has one cell."""
     if len(cells) != 1:
         return []
     cell = cells[0]
@@ -191,7 +191,7 @@ def _details(cells: list[Cell | None], scale: float) -> list[str]:
 
 
 def _matrix(table: Table, style: Style) -> list[RenderableType]:
-    """Return a matrix, its columns in several pieces where the terminal is too narrow."""
+    """Return a matrix; its columns are split into several pieces if the terminal is too narrow."""
     scale, unit = fitting(table.unit, table.values())
     cells = table.grid()
     widest = max(
@@ -213,7 +213,7 @@ def _matrix(table: Table, style: Style) -> list[RenderableType]:
 
 
 def _use(table: Table) -> list[RenderableType]:
-    """Return how much of the limit the cells of a matrix reach, where there is one and several of them."""
+    """Return the fractions of the limit that the cells of a matrix reach, if two or more have a limit."""
     known = [(cell.value / cell.limit, cell) for cell in table.cells if cell.value and cell.limit]
     if len(known) < 2:
         return []
@@ -228,13 +228,13 @@ def _use(table: Table) -> list[RenderableType]:
 
 
 def _where(table: Table, cell: Cell) -> str:
-    """Name a cell by its labels; by the column alone where there is one row."""
+    """Return the labels of a cell; only the column if the table has one row."""
     column = table.columns.labels[cell.column]
     return column if len(table.rows.labels) == 1 else f"{table.rows.labels[cell.row]}, {column}"
 
 
 def _summary(table: Table) -> RenderableType:
-    """Return what matters of a matrix that is too large to read."""
+    """Return the median and range of a matrix that is too large to read."""
     scale, unit = fitting(table.unit, table.values())
     measured = [cell for cell in table.cells if cell.value is not None]
     if not measured:
@@ -255,7 +255,7 @@ def _summary(table: Table) -> RenderableType:
     grid.add_row(
         "median",
         middle,
-        f"of {many(len(measured), 'cell')}, {len(table.cells) - len(measured)} without a value",
+        f"of {many(len(measured), 'cell')}; {len(table.cells) - len(measured)} without a value",
     )
     grid.add_row("lowest", number(value_of(low), scale), where(low))
     grid.add_row("highest", number(value_of(high), scale), where(high))
@@ -263,7 +263,7 @@ def _summary(table: Table) -> RenderableType:
 
 
 def _curve(table: Table, style: Style) -> list[RenderableType]:
-    """Return curves as columns, in several pieces where there are too many; a bar for a lone one."""
+    """Return curves as columns, in several pieces if there are too many; a single curve gets bars."""
     scale, unit = fitting(table.unit, table.values())
     rows = table.grid()
     labels = [f"{label} {unit}" for label in table.rows.labels]
@@ -295,7 +295,7 @@ def _bar(cell: Cell | None, values: list[float], width: int, unit: Unit) -> str:
     if cell is None or not cell.value:
         return ""
     share: float
-    if unit is Unit.TIME:  # from one step below the smallest, so that it shows too
+    if unit is Unit.TIME:  # start one step below the smallest value, so that its bar is visible
         lowest = math.log(min(values) / 1.5)
         share = (math.log(cell.value) - lowest) / (math.log(max(values)) - lowest)
     else:
@@ -305,7 +305,7 @@ def _bar(cell: Cell | None, values: list[float], width: int, unit: Unit) -> str:
 
 
 def _closing(document: Document, style: Style) -> RenderableType:
-    """Return what went wrong, what could not be run, and the count."""
+    """Return failures, waived testcases and the counts."""
     lines: list[RenderableType] = []
     for result in document.testcases:
         if not result.status.good:
@@ -314,9 +314,9 @@ def _closing(document: Document, style: Style) -> RenderableType:
         if result.status is Status.PASSED:
             lines += [Text(f"{result.name}: n/a: {reason}", style="yellow") for reason in sorted(reasons)]
     if document.interrupted:
-        lines.append(Text(f"the run ended early: {document.interrupted}", style="bold red"))
+        lines.append(Text(f"run interrupted: {document.interrupted}", style="bold red"))
     if any(_is_uncertain(cell) for r in document.testcases for t in r.tables for cell in t.cells):
-        lines.append(Text(f"~ the 95 % interval of the median is wider than ±{_UNCERTAIN:.0%}", style="dim"))
+        lines.append(Text(f"~ 95 % confidence interval wider than ±{_UNCERTAIN:.0%}", style="dim"))
     lines += _waived(document, style)
     counts = Counter(result.status for result in document.testcases)
     count = ", ".join(f"{counts[s]} {s}" for s in Status if counts[s]) or "nothing was run"

@@ -1,4 +1,4 @@
-"""Baselines: what machines of a model reach that are well, cell by cell, from their Documents."""
+"""Baselines: the values that good machines of a model reach, cell by cell, from their Documents."""
 
 from __future__ import annotations
 
@@ -16,12 +16,28 @@ from .cells import Key, model_of, placed
 from .document import Document
 
 SCHEMA = 1
-#: The deviation of a normal distribution over its median absolute deviation.
+#: Standard deviation over median absolute deviation of a normal distribution.
 _DEVIATION = 1.4826
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One cell: the median over the runs, their deviation relative to it, and how many they are."""
+    """Baseline of one cell.
+
+    Parameters
+    ----------
+    testcase, table, row, column : str
+        Location of the cell.
+    bytes : int
+        Counted bytes of one copy.
+    unit : Unit
+        Unit of the median.
+    median : float
+        Median over the runs, in base units.
+    spread : float
+        Standard deviation over the runs, relative to the median.
+    runs : int
+        Number of runs.
+    """
 
     testcase: str
     table: str
@@ -35,19 +51,29 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> Key:
-        """Where the cell is."""
+        """Location of the cell."""
         return Key(self.testcase, self.table, self.row, self.column, self.bytes)
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """Entries for each model of machine."""
+    """Baselines by machine model.
+
+    Parameters
+    ----------
+    schema : int
+        Version of the schema (``wirespeed_baseline`` in JSON).
+    simulated : bool
+        Whether the machines are simulated.
+    models : dict[str, tuple[Entry, ...]]
+        Machine model -> its cells.
+    """
 
     schema: int = msgspec.field(name="wirespeed_baseline")
     simulated: bool
     models: dict[str, tuple[Entry, ...]]
 
     def __repr__(self) -> str:
-        """One line."""
+        """Return one line."""
         models = "; ".join(f"{model}: {many(len(of), 'cell')}" for model, of in self.models.items())
         return f"<Baseline of {models or 'nothing'}>"
 
@@ -57,41 +83,51 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
         Raises
         ------
         UsageError
-            If there are none, or one is simulated and the other is not.
+            If there are none, or only one of baseline and machine is simulated.
         """
         if machine.simulated != self.simulated:
-            kinds = ("a real machine", "a simulated one")
+            kinds = ("a real machine", "a simulated machine")
             raise UsageError(
-                f"the baseline is of {kinds[self.simulated]}, the run of {kinds[machine.simulated]}"
+                f"the baseline is from {kinds[self.simulated]}, the run from {kinds[machine.simulated]}"
             )
         model = model_of(machine)
         if model not in self.models:
-            raise UsageError(f"the baseline has no machine like {model!r}; it has {', '.join(self.models)}")
+            raise UsageError(f"the baseline has no machine like {model!r}; it has: {', '.join(self.models)}")
         return {entry.key: entry for entry in self.models[model]}
 
 
 def make(documents: Sequence[Document]) -> Baseline:
-    """Return the baseline of runs on machines that are well.
+    """Make a baseline from runs on good machines.
 
-    The spread is the median absolute deviation, scaled to a standard deviation; of a single run it
-    is half of the interval of the median.
+    The spread is the median absolute deviation, scaled to a standard deviation. With a single run it is half
+    of the confidence interval of the median.
+
+    Parameters
+    ----------
+    documents : Sequence[Document]
+        Complete runs without failures.
+
+    Returns
+    -------
+    Baseline
+        Median and spread of each cell, by machine model.
 
     Raises
     ------
     UsageError
-        If there is no run, one of them did not end well, or some are simulated and some are not.
+        If there is no run, a run failed or was interrupted, or only some of the runs are simulated.
     """
     if not documents:
-        raise UsageError("a baseline needs one run or more")
+        raise UsageError("a baseline requires at least one run")
     if len({document.simulated for document in documents}) > 1:
-        raise UsageError("some of the runs are simulated and some are not: no baseline can be of both")
+        raise UsageError("cannot mix simulated and real runs in one baseline")
     values: dict[str, dict[Key, list[tuple[float, float]]]] = {}
     units: dict[Key, Unit] = {}
     for document in documents:
         if not document.good:
             failed = next((f"{r.name}: {r.status}" for r in document.testcases if not r.status.good), "")
             raise UsageError(
-                f"the run of {document.started} on {document.machine.host or document.host} is not good: "
+                f"the run of {document.started} on {document.machine.host or document.host} is not usable: "
                 f"{failed or document.interrupted}"
             )
         of_model = values.setdefault(model_of(document.machine), {})
@@ -127,7 +163,7 @@ def load(path: str | Path) -> Baseline:
     Raises
     ------
     DocumentError
-        If the file cannot be read, is not a baseline, or is of a newer schema.
+        If the file cannot be read, is not a baseline, or has a newer schema.
     """
     try:
         baseline = msgspec.json.decode(Path(path).read_bytes(), type=Baseline)
@@ -135,7 +171,7 @@ def load(path: str | Path) -> Baseline:
         raise DocumentError(f"cannot read {path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DocumentError(
-            f"{path} is not a baseline: {error}; `wirespeed baseline make` makes one"
+            f"{path} is not a baseline: {error}; create one with `wirespeed baseline make`"
         ) from error
     if baseline.schema > SCHEMA:
         raise DocumentError(f"{path} has schema {baseline.schema}: use a newer wirespeed")

@@ -1,4 +1,4 @@
-"""Every cell of a Document with a name of its own, so that Documents can be held side by side."""
+"""Every cell of a Document with a unique key, so that Documents can be compared."""
 
 from __future__ import annotations
 
@@ -12,7 +12,19 @@ from .document import Cell, Document, TestcaseResult
 
 @dataclass(frozen=True, order=True)
 class Key:
-    """Where a cell is: testcase, table, labels of row and column; and the bytes of one copy."""
+    """Location of a cell.
+
+    Parameters
+    ----------
+    testcase : str
+        Name of the testcase.
+    table : str
+        Key of the table.
+    row, column : str
+        Labels of row and column.
+    bytes : int
+        Counted bytes of one copy.
+    """
 
     testcase: str
     table: str
@@ -23,7 +35,19 @@ class Key:
 
 @dataclass(frozen=True)
 class Placed:
-    """A cell with its key, its unit and the testcase that it is of."""
+    """A cell with its context.
+
+    Parameters
+    ----------
+    key : Key
+        Location of the cell.
+    cell : Cell
+        The cell.
+    unit : Unit
+        Unit of its value.
+    result : TestcaseResult
+        Result of its testcase.
+    """
 
     key: Key
     cell: Cell
@@ -42,7 +66,7 @@ def placed(document: Document) -> Iterator[Placed]:
 
 
 def model_of(machine: Machine) -> str:
-    """Return what machines have in common whose results can be compared: CPU and GPUs."""
+    """Return what comparable machines have in common: CPU and GPUs."""
     counts: dict[str, int] = {}
     for gpu in machine.gpus:
         counts[gpu.model] = counts.get(gpu.model, 0) + 1

@@ -1,4 +1,4 @@
-"""Two Documents side by side: what changed beyond the noise of both."""
+"""Comparison of two Documents: changes beyond the noise of both."""
 
 from __future__ import annotations
 
@@ -12,23 +12,39 @@ from ..model import Unit
 from .cells import Key, Placed, placed
 from .document import Document, Statistics
 
-#: A smaller change is not told, however sure.
+#: Changes below this fraction are ignored, however significant.
 LEAST = 0.02
 
 
 class Outcome(StrEnum):
-    """What became of a cell."""
+    """Outcome for a cell."""
 
     WORSE = "worse"
     BETTER = "better"
     SAME = "same"
-    LOST = "lost"  #: it had a value in the first Document and has none in the second
-    ADDED = "added"  #: the other way round
+    LOST = "lost"  #: value in the first Document only
+    ADDED = "added"  #: value in the second Document only
 
 
 @dataclass(frozen=True)
 class Change:
-    """One cell. ``change`` is relative, and positive where it got better: faster, or a shorter time."""
+    """Change of one cell.
+
+    Parameters
+    ----------
+    key : Key
+        Location of the cell.
+    unit : Unit
+        Unit of the values.
+    outcome : Outcome
+        Better, worse, lost, ...
+    before, after : float or None
+        Values in base units; None if there is none.
+    change : float
+        Relative change; positive if the cell got better: a higher rate or a shorter time.
+    reason : str
+        Why a value was lost.
+    """
 
     key: Key
     unit: Unit
@@ -41,7 +57,17 @@ class Change:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All cells, the worst first."""
+    """Comparison of two Documents.
+
+    Parameters
+    ----------
+    first, second : Document
+        The compared runs.
+    changes : tuple[Change, ...]
+        All cells, the worst first.
+    least : float
+        Minimum relative change.
+    """
 
     first: Document
     second: Document
@@ -49,7 +75,7 @@ class Comparison:
     least: float
 
     def __repr__(self) -> str:
-        """One line; ``wirespeed compare`` shows the whole."""
+        """Return one line; ``wirespeed compare`` shows everything."""
         counts = Counter(change.outcome for change in self.changes)
         cells = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
         return f"<Comparison of {self.first.started} with {self.second.started}: {cells}>"
@@ -65,10 +91,22 @@ class Comparison:
 
 
 def compare(first: Document, second: Document, least: float = LEAST) -> Comparison:
-    """Return what changed from the first Document to the second.
+    """Compare two Documents.
 
-    A cell has changed where the 95 % intervals of both medians do not meet and the medians differ
-    by ``least`` or more. Cells are the same where testcase, table, row, column and bytes are.
+    A cell has changed if the 95 % confidence intervals of both medians do not overlap and the medians differ
+    by at least ``least``. Cells match if testcase, table, row, column and bytes are equal.
+
+    Parameters
+    ----------
+    first, second : Document
+        The runs to compare.
+    least : float
+        Minimum relative change.
+
+    Returns
+    -------
+    Comparison
+        All cells, the worst first.
 
     Raises
     ------
@@ -77,7 +115,7 @@ def compare(first: Document, second: Document, least: float = LEAST) -> Comparis
     """
     before, after = (_values(document) for document in (first, second))
     if not before.keys() & after.keys():
-        raise UsageError("no cell has a value in both Documents: nothing can be compared")
+        raise UsageError("no cell has a value in both Documents; compare runs of equal testcases and sizes")
     failed = {result.name: result.reason for result in second.testcases if not result.status.good}
     changes = [_changed(before[key], after[key], least) for key in before if key in after]
     for key, one in before.items():

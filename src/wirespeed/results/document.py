@@ -1,6 +1,6 @@
-"""Document: everything that one run knows. Every report is a view of it.
+"""Document: the complete record of one run. Every report is a view of it.
 
-The schema is versioned: ``SCHEMA`` grows whenever a reader of the older one would misread the
+The schema is versioned: ``SCHEMA`` increases whenever a reader of the older schema would misread the
 newer one. Values are in base units: bytes, seconds, bytes per second.
 """
 
@@ -16,45 +16,69 @@ from ..model import Axis, Unit
 from ..topology import Machine
 
 SCHEMA = 1
-#: What stands in the Document of a run until it ends; it stays there if the process is killed.
-UNFINISHED = "the run did not come to its end"
-#: What in the state of a testcase says how far apart the processes of a job were let go.
+#: ``interrupted`` of a Document until its run ends; it remains if the process is killed.
+UNFINISHED = "the process ended before the run was complete"
+#: Key in the state of a testcase: start skew between the processes of a job.
 SKEW = "skew of the gate, median [s]"
-#: What in the state of a testcase says, behind the name of a GPU, what keeps its clocks low.
+#: Key in the state of a testcase, after the name of a GPU: its throttle reasons.
 THROTTLED = "clocks held back by"
 
 #: Key of the table of a collective whose values are judged.
 BUSBW = "busbw"
 
 _MOST = 2**63 - 1
-#: An integer as JSON readers of other languages have it, and one that is not negative.
+
+
+def shown_state(name: str) -> str:
+    """Return the name of a reading for people: ``gpu0 throttle reasons``."""
+    return name.replace(THROTTLED, "throttle reasons")
+
+
+def shown_reading(value: float | str) -> str:
+    """Return the value of a text or counter for people."""
+    if isinstance(value, str):
+        return "none" if value == "nothing" else value
+    return f"{value:g}"
+
+
+#: An integer that JSON readers of other languages can represent, and a non-negative one.
 Integer = Annotated[int, msgspec.Meta(ge=-_MOST, le=_MOST)]
 Whole = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
 
 
 class Status(StrEnum):
-    """What became of a testcase."""
+    """Status of a testcase."""
 
     PASSED = "passed"
-    FAILED = "failed"  #: the data at a destination was wrong
-    ERROR = "error"  #: the hardware or a library refused
+    FAILED = "failed"  #: wrong data at a destination
+    ERROR = "error"  #: the hardware or a library reported an error
     TIMED_OUT = "timed out"
     WAIVED = "waived"  #: not possible on this machine
-    NOT_FOUND = "not found"  #: there is no such testcase
-    INTERRUPTED = "interrupted"  #: by the user, after part of it was measured
+    NOT_FOUND = "not found"  #: no testcase has this name
+    INTERRUPTED = "interrupted"  #: by the user, after a part was measured
 
     @property
     def good(self) -> bool:
-        """Whether nothing went wrong."""
+        """Whether the testcase passed or was waived."""
         return self in (Status.PASSED, Status.WAIVED)
 
 
 class Statistics(msgspec.Struct, frozen=True):
     """Statistics of the samples of a cell, in the unit of its table.
 
-    ``cv`` is the coefficient of variation (sample standard deviation over mean);
-    ``low`` and ``high`` bound the median with ``confidence`` (distribution-free, from order
-    statistics; with too few samples for that confidence they are the extremes).
+    Parameters
+    ----------
+    n : int
+        Number of samples.
+    median, mean, min, max : float
+        Median, mean and range of the samples.
+    cv : float
+        Coefficient of variation: sample standard deviation over mean.
+    low, high : float
+        Confidence interval of the median, distribution-free, from order statistics. With too few samples for
+        the desired confidence it is the range of the samples.
+    confidence : float
+        Confidence of the interval, as a fraction.
     """
 
     n: int
@@ -69,20 +93,43 @@ class Statistics(msgspec.Struct, frozen=True):
 
 
 class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One cell: either measured, or without a value for a ``reason``.
+    """One cell: a measured value, or the ``reason`` why there is none.
 
-    ``bytes`` are those that count in one copy, ``copies`` how many one sample made. ``limit`` is
-    what the links allow at their line rates, all transfers considered; ``peak`` the same if nothing
-    else of the measurement ran, where that differs; ``expected`` the lowest normal and the typical
-    value; None where it is unknown. ``links`` are those that it uses: index in the machine's links,
-    fraction of the capacity that all transfers typically take, and how far the value depends on it.
-    ``means`` is how memory of another process was reached (``vmm-fd``, ``ipc``, ``nccl``).
-    ``shared`` are memories of unknown capacity which several transfers share, so that ``expected`` holds
-    only where they do not limit: index of the memory's link, and the bytes that it carries for each byte
-    of the value; 0 where transfers pass through its host without touching the memory. ``corrupted`` is the
-    way that delivered wrong data, source and destination (``gpu0->gpu1``).
-    ``wrong`` is the number of elements that a collective left wrong, where its time stands; None
-    where they were not verified.
+    Parameters
+    ----------
+    row, column : int
+        Indices into the labels of the table's axes.
+    value : float or None
+        Median in base units (B/s, s, 1/s); None if nothing was measured.
+    limit : float or None
+        What the links allow at line rate, all transfers of the measurement considered, in B/s.
+    peak : float or None
+        Limit without the other transfers of the measurement, in B/s, where it differs.
+    expected : tuple[float, float] or None
+        Lower end of the expected range and typical value, in B/s; None if unknown.
+    links : tuple[tuple[int, float, float], ...]
+        Links that the cell uses: index in the machine's links, fraction of the capacity that all transfers
+        typically use, and how far the value depends on the link (0 to 1).
+    shared : tuple[tuple[int, float], ...]
+        Memories of unknown capacity that several transfers share: index of the memory's link, and bytes that
+        it carries per byte of the value; 0 if transfers pass its host without touching the memory.
+        ``expected`` holds only if they do not limit.
+    reason : str
+        Why there is no value, or a remark on the value.
+    corrupted : str
+        Path that delivered wrong data, source and destination (``gpu0->gpu1``); empty if none did.
+    bytes : int
+        Counted bytes of one copy.
+    copies : int
+        Number of copies per sample.
+    means : str
+        Transport to the memory of another process (``vmm-fd``, ``ipc``, ``nccl``).
+    wrong : int or None
+        Number of wrong elements after a collective, in the cell of its time; None if not verified.
+    statistics : Statistics or None
+        Statistics of the samples.
+    samples : tuple[float, ...]
+        All samples, in order, in the unit of the value.
     """
 
     row: int
@@ -104,7 +151,21 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Table(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A table (or, where the column axis is a quantity, curves) of cells. Absent cells do not exist."""
+    """A table of cells; curves if the column axis is a quantity. Absent cells do not exist.
+
+    Parameters
+    ----------
+    key : str
+        Name of the table within its testcase; empty if it is the only one.
+    title : str
+        Title for people.
+    unit : Unit
+        Unit of all values.
+    rows, columns : Axis
+        Names and labels of the rows and columns.
+    cells : tuple[Cell, ...]
+        The cells, in any order.
+    """
 
     key: str
     title: str
@@ -119,7 +180,7 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True):
         return bool(self.columns.values)
 
     def grid(self) -> list[list[Cell | None]]:
-        """Return the cells as rows x columns, None where there is none."""
+        """Return the cells as rows x columns; None for absent cells."""
         grid: list[list[Cell | None]] = [[None] * len(self.columns.labels) for _ in self.rows.labels]
         for cell in self.cells:
             grid[cell.row][cell.column] = cell
@@ -131,16 +192,39 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """The state of the hardware at a moment of a testcase, ``seconds`` after its start."""
+    """State of the hardware during a testcase.
+
+    Parameters
+    ----------
+    seconds : float
+        Time since the start of the testcase, in s.
+    state : dict[str, float or str]
+        Name, with unit -> value.
+    """
 
     seconds: float
     state: dict[str, float | str]
 
 
 class RankInfo(msgspec.Struct, frozen=True):
-    """One rank of a collective: its number among all, its group, its process and its device.
+    """One rank of a collective.
 
-    ``device`` is the index of the device on ``host``, ``model`` its name.
+    Parameters
+    ----------
+    rank : int
+        Number among all ranks.
+    group : int
+        Group that the rank belongs to.
+    pid : int
+        ID of its process.
+    host : str
+        Name of its host.
+    device : int
+        Index of its device on the host.
+    bus_id : str
+        PCI bus ID of the device.
+    model : str
+        Name of the device.
     """
 
     rank: Whole
@@ -153,9 +237,20 @@ class RankInfo(msgspec.Struct, frozen=True):
 
 
 class CollectiveInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a testcase runs that measures a collective, by nccl-tests' names.
+    """The collective that a testcase measures, in nccl-tests' terms.
 
-    ``operator`` is empty and ``root`` -1 where the operation has none; ``ranks`` work together.
+    Parameters
+    ----------
+    operation : str
+        Name of the operation, e.g. ``all_reduce``.
+    type : str
+        Data type, e.g. ``float``.
+    ranks : int
+        Number of ranks that take part.
+    operator : str
+        Reduction operator; empty if the operation has none.
+    root : int
+        Root rank; -1 if the operation has none.
     """
 
     operation: str
@@ -166,11 +261,40 @@ class CollectiveInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one testcase; ``reason`` says why it is not passed.
+    """Result of one testcase.
 
-    ``state_before`` and ``state_after`` are readings of the hardware, name with unit -> value;
-    ``readings`` are taken while a long one measures. ``busy`` are the devices that something else used
-    meanwhile: device -> how, to be read after "is". ``collective`` says what a collective runs.
+    Parameters
+    ----------
+    name : str
+        Name of the testcase.
+    status : Status
+        Whether it passed.
+    description : str
+        What it measures.
+    reason : str
+        Why it did not pass.
+    index : int or None
+        Number of the testcase in nvbandwidth; None if it has none.
+    engine : str
+        Engine that moves the bytes.
+    counts : str
+        Which bytes a rate counts.
+    tables : tuple[Table, ...]
+        The measured values.
+    started : str
+        Start, as ISO 8601 text.
+    seconds : float
+        Duration in s.
+    warnings : tuple[str, ...]
+        Conditions that may explain low values.
+    state_before, state_after : dict[str, float or str]
+        State of the hardware before and after: name, with unit -> value.
+    readings : tuple[Reading, ...]
+        State of the hardware during a long testcase.
+    busy : dict[str, str]
+        Devices that another process used meanwhile -> how, to be read after "is".
+    collective : CollectiveInfo or None
+        The collective, if the testcase measures one.
     """
 
     __test__ = False
@@ -198,10 +322,42 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One run. ``interrupted`` says why it did not reach its end; empty if it did.
+    """One run.
 
-    ``ranks`` are those of collectives; ``device_memory`` is what these took for what, in bytes, of
-    the device that has the least left.
+    Parameters
+    ----------
+    schema : int
+        Version of the schema (``wirespeed_schema`` in JSON).
+    version : str
+        Version of wirespeed.
+    command : str
+        Command line.
+    host : str
+        Name of the host.
+    python : str
+        Version of Python.
+    libraries : dict[str, str]
+        Library -> version.
+    simulated : bool
+        Whether the machine is simulated.
+    machine : Machine
+        The measured machine.
+    options : dict
+        Options of the run: name -> value.
+    started, ended : str
+        Start and end, as ISO 8601 text.
+    seconds : float
+        Duration in s.
+    interrupted : str
+        Why the run did not finish; empty if it did.
+    testcases : tuple[TestcaseResult, ...]
+        Results, in the order of measurement.
+    warnings : tuple[str, ...]
+        Conditions of the whole run that may explain low values.
+    ranks : tuple[RankInfo, ...]
+        Ranks of collectives.
+    device_memory : dict[str, int]
+        Device memory that collectives used, by purpose, in bytes, of the device with the least free memory.
     """
 
     schema: int = msgspec.field(name="wirespeed_schema")
@@ -223,12 +379,12 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     device_memory: dict[str, Integer] = {}
 
     def __repr__(self) -> str:
-        """One line: at a prompt nobody wants to see the whole; ``wirespeed.render`` shows it."""
+        """Return one line, for the prompt; ``wirespeed.render`` shows everything."""
         counts = Counter(result.status.value for result in self.testcases)
         found = ", ".join(f"{count} {status}" for status, count in counts.items()) or "no testcases"
         return f"<Document of {self.machine.name or self.host}, {self.started}: {found}>"
 
     @property
     def good(self) -> bool:
-        """Whether every testcase passed or was waived, and the run reached its end."""
+        """Whether every testcase passed or was waived, and the run was not interrupted."""
         return not self.interrupted and all(result.status.good for result in self.testcases)

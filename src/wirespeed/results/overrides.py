@@ -1,4 +1,4 @@
-"""Overrides: deviations that an operator knows and accepts, each with the reason."""
+"""Overrides: deviations that an operator accepts, each with a reason."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from ..topology import LinkKind, Machine
 from .cells import Key
 from .document import Cell
 
-#: A memory is meant where a cell takes at least this much of it: all traffic of a GPU goes through it.
+#: Minimum load at which an override of a memory applies: all traffic of a GPU uses its memory.
 _MEMORY_MATTERS = 0.2
 
 
 class Override(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One accepted deviation, of the cells for which all that is given fits.
+    """One accepted deviation. It applies to cells that match all given fields.
 
     Parameters
     ----------
-    reason
-        Shown wherever it is used.
-    link
-        The cells that use this link: ``numa0-gpu1``, ``gpu0->gpu1``, or ``gpu1`` for all links at it.
-    testcase, row, column
-        Names and labels, with ``*`` and ``?`` as in a shell.
-    accept
-        Values from this fraction of what would else be the least are accepted, impossible ones are
-        not; left out, any value is.
+    reason : str
+        Shown wherever the override applies.
+    link : str
+        Cells that use this link: ``numa0-gpu1``, ``gpu0->gpu1``, or ``gpu1`` for all links at it.
+    testcase, row, column : str
+        Names and labels, with the wildcards ``*`` and ``?``.
+    accept : float or None
+        Accept values from this fraction of the lowest passing value, but no implausible values; if omitted,
+        accept any value.
     """
 
     reason: str
@@ -46,7 +46,7 @@ class Override(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return " ".join(place for place in places if place)
 
     def fits(self, key: Key, cell: Cell, machine: Machine) -> bool:
-        """Whether it is meant for a cell."""
+        """Return whether the override applies to a cell."""
         links = set(machine.links_at(self.link))
         return (
             fnmatchcase(key.testcase, self.testcase)
@@ -64,39 +64,37 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def load(path: str | Path) -> tuple[Override, ...]:
-    """Read overrides from a TOML file.
+    """Load overrides from a TOML file.
 
     Raises
     ------
     UsageError
-        If the file cannot be read, or an entry is not one.
+        If the file cannot be read or an entry is invalid.
     """
     try:
         found = msgspec.convert(tomllib.loads(Path(path).read_text()), _File).override
     except OSError as error:
         raise UsageError(f"cannot read the overrides {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} does not hold overrides: {error}") from error
+        raise UsageError(f"{path} is not a valid overrides file: {error}") from error
     for entry in found:
         if not entry.reason.strip():
-            raise UsageError(f"{path}: the override of {entry or 'everything'} gives no reason")
+            raise UsageError(f"{path}: the override of {entry or 'everything'} has no reason; add one")
         if not str(entry):
-            raise UsageError(f"{path}: an override names neither a link nor a testcase, row or column")
+            raise UsageError(f"{path}: an override must name a link, testcase, row or column")
         if entry.accept is not None and not 0 < entry.accept < 1:
-            raise UsageError(f"{path}: the override of {entry} accepts {entry.accept}; give 0 to 1")
+            raise UsageError(f"{path}: the override of {entry} accepts {entry.accept}; use 0 to 1")
     return found
 
 
 def check_links(overrides: Sequence[Override], machine: Machine) -> None:
-    """Refuse, before anything is measured, overrides of links that a machine does not have.
+    """Reject overrides of links that the machine does not have, before anything is measured.
 
     Raises
     ------
     UsageError
-        For the first of them.
+        For the first such override.
     """
     for entry in overrides:
         if entry.link and not machine.links_at(entry.link):
-            raise UsageError(
-                f"the override of {entry} matches nothing: the machine has no link {entry.link!r}"
-            )
+            raise UsageError(f"the override of {entry} has no effect: the machine has no link {entry.link!r}")

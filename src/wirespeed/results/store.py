@@ -1,4 +1,4 @@
-"""Documents on disk: found out before measuring, written atomically, read with one clear line."""
+"""Documents on disk: checked before measuring, written atomically, read with clear errors."""
 
 from __future__ import annotations
 
@@ -25,25 +25,24 @@ from .upgrade import upgraded
 if TYPE_CHECKING:
     from ..testcases import Testcase
 
-#: What stands for standard output in place of a file.
+#: File name that stands for standard output.
 STDOUT = Path("-")
-#: Room that must be there before measuring starts, in bytes: the Document of a large run.
+#: Free space required before measuring starts, in bytes: the Document of a large run.
 _ROOM = 8 * 2**20
 
 
 def encode(document: Document) -> bytes:
-    """Return the Document as JSON, indented."""
+    """Return the Document as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
 
 def check_writable(path: Path) -> None:
-    """Find out, before anything is measured, whether a Document can be written to ``path``.
+    """Check, before anything is measured, that a Document can be written to ``path``.
 
     Raises
     ------
     StorageError
-        If the folder is missing or cannot be written to, the path cannot be written as a file is,
-        or the disk has no room.
+        If the folder is missing or read-only, the path cannot be written like a file, or the disk is full.
     """
     path = _file(path)
     if path.exists() and not os.access(path, os.W_OK):
@@ -56,28 +55,35 @@ def check_writable(path: Path) -> None:
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
                 raise
-            file.write(bytes(_ROOM))  # a file system that cannot reserve: fill it
+            file.write(bytes(_ROOM))  # the file system cannot reserve space, so fill it
             file.flush()
 
 
 def save(document: Document, path: str | Path) -> None:
-    """Write a Document so that at every moment ``path`` holds a whole one.
+    """Write a Document atomically: ``path`` always holds a complete file.
+
+    Parameters
+    ----------
+    document : Document
+        The run to save.
+    path : str or Path
+        File to write, or ``-`` for standard output.
 
     Raises
     ------
     StorageError
-        If it cannot be written; an older file stays as it was.
+        If the file cannot be written; an existing file is left unchanged.
     """
     write(Path(path), encode(document))
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file so that at every moment ``path`` holds a whole one; devices and pipes directly.
+    """Write a file atomically: ``path`` always holds a complete file. Devices and pipes are written directly.
 
     Raises
     ------
     StorageError
-        If it cannot be written; an older file stays as it was.
+        If the file cannot be written; an existing file is left unchanged.
     """
     path = _file(path)
     if _is_stream(path):
@@ -99,23 +105,23 @@ def write(path: Path, data: bytes) -> None:
 
 
 def _file(path: Path) -> Path:
-    """Return the file that a path leads to: a new one takes its place, not that of a link or a device."""
+    """Return the file that a path leads to, so that links and devices are not replaced."""
     if _is_stream(path):
         return path
     if path.exists() and not path.is_file():
-        raise StorageError(f"cannot write {path}: it exists and is not a file; choose another file")
+        raise StorageError(f"cannot write {path}: it is not a regular file; choose another file")
     return path.resolve()
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether what is written cannot be replaced: standard output, a terminal, /dev/null, a pipe."""
+    """Return whether the target cannot be replaced: standard output, a terminal, /dev/null, a pipe."""
     return path == STDOUT or path.is_char_device() or path.is_fifo()
 
 
 def _pour(path: Path, data: bytes) -> None:
     if path != STDOUT:
         path.write_bytes(data)
-    elif sys.__stdout__ is not None:  # else it was closed, and nobody wants to see it
+    elif sys.__stdout__ is not None:  # None if standard output was closed
         sys.__stdout__.flush()
         sys.__stdout__.buffer.write(data)
         sys.__stdout__.buffer.flush()
@@ -128,7 +134,7 @@ def _reason(path: Path, error: OSError) -> str:
         errno.EACCES: "permission denied; choose another file",
         errno.EROFS: "the file system is read-only; choose another file",
         errno.ENOSPC: f"the disk is full; free {_ROOM // 2**20} MiB or choose another file",
-        errno.EDQUOT: f"your disk quota is spent; free {_ROOM // 2**20} MiB or choose another file",
+        errno.EDQUOT: f"disk quota exceeded; free {_ROOM // 2**20} MiB or choose another file",
     }.get(error.errno or 0, f"{error.strerror}; choose another file")
     return f"cannot write {path}: {hint}"
 
@@ -146,12 +152,12 @@ class _Head(msgspec.Struct):
 
 
 def decode(data: bytes, name: str) -> Document:
-    """Return the Document that JSON text describes; ``name`` is what to call it in an error.
+    """Decode a Document from JSON; ``name`` identifies it in errors.
 
     Raises
     ------
     DocumentError
-        If it is not a Document, or one of a newer schema.
+        If it is not a Document, or has a newer schema.
     """
     try:
         head = msgspec.json.decode(data, type=_Head)
@@ -159,7 +165,7 @@ def decode(data: bytes, name: str) -> Document:
         raise DocumentError(f"{name} is not a wirespeed Document: {error}") from error
     if head.schema > SCHEMA:
         raise DocumentError(
-            f"{name} has schema {head.schema}, this version reads up to {SCHEMA}: use a newer wirespeed"
+            f"{name} has schema {head.schema}, this version reads up to {SCHEMA}; use a newer wirespeed"
         )
     try:
         return upgraded(_checked(msgspec.json.decode(data, type=Document)))
@@ -168,30 +174,40 @@ def decode(data: bytes, name: str) -> Document:
 
 
 def _checked(document: Document) -> Document:
-    """Refuse cells that are outside of their tables, and links that the machine does not have."""
+    """Reject cells outside of their tables, and links that the machine does not have."""
     links = len(document.machine.links)
     for result in document.testcases:
         for table in result.tables:
             rows, columns = len(table.rows.labels), len(table.columns.labels)
             if table.is_curve and len(table.columns.values) != columns:
-                raise msgspec.ValidationError(f"a table of {result.name} has an axis of unequal lengths")
+                raise msgspec.ValidationError(f"a table of {result.name} has an axis with mismatched lengths")
             for cell in table.cells:
                 if not (0 <= cell.row < rows and 0 <= cell.column < columns):
                     raise msgspec.ValidationError(f"a cell of {result.name} is outside of its table")
                 if any(x is not None and x <= 0 for x in (cell.limit, cell.peak, *(cell.expected or ()))):
-                    raise msgspec.ValidationError(f"a cell of {result.name} has a limit that is none")
+                    raise msgspec.ValidationError(f"a cell of {result.name} has an invalid limit")
                 if any(not 0 <= link < links for link, *_ in cell.links):
-                    raise msgspec.ValidationError(f"a cell of {result.name} uses a link that is not there")
+                    raise msgspec.ValidationError(f"a cell of {result.name} uses a link that does not exist")
     return document
 
 
 def load(path: str | Path) -> Document:
-    """Read a Document.
+    """Load a Document.
+
+    Parameters
+    ----------
+    path : str or Path
+        File to read.
+
+    Returns
+    -------
+    Document
+        The saved run.
 
     Raises
     ------
     DocumentError
-        If the file cannot be read, is not a Document, or is of a newer schema.
+        If the file cannot be read, is not a Document, or has a newer schema.
     """
     try:
         data = Path(path).read_bytes()
@@ -209,15 +225,15 @@ def schema() -> bytes:
 
 
 class Draft:
-    """A Document that is saved while more is measured, so that even a process that is killed leaves it.
+    """Save a Document while the run continues, so that even a killed process leaves results.
 
     Parameters
     ----------
-    path
-        Where; None: nowhere. What is not a file gets the last one only.
+    path : Path or None
+        File to write; None to write nothing. A target that is not a file gets only the final Document.
     """
 
-    #: Saving may take this part of the time, where there is much of it.
+    #: Maximum fraction of the time spent on saving.
     _SHARE = 0.1
 
     def __init__(self, path: Path | None) -> None:
@@ -228,7 +244,7 @@ class Draft:
     def save(self, known: Callable[[], Document], *, always: bool = False) -> None:
         """Save what is known by now, unless that was done a moment ago; for any thread, until the last one.
 
-        A disk that is full does not end the measuring: the last Document tells of it.
+        A full disk does not stop the run: saving the final Document reports it.
         """
         with self._saving:
             start = time.monotonic()
@@ -240,7 +256,7 @@ class Draft:
             self._next = end + (end - start) / self._SHARE
 
     def last(self, document: Document) -> None:
-        """Save the Document as it will stay.
+        """Save the final Document.
 
         Raises
         ------
@@ -256,8 +272,8 @@ class Draft:
 class Saver(Listener):
     """Saves the Document after every measurement; a Listener.
 
-    A disk that fills up later does not end the run: the last Document is then written to the
-    temporary folder. What is not a file gets the last Document only.
+    A disk that fills up later does not stop the run: the final Document is then written to the temporary
+    folder. A target that is not a file gets only the final Document.
     """
 
     def __init__(self, path: Path) -> None:
@@ -275,12 +291,12 @@ class Saver(Listener):
         self._draft.save(lambda: unfinished, always=True)
 
     def run_ended(self, document: Document) -> None:
-        """Save for the last time.
+        """Save the final Document.
 
         Raises
         ------
         StorageError
-            If it could be written neither to ``path`` nor to the temporary folder, or only there.
+            If it could not be written to ``path``; the message names the copy in the temporary folder.
         """
         try:
             self._draft.last(document)
@@ -289,10 +305,10 @@ class Saver(Listener):
             if rescue == self.path or _is_stream(self.path):
                 raise
             save(document, rescue)
-            raise StorageError(f"{error}; what was measured is in {rescue}") from error
+            raise StorageError(f"{error}; the results were saved to {rescue}") from error
 
 
-if __name__ == "__main__":  # how document.schema.json is made
+if __name__ == "__main__":  # generates document.schema.json
     import sys
 
     sys.stdout.buffer.write(schema())

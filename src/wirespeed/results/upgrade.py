@@ -1,7 +1,7 @@
-"""Documents of versions that wrote sentences where there are fields now.
+"""Upgrade Documents of older versions, which wrote sentences instead of fields.
 
-Version 0.1 kept the types, operators and roots of a run of collectives, its ranks and the numbers of
-wrong elements as text only. What is not as that version wrote it is left out.
+Version 0.1 kept the types, operators and roots of collectives, their ranks and the numbers of wrong
+elements as text only. Text that does not have the form of that version is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WRONG = re.compile(r"(\d{1,18}) elements are wrong")
 
 
 def upgraded(document: Document) -> Document:
-    """Return a Document with its fields filled from older text; one without such text as it is."""
+    """Return a Document with its fields filled from older text; unchanged if there is no such text."""
     options = dict(document.options)
     settings = options.pop("settings", None)
     operation, ranks = options.get("operation"), options.get("ranks")

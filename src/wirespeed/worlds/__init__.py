@@ -1,4 +1,4 @@
-"""Worlds: which processes take part, found from how this one was launched."""
+"""Worlds: the processes that take part in a run, determined from how this process was launched."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK", "MV2_C
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a launcher started this process, alone or with others."""
+    """Return whether a launcher started this process."""
     from .environment import present, promised
 
     return (
@@ -22,7 +22,7 @@ def launched(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def by_mpi(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a launcher of MPI started this process, and nothing else says what its rank is."""
+    """Return whether an MPI launcher started this process, and no variable sets its rank."""
     from .environment import present
 
     return not present(environment) and any(name in environment for name in _LAUNCHED)
@@ -36,22 +36,21 @@ def join(
     arguments: Sequence[str] = (),
     environment: Mapping[str, str] = os.environ,
 ) -> World:
-    """Return the World of this process.
+    """Join the job and return the World of this process.
 
     Parameters
     ----------
-    timeout
-        Seconds until all must be here, and that an exchange may take.
-    mpi
+    timeout : float
+        Maximum time for all processes to join, and for an exchange, in s.
+    mpi : bool
         Whether MPI is needed even for one process.
-    spawn
-        How many processes to be, where no launcher started this one; the others are started with
-        ``arguments``.
+    spawn : int
+        Number of processes if no launcher started this one; the others are started with ``arguments``.
 
     Raises
     ------
     WorldError
-        If the others do not come, or a launcher promises more ranks than there are.
+        If the others do not join, or a launcher promises more ranks than the job has.
     """
     from . import environment as by_environment
     from .base import WorldError
@@ -72,8 +71,8 @@ def join(
     if size > world.size:
         world.close()
         raise WorldError(
-            f"{name} promises {size} ranks, this job has {world.size}: the launcher and this process do not "
-            "know each other; install mpi4py for this launcher's MPI, use `srun --mpi=pmix`, or set RANK, "
+            f"{name} promises {size} ranks, but this job has {world.size}: the launcher did not connect its "
+            "processes; install mpi4py for this launcher's MPI, use `srun --mpi=pmix`, or set RANK, "
             "WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
         )
     return world

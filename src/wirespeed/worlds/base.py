@@ -1,9 +1,9 @@
 """World: the processes that take part in a run.
 
-However they were launched, they are joined in the same way: rank 0 listens, every other rank opens
-two TCP connections to it. One carries what the program exchanges; nothing waits on it without a
-time-out. On the other every process tells of its failure, and shows its death by closing it, so
-that the rest can end, and say which rank it was, while they wait for something else.
+However they were launched, they are connected in the same way: rank 0 listens, and every other rank opens
+two TCP connections to it. The first carries the exchanges of the program, always with a time-out. On the
+second, a process reports its failure, and closing it shows that the process has ended. So the other
+processes can end and name that rank, even while they wait for something else.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ..errors import MeasurementTimeout, WirespeedError
 _HEAD = 4
 _LOST = "lost"
 _FAILED = -1
-#: How long the others may take to say where they are, after a time-out, in s.
+#: Time for other processes to report their stage after a time-out, in s.
 _GRACE = 3.0
 
 
 class WorldError(WirespeedError):
-    """The processes could not be joined, or do not agree on what to do."""
+    """The processes could not be joined, or disagree on what to do."""
 
 
 class RankLost(WirespeedError):
@@ -53,7 +53,7 @@ class Member:
 
 
 class Connection:
-    """A TCP connection that carries messages: any plain values, one after the other."""
+    """A TCP connection that carries messages of plain values."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -67,7 +67,7 @@ class Connection:
         Raises
         ------
         OSError
-            If the other end is gone.
+            If the connection is closed.
         """
         body = msgspec.msgpack.encode(value)
         self.socket.settimeout(None)
@@ -79,9 +79,9 @@ class Connection:
         Raises
         ------
         TimeoutError
-            If it is not here at the deadline (of ``time.monotonic``).
+            If it does not arrive before the deadline (of ``time.monotonic``).
         EOFError
-            If the other end is gone.
+            If the connection is closed.
         """
         while True:
             end = _HEAD + int.from_bytes(self._waiting[:_HEAD], "little")
@@ -102,16 +102,16 @@ class Connection:
 
     @property
     def ready(self) -> bool:
-        """Whether something has come, the end included."""
+        """Return whether a message or the end of the connection has arrived."""
         return bool(self._waiting or select.select([self.socket], [], [], 0)[0])
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self.socket.close()
 
 
 def _nothing() -> None:
-    """What a world does at its end if there is nothing to do."""
+    """Do nothing."""
 
 
 class World:
@@ -119,18 +119,18 @@ class World:
 
     Parameters
     ----------
-    members
+    members : Sequence[Member]
         All processes, by rank.
-    launcher
-        Who started them, in words.
-    links, watches
-        Rank -> connection, for data and for failures: to all others on rank 0, to rank 0 elsewhere.
-    timeout
-        Seconds that an exchange may take.
-    leave
-        How to end this process at once.
-    finish
-        What is called at the end.
+    launcher : str
+        Description of the launcher.
+    links, watches : dict[int, Connection]
+        Rank -> connection for data and for failures: to all others on rank 0, to rank 0 elsewhere.
+    timeout : float
+        Maximum time of an exchange, in s.
+    leave : callable
+        Ends this process immediately.
+    finish : callable
+        Called at the end.
     """
 
     def __init__(
@@ -153,15 +153,15 @@ class World:
         self._leave = leave
         self._finish = finish
         self._sequence = 0
-        self._checking = threading.Lock()  # the thread that measures looks for news too
+        self._checking = threading.Lock()  # the measuring thread also checks for failures
         self._late: dict[int, str] = {}
         self._said_bye: set[int] = set()
         self._ended = ""
-        self.leaderless = False  # rank 0 is gone or does not answer: somebody else must speak
+        self.leaderless = False  # rank 0 has ended or does not answer: another process must report
 
     @property
     def size(self) -> int:
-        """How many processes take part."""
+        """Number of processes."""
         return len(self.members)
 
     @property
@@ -171,30 +171,30 @@ class World:
 
     @property
     def local_rank(self) -> int:
-        """Its number among the processes of its host."""
+        """Number of this process among those of its host."""
         return self.me.local_rank
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts, each once."""
+        """The hosts, without duplicates."""
         return tuple(dict.fromkeys(member.host for member in self.members))
 
     def allgather(self, value: object, doing: str) -> list[Any]:
-        """Give every process the values of all, by rank. All must call it, for the same purpose.
+        """Exchange values: return those of all processes, by rank. All must call it for the same purpose.
 
         Parameters
         ----------
-        value
-            Anything that MessagePack holds: numbers, texts, bytes, lists, mappings.
-        doing
-            What for; it is part of the error message.
+        value : object
+            Values that MessagePack supports: numbers, texts, bytes, lists, mappings.
+        doing : str
+            Purpose, for error messages; to be read after "while".
 
         Raises
         ------
         MeasurementTimeout
-            If a process does not come; rank 0 knows and tells which.
+            If a process does not answer; rank 0 knows and reports which one.
         RankLost
-            If one is gone, or one said that it failed.
+            If a process has ended or reported a failure.
         WorldError
             If the processes do different things.
         """
@@ -210,12 +210,12 @@ class World:
             if self.rank == 0:
                 self.fail(str(error))
                 for link in self._links.values():  # they wait for an answer
-                    with suppress(OSError):  # that one is gone, and cannot be told
+                    with suppress(OSError):  # it has ended and needs no message
                         link.send([_FAILED, str(error)])
             raise
 
     def barrier(self, doing: str) -> None:
-        """Wait until all processes are here."""
+        """Wait until all processes have called it."""
         self.allgather(None, doing)
 
     def broadcast(self, value: object, doing: str) -> Any:
@@ -223,17 +223,17 @@ class World:
         return self.allgather(value if self.rank == 0 else None, doing)[0]
 
     def measure_clock(self, rank: int, rounds: int, now: Callable[[], int]) -> tuple[int, int]:
-        """Compare a rank's clock with rank 0's. All ranks must call it; only those two do something.
+        """Compare a rank's clock with rank 0's. All ranks must call it; only these two take part.
 
         Returns
         -------
         tuple
-            On rank 0: that clock minus this one, and half of the shortest way there and back, in ns.
+            On rank 0: that clock minus this one, and half of the shortest round trip, in ns.
 
         Raises
         ------
         RankLost
-            If that rank, or rank 0, is gone.
+            If that rank or rank 0 has ended.
         """
         if self.rank not in (0, rank):
             return 0, 0
@@ -258,7 +258,7 @@ class World:
         return best
 
     def _collect(self, value: object, doing: str, deadline: float) -> list[Any]:
-        """On rank 0: take from all, give to all."""
+        """On rank 0: collect all values and send them to all ranks."""
         values, missing = {0: value}, list[Member]()
         for rank, link in self._links.items():
             try:
@@ -281,11 +281,11 @@ class World:
         return all_values
 
     def _ask(self, value: object, doing: str, deadline: float) -> list[Any]:
-        """Elsewhere: give to rank 0, and take what it has collected."""
+        """On other ranks: send the value to rank 0 and receive all values."""
         link = self._links[0]
         try:
             link.send([self._sequence, doing, value])
-            sequence, values = link.receive(deadline + _GRACE)  # rank 0 is the one to say who is late
+            sequence, values = link.receive(deadline + _GRACE)  # rank 0 reports who is late
         except TimeoutError:
             raise MeasurementTimeout(f"waiting for {self.members[0]} while {doing}", self.timeout) from None
         except (EOFError, OSError):
@@ -295,7 +295,7 @@ class World:
         return list(values)
 
     def _reason_for(self, rank: int, doing: str) -> str:
-        """Why a connection was closed: what that rank said last, or that it said nothing."""
+        """Return why a connection was closed: the last report of that rank, or that there was none."""
         try:
             self.check(_GRACE)
         except RankLost as error:
@@ -303,12 +303,12 @@ class World:
         return f"{self.members[rank]} ended unexpectedly while {doing}"
 
     def check(self, wait: float = 0.0) -> None:
-        """See whether another process has failed or ended; waits so long for news, in s.
+        """Check whether another process has failed or ended; wait up to ``wait`` seconds for a report.
 
         Raises
         ------
         RankLost
-            With the reason. Rank 0 has told the others.
+            With the reason. Rank 0 has informed the others.
         """
         until = time.monotonic() + wait
         while True:
@@ -338,26 +338,26 @@ class World:
                 self._tell(text)
 
     def fail(self, reason: str) -> None:
-        """Tell the others that this process has failed; they end."""
+        """Report to the others that this process has failed; they end."""
         if not self._ended:
             self._ended = reason
             self._tell(reason)
 
     def _tell(self, reason: str, kind: str = "failed") -> None:
         for watch in self._watches.values():
-            with suppress(OSError):  # that one is gone, and cannot be told
+            with suppress(OSError):  # it has ended and needs no message
                 watch.send([kind, reason])
 
     def late(self, stage: str, seconds: float) -> WirespeedError:
-        """After a time-out outside of an exchange: find out which process holds up the others.
+        """Identify the straggler after a time-out outside of an exchange.
 
-        Each process calls it when its own time is over, and says where it is. The one that does
-        not is stuck as a whole; one that is elsewhere than rank 0 is what the others wait for.
+        Each process calls it after its own time-out, and reports its stage. A process that does not report is
+        stuck; one that is in another stage than rank 0 is what the others wait for.
 
         Returns
         -------
         WirespeedError
-            What to raise; the others have been told.
+            The error to raise; the others have been informed.
         """
         if self.size == 1:
             return MeasurementTimeout(stage, seconds)
@@ -384,26 +384,26 @@ class World:
         return late
 
     def close(self) -> None:
-        """Leave in order."""
+        """Leave the World in order."""
         self._tell("", "bye")
         for connection in (*self._links.values(), *self._watches.values()):
             connection.close()
         self._finish()
 
     def leave(self, code: int) -> NoReturn:
-        """End this process now, whatever a thread of it is stuck in; without the others where that is so."""
+        """End this process immediately, even if a thread is stuck; then the others are not waited for."""
         sys.stdout.flush()
         sys.stderr.flush()
         if code and self.rank != 0:
             self._outlast_leader()
-        for watch in self._watches.values():  # they wait for this end
+        for watch in self._watches.values():  # they wait for the connection to close
             watch.close()
         self._leave(code)
 
     def _outlast_leader(self) -> None:
-        """Wait until rank 0 has ended: a launcher that sees one process fail ends all others at once.
+        """Wait until rank 0 has ended: a launcher ends all processes when one fails.
 
-        Rank 0 is to save what was measured before that.
+        Before that, rank 0 has to save the results.
         """
         until = time.monotonic() + 2 * _GRACE
         with self._checking, suppress(EOFError, OSError):  # TimeoutError is an OSError
@@ -417,5 +417,5 @@ def _names(members: Sequence[Member]) -> str:
 
 
 def hostname() -> str:
-    """Return the name by which processes know that they share a host."""
+    """Return the name by which processes recognise that they share a host."""
     return platform.node() or "localhost"

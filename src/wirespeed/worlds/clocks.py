@@ -1,4 +1,4 @@
-"""How far the clocks of hosts are apart, so that they can start something at the same moment."""
+"""Offsets between the clocks of hosts, so that all hosts can start something at the same time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Clocks:
 
     Parameters
     ----------
-    offsets
+    offsets : tuple[int, ...]
         By rank: its clock minus rank 0's, in ns.
-    errors
-        By rank: half of the shortest way there and back, in ns; the offset is known so well.
+    errors : tuple[int, ...]
+        By rank: half of the shortest round trip, in ns; bounds the error of the offset.
     """
 
     offsets: tuple[int, ...]
@@ -27,21 +27,21 @@ class Clocks:
 
     @property
     def error(self) -> float:
-        """How far apart two hosts may start by it, in s."""
+        """Maximum start skew between two hosts, in s."""
         known = sorted(self.errors)
         return (known[-1] + known[-2]) * 1e-9 if len(known) > 1 else 0.0
 
     @property
     def lead(self) -> int:
-        """How long before it happens something must be agreed on, in ns."""
+        """Time between agreeing on a start and the start, in ns."""
         return 8 * max(self.errors)
 
 
 def compare(world: World) -> Clocks:
-    """Compare the clocks of all hosts; processes of one host have the same. All must call it.
+    """Compare the clocks of all hosts; processes of one host share a clock. All must call it.
 
-    Source: the method of the Network Time Protocol, RFC 5905: of several ways there and back, the
-    shortest bounds the error by half of its length.
+    Source: the method of the Network Time Protocol, RFC 5905: half of the shortest of several round trips
+    bounds the error.
     """
     leaders = [next(m.rank for m in world.members if m.host == host) for host in world.hosts]
     found = {leaders[0]: (0, 0)}

@@ -1,8 +1,8 @@
-"""File descriptors and memory that the processes of one host share.
+"""File descriptors and memory shared by the processes of a host.
 
-Memory is anonymous (memfd), so nothing is left behind by a process that dies, and the size of
-``/dev/shm`` does not matter. Its descriptor is handed over a Unix socket, as are those that the
-CUDA driver makes of allocations.
+Memory is anonymous (memfd), so a process that ends leaves nothing behind, and the size of ``/dev/shm`` does
+not matter. Its descriptor is passed over a Unix socket, like the descriptors that the CUDA driver creates
+for allocations.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _BACKLOG = 128
 
 
 class Descriptors:
-    """Hands descriptors of this process to others of the same user on this host.
+    """Serves descriptors of this process to others of the same user on this host.
 
     Attributes
     ----------
-    address
-        Where others ask, for ``fetch``; an abstract name, so no file is made.
+    address : str
+        Address for ``fetch``; an abstract name, so no file is created.
     """
 
     def __init__(self) -> None:
@@ -42,18 +42,18 @@ class Descriptors:
         threading.Thread(target=self._serve, name="hand out descriptors", daemon=True).start()
 
     def offer(self, descriptor: int) -> int:
-        """Let others have a descriptor, which is ours from now on; return the number to ask for."""
+        """Take ownership of a descriptor and serve it; return its token."""
         self._next += 1
         self._offered[self._next] = descriptor
         return self._next
 
     def withdraw(self, token: int) -> None:
-        """Close a descriptor; who has fetched it keeps it."""
+        """Close a descriptor; processes that have fetched it keep their copy."""
         os.close(self._offered.pop(token))
 
     def close(self) -> None:
-        """Close all that were offered, and the socket."""
-        with suppress(OSError):  # nobody is connected to it
+        """Close all served descriptors and the socket."""
+        with suppress(OSError):  # the socket is not connected
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         for token in list(self._offered):
@@ -65,7 +65,7 @@ class Descriptors:
                 connection = self._socket.accept()[0]
             except OSError:  # closed
                 return
-            with connection, suppress(OSError):  # the other end is gone: it says so itself
+            with connection, suppress(OSError):  # the other end is closed and reports that itself
                 connection.settimeout(5.0)
                 size = _CREDENTIALS.size
                 peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
@@ -78,12 +78,12 @@ class Descriptors:
 
 
 def fetch(address: str, token: int, timeout: float) -> int:
-    """Return our copy of another process' descriptor.
+    """Return a copy of another process' descriptor.
 
     Raises
     ------
     WorldError
-        If that process cannot be reached, or does not give it.
+        If that process cannot be reached, or does not serve the descriptor.
     """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -106,10 +106,10 @@ class SharedMemory:
 
     Attributes
     ----------
-    descriptor
-        Of the memory, open as long as this process lets it be.
-    address, bytes
-        Where it is mapped here.
+    descriptor : int
+        Descriptor of the memory; closing it is up to its owner.
+    address, bytes : int
+        Address and size of the mapping in this process.
     """
 
     def __init__(self, descriptor: int, size: int) -> None:
@@ -121,7 +121,7 @@ class SharedMemory:
 
     @classmethod
     def create(cls, size: int) -> SharedMemory:
-        """Return new memory, zeroed."""
+        """Create zeroed memory."""
         descriptor = os.memfd_create("wirespeed")
         try:
             os.ftruncate(descriptor, size)
@@ -131,6 +131,6 @@ class SharedMemory:
             raise
 
     def unmap(self) -> None:
-        """Give the address range back; the descriptor is not closed."""
+        """Unmap the memory; the descriptor is not closed."""
         del self._anchor
         self._mapping.close()

@@ -1,4 +1,4 @@
-"""Processes launched with their rank in the environment: torchrun, Kubernetes, a shell loop."""
+"""Processes with their rank in the environment: torchrun, Kubernetes, a shell loop."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def present(environment: Mapping[str, str]) -> bool:
-    """Whether a rank is in the environment.
+    """Return whether the environment contains a rank.
 
     Raises
     ------
     UsageError
-        If only a part of what is needed is there.
+        If only some of the required variables are set.
     """
     if "RANK" not in environment or "WORLD_SIZE" not in environment:
         return False
     missing = [name for name in _NEEDED if not environment.get(name)]
     if missing and environment["WORLD_SIZE"] != "1":
         raise UsageError(
-            f"RANK and WORLD_SIZE are set, {' and '.join(missing)} not: set all of {', '.join(_NEEDED)}, "
+            f"RANK and WORLD_SIZE are set, but not {' and '.join(missing)}: set all of {', '.join(_NEEDED)}, "
             "or none"
         )
     return not missing
@@ -37,9 +37,9 @@ def join(environment: Mapping[str, str], timeout: float) -> World:
     Raises
     ------
     UsageError
-        If a number is wrong.
+        If a number is invalid.
     WorldError
-        If the others do not come in time.
+        If the others do not join in time.
     """
     try:
         rank, size, port = (int(environment[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
@@ -49,11 +49,11 @@ def join(environment: Mapping[str, str], timeout: float) -> World:
             f"RANK, LOCAL_RANK, WORLD_SIZE and MASTER_PORT must be whole numbers: {error}"
         ) from error
     if not 0 <= rank < size:
-        raise UsageError(f"RANK {rank} is not from 0 to WORLD_SIZE - 1 = {size - 1}")
+        raise UsageError(f"RANK is {rank}; it must be from 0 to WORLD_SIZE - 1 = {size - 1}")
     if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         port += 1  # torchrun's agent listens on MASTER_PORT itself
     if not 0 < port < 2**16:
-        raise UsageError(f"MASTER_PORT {environment['MASTER_PORT']} leads to no port from 1 to 65535")
+        raise UsageError(f"MASTER_PORT is {environment['MASTER_PORT']}; the port must be from 1 to 65535")
     launcher = "RANK and WORLD_SIZE in the environment"
     if rank == 0:
         return gather(listen(port), size, launcher, timeout, local=local)
@@ -61,14 +61,14 @@ def join(environment: Mapping[str, str], timeout: float) -> World:
 
 
 def promised(environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
-    """Return by which variable a launcher promises how many ranks; the largest promise, or 1."""
+    """Return the variable by which a launcher promises the most ranks, and their number; 1 without one."""
     found = [("", 1)]
     for name in (
         "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS",
         "SLURM_NTASKS",
     ):  # fmt: skip
         if name == "SLURM_NTASKS" and "SLURM_STEP_ID" not in environment:
-            continue  # the script of a job, not a task that srun started
+            continue  # the batch script of a job, not a task started by srun
         if environment.get(name, "").isdecimal():
             found.append((name, int(environment[name])))
     return max(found, key=lambda pair: pair[1])

@@ -1,4 +1,4 @@
-"""One process alone, and one that starts others of its kind on this host."""
+"""A single process, and one that starts others on this host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NoReturn
 from .base import Member, World, WorldError, hostname
 from .rendezvous import gather, listen
 
-#: Set in the environment of the processes that another one started.
+#: Environment variable of processes that another process started.
 STARTED = "WIRESPEED_STARTED_BY"
 
 
@@ -26,7 +26,7 @@ def spawn(size: int, arguments: Sequence[str], timeout: float) -> World:
     Raises
     ------
     WorldError
-        If one does not come up in time.
+        If a process does not start in time.
     """
     listener = listen(address="127.0.0.1")
     port = listener.getsockname()[1]
@@ -50,10 +50,12 @@ def spawn(size: int, arguments: Sequence[str], timeout: float) -> World:
     def look() -> None:
         for rank, child in enumerate(children, 1):
             if child.poll() is not None:
-                raise WorldError(f"rank {rank} (process {child.pid}) ended with {_ended(child)} at its start")
+                raise WorldError(
+                    f"rank {rank} (process {child.pid}) ended with {_ended(child)} while starting"
+                )
 
     def finish() -> None:
-        """They end by themselves once rank 0 has left; one that does not is ended."""
+        """Wait for the other processes to end, which they do after rank 0; end those that do not."""
         for child in children:
             try:
                 child.wait(5)

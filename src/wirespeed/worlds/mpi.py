@@ -1,4 +1,4 @@
-"""Processes launched by an MPI: mpirun, srun. MPI gives ranks and tells where rank 0 listens."""
+"""Processes launched by MPI: mpirun, srun. MPI provides the ranks and the address of rank 0."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def library() -> Any:
     try:
         import mpi4py
 
-        # One thread at a time calls MPI: what makes several safe costs as much as a small message.
+        # Only one thread at a time calls MPI: support for several costs as much as a small message.
         mpi4py.rc.thread_level = os.environ.get("MPI4PY_RC_THREAD_LEVEL", "serialized")
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
@@ -36,12 +36,12 @@ def library() -> Any:
 
 def version(mpi: Any) -> str:
     """Return name and version of the MPI library: ``Open MPI v5.0.11``, ``MPICH 5.0.2``."""
-    text: str = mpi.Get_library_version()  # MPICH aligns what it says in columns, and goes on for lines
+    text: str = mpi.Get_library_version()  # MPICH prints several aligned lines
     return " ".join(text.split(",")[0].split("\n")[0].replace("Version:", "").split())
 
 
 def libraries(mpi: Any) -> dict[str, str]:
-    """Return the MPI and mpi4py, with their versions."""
+    """Return the versions of MPI and mpi4py."""
     import mpi4py
 
     return {"mpi": version(mpi), "mpi4py": mpi4py.__version__}
@@ -60,7 +60,7 @@ def join(timeout: float) -> World:
     rank, size = world.Get_rank(), world.Get_size()
 
     def leave(code: int) -> NoReturn:
-        if size == 1:  # there is nobody to end; MPI would say that at length
+        if size == 1:  # no other process to end; avoids a long message of MPI
             sys.stdout.flush()
             os._exit(code)
         world.Abort(code)
@@ -75,7 +75,7 @@ def join(timeout: float) -> World:
     hosts, port = world.bcast(here, 0)
     if listener:
         return gather(listener, size, launcher, timeout, leave=leave)
-    ordered = hosts[::-1] if hostname() == hosts[-1] else hosts  # on its own host by the loopback
+    ordered = hosts[::-1] if hostname() == hosts[-1] else hosts  # on the same host, loopback first
     return connect(ordered, port, rank, size, launcher, timeout, leave=leave)
 
 
@@ -85,7 +85,7 @@ class MessagesRefused(WirespeedError):
 
 @dataclass(frozen=True)
 class Move:
-    """A buffer that goes to a peer, or comes from one. ``tag`` tells it from others between the two."""
+    """A message to or from a peer. ``tag`` distinguishes it from others between the two."""
 
     address: int
     bytes: int
@@ -95,17 +95,17 @@ class Move:
 
 
 class Messages:
-    """Sends and receives of buffers given by their addresses, between the ranks of a World.
+    """Messages from and to buffers, given by their addresses, between the ranks of a World.
 
     Raises
     ------
     MessagesRefused
-        If mpi4py is missing, or the processes were not started by MPI.
+        If mpi4py is missing, or MPI did not start the processes.
     """
 
-    #: Messages under way at the same time.
+    #: Maximum number of concurrent messages.
     _WINDOW = 16
-    #: Bytes of one message: what every MPI counts in an int.
+    #: Maximum bytes of a message, which every MPI can count in an int.
     _MOST = 2**30
 
     def __init__(self, world: World) -> None:
@@ -116,14 +116,16 @@ class Messages:
         everyone = self._mpi.COMM_WORLD
         if (everyone.Get_rank(), everyone.Get_size()) != (world.rank, world.size):
             raise MessagesRefused(
-                f"MPI has {everyone.Get_size()} ranks, this job {world.size}: start them with mpirun or srun"
+                f"MPI has {everyone.Get_size()} ranks, this job {world.size}: start all with mpirun or srun"
             )
         if self._mpi.Query_thread() < self._mpi.THREAD_SERIALIZED:
-            raise MessagesRefused("this MPI lets only the main thread send (MPI_THREAD_SERIALIZED is needed)")
+            raise MessagesRefused(
+                "this MPI allows messages only in the main thread; MPI_THREAD_SERIALIZED is required"
+            )
         self._comm = everyone
 
     def move(self, moves: Sequence[Move], copies: int) -> None:
-        """Send and receive buffers so many times, all at the same time, and wait for the last."""
+        """Send and receive all buffers ``copies`` times, concurrently, and wait for the last."""
         calls = [
             (self._comm.Isend if move.sends else self._comm.Irecv, self._part(move, begin), move)
             for move in moves

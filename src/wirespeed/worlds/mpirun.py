@@ -1,4 +1,4 @@
-"""What a command of Open MPI's mpirun needs on this machine to start at all."""
+"""Options that Open MPI's mpirun requires on this machine."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 
 
 def mpirun(command: str, ranks: int = 0) -> str:
-    """Return how to start a command with mpirun, and the options that Open MPI asks for here.
+    """Return how to start a command with mpirun, with the options that Open MPI requires here.
 
     Parameters
     ----------
-    ranks
-        How many; 0: as many as the user likes.
+    ranks : int
+        Number of ranks; 0 for any.
     """
     cores = len(os.sched_getaffinity(0))
     needed = []

@@ -1,4 +1,4 @@
-"""How the processes of a job find each other: rank 0 listens, the others connect to it."""
+"""Rendezvous of the processes of a job: rank 0 listens, the others connect to it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _NAME: Literal["wirespeed"] = "wirespeed"
 _Channel = Literal["link", "watch"]
 _CHANNELS: tuple[_Channel, ...] = ("link", "watch")
 _SIOCGIFCONF = 0x8912  # from Linux' sockios.h
-_IFREQ = 40  # bytes of one answer on 64-bit Linux
+_IFREQ = 40  # bytes of an entry on 64-bit Linux
 
 
 class _Hello(msgspec.Struct, array_like=True, frozen=True):
-    """What a process says when it connects; ``local`` is -1 where the launcher gave no local rank."""
+    """First message of a process after connecting; ``local`` is -1 if the launcher set no local rank."""
 
     name: Literal["wirespeed"]
     version: str
@@ -37,7 +37,7 @@ class _Hello(msgspec.Struct, array_like=True, frozen=True):
 
 
 def listen(port: int = 0, address: str = "") -> socket.socket:
-    """Return a listening socket; port 0: a free one.
+    """Return a listening socket; port 0 selects a free one.
 
     Raises
     ------
@@ -79,15 +79,15 @@ def gather(
 
     Parameters
     ----------
-    look
-        Called several times a second; raises where a rank cannot come any more.
-    local
-        The number among the processes of the host that the launcher gave; -1: by the order of ranks.
+    look : callable
+        Called several times per second; raises if a rank cannot join any more.
+    local : int
+        Local rank set by the launcher; -1 to number the processes of a host by rank.
 
     Raises
     ------
     WorldError
-        If they do not come in time, or are not the ones that are expected.
+        If ranks do not join in time, or are not the expected ones.
     """
     deadline = time.monotonic() + timeout
     members = {0: Member(0, hostname(), os.getpid(), local)}
@@ -104,14 +104,14 @@ def gather(
                 connection.send(["refused", problem] if problem else ["welcome", ""])
             except TimeoutError:
                 if time.monotonic() < deadline:
-                    continue  # nobody, or somebody who says nothing
+                    continue  # no connection, or one that sends nothing
                 missing = [str(rank) for rank in range(size) if rank not in members]
                 raise WorldError(
                     f"timed out after {timeout:g} s: {len(missing)} of {size} ranks did not connect "
                     f"to rank 0 on {hostname()}: {', '.join(missing[:8])}"
                 ) from None
             except (EOFError, OSError, msgspec.MsgspecError):
-                continue  # not one of ours: a port scanner, a health check; or one that has gone
+                continue  # a port scanner, a health check, or a closed connection
             if problem:
                 raise WorldError(problem)
             known[hello.rank] = connection
@@ -126,20 +126,18 @@ def gather(
 def _problem(hello: _Hello, size: int, known: dict[int, Connection]) -> str:
     rank = hello.rank
     if hello.version != __version__:
-        return (
-            f"rank {rank} runs {_NAME} {hello.version}, rank 0 runs {_NAME} {__version__}: install the same"
-        )
+        return f"rank {rank} runs {_NAME} {hello.version}, rank 0 {__version__}: install the same version"
     if hello.size != size or not 0 < rank < size:
         return (
-            f"rank {rank} is one of {hello.size} ranks, rank 0 is one of {size}: WORLD_SIZE or RANK is wrong"
+            f"rank {rank} is one of {hello.size} ranks, but rank 0 expects {size}: check WORLD_SIZE and RANK"
         )
     if rank in known:
-        return f"there are two processes with rank {rank}: every process needs its own RANK"
+        return f"two processes have rank {rank}: set a different RANK for every process"
     return ""
 
 
 def _with_local_ranks(members: Sequence[Member]) -> list[Member]:
-    """Number the processes of each host, in the order of their ranks, unless their launcher did."""
+    """Number the processes of each host in rank order, unless their launcher did."""
     count: dict[str, int] = {}
     numbered = []
     for member in members:
@@ -160,19 +158,19 @@ def connect(
     local: int = -1,
     **extra: Any,
 ) -> World:
-    """On every other rank: connect to rank 0 and return the World.
+    """On other ranks: connect to rank 0 and return the World.
 
     Parameters
     ----------
-    hosts
-        Names or addresses of rank 0's host, tried in turn.
-    local
+    hosts : Sequence[str]
+        Names or addresses of rank 0's host, tried in order.
+    local : int
         As for ``gather``.
 
     Raises
     ------
     WorldError
-        If rank 0 cannot be reached in time, or refuses this rank.
+        If rank 0 cannot be reached in time, or rejects this rank.
     """
     deadline = time.monotonic() + timeout
     found: dict[str, Connection] = {}
@@ -189,7 +187,7 @@ def connect(
     try:
         members = [Member(*fields) for fields in found["link"].receive(deadline)]
     except (EOFError, TimeoutError) as error:
-        raise WorldError(f"rank 0 at {hosts[0]}:{port} gave up: not all {size} ranks came") from error
+        raise WorldError(f"rank 0 at {hosts[0]}:{port} gave up: not all {size} ranks joined") from error
     return World(members, rank, launcher, {0: found["link"]}, {0: found["watch"]}, timeout, **extra)
 
 
@@ -202,5 +200,5 @@ def _reach(hosts: Sequence[str], port: int, deadline: float, timeout: float) -> 
             except OSError as error:
                 reason = f"{host}: {error.strerror or error}"
         if time.monotonic() > deadline:
-            raise WorldError(f"rank 0 could not be reached within {timeout:g} s on port {port} ({reason})")
+            raise WorldError(f"could not reach rank 0 within {timeout:g} s on port {port} ({reason})")
         time.sleep(0.02)

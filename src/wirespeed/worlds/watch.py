@@ -1,4 +1,4 @@
-"""Doing the same in all processes of a World, and seeing to it that it comes to an end."""
+"""Run work in all processes of a World, with time-outs."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from ..errors import BackendError
 from .base import World, WorldError
 
 _LOOK = 0.05
-#: How long a call may take to come back once it was cancelled, in s; if it cannot be; on Ctrl-C, after
-#: which Open MPI's launcher kills within 0.2 s.
+#: Time for work to return after a cancellation, in s; if it cannot be cancelled; on Ctrl-C, after which
+#: Open MPI's launcher kills within 0.2 s.
 _GRACE, _HOPELESS, _HASTE = 5.0, 0.1, 0.02
 
 T = TypeVar("T")
-#: Until the first operation is done libraries are loaded, kernels compiled and ranks connected, which may
-#: take this long, in s: a shorter time-out is meant for what follows.
+#: Minimum time-out until the first operation is done, in s: libraries are loaded, kernels compiled and ranks
+#: connected. A shorter time-out applies to later stages.
 SETUP_S = 30.0
 
 
 class Watch:
-    """Lets something be done in another thread, and sees to it that it comes to an end.
+    """Run work in another thread and enforce time-outs.
 
     Attributes
     ----------
-    stage
-        What is being done; said where it takes too long. The same on all ranks.
-    stuck
-        Whether a thread did not come back, so that the process cannot end in order.
+    stage : str
+        Current stage, for error messages; the same on all ranks.
+    stuck : bool
+        Whether a thread did not return, so that the process cannot end in order.
     """
 
     def __init__(self, world: World, timeout: float) -> None:
@@ -40,27 +40,27 @@ class Watch:
         self._since, self._at_least = time.monotonic(), 0.0
 
     def at(self, stage: str, at_least: float = 0.0) -> None:
-        """Begin a stage.
+        """Start a stage.
 
         Parameters
         ----------
-        at_least
-            Seconds that this stage may take even if the time-out is shorter.
+        at_least : float
+            Minimum time-out of this stage, in s.
         """
         self.stage, self._since, self._at_least = stage, time.monotonic(), at_least
 
     def run(self, work: Callable[[], T], cancel: Callable[[], None] | None = None) -> T:
-        """Return what ``work`` returns.
+        """Run ``work`` and return its result.
 
         Parameters
         ----------
-        cancel
-            Makes it come back soon; None where that is not possible.
+        cancel : callable or None
+            Makes ``work`` return soon; None if it cannot be cancelled.
 
         Raises
         ------
         WirespeedError
-            If it fails, another rank fails or ends, or a stage takes too long.
+            If it fails, another rank fails or ends, or a stage exceeds the time-out.
         """
         finished = threading.Event()
         found: list[T] = []
@@ -89,7 +89,7 @@ class Watch:
                 self.stuck = not finished.wait(grace)
             raise
         if crash:
-            if isinstance(crash[0], BackendError):  # often how the end of another rank looks from here
+            if isinstance(crash[0], BackendError):  # often caused by the end of another rank
                 self.world.check(1.0)
             self.world.fail(f"{self.world.me} failed while {self.stage}: {crash[0]}")
             raise crash[0]
@@ -102,7 +102,7 @@ def agree_on(world: World, options: dict[str, object]) -> None:
     Raises
     ------
     WorldError
-        With the first that differs, and where.
+        For the first option that differs, with the rank.
     """
     everyone = world.allgather(options, "comparing options")
     first = everyone[0]

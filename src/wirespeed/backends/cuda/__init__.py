@@ -1,7 +1,7 @@
 """The CUDA backend: NVIDIA GPUs, through the driver and NVRTC; no toolkit is needed.
 
-``discovery`` describes the GPUs with NVML; ``backend`` measures and is imported, with the CUDA
-bindings, only where measuring starts.
+``discovery`` describes the GPUs with NVML. ``backend`` measures; it is imported, with the CUDA
+bindings, only when measuring starts.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from ...topology import Machine
     from ..base import Backend
 
-#: Marks the GPUs that this backend discovers.
+#: Marks the GPUs that this backend discovered.
 NAME = "cuda"
 
 
 def discover(machine: Machine) -> Machine:
-    """Add the GPUs that CUDA sees here, their links and peers to a Machine."""
+    """Add the GPUs that CUDA sees, their links and peers to a Machine."""
     from . import discovery
 
     return discovery.discover(machine)
@@ -31,9 +31,9 @@ def discover(machine: Machine) -> Machine:
 
 @cache
 def warm_up() -> None:
-    """Begin to initialise the driver, which takes a quarter of a second, in the background.
+    """Start to initialise the driver in the background; that takes a quarter of a second.
 
-    Whatever is wrong with it is reported by whoever uses it first.
+    Errors are reported by the first user of the driver.
     """
     if Path("/proc/driver/nvidia/version").exists() and find_spec("cuda"):
         threading.Thread(target=_initialise, name="initialise CUDA", daemon=True).start()
@@ -47,7 +47,7 @@ def _initialise() -> None:
 
 
 def connect(machine: Machine) -> Backend | None:
-    """Return the backend for the GPUs that CUDA discovered, None where it is simulated or has none."""
+    """Return the backend for the GPUs that CUDA discovered; None if there are none or they are simulated."""
     own = tuple(gpu for gpu in machine.gpus if gpu.backend == NAME)
     if machine.simulated or not own:
         return None

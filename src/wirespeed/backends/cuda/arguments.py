@@ -1,4 +1,4 @@
-"""The arguments of a kernel, laid out once for many launches."""
+"""Kernel arguments, laid out once for many launches."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 
 class Arguments:
-    """Values and the array of pointers to them that a launch wants.
+    """Values and the array of pointers to them, as a launch requires.
 
     Attributes
     ----------
-    values
-        ctypes scalars; a launch reads them when it is enqueued, so they may be changed after it.
-    address
+    values : tuple
+        ctypes scalars. A launch reads them when it is enqueued; they may be changed afterwards.
+    address : int
         Address of the array.
     """
 
@@ -24,15 +24,15 @@ class Arguments:
 
 
 def pointer(address: int) -> ctypes.c_void_p:
-    """A pointer argument."""
+    """Return a pointer argument."""
     return ctypes.c_void_p(address)
 
 
 def wide(value: int) -> ctypes.c_uint64:
-    """A 64-bit argument."""
+    """Return a 64-bit argument."""
     return ctypes.c_uint64(value)
 
 
 def narrow(value: int) -> ctypes.c_uint32:
-    """A 32-bit argument."""
+    """Return a 32-bit argument."""
     return ctypes.c_uint32(value)

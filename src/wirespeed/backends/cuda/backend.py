@@ -33,24 +33,24 @@ _PACKAGES = (BINDINGS, *WHEELS.values(), "nvidia-ml-py")
 _CONFIDENTIAL = "the GPUs are in confidential computing mode: {} is not timed reliably by events"
 #: cp.async.bulk.
 _BULK_CAPABILITY = (9, 0)
-#: Copies by several engines are tried where a sample is long against the joining of streams.
+#: Minimum duration of a sample for which several engines are tried: joining streams takes time.
 _SPREAD_FROM = 16 * MIB
 _TRIALS = 3
 
 
 class CudaBackend:
-    """Runs transfers of GPUs: copy engines, kernels, chases.
+    """Backend for transfers of GPUs: copy engines, kernels, chases.
 
     Parameters
     ----------
-    machine
-        The machine that this process runs on, as ``discovery.discover`` describes it.
-    gate
-        What holds streams until all is enqueued: ``wait_value`` or ``spin``.
+    machine : Machine
+        Machine that this process runs on, as ``discovery.discover`` describes it.
+    gate : str
+        Mechanism that holds streams until all work is enqueued: ``wait_value`` or ``spin``.
     """
 
     name = "cuda"
-    #: Events are 0.5 µs apart at least and a copy needs about 2 µs to start: 0.1 % of this.
+    #: Events have a resolution of 0.5 µs and a copy takes about 2 µs to start: 0.1 % of this.
     sample_seconds = 4e-3
 
     def __init__(self, machine: Machine, gate: str = "wait_value") -> None:
@@ -80,10 +80,10 @@ class CudaBackend:
                 return f"{transfer}: {reason}"
         transfers = measurement.transfers
         if all(t.role is Role.LOAD for t in transfers):
-            return "nothing in it is measured"
+            return "no transfer is measured"
         kinds = {end.kind for t in transfers for end in (t.source, t.destination)}
         if MemoryKind.PAGEABLE in kinds and len(transfers) > 1:
-            return "copies of pageable memory are made by the calling thread, so only one can run at a time"
+            return "copies of pageable memory run in the calling thread, so only one can run at a time"
         return self._unusable or None
 
     def _refuses(self, transfer: Transfer) -> str:
@@ -93,41 +93,39 @@ class CudaBackend:
         if transfer.engine is Engine.CPU:
             return "the CUDA backend has no engine cpu"
         if transfer.executor.rank is not None or any(end.rank is not None for end in ends):
-            return "the CUDA backend does not measure between processes"
+            return "the CUDA backend cannot measure between processes"
         if transfer.executor.device not in self._gpus:
             return f"{transfer.executor} is not a GPU of this machine"
         gpu = self._gpus[transfer.executor.device]
         for end in ends:
             known = self._gpus if end.kind is MemoryKind.DEVICE else self._nodes
             if end.device not in known:
-                return f"{end.kind} memory of {end.device} is not this machine's"
+                return f"{end.kind} memory of {end.device} does not belong to this machine"
             if end.device in self._gpus and end.device not in (gpu.name, *gpu.peers):
                 return f"{gpu.name} has no peer access to {end.device}"
         if transfer.engine is not Engine.SM and not copy:
-            return f"the engine {transfer.engine} does nothing but copies"
+            return f"the engine {transfer.engine} supports only copies"
         if pageable and transfer.engine is not Engine.CE:
-            return "kernels do not see pageable memory"
+            return "kernels cannot access pageable memory"
         capability = tuple(int(part) for part in gpu.compute_capability.split(".") if part)
         if transfer.engine is Engine.SM_BULK and capability < _BULK_CAPABILITY:
             return (
-                f"bulk copies need compute capability 9.0 or more, and {gpu.name} has "
+                f"bulk copies require compute capability 9.0 or later; {gpu.name} has "
                 f"{gpu.compute_capability}; use the engine sm"
             )
         if self._machine.confidential and any(end.kind is not MemoryKind.DEVICE for end in ends):
-            return _CONFIDENTIAL.format(
-                "what passes between host and GPU is encrypted by the driver, and that"
-            )
+            return _CONFIDENTIAL.format("the driver encrypts transfers between host and GPU, so they")
         if self._machine.confidential and transfer.operation is Operation.CHASE:
             return _CONFIDENTIAL.format("a latency")
         if transfer.operation is Operation.CHASE:
             if transfer.bytes < 2 * NODE:
-                return f"a chase needs {2 * NODE} bytes at least"
+                return f"a chase requires at least {2 * NODE} bytes"
         elif not copy and transfer.bytes % WORD:
-            return f"{transfer.operation} works on whole words of {WORD} bytes"
+            return f"{transfer.operation} requires a multiple of {WORD} bytes"
         if transfer.bytes < 1:
-            return "there is nothing to do"
+            return "the transfer has no bytes"
         if transfer.pace != 1:
-            return "a load on a GPU runs at full speed"
+            return "a load on a GPU has no pace: it always runs at full speed"
         return "" if transfer.engine is Engine.CE else unfit(transfer)
 
     def prepare(self, measurement: Measurement, options: BackendOptions) -> CudaPrepared:
@@ -136,7 +134,7 @@ class CudaBackend:
         Raises
         ------
         BackendError
-            If memory, peer access or the driver itself cannot be had.
+            If memory, peer access or the driver is not available.
         """
         if reason := self.refuses(measurement):
             raise BackendError(reason)
@@ -190,7 +188,7 @@ class CudaBackend:
         return device in self._gpus
 
     def side(self, job: Job) -> CudaSide:
-        """Return this process' GPU in a job of several."""
+        """Return this process' GPU in a job of several processes."""
         from .gate import GateKind
         from .side import CudaSide
 
@@ -198,27 +196,27 @@ class CudaBackend:
             raise BackendError(self._unusable)
         device = self._device(job.device)
         if users := self._users(device.gpu):
-            self._warn(f"{job.device} is in use by {users}; values may be lower than it can reach")
+            self._warn(f"{job.device} is in use by {users}; values may be lower than its maximum")
         return CudaSide(job, device, self._contents_of(device), GateKind(self._gate_kind))
 
     def now(self) -> float:
-        """Seconds of the monotonic clock."""
+        """Return the monotonic clock in s."""
         return time.monotonic()
 
     def state(self) -> dict[str, float | str]:
-        """Return clocks, temperatures, links and error counters of all GPUs now, as NVML has them."""
+        """Return clocks, temperatures, links and error counters of all GPUs, as NVML reports them."""
         nvml = self._monitor()
         if nvml is None:
             return {}
         return {name: value for gpu in self._machine.gpus for name, value in nvml.state(gpu).items()}
 
     def busy(self) -> dict[str, str]:
-        """Return which processes use the GPUs besides this one; empty if none does."""
+        """Return the other processes that use the GPUs; empty if there are none."""
         used = {gpu.name: self._users(gpu) for gpu in self._machine.gpus}
         return {name: f"in use by {users}" for name, users in used.items() if users}
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of the driver and of the libraries that it measures with."""
+        """Return the versions of the driver and of the libraries in use."""
         found = {"NVIDIA driver": self._machine.driver} if self._machine.driver else {}
         for name in _PACKAGES:
             with suppress(PackageNotFoundError):
@@ -226,16 +224,16 @@ class CudaBackend:
         return found
 
     def cancel(self) -> None:
-        """Make a sample under way in another thread return soon; it raises BackendError."""
+        """Make a sample in another thread return soon; it raises BackendError."""
         self._cancelled.set()
         if self._gate is not None:
             self._gate.abandon()
 
     def close(self) -> None:
-        """Give back memory, streams and contexts; what a GPU still works on goes with the process."""
+        """Release memory, streams and contexts; unfinished GPU work ends with the process."""
         if self._stuck.is_set():
             return
-        with suppress(BackendLost):  # what is lost gives nothing back
+        with suppress(BackendLost):  # a lost device cannot release anything
             if self._pool is not None:
                 self._pool.close()
             if self._gate is not None:
@@ -252,7 +250,7 @@ class CudaBackend:
             self._nvml = None
 
     def _device(self, name: str) -> Device:
-        """Return a GPU with its context, opened when first needed."""
+        """Return a GPU with its context, which is created on first use."""
         if name not in self._devices:
             from .device import Device, handles
 
@@ -267,13 +265,13 @@ class CudaBackend:
             nvml = self._monitor()
             before = nvml.processes(gpu) if nvml else set()
             self._devices[name] = Device(gpu, self._handles[gpu.bus_id])
-            # In a container NVML may know this process by another number: it is what came with the context.
+            # In a container NVML may know this process by another PID: the one that came with the context.
             came = nvml.processes(gpu) - before if nvml else set()
             self._own[name] = {os.getpid()} if os.getpid() in came else {os.getpid(), *came}
         return self._devices[name]
 
     def _users(self, gpu: Gpu) -> str:
-        """Return who else uses a GPU."""
+        """Return the other users of a GPU."""
         nvml = self._monitor()
         others = nvml.processes(gpu) - self._own.get(gpu.name, {os.getpid()}) if nvml else set()
         return ", ".join(process_name(pid) for pid in sorted(others))
@@ -289,7 +287,7 @@ class CudaBackend:
         if self._nvml is None and not self._unusable and find_spec("pynvml"):
             import pynvml
 
-            with suppress(pynvml.NVMLError):  # discovery has said why
+            with suppress(pynvml.NVMLError):  # discovery has reported the reason
                 self._nvml = Nvml(pynvml)
         return self._nvml
 
@@ -299,7 +297,7 @@ class CudaBackend:
 
 
 def _unusable(machine: Machine) -> str:
-    """Return why GPUs cannot be measured with what is installed, and what to install; empty if they can."""
+    """Return why the installed packages cannot measure GPUs, and what to install; empty if they can."""
     supported = machine.cuda // 1000
     fitting = extra(supported)
     install = f"pip install 'wirespeed[{fitting}]'"
@@ -310,6 +308,6 @@ def _unusable(machine: Machine) -> str:
     if not machine.cuda or supported >= needed:
         return ""
     return (
-        f"the driver {machine.driver} supports CUDA {supported}.{machine.cuda % 1000 // 10}, "
-        f"the installed {BINDINGS} needs {needed}.0: update the driver{f', or {install}' if fitting else ''}"
+        f"the driver {machine.driver} supports CUDA {supported}.{machine.cuda % 1000 // 10}, but "
+        f"{BINDINGS} requires {needed}.0: update the driver{f', or {install}' if fitting else ''}"
     )

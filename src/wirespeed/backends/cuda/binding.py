@@ -21,7 +21,7 @@ from .memory import Buffer, Pool
 from .shapes import WORD, shape
 from .work import Chase, EngineCopy, Kernel, Work
 
-#: Halves of a buffer that is copied both ways, and parts of a copy on several engines, begin at these.
+#: Alignment of the halves of a buffer copied both ways, and of the parts of a copy on several engines.
 _ALIGNMENT = 4 * KIB
 _SUMS = 2 * WORD
 
@@ -36,14 +36,14 @@ class Buffers:
 
 @dataclass(eq=False)
 class Bound:
-    """A Transfer that can be enqueued.
+    """A Transfer that is ready to be enqueued.
 
     Parameters
     ----------
-    lanes
-        Its streams with what is put into each; the first one times it.
-    expected
-        What must be in its destinations after a sample.
+    lanes : list[Lane]
+        Its streams with their work; the first one times the transfer.
+    expected : list[Expected]
+        Required content of its destinations after a sample.
     """
 
     transfer: Transfer
@@ -51,32 +51,32 @@ class Bound:
     buffers: Buffers
     lanes: list[tuple[Lane, Work]] = field(default_factory=list)
     expected: list[Expected] = field(default_factory=list)
-    amount: float = 0.0  #: what one copy does: bytes of a buffer, or accesses
+    amount: float = 0.0  #: amount of one copy: bytes of a buffer, or accesses
     sharing: int = 1  #: transfers that share its source or its destination
-    sums: int = 0  #: of a read: where the kernel adds up what it read, and what there is to be read
+    sums: int = 0  #: for a read: address of the sum that the kernel computes, and of the correct sum
 
     @property
     def lane(self) -> Lane:
-        """The stream that times it."""
+        """The stream that times the transfer."""
         return self.lanes[0][0]
 
     @property
     def measured(self) -> bool:
-        """Whether it is measured, or is load."""
+        """Whether the transfer is measured; otherwise it is load."""
         return self.transfer.role is Role.MEASURED
 
     @property
     def held(self) -> bool:
-        """Whether its copies can be enqueued behind a closed gate: pageable memory is copied by the host."""
+        """Whether its copies can be enqueued behind a closed gate. The host copies pageable memory itself."""
         return MemoryKind.PAGEABLE not in (self.transfer.source.kind, self.transfer.destination.kind)
 
     def check_account(self) -> None:
-        """Check what a read added up, or where a chase stopped.
+        """Check the sum of a read, or the final positions of a chase.
 
         Raises
         ------
         VerificationError
-            If it is wrong; all words are counted as wrong, since nobody knows which are.
+            If it is wrong. All words count as wrong, because the wrong ones are unknown.
         """
         work = self.lanes[0][1]
         words = self.transfer.bytes // WORD
@@ -92,14 +92,14 @@ class Bound:
 
 
 class Binder:
-    """Binds the transfers of one Measurement.
+    """Bind the transfers of one Measurement.
 
-    ``taken``, ``reached``, ``lanes`` and ``fillers`` are what they use.
+    ``taken``, ``reached``, ``lanes`` and ``fillers`` record what they use.
 
     Parameters
     ----------
-    device, contents
-        Return the open GPU of a name, and what fills and compares with a GPU.
+    device, contents : callable
+        Return the open GPU with a name, and the Contents that fill and compare on a GPU.
     """
 
     def __init__(
@@ -118,14 +118,14 @@ class Binder:
         self._pool, self._device, self._contents, self._options = pool, device, contents, options
 
     def bind(self, index: int, transfer: Transfer, engines: int, sharing: int = 1) -> Bound:
-        """Take buffers for a transfer, fill them, and prepare what it enqueues.
+        """Allocate and fill the buffers of a transfer, and prepare its work.
 
         Parameters
         ----------
-        engines
-            Over how many streams a copy by copy engine is spread.
-        sharing
-            Transfers that share its source or its destination, it included.
+        engines : int
+            Number of streams over which a copy by copy engine is spread.
+        sharing : int
+            Number of transfers that share its source or destination, including itself.
         """
         executor = self._device(transfer.executor.device)
         for end in (transfer.source, transfer.destination):
@@ -150,7 +150,7 @@ class Binder:
         return bound
 
     def work(self, bound: Bound, keys: tuple[int, int], engines: int) -> None:
-        """Prepare what a transfer enqueues, its buffers being there."""
+        """Prepare the work of a transfer whose buffers exist."""
         if bound.transfer.engine is Engine.CE:
             self._engine_copies(bound, engines)
         else:
@@ -163,7 +163,7 @@ class Binder:
         return buffer
 
     def _fill(self, bound: Bound, keys: tuple[int, int]) -> None:
-        """Fill the sources and poison the destinations; both ways at once, halves are both."""
+        """Fill the sources and poison the destinations; in a copy both ways, each half is both."""
         transfer, buffers = bound.transfer, bound.buffers
         pattern = pattern_of(transfer.operation)
         regions = [(self._region(bound, b), k) for b, k in zip(buffers.sources, keys, strict=False)]
@@ -184,8 +184,8 @@ class Binder:
             self._filler(expected.region).poison(expected)
 
     def _lane(self, device: Device) -> Lane:
-        # A stream that has copied otherwise before may hold up a peer's: with streams used again, pulls
-        # of two GPUs from each other ran one after the other.
+        # A stream that made other copies before can delay a peer's: with reused streams, concurrent pulls of
+        # two GPUs from each other ran one after the other.
         self.lanes.append(Lane(device))
         return self.lanes[-1]
 
@@ -240,7 +240,7 @@ class Binder:
         bound.lanes.append((lane, Kernel(lane, form, Arguments(*values), warm, passes)))
 
     def _account(self, bound: Bound, seed: int) -> int:
-        """Two words on the GPU: where a read adds up what it loads, and what that is in one pass."""
+        """Return two words on the GPU: the sum that a read computes, and the correct sum of one pass."""
         transfer, device = bound.transfer, bound.device
         memory = Memory(device.name, MemoryKind.DEVICE)
         account = self._pool.take(memory, _SUMS, device, False, False)

@@ -1,4 +1,4 @@
-"""From CUDA C++ to machine code by NVRTC, kept on disk."""
+"""Compile CUDA C++ to machine code with NVRTC, with a cache on disk."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ...version import __version__
 from .packages import BINDINGS, INSTALL, WHEELS, extra
 
 KERNELS = Path(__file__).parent / "kernels"
-#: How files of machine code begin; PTX is text.
+#: First bytes of machine code files; PTX is text.
 ELF = b"\x7fELF"
 
 
 @cache
 def nvrtc_version() -> str:
-    """Return the version of the NVRTC wheel that the installed bindings use, empty where there is none."""
+    """Return the version of the NVRTC wheel that the installed bindings use; empty if there is none."""
     with suppress(PackageNotFoundError):
         major = int(version(BINDINGS).partition(".")[0])
         return version(WHEELS.get(major, WHEELS[max(WHEELS)]))
@@ -31,24 +31,24 @@ def nvrtc_version() -> str:
 
 
 def source(name: str, kernels: Path = KERNELS) -> str:
-    """Return the source of the kernels in a file, with what all files share before it."""
+    """Return the source of the kernels in a file, after the common source of all files."""
     return (kernels / "common.cuh").read_text() + (kernels / f"{name}.cu").read_text()
 
 
 def compiled(text: str, architecture: str, folder: Path | None = None) -> bytes:
-    """Return what the driver loads for an architecture such as ``sm_90``.
+    """Return code that the driver loads for an architecture such as ``sm_90``.
 
-    That is a cubin; PTX for the newest architecture before it where NVRTC does not know it.
+    A cubin, or PTX for the newest earlier architecture if NVRTC does not know this one.
 
     Parameters
     ----------
-    folder
-        Where machine code is kept; one that cannot be written is done without.
+    folder : Path or None
+        Folder of cached machine code; not used if it cannot be written.
 
     Raises
     ------
     BackendError
-        If NVRTC cannot be loaded, refuses the source, or does not compile for the architecture.
+        If NVRTC cannot be loaded, rejects the source, or does not support the architecture.
     """
     key = "\0".join((text, architecture, nvrtc_version(), __version__))
     path = (folder or cache_folder()) / f"{hashlib.sha256(key.encode()).hexdigest()}.code"
@@ -57,7 +57,7 @@ def compiled(text: str, architecture: str, folder: Path | None = None) -> bytes:
     code = _compile(text, architecture)
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Another process may do the same: a file appears whole, under its name, or not at all.
+        # Another process may do the same, so the file is written atomically.
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(code)
         Path(file.name).replace(path)
@@ -70,7 +70,7 @@ def _compile(text: str, architecture: str) -> bytes:
 
         _, *known = nvrtc.nvrtcGetSupportedArchs()
         _, program = nvrtc.nvrtcCreateProgram(text.encode(), b"", 0, None, None)
-    except (ImportError, RuntimeError) as error:  # a package is missing, or does not load
+    except (ImportError, RuntimeError) as error:  # a package is missing or cannot be loaded
         raise BackendError(f"NVRTC cannot be used: {error}; {INSTALL}") from error
     target = _target(architecture, known[0])
     try:
@@ -79,7 +79,7 @@ def _compile(text: str, architecture: str) -> bytes:
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             log = _fetched(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
             raise BackendError(
-                f"NVRTC {nvrtc_version()} refused a kernel for {target}: {status.name}\n"
+                f"NVRTC {nvrtc_version()} rejected a kernel for {target}: {status.name}\n"
                 + log.rstrip(b"\0").decode(errors="replace")
             )
         if target == architecture:
@@ -90,12 +90,12 @@ def _compile(text: str, architecture: str) -> bytes:
 
 
 def _target(architecture: str, known: Sequence[int]) -> str:
-    """Return what to compile for: the architecture, or the newest before it, of which the driver makes code.
+    """Return the compilation target: the architecture, or the newest earlier one as PTX.
 
     Raises
     ------
     BackendError
-        If NVRTC compiles for newer ones only.
+        If NVRTC supports only newer ones.
     """
     number = int(architecture.removeprefix("sm_"))
     if number in known:
@@ -103,14 +103,14 @@ def _target(architecture: str, known: Sequence[int]) -> str:
     older = [each for each in known if each < number]
     if not older:
         raise BackendError(
-            f"NVRTC {nvrtc_version()} does not compile for {architecture}: that needs CUDA 12, "
+            f"NVRTC {nvrtc_version()} does not support {architecture}; use CUDA 12: "
             f"pip install 'wirespeed[{extra(12)}]'"
         )
     return f"compute_{max(older)}"
 
 
 def _fetched(program: Any, size_of: Callable[..., Any], fetch: Callable[..., Any]) -> bytes:
-    """Return bytes that NVRTC has made."""
+    """Return bytes that NVRTC has generated."""
     data = bytes(size_of(program)[1])
     fetch(program, data)
     return data

@@ -1,4 +1,4 @@
-"""What buffers hold: patterns written and compared by kernels, on the GPU that is nearest."""
+"""Contents of buffers: kernels write and compare patterns, on the nearest GPU."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from .driver import check
 from .memory import Buffer
 from .shapes import ELEMENT, MOST_THREADS, WORD
 
-#: The factor of scale, triad and saxpy: with whole numbers below 2**32 (2**16 as floats) results are exact.
+#: Factor of scale, triad and saxpy: with integers below 2**32 (2**16 as floats), results are exact.
 SCALAR = 3.0
 _SLOT = 2 * WORD
 _SLOTS = 4 * KIB // _SLOT
 
 
 class Pattern(IntEnum):
-    """What a source holds; the numbers are those of ``kernels/contents.cu``."""
+    """Contents of a source; the numbers are those in ``kernels/contents.cu``."""
 
     BITS = 0
     NUMBERS = 1
     SMALL_NUMBERS = 2
 
 
-#: The numbers of ``kernels/contents.cu``.
+#: Operation numbers in ``kernels/contents.cu``.
 _CODES = {
     Operation.COPY: 0,
     Operation.SCALE: 1,
@@ -46,28 +46,28 @@ _CODES = {
 
 
 def pattern_of(operation: Operation) -> Pattern:
-    """Return what the sources of an operation hold, so that its results can be compared bit by bit."""
+    """Return the contents of an operation's sources, chosen so that results can be compared bit by bit."""
     if operation in (Operation.SCALE, Operation.ADD, Operation.TRIAD):
         return Pattern.NUMBERS
     return Pattern.SMALL_NUMBERS if operation is Operation.SAXPY else Pattern.BITS
 
 
 def key(seed: int, transfer: int, part: int) -> int:
-    """Return the 64-bit key of a pattern; no two parts of two transfers share one."""
+    """Return the 64-bit key of a pattern; parts of different transfers have different keys."""
     text = f"{seed}/{transfer}/{part}".encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
 @dataclass(frozen=True)
 class Region:
-    """Bytes of a buffer that are filled or compared as one.
+    """Bytes of a buffer that are filled or compared together.
 
     Parameters
     ----------
-    device
-        The GPU that does it: the owner of device memory, else the one that executes the transfer.
-    staging
-        Device memory through which pageable memory is filled and compared, which no kernel sees.
+    device : Device
+        GPU that does it: the owner of device memory, else the executor of the transfer.
+    staging : Buffer or None
+        Device memory for filling and comparing pageable memory, which kernels cannot access.
     """
 
     device: Device
@@ -78,13 +78,13 @@ class Region:
 
     @property
     def address(self) -> int:
-        """Where kernels work on it."""
+        """Address on which kernels work."""
         return (self.staging or self.buffer).address + self.offset
 
 
 @dataclass(frozen=True)
 class Expected:
-    """A region and the operation whose result must be there."""
+    """A region, and the operation whose result it must contain."""
 
     region: Region
     operation: Operation
@@ -93,14 +93,14 @@ class Expected:
 
     @property
     def words(self) -> int:
-        """Words that are compared; the last may be a part of one."""
+        """Number of words to compare; the last one may be partial."""
         return -(-self.region.bytes // WORD)
 
 
 class Contents:
-    """Fills and compares with one GPU, in a stream of its own.
+    """Fill and compare buffers with one GPU, in its own stream.
 
-    Nothing waits here: ``lane.stop`` is recorded behind all that was asked for by ``flush``.
+    Nothing waits here: ``flush`` records ``lane.stop`` behind all requested work.
     """
 
     def __init__(self, device: Device) -> None:
@@ -117,13 +117,13 @@ class Contents:
         self._unstage(region)
 
     def poison(self, expected: Expected) -> None:
-        """Write what the operation cannot leave: the complement of its result."""
+        """Write the complement of the operation's result, which the operation cannot produce."""
         self._compare(expected, 0)
 
     def compare(self, expected: Expected) -> None:
         """Compare with the result of the operation, and poison again."""
         if len(self._expected) == _SLOTS:
-            raise BackendError(f"{self.device.name} compares {_SLOTS} buffers at a time, not more")
+            raise BackendError(f"{self.device.name} can compare at most {_SLOTS} buffers at a time")
         if not self._expected:
             self.zero(int(self._results), _SLOTS * _SLOT)
         if expected.region.staging:
@@ -141,12 +141,12 @@ class Contents:
         self._launch("total", words * WORD, wide(words), narrow(pattern), wide(seed), pointer(address))
 
     def flush(self) -> Any:
-        """Return the event behind all that was asked for."""
+        """Return the event behind all requested work."""
         self.lane.record(self.lane.stop)
         return self.lane.stop
 
     def found(self) -> list[tuple[Expected, int, int]]:
-        """Return what was compared with the number of wrong words and the first one's index."""
+        """Return each compared region with the number of wrong words and the index of the first."""
         self.device.use()
         size = len(self._expected) * _SLOT
         if size:
@@ -161,7 +161,7 @@ class Contents:
         return found
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
         self.device.use()
         check(driver.cuMemFree, self._results)
         self.lane.destroy()
@@ -197,7 +197,7 @@ class Contents:
         )  # fmt: skip
 
 
-#: Returns the Contents of a GPU.
+#: Function that returns the Contents of a GPU.
 ContentsOf = Callable[[Device], Contents]
 
 

@@ -1,4 +1,4 @@
-"""One GPU: its context, streams, kernels, and access to its peers."""
+"""A GPU: its context, streams, kernels, and access to its peers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ATTRIBUTE = driver.CUdevice_attribute
 
 
 def handles() -> dict[str, Any]:
-    """Return bus id -> device of all GPUs that CUDA lets this process use."""
+    """Return bus ID -> device of all GPUs that CUDA lets this process use."""
     check(driver.cuInit, 0)
     found = {}
     for ordinal in range(check(driver.cuDeviceGetCount)):
@@ -39,7 +39,7 @@ def load(source: str, architecture: str) -> Any:
     Raises
     ------
     BackendError
-        If NVRTC or the driver refuses it.
+        If NVRTC or the driver rejects it.
     """
     code = compiler.compiled(source, architecture)
     try:
@@ -48,13 +48,13 @@ def load(source: str, architecture: str) -> Any:
         if code.startswith(compiler.ELF):
             raise
         raise type(error)(
-            f"NVRTC {compiler.nvrtc_version()} does not know {architecture}, and the driver refuses PTX for "
-            f"what came before it: {error}; install a newer NVRTC"
+            f"NVRTC {compiler.nvrtc_version()} does not know {architecture}, and the driver rejects PTX for "
+            f"the previous architecture: {error}; install a newer NVRTC"
         ) from error
 
 
 class Lane:
-    """A stream of a GPU and the events that time what runs in it."""
+    """A stream of a GPU, with the events that time its work."""
 
     def __init__(self, device: Device) -> None:
         device.use()
@@ -70,12 +70,12 @@ class Lane:
         check(driver.cuEventRecord, event, self.stream)
 
     def wait(self, event: Any) -> None:
-        """Let this stream wait for an event of any stream."""
+        """Make this stream wait for an event of any stream."""
         self.device.use()
         check(driver.cuStreamWaitEvent, self.stream, event, 0)
 
     def destroy(self) -> None:
-        """Give stream and events back."""
+        """Destroy the stream and its events."""
         self.device.use()
         for event in (self.ready, self.start, self.stop, self.end):
             check(driver.cuEventDestroy, event)
@@ -87,9 +87,9 @@ class Device:
 
     Attributes
     ----------
-    multiprocessors, shared_memory
-        How many it has; the most bytes of shared memory that one block may have.
-    has_stream_waits
+    multiprocessors, shared_memory : int
+        Number of multiprocessors; maximum shared memory of a block, in bytes.
+    has_stream_waits : bool
         Whether its streams can wait for a value in memory and write one.
     """
 
@@ -101,9 +101,9 @@ class Device:
         self._kernels: dict[tuple[str, str], Any] = {}
         self.multiprocessors = self._attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
         self.shared_memory = self._attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
-        # CAN_USE_STREAM_MEM_OPS is of the first version of these calls, and 0 on Hopper with today's drivers;
-        # this attribute is of the version that is called. Integrated GPUs (GB10) accept a wait, but
-        # then hold up the host at the next launch.
+        # CAN_USE_STREAM_MEM_OPS describes the first version of these calls, and is 0 on Hopper with current
+        # drivers; this attribute describes the version in use. Integrated GPUs (GB10) accept a wait, but then
+        # block the host at the next launch.
         self.has_stream_waits = bool(
             self._attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)
             and not self._attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_INTEGRATED)
@@ -111,22 +111,22 @@ class Device:
 
     @property
     def name(self) -> str:
-        """As in the Machine: ``gpu0``."""
+        """Name in the Machine: ``gpu0``."""
         return self.gpu.name
 
     @property
     def ordinal(self) -> int:
-        """Its number for CUDA."""
+        """CUDA's number of the GPU."""
         return int(self.handle)
 
     def use(self) -> None:
-        """Make its context the current one of this thread."""
+        """Make its context current in this thread."""
         check(driver.cuCtxSetCurrent, self.context)
 
     def kernel(self, file: str, name: str) -> Any:
-        """Return a kernel; the first time its file is compiled or found in the cache.
+        """Return a kernel; on first use its file is compiled or loaded from the cache.
 
-        It is loaded here, not at its first launch: loading waits for the GPU, which is held by a gate.
+        The kernel is loaded here, not at its first launch: loading waits for the GPU, which a gate may hold.
         """
         if (file, name) not in self._kernels:
             self.use()
@@ -138,25 +138,25 @@ class Device:
         return self._kernels[file, name]
 
     def allow_shared_memory(self, kernel: Any) -> None:
-        """Let blocks of a kernel have all the shared memory that there is."""
+        """Allow blocks of a kernel to use all shared memory."""
         most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         check(driver.cuFuncSetAttribute, kernel, most, self.shared_memory)
 
     @property
     def architecture(self) -> str:
-        """What NVRTC calls it: ``sm_90``."""
+        """NVRTC's name of the architecture: ``sm_90``."""
         major = self._attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
         minor = self._attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
         return f"sm_{major}{minor}"
 
     def memory(self) -> tuple[int, int]:
-        """Return the free and all bytes of its memory."""
+        """Return free and total bytes of its memory."""
         self.use()
         free, total = check(driver.cuMemGetInfo)
         return free, total
 
     def close(self) -> None:
-        """Give back kernels and the context."""
+        """Release kernels and the context."""
         self.use()
         for module in self._modules.values():
             check(driver.cuModuleUnload, module)
@@ -167,24 +167,23 @@ class Device:
 
 
 class Peers:
-    """Access of GPUs to each other's memory: enabled when it is first needed, and kept.
+    """Access of GPUs to each other's memory, enabled on first use and kept.
 
-    Where NVLink does not join them, the driver allows each GPU eight peers: then those that nothing
-    uses at the moment give way.
+    Without NVLink the driver allows each GPU only eight peers. Then unused peers are disabled to make room.
     """
 
     def __init__(self) -> None:
         self._uses: dict[tuple[Device, Device], int] = {}
 
     def take(self, device: Device, other: Device) -> None:
-        """Make the memory of another GPU accessible to a GPU until it is given back.
+        """Make the memory of another GPU accessible until ``give``.
 
         Raises
         ------
         Unreachable
-            If the GPUs have as many peers in use as the driver allows.
+            If the driver's maximum number of peers is in use.
         BackendError
-            If it fails although the driver says that they are peers.
+            If enabling fails although the driver reports that the GPUs are peers.
         """
         pair = (device, other)
         if pair not in self._uses:
@@ -196,18 +195,18 @@ class Peers:
                     self._enable(*pair)
                 except TooManyPeers as error:
                     raise Unreachable(
-                        f"{device.name} cannot access the memory of {other.name}: it has as many peers at "
-                        f"once as the driver allows ({error})"
+                        f"{device.name} cannot access the memory of {other.name}: the driver's maximum "
+                        f"number of peers is in use ({error})"
                     ) from error
             self._uses[pair] = 0
         self._uses[pair] += 1
 
     def give(self, device: Device, other: Device) -> None:
-        """Note that something no longer uses it."""
+        """Release one use of the access."""
         self._uses[device, other] -= 1
 
     def _give_way(self) -> None:
-        """Disable all that nothing uses."""
+        """Disable all unused access."""
         for device, other in [pair for pair, uses in self._uses.items() if not uses]:
             device.use()
             check(driver.cuCtxDisablePeerAccess, other.context)

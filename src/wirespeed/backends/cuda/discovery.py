@@ -1,4 +1,4 @@
-"""What GPUs there are, how they are linked and what they reach: from NVML and CUDA, without a context."""
+"""Discover GPUs, their links and peers with NVML and CUDA, without creating a context."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from .enumeration import Cuda
 
 _NVIDIA, _DISPLAY = "0x10de", "0x03"
-#: Where devices are when the PCI bus cannot be seen.
+#: Location of devices if the PCI bus is not visible.
 _NODES = ("dev/nvidiactl", "dev/dxg")
 
-#: CUDA cores of a multiprocessor where they are not 128. Source: CUDA C++ Programming Guide.
+#: CUDA cores per multiprocessor, where not 128. Source: CUDA C++ Programming Guide.
 _CORES = {"6.0": 64, "7.0": 64, "7.2": 64, "7.5": 64, "8.0": 64}
 _MOST_LINKS = 36
 _SWITCH = "nvswitch"
-#: Fields of NVML that old packages have no names for. Source: NVML_FI_DEV_* in nvml.h.
+#: NVML fields without names in old packages. Source: NVML_FI_DEV_* in nvml.h.
 _C2C_LINKS, _C2C_STATUS, _C2C_MB_PER_S = 170, 171, 172
-#: The speed of all NVLinks of a GPU, and of its first one, on drivers before 530.
+#: Speed of all NVLinks of a GPU, and of the first one, on drivers before 530.
 _NVLINK_COMMON, _NVLINK_FIRST = 90, 84
-#: GB/s of an NVLink in one direction by nvmlNvlinkVersion_t. Source: NVIDIA's data sheets of P100 to B200.
+#: GB/s per direction of an NVLink, by nvmlNvlinkVersion_t. Source: NVIDIA's data sheets of P100 to B200.
 _NVLINK_GB = {1: 20, 2: 25, 3: 25, 4: 25, 5: 25, 6: 25, 7: 50}
-#: Where the driver says its version. A number such as 580.95.05.
+#: File with the driver version, e.g. 580.95.05.
 _PROC_VERSION = "proc/driver/nvidia/version"
 _DRIVER = re.compile(r"\b\d{3,}\.\d[\d.]*")
-#: Why NVML refuses peer access. The first is how old packages spell it.
+#: Reasons why NVML denies peer access. The first is how old packages spell it.
 _REFUSALS = {
     "NVML_P2P_STATUS_CHIPSET_NOT_SUPPORED": "chipset not supported",
     "NVML_P2P_STATUS_CHIPSET_NOT_SUPPORTED": "chipset not supported",
@@ -46,24 +46,24 @@ _REFUSALS = {
     "NVML_P2P_STATUS_IOH_TOPOLOGY_NOT_SUPPORTED": "topology of the I/O hubs not supported",
     "NVML_P2P_STATUS_DISABLED_BY_REGKEY": "disabled by a setting of the driver",
     "NVML_P2P_STATUS_NOT_SUPPORTED": "not supported",
-    "NVML_P2P_STATUS_UNKNOWN": "the driver does not say why",
+    "NVML_P2P_STATUS_UNKNOWN": "unknown reason",
 }
 
 
 def discover(machine: Machine, root: Path = Path("/"), library: Any = None) -> Machine:
-    """Add the GPUs of this host to a Machine, numbered as CUDA numbers them.
+    """Add the GPUs of this host to a Machine, numbered as in CUDA.
 
     Parameters
     ----------
-    root
-        Where ``sys`` and ``dev`` are.
-    library
-        What stands in for ``pynvml``; None: the installed one.
+    root : Path
+        Folder that contains ``sys`` and ``dev``.
+    library : module or None
+        Replacement for ``pynvml``; None for the installed one.
 
     Returns
     -------
     Machine
-        What could not be found out is named in ``notes``.
+        The machine; ``notes`` name what could not be determined.
     """
     seen = _on_bus(root)
     if not seen and not any((root / node).exists() for node in _NODES):
@@ -85,7 +85,7 @@ def discover(machine: Machine, root: Path = Path("/"), library: Any = None) -> M
         nvml = Nvml(library)
     except library.NVMLError as error:
         nvml = Nvml(Silence())
-        missing = f"NVML says {error}; install the NVIDIA driver, or restart after its update"
+        missing = f"NVML reports {error}; install the NVIDIA driver, or restart after a driver update"
     reader = _Reader(nvml, root)
     try:
         if not missing:
@@ -96,14 +96,14 @@ def discover(machine: Machine, root: Path = Path("/"), library: Any = None) -> M
             f"link speeds, clocks, errors and users of GPUs are unknown without NVML: {missing}"
         )
         return reader.describe(machine)
-    except BackendError as error:  # CUDA enumerates GPUs, but does not say what they are
+    except BackendError as error:  # CUDA enumerates GPUs but cannot describe them
         return unable(f"{missing or 'CUDA does not describe them'}; {error}")
     finally:
         nvml.close()
 
 
 def _on_bus(root: Path) -> int:
-    """How many NVIDIA GPUs the PCI bus shows."""
+    """Return the number of NVIDIA GPUs on the PCI bus."""
     found = 0
     for device in (root / "sys/bus/pci/devices").glob("*"):
         if pci.read(device / "vendor") == _NVIDIA and pci.read(device / "class").startswith(_DISPLAY):
@@ -113,9 +113,9 @@ def _on_bus(root: Path) -> int:
 
 @dataclass
 class _Reader:
-    """Reads one host by NVML, CUDA and sysfs, and notes what it could not read.
+    """Read one host with NVML, CUDA and sysfs, and note what could not be read.
 
-    Where there is no NVML, GPUs have no handle of it, and what CUDA says must do.
+    Without NVML, GPUs have no NVML handle and are described by CUDA.
     """
 
     nvml: Nvml
@@ -152,7 +152,7 @@ class _Reader:
 
     @cached_property
     def cuda(self) -> Cuda | None:
-        """CUDA, initialised when first asked, which takes a quarter of a second; None where it fails."""
+        """CUDA, initialised on first use, which takes a quarter of a second; None if that fails."""
         if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
             self.notes.append(f"the GPUs cannot be measured: the package {BINDINGS} is missing: {INSTALL}")
             return None
@@ -165,7 +165,7 @@ class _Reader:
             return None
 
     def _driver(self) -> str:
-        """The version of the driver, as the kernel module has it."""
+        """Return the driver version, as the kernel module reports it."""
         found = _DRIVER.search(pci.read(self.root / _PROC_VERSION))
         return found.group() if found else ""
 
@@ -173,7 +173,7 @@ class _Reader:
         state = self.nvml.ask("nvmlSystemGetConfComputeState")
         if state is None or not state.ccFeature:
             return False
-        self.notes.append("the GPUs are in confidential computing mode: what events do not time is waived")
+        self.notes.append("the GPUs are in confidential computing mode: only testcases timed by events run")
         return True
 
     def _handles(self) -> list[Any]:
@@ -181,14 +181,14 @@ class _Reader:
         handles = [self.nvml.ask("nvmlDeviceGetHandleByIndex", i) for i in range(count)]
         if None in handles:
             self.notes.append(
-                f"{handles.count(None)} GPUs do not answer NVML (no permission, or lost); they are left out"
+                f"{handles.count(None)} GPUs do not answer NVML (no permission, or lost) and are ignored"
             )
         return [handle for handle in handles if handle is not None]
 
     def _visible(self, handles: list[Any]) -> list[Any]:
-        """Choose and order GPUs as CUDA does.
+        """Select and order GPUs as CUDA does.
 
-        NVML has them in the order of the PCI bus; CUDA puts the fastest first, unless told otherwise.
+        NVML uses the order of the PCI bus; CUDA puts the fastest first unless configured otherwise.
         """
         names = {self._text("nvmlDeviceGetName", handle) for handle in handles}
         if len(names) > 1 and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
@@ -196,18 +196,18 @@ class _Reader:
             return [found[bus_id] for bus_id in self._cuda_order() if bus_id in found]
         uuids = [self._text("nvmlDeviceGetUUID", handle) for handle in handles]
         if unknown := unmatched(uuids, os.environ):
-            why = "no GPU here is that"
+            why = "no GPU matches"
             if unknown.startswith("MIG-"):
-                why = "instances of GPUs in MIG mode are not measured; choose GPUs that are not in MIG mode"
-            self.notes.append(f"CUDA_VISIBLE_DEVICES: {unknown} and what follows is not used: {why}")
+                why = "MIG instances are not supported; choose GPUs that are not in MIG mode"
+            self.notes.append(f"CUDA_VISIBLE_DEVICES: {unknown} and the entries after it are ignored: {why}")
         return visible(handles, uuids, os.environ)
 
     def _cuda_order(self) -> Sequence[str]:
-        """Bus ids as CUDA enumerates them, for GPUs of several models."""
+        """Return bus IDs in CUDA's order, for GPUs of several models."""
         return self.cuda.bus_ids if self.cuda else ()
 
     def _partitioned(self, handle: Any) -> bool:
-        """Whether a GPU is divided into instances, which have no peers and no copy engines of their own."""
+        """Return whether a GPU is divided into MIG instances, without peers and copy engines."""
         mode = self.nvml.ask("nvmlDeviceGetMigMode", handle)
         if mode and mode[0]:
             self._leave_out(self._bus_id(handle))
@@ -215,10 +215,10 @@ class _Reader:
         return False
 
     def _leave_out(self, bus_id: str) -> None:
-        self.notes.append(f"the GPU at {bus_id} is in MIG mode; it is left out")
+        self.notes.append(f"the GPU at {bus_id} is in MIG mode and is ignored")
 
     def _gpus_by_cuda(self, nodes: Sequence[NumaNode]) -> list[Gpu]:
-        """The GPUs that CUDA enumerates."""
+        """Return the GPUs that CUDA enumerates."""
         cuda, gpus = self.cuda, list[Gpu]()
         for bus_id in cuda.bus_ids if cuda else ():
             assert cuda is not None
@@ -259,18 +259,18 @@ class _Reader:
         )
 
     def _bus_id(self, handle: Any) -> str:
-        """In the form ``00000000:00:06``."""
+        """Return the bus ID in the form ``00000000:00:06``."""
         info = self.nvml.ask("nvmlDeviceGetPciInfo", handle)
         return f"{info.domain:08x}:{info.bus:02x}:{info.device:02x}" if info else ""
 
     def _device(self, bus_id: str) -> Path:
-        """Where sysfs has a PCI device."""
+        """Return the sysfs path of a PCI device."""
         return self.root / f"sys/bus/pci/devices/{bus_id[4:]}.0"
 
     def _node(self, gpu: str, bus_id: str, nodes: Sequence[NumaNode]) -> int:
-        """The NUMA node of a PCI device; the first one where the kernel says none.
+        """Return the NUMA node of a PCI device; the first one if the kernel reports none.
 
-        Of a node without any CPU (memory of a GPU, or of a board) it is the nearest one that has some.
+        For a node without CPUs (memory of a GPU, or of a board), the nearest node with CPUs.
         """
         text = pci.read(self._device(bus_id) / "numa_node")
         index = int(text) if text.isdecimal() else 0
@@ -288,7 +288,7 @@ class _Reader:
         return nearest.index
 
     def _with_peers(self, gpus: Sequence[Gpu], handles: Sequence[Any]) -> tuple[list[Gpu], list[str]]:
-        """The GPUs with the names of their peers, and why the others are none, a note for each reason."""
+        """Return the GPUs with their peers, and a note for each reason why others are not peers."""
         found, refused = list[Gpu](), dict[str, dict[tuple[str, ...], None]]()
         for gpu, handle in zip(gpus, handles, strict=True):
             peers = []
@@ -304,15 +304,15 @@ class _Reader:
         return found, [_refusal_note(why, list(pairs), len(gpus)) for why, pairs in refused.items()]
 
     def _refusal(self, gpu: Gpu, other: Gpu, handle: Any, of_other: Any) -> str:
-        """Why a GPU has no peer access to another; empty where it has.
+        """Return why a GPU has no peer access to another; empty if it has.
 
-        CUDA decides, NVML explains: only where CUDA does not say, NVML's word is taken.
+        CUDA decides and NVML explains; NVML decides only if CUDA does not know.
         """
         allowed = None
         try:
             allowed = self.cuda.can_access(gpu.bus_id, other.bus_id) if self.cuda else None
         except BackendError as error:
-            self.notes.append(f"CUDA does not say whether {gpu.name} can access {other.name}: {error}")
+            self.notes.append(f"CUDA does not report whether {gpu.name} can access {other.name}: {error}")
         if allowed:
             return ""
         lib = self.nvml.library
@@ -322,8 +322,8 @@ class _Reader:
             if status not in (lib.NVML_P2P_STATUS_OK, None):
                 return reasons.get(status, f"status {status}")
         if None in ways:
-            return "neither CUDA nor NVML allows it" if allowed is None else "CUDA does not allow it"
-        return "" if allowed is None else "CUDA does not allow it, although NVML does"
+            return "denied by CUDA and NVML" if allowed is None else "denied by CUDA"
+        return "" if allowed is None else "denied by CUDA, although NVML allows it"
 
     def _memory(self, gpu: Gpu, handle: Any) -> list[Link]:
         clock = self.nvml.ask("nvmlDeviceGetMaxClockInfo", handle, self.nvml.library.NVML_CLOCK_MEM)
@@ -332,13 +332,13 @@ class _Reader:
             clock = self.cuda.attribute(gpu.bus_id, "MEMORY_CLOCK_RATE") // 1000  # kHz
             width = self.cuda.attribute(gpu.bus_id, "GLOBAL_MEMORY_BUS_WIDTH")
         if not clock or not width:
-            self.notes.append(f"memory speed of {gpu.name}: unknown, NVML does not say")
+            self.notes.append(f"memory speed of {gpu.name}: unknown, not reported by NVML")
             return [Link(gpu.name, gpu.name, LinkKind.MEMORY, origin="unknown")]
         capacity = clock * MB * 2 * width / 8
         return [Link(gpu.name, gpu.name, LinkKind.MEMORY, capacity, f"{clock} MHz x 2 x {width} bit")]
 
     def _pcie(self, gpu: Gpu, handle: Any, known: Sequence[Link]) -> list[Link]:
-        """Up to the NUMA node, by what the ends of each link can do: an idle one sleeps at a lower speed."""
+        """Return the links up to the NUMA node, at full speed: an idle link runs at a lower speed."""
         node = f"numa{gpu.numa}"
         links, notes = pci.links_above(self._device(gpu.bus_id), gpu.name, node, known)
         self.notes += notes
@@ -348,11 +348,11 @@ class _Reader:
         width = self.nvml.ask("nvmlDeviceGetMaxPcieLinkWidth", handle)
         rate = pci.rate(generation or 0, width or 0)
         if rate is None:
-            self.notes.append(f"PCIe speed of {gpu.name}: unknown, NVML does not say")
+            self.notes.append(f"PCIe speed of {gpu.name}: unknown, not reported by NVML")
         return pci.both_ways(node, gpu.name, *(rate or (None, "unknown")))
 
     def _c2c(self, gpu: Gpu, handle: Any) -> list[Link]:
-        """The sum of the active NVLink-C2C links between a GPU and the CPU of its module."""
+        """Return the sum of the active NVLink-C2C links between a GPU and the CPU of its module."""
         ends = ((f"numa{gpu.numa}", gpu.name), (gpu.name, f"numa{gpu.numa}"))
         if handle is None and self.cuda:
             coherent = self.cuda.attribute(gpu.bus_id, "PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES")
@@ -370,11 +370,11 @@ class _Reader:
         if all(active):
             capacity, origin = sum(active), f"{len(active)} links x {sum(active) / len(active) / GB:.5g} GB/s"
         else:
-            self.notes.append(f"NVLink-C2C speed of {gpu.name}: unknown, NVML does not say")
+            self.notes.append(f"NVLink-C2C speed of {gpu.name}: unknown, not reported by NVML")
         return [Link(*way, LinkKind.C2C, capacity, origin) for way in ends]
 
     def _nvlink(self, gpu: Gpu, handle: Any, gpus: Sequence[Gpu]) -> list[Link]:
-        """The sum of the active links to each other end: the switch, or another GPU."""
+        """Return the sum of the active links to each remote end: a switch or another GPU."""
         if handle is None:
             return [
                 Link(gpu.name, other.name, LinkKind.NVLINK, origin="unknown")
@@ -396,14 +396,14 @@ class _Reader:
             if len(known) == len(rates):
                 capacity, origin = sum(known), f"{len(known)} links x {sum(known) / len(known) / GB:.5g} GB/s"
             else:
-                self.notes.append(f"NVLink speed of {gpu.name}: unknown, NVML does not say")
+                self.notes.append(f"NVLink speed of {gpu.name}: unknown, not reported by NVML")
             links.append(Link(gpu.name, end, LinkKind.NVLINK, capacity, origin))
             if end == _SWITCH:
                 links.append(Link(end, gpu.name, LinkKind.NVLINK, capacity, origin))
         return links
 
     def _far_end(self, handle: Any, link: int, others: Sequence[Gpu]) -> str:
-        """A switch, unless NVML names a GPU, or does not say and there is only one that it can be."""
+        """Return the remote end: a switch, unless NVML names a GPU or only one GPU is possible."""
         lib = self.nvml.library
         kind = self.nvml.ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
         if kind == lib.NVML_NVLINK_DEVICE_TYPE_SWITCH:
@@ -417,7 +417,7 @@ class _Reader:
         return others[0].name if len(others) == 1 else _SWITCH
 
     def _speed(self, handle: Any, link: int) -> float | None:
-        """What an NVLink can, by the field for it, by those of old drivers, or by its version."""
+        """Return the speed of an NVLink by its field, by the fields of old drivers, or by its version."""
         newest = {"speed": (self.nvml.library.NVML_FI_DEV_NVLINK_GET_SPEED, link)}
         older = {"common": _NVLINK_COMMON, "first": _NVLINK_FIRST}
         for wanted in (newest, older):
@@ -433,21 +433,21 @@ class _Reader:
 
 
 def visible(handles: Sequence[Any], uuids: Sequence[str], environment: Mapping[str, str]) -> list[Any]:
-    """Return the devices that ``CUDA_VISIBLE_DEVICES`` leaves, in its order.
+    """Return the devices that ``CUDA_VISIBLE_DEVICES`` selects, in its order.
 
-    Numbers, or the beginnings of UUIDs; the list ends at the first entry that fits none.
+    Entries are numbers or prefixes of UUIDs; the list ends at the first entry without a match.
     """
     return [handles[i] for i in _chosen(uuids, environment)[0]]
 
 
 def unmatched(uuids: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return the entry of ``CUDA_VISIBLE_DEVICES`` that fits no device; none if it is there to hide them."""
+    """Return the entry of ``CUDA_VISIBLE_DEVICES`` without a match; empty if it is meant to hide devices."""
     entry = _chosen(uuids, environment)[1]
     return "" if entry in ("-1", "NoDevFiles") else entry
 
 
 def _chosen(uuids: Sequence[str], environment: Mapping[str, str]) -> tuple[list[int], str]:
-    """The devices that are visible, in this order, and the entry at which the list ended."""
+    """Return the visible devices in order, and the entry at which the list ended."""
     text = environment.get("CUDA_VISIBLE_DEVICES")
     if text is None:
         return list(range(len(uuids))), ""

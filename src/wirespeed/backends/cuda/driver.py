@@ -1,4 +1,4 @@
-"""Calls to the CUDA driver: the one place where its answers are looked at."""
+"""Calls to the CUDA driver; the only module that checks its status codes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SUCCESS = driver.CUresult.CUDA_SUCCESS
 _NOT_READY = driver.CUresult.CUDA_ERROR_NOT_READY
 _ALREADY_ENABLED = driver.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
 
-#: After one of these every further call of the process fails. Names, since older bindings lack some.
+#: After one of these errors every further call of the process fails. Names, as older bindings lack some.
 _LASTING = {
     f"CUDA_ERROR_{name}"
     for name in (
@@ -27,24 +27,24 @@ _LASTING = {
 
 
 class TooManyPeers(BackendError):
-    """A GPU has as many peers as the driver allows; there is room once one is disabled."""
+    """The driver's maximum number of peers of a GPU is reached; disabling one makes room."""
 
 
 def check(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
-    """Call a driver function and return what it returns besides its status.
+    """Call a driver function and return its results without the status.
 
     Raises
     ------
     OutOfMemory
-        If memory is short.
+        If there is not enough memory.
     BackendLost
-        If the error stays: nothing more can be measured by this process.
+        If the error is permanent: this process cannot measure any more.
     BackendError
-        If the call failed otherwise, or the driver cannot be loaded.
+        If the call failed for another reason, or the driver cannot be loaded.
     """
     try:
         status, *values = function(*arguments)
-    except RuntimeError as error:  # of the bindings: no driver, or one that lacks this function
+    except RuntimeError as error:  # from the bindings: no driver, or a driver without this function
         raise BackendError(f"{function.__name__} cannot be called: {error}") from error
     if status != _SUCCESS:
         raise _failure(function.__name__, status)
@@ -54,12 +54,12 @@ def check(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
 
 
 def finished(event: Any) -> bool:
-    """Return whether all that is before an event in its stream is done."""
+    """Return whether all work before an event in its stream is done."""
     return _ready(driver.cuEventQuery, event)
 
 
 def idle(stream: Any) -> bool:
-    """Return whether all that a stream was given is done."""
+    """Return whether all work of a stream is done."""
     return _ready(driver.cuStreamQuery, stream)
 
 
@@ -71,7 +71,7 @@ def _ready(function: Callable[..., tuple[Any]], subject: Any) -> bool:
 
 
 def enable_peer_access(context: Any) -> None:
-    """Let the current context use the memory of another."""
+    """Allow the current context to access the memory of another."""
     (status,) = driver.cuCtxEnablePeerAccess(context, 0)
     if status not in (_SUCCESS, _ALREADY_ENABLED):
         raise _failure("cuCtxEnablePeerAccess", status)

@@ -1,4 +1,4 @@
-"""What CUDA says of the GPUs of this process, before there is a context."""
+"""Attributes of this process' GPUs from CUDA, before a context exists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NATIVE_ATOMICS = driver.CUdevice_P2PAttribute.CU_DEVICE_P2P_ATTRIBUTE_NATIVE_AT
 
 
 class Cuda:
-    """The GPUs that CUDA lets this process use, by the bus id that ``Gpu`` has.
+    """The GPUs that CUDA lets this process use, by bus ID as in ``Gpu``.
 
     Raises
     ------
@@ -23,15 +23,15 @@ class Cuda:
 
     def __init__(self) -> None:
         self._handles = handles()
-        #: In the order of CUDA's numbers.
+        #: In CUDA's order.
         self.bus_ids = tuple(self._handles)
 
     def version(self) -> int:
-        """Return the CUDA version that the driver supports: 13000."""
+        """Return the CUDA version that the driver supports, e.g. 13000."""
         return int(check(driver.cuDriverGetVersion))
 
     def name(self, bus_id: str) -> str:
-        """Return the name of the model."""
+        """Return the model name."""
         text: bytes = check(driver.cuDeviceGetName, 256, self._handles[bus_id])
         return text.split(b"\0")[0].decode()
 
@@ -45,12 +45,12 @@ class Cuda:
         return int(check(driver.cuDeviceGetAttribute, attribute, self._handles[bus_id]))
 
     def can_access(self, bus_id: str, other: str) -> bool | None:
-        """Return whether a GPU can access another's memory; None where CUDA does not have both."""
+        """Return whether a GPU can access another's memory; None if CUDA lacks one of them."""
         ends = self._both(bus_id, other)
         return None if ends is None else bool(check(driver.cuDeviceCanAccessPeer, *ends))
 
     def has_native_atomics(self, bus_id: str, other: str) -> bool:
-        """Return whether atomics work on the other's memory, as over NVLink and not over PCIe."""
+        """Return whether atomics work on the other's memory, as over NVLink but not over PCIe."""
         ends = self._both(bus_id, other)
         return ends is not None and bool(check(driver.cuDeviceGetP2PAttribute, _NATIVE_ATOMICS, *ends))
 

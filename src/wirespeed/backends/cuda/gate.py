@@ -1,4 +1,4 @@
-"""The gate: holds streams of all GPUs, also of several processes, until one store by a host."""
+"""The gate: hold streams of all GPUs, also of several processes, until one store by a host."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from .driver import check
 
 
 class GateKind(StrEnum):
-    """What waits in a stream: the stream itself for a value in memory, where the GPU can; or a kernel."""
+    """How a stream waits: for a value in memory, if the GPU supports it, or in a spinning kernel."""
 
     WAIT_VALUE = "wait_value"
     SPIN = "spin"
 
 
 class Gate:
-    """A word of pinned memory that every GPU sees. It counts up, so it is never reset.
+    """A word of pinned memory visible to every GPU. It only counts up, so it is never reset.
 
     Parameters
     ----------
-    device
+    device : Device
         Any GPU; its context owns the word.
-    timeout
-        Seconds after which a spinning kernel gives up by itself.
-    page
-        Memory that several processes have mapped and whose first word is the gate of them all; by
-        itself a gate is of one process. They must agree on the rounds.
+    timeout : float
+        Time after which a spinning kernel gives up, in s.
+    page : SharedMemory or None
+        Memory that several processes have mapped; its first word is the gate of all of them. They must
+        agree on the rounds. None: the gate of one process.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Gate:
         self._lock = threading.Lock()
         self._page = page
         if not device.has_stream_waits:
-            device.kernel("gate", "tell")  # here: loading waits for what is held
+            device.kernel("gate", "tell")  # load it now: loading waits for held streams
         device.use()
         if page is None:
             flags = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP
@@ -63,18 +63,18 @@ class Gate:
         )
 
     def close_all(self) -> None:
-        """Begin a new round: what is held from now on waits for the next release."""
+        """Start a new round: streams held from now on wait for the next release."""
         self._serial += 1
         self._arguments.values[1].value = self._serial
 
     @property
     def address(self) -> int:
-        """Where GPUs see the word."""
+        """Address of the word for GPUs."""
         return int(self._address)
 
     @property
     def serial(self) -> int:
-        """The number of this round."""
+        """Number of this round."""
         return self._serial
 
     @property
@@ -83,7 +83,7 @@ class Gate:
         return self._is_open(self._serial)
 
     def hold(self, device: Device, stream: Any) -> None:
-        """Let a stream of the current device wait."""
+        """Make a stream of the current device wait for the release."""
         if self._kind is GateKind.SPIN or not device.has_stream_waits:
             kernel = device.kernel("gate", "spin")
             check(driver.cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, stream, self._arguments.address, 0)
@@ -92,7 +92,7 @@ class Gate:
             check(driver.cuStreamWaitValue32, stream, self._address, self._serial, wait)
 
     def tell(self, device: Device, stream: Any, offset: int, value: int) -> None:
-        """Let a stream of the current device write a word of the page when it comes to it."""
+        """Enqueue a write of a word of the page in a stream of the current device."""
         address = self.address + offset
         if device.has_stream_waits:
             check(driver.cuStreamWriteValue32, stream, address, value, 0)
@@ -102,23 +102,23 @@ class Gate:
         check(driver.cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments.address, 0)
 
     def open(self, serial: int) -> None:
-        """Let go the streams of a round and of those before it; the gate of a later one stays as it is."""
+        """Release the streams of a round and of earlier rounds; the gate of a later round is unchanged."""
         with self._lock:
             if not self._is_open(serial):
                 self._word.value = serial
 
     def release(self) -> None:
-        """Let all streams go, at the same time."""
+        """Release all streams at the same time."""
         self.open(self._serial)
 
     def abandon(self) -> None:
-        """Let all streams go after something went wrong."""
+        """Release all streams after an error."""
         self.open(self._serial)
 
     def _is_open(self, serial: int) -> bool:
         return bool(ctypes.c_int32(self._word.value - serial).value >= 0)
 
     def free(self) -> None:
-        """Give the word back."""
+        """Free the word."""
         self._device.use()
         check(driver.cuMemFreeHost if self._page is None else driver.cuMemHostUnregister, self._host)

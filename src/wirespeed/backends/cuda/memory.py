@@ -1,4 +1,4 @@
-"""Buffers on GPUs and on NUMA nodes, kept for the next Measurement until memory is short."""
+"""Buffers on GPUs and NUMA nodes, kept for later Measurements until memory is needed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .driver import check
 GRANULE = 2 * MIB
 #: Prefaults pages for writing (Linux 5.14). Source: include/uapi/asm-generic/mman-common.h.
 _MADV_POPULATE_WRITE = 23
-#: More threads than this do not touch memory faster.
+#: More threads do not touch memory faster.
 _TOUCHERS = 16
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -37,8 +37,8 @@ class Buffer:
 
     Parameters
     ----------
-    address, host
-        Where GPUs see it, and where the host does; 0 where they do not.
+    address, host : int
+        Address for GPUs and address for the host; 0 if not accessible there.
     """
 
     memory: Memory
@@ -50,16 +50,16 @@ class Buffer:
 
 
 class Pool:
-    """Buffers by place and kind; the smallest that fits is used again.
+    """Buffers by place and kind; the smallest sufficient buffer is reused.
 
     Parameters
     ----------
-    machine
-        Its NUMA nodes say where host memory is touched from.
-    device
-        Returns the open GPU of a name.
-    warn
-        Told of affinity that could not be set.
+    machine : Machine
+        Its NUMA nodes define the CPUs that touch host memory.
+    device : callable
+        Returns the open GPU with a name.
+    warn : callable
+        Receives warnings about affinity that could not be set.
     """
 
     def __init__(
@@ -77,17 +77,17 @@ class Pool:
 
         Parameters
         ----------
-        owner
-            The GPU whose context pins host memory.
-        virtual
-            Whether device memory is mapped by virtual-memory management.
-        affinity
-            Whether host memory is touched from the CPUs of its node.
+        owner : Device
+            GPU whose context pins host memory.
+        virtual : bool
+            Whether to map device memory by virtual memory management.
+        affinity : bool
+            Whether to touch host memory from the CPUs of its node.
 
         Raises
         ------
         OutOfMemory
-            If there is not so much memory, with what there is; ``give_way`` may help.
+            If there is not enough memory, including freed buffers; ``give_way`` may help.
         """
         virtual = virtual and memory.kind is MemoryKind.DEVICE
         fitting = [b for b in self._free if (b.memory, b.virtual) == (memory, virtual) and b.bytes >= size]
@@ -104,11 +104,11 @@ class Pool:
         return buffer
 
     def give(self, buffer: Buffer) -> None:
-        """Take a buffer back."""
+        """Take back a buffer."""
         self._free.append(buffer)
 
     def give_way(self) -> bool:
-        """Free all buffers that are not in use; return whether there were any."""
+        """Free all unused buffers; return whether there were any."""
         found, self._free = self._free, []
         for buffer in found:
             self._all.remove(buffer)
@@ -116,7 +116,7 @@ class Pool:
         return bool(found)
 
     def close(self) -> None:
-        """Free everything, given back or not."""
+        """Free all buffers, used or not."""
         for buffer in self._all:
             buffer.release()
         self._all.clear()
@@ -128,8 +128,8 @@ class Pool:
             return error
         free, total = self._device(memory.device).memory()
         return OutOfMemory(
-            f"not enough memory on {memory}: a buffer of {format_size(size)} was wanted, {format_size(free)} "
-            f"of {format_size(total)} is free ({error}); choose a smaller size, or end what else uses it"
+            f"not enough memory on {memory}: requested a buffer of {format_size(size)}, {format_size(free)} "
+            f"of {format_size(total)} is free ({error}); choose a smaller size, or end other processes on it"
         )
 
     def _allocate(self, memory: Memory, size: int, owner: Device, virtual: bool, affinity: bool) -> Buffer:
@@ -147,15 +147,15 @@ class Pool:
         return Buffer(memory, virtual, address, 0, size, release)
 
     def _on_host(self, memory: Memory, size: int, owner: Device, affinity: bool) -> Buffer:
-        """Memory of a NUMA node in huge pages where there are any, pinned for all GPUs if so wanted.
+        """Return memory of a NUMA node, in huge pages if possible, pinned for all GPUs if requested.
 
-        Registering memory that is there costs less than cuMemHostAlloc, which clears it in one thread.
+        Registering existing memory is faster than cuMemHostAlloc, which clears it in one thread.
         """
         node = next(n for n in self._machine.numa if n.name == memory.device)
         cpus = node.cpus if affinity else ()
         try:
             host = self._host.take(node.index, size, lambda b: self._touch(b, cpus))
-        except BackendError as error:  # it says how much there was
+        except BackendError as error:  # its message contains the amount of memory
             raise OutOfMemory(str(error)) from error
         if memory.kind is MemoryKind.PAGEABLE:
             return Buffer(memory, False, 0, host.address, host.bytes, lambda: self._host.give(host))
@@ -176,7 +176,7 @@ class Pool:
         return Buffer(memory, False, address, host.address, host.bytes, release)
 
     def _touch(self, buffer: HostBuffer, cpus: Sequence[int]) -> None:
-        """Let threads on the CPUs of its node place the pages."""
+        """Place the pages with threads on the CPUs of its node."""
         threads = min(_TOUCHERS, max(1, len(cpus)), buffer.bytes // GRANULE)
         each = -(-buffer.bytes // GRANULE // threads) * GRANULE
         ends = range(0, buffer.bytes, each)
@@ -185,24 +185,24 @@ class Pool:
             self.bind(cpus)
             size = min(each, buffer.bytes - begin)
             if _libc.madvise(buffer.address + begin, size, _MADV_POPULATE_WRITE):
-                ctypes.memset(buffer.address + begin, 0, size)  # an older kernel
+                ctypes.memset(buffer.address + begin, 0, size)  # for older kernels
 
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(touch, ends))
 
     def bind(self, cpus: Sequence[int]) -> None:
-        """Let the calling thread run on some CPUs only; none: leave it as it is."""
+        """Restrict the calling thread to some CPUs; unchanged if there are none."""
         if not cpus:
             return
         try:
             os.sched_setaffinity(0, cpus)
         except OSError as error:
             self._warn(f"a thread could not be bound to CPUs {cpus[0]}...{cpus[-1]} ({error.strerror}); "
-                       "host memory may lie on another NUMA node")  # fmt: skip
+                       "host memory may be on another NUMA node")  # fmt: skip
 
 
 def _with(device: Device, function: Any, *arguments: Any) -> Callable[[], None]:
-    """A call that is made later, in the context of a GPU."""
+    """Return a call that runs later, in the context of a GPU."""
 
     def call() -> None:
         device.use()

@@ -1,8 +1,8 @@
-"""Whether MPI can send memory of a GPU: found out where a crash does no harm.
+"""Find out whether MPI can send GPU memory, in a process that may crash.
 
-An MPI that cannot reads a device's address as one of the host and dies. What it says of itself is not
-enough: Open MPI over UCX can without saying so. So a process of its own sends a few bytes from the
-GPU to itself.
+An MPI library without this support treats a device address as a host address and crashes. Its own
+description is not sufficient: Open MPI over UCX may support GPU memory without saying so. So a separate
+process sends a few bytes from the GPU to itself.
 
     python -m wirespeed.backends.cuda.mpi_aware ORDINAL
 """
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from ...errors import WirespeedError
 
-#: By these a launcher tells a process that it is one of several; the process that tries is alone.
+#: Variables by which a launcher marks a process as one of several; they are removed for the test process.
 _OF_LAUNCHERS = (
     "OMPI_COMM_WORLD", "OMPI_UNIVERSE", "OMPI_APP", "OMPI_FIRST_RANK", "OMPI_NUM_APP", "OMPI_FILE_LOCATION",
     "OMPI_MCA_orte", "OMPI_MCA_ess", "OMPI_MCA_pmix", "OMPI_MCA_prte", "PMIX_", "PMI_", "PMI2_", "PRTE_",
@@ -29,11 +29,11 @@ _LIMIT = 30.0
 
 
 def unaware(ordinal: int, timeout: float, environment: Mapping[str, str] = os.environ) -> str:
-    """Return why MPI cannot send memory of a GPU; empty if it can.
+    """Return why MPI cannot send GPU memory; empty if it can.
 
     Parameters
     ----------
-    ordinal
+    ordinal : int
         CUDA's number of the GPU.
     """
     alone = {k: v for k, v in environment.items() if not k.startswith(_OF_LAUNCHERS)}
@@ -44,27 +44,27 @@ def unaware(ordinal: int, timeout: float, environment: Mapping[str, str] = os.en
             timeout=limit, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return f"a process that tried to send memory of a GPU by MPI did not end within {limit:g} s"
+        return f"a process that tried to send GPU memory with MPI did not end within {limit:g} s"
     return verdict(done.returncode, done.stderr)
 
 
 def verdict(code: int, said: str) -> str:
-    """Return what the end of the process that tried means; empty if MPI can do it."""
+    """Interpret the end of the test process; empty if MPI can send GPU memory."""
     last = (said.strip().splitlines() or [""])[-1]
     hint = "for Open MPI: install the wheel libucx-cu13 and give --mca pml ucx, see docs/clusters.md"
     if code == _RIGHT:
         return ""
     if code == _WRONG:
-        return f"this MPI is not GPU-aware: what it sent from a GPU arrived wrong; {hint}"
+        return f"this MPI is not GPU-aware: data sent from a GPU arrived wrong; {hint}"
     if code < 0:
-        return f"this MPI is not GPU-aware: a process that tried was ended by signal {-code}; {hint}"
+        return f"this MPI is not GPU-aware: the test process ended with signal {-code}; {hint}"
     if code == _NO_MPI:
-        return f"whether this MPI is GPU-aware could not be tried: {last}"
-    return f"this MPI is not GPU-aware: a process that tried failed: {last or f'exit code {code}'}; {hint}"
+        return f"could not test whether this MPI is GPU-aware: {last}"
+    return f"this MPI is not GPU-aware: the test process failed: {last or f'exit code {code}'}; {hint}"
 
 
 def _try(ordinal: int) -> int:
-    """Send memory of a GPU to this process itself, and look at what came."""
+    """Send GPU memory to this process itself, and compare the received data."""
     from cuda.bindings import driver
 
     from ...worlds.mpi import library

@@ -1,4 +1,4 @@
-"""What NVML says of GPUs that run: clocks, what holds them back, temperatures, errors, processes."""
+"""State of GPUs from NVML: clocks, throttle reasons, temperatures, errors, processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...topology import Gpu
 _MEGA = 1e6
 _MILLI = 1e-3
 
-#: Bits of the reasons for low clocks. Source: nvmlClocksEventReason* in nvml.h.
+#: Bits of throttle reasons. Source: nvmlClocksEventReason* in nvml.h.
 _REASONS = {
     0x1: "idle",
     0x2: "application clocks",
@@ -26,7 +26,7 @@ _REASONS = {
     0x100: "display clocks",
 }
 
-#: How a GPU joins the fabric of NVLink switches: the state when it has, and those before it.
+#: States of a GPU in the fabric of NVLink switches: joined, and the states before.
 #: Source: NVML_GPU_FABRIC_STATE_* in nvml.h.
 _JOINED = 3
 _JOINING = {1: "not started", 2: "in progress"}
@@ -43,7 +43,7 @@ _COUNTERS = {
 
 
 class Silence:
-    """Stands in for ``pynvml`` where there is no NVML: it answers nothing."""
+    """Replacement for ``pynvml`` without NVML: answers nothing."""
 
     class NVMLError(Exception):
         """Never raised."""
@@ -59,12 +59,12 @@ class Silence:
 
 
 class Nvml:
-    """NVML, initialised; every question that it does not answer is None.
+    """NVML, initialised. A query that NVML does not answer returns None.
 
     Parameters
     ----------
-    library
-        The module ``pynvml``, or what stands in for it in a test.
+    library : module
+        The module ``pynvml``, or a replacement in a test.
     """
 
     def __init__(self, library: Any) -> None:
@@ -72,11 +72,11 @@ class Nvml:
         library.nvmlInit()
 
     def close(self) -> None:
-        """End the use of NVML."""
+        """Shut NVML down."""
         self.library.nvmlShutdown()
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """Return what a function of NVML returns, None where it refuses or does not exist."""
+        """Return the result of an NVML function; None if it fails or does not exist."""
         call: Callable[..., Any] | None = getattr(self.library, function, None)
         if call is None:
             return None
@@ -86,11 +86,11 @@ class Nvml:
             return None
 
     def handle(self, gpu: Gpu) -> Any:
-        """Return NVML's handle of a GPU; by its place, since CUDA may number GPUs otherwise."""
+        """Return NVML's handle of a GPU, by bus ID, since CUDA may number GPUs differently."""
         return self.ask("nvmlDeviceGetHandleByPciBusId", f"{gpu.bus_id}.0".encode())
 
     def fields(self, handle: Any, wanted: dict[str, Any]) -> dict[str, float]:
-        """Return name -> value of those fields that NVML knows."""
+        """Return name -> value of the fields that NVML knows."""
         answers = self.ask("nvmlDeviceGetFieldValues", handle, list(wanted.values()))
         found = {}
         for name, answer in zip(wanted, answers or (), strict=False):
@@ -99,20 +99,20 @@ class Nvml:
         return found
 
     def fabric(self, handle: Any) -> str:
-        """Return why a GPU is not in the NVLink fabric; nothing where it is, or where there is none."""
-        for function in ("GpuFabricInfoV", "GpuFabricInfo"):  # the second: of old drivers
+        """Return why a GPU is not in the NVLink fabric; empty if it is, or if there is no fabric."""
+        for function in ("GpuFabricInfoV", "GpuFabricInfo"):  # the second is for old drivers
             info = self.ask(f"c_nvml{function}_t")
             if info is None or self.ask(f"nvmlDeviceGet{function}", handle, byref(info)) is None:
                 continue
             if info.state in _JOINING:
                 return f"not ready ({_JOINING[info.state]}): is the fabric manager running?"
-            if info.state == _JOINED and info.status:  # which says nothing before
+            if info.state == _JOINED and info.status:  # the status is meaningless before
                 return f"failed ({self.library.NVMLError(info.status)}): see the log of the fabric manager"
             break
         return ""
 
     def state(self, gpu: Gpu) -> dict[str, float | str]:
-        """Return what influences the speed of a GPU now."""
+        """Return the readings that affect the speed of a GPU."""
         handle, lib = self.handle(gpu), self.library
         if handle is None:
             return {}
@@ -144,20 +144,20 @@ class Nvml:
         return found
 
     def processes(self, gpu: Gpu) -> set[int]:
-        """Return the numbers of the processes that compute on a GPU."""
+        """Return the IDs of the processes that compute on a GPU."""
         return {p.pid for p in self.ask("nvmlDeviceGetComputeRunningProcesses", self.handle(gpu)) or ()}
 
 
 def process_name(pid: int) -> str:
-    """Return a process by name, where that can be seen, and number."""
+    """Return a process by name, if visible, and ID."""
     try:
         name = Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:  # of another container, or gone
+    except OSError:  # in another container, or ended
         name = "a process"
     return f"{name} (PID {pid})"
 
 
 def _value(answer: Any) -> float:
-    """The member of the union that the type of an answer names. Source: nvmlValueType_t in nvml.h."""
+    """Return the union member that the type of an answer names. Source: nvmlValueType_t in nvml.h."""
     member = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")[answer.valueType]
     return float(getattr(answer.value, member))

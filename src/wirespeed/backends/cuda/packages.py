@@ -1,19 +1,19 @@
-"""Which Python packages the backend needs, by what the driver supports."""
+"""Python packages that the backend needs, by the CUDA version of the driver."""
 
 from __future__ import annotations
 
 BINDINGS = "cuda-bindings"
-#: The wheels of NVRTC by CUDA version; both may be there, and the bindings load their own.
+#: NVRTC wheels by CUDA version; both may be installed, and the bindings load their own.
 WHEELS = {12: "nvidia-cuda-nvrtc-cu12", 13: "nvidia-cuda-nvrtc"}
-#: What to do where a package is missing.
+#: Instruction if a package is missing.
 INSTALL = "pip install 'wirespeed[cuda]', or 'wirespeed[cuda12]' for drivers before 580"
 INSTALL_NCCL = "pip install 'wirespeed[nccl]', or 'wirespeed[nccl12]' for drivers before 580"
 
 
 def extra(cuda: int) -> str:
-    """Return the extra for drivers that support CUDA up to a major version; empty where there is none.
+    """Return the extra for drivers that support CUDA up to a major version; empty if there is none.
 
-    Drivers are backward compatible, so the newest extra is for all newer drivers too.
+    Drivers are backward compatible, so the newest extra also serves all newer drivers.
     """
     if cuda >= max(WHEELS):
         return "cuda"

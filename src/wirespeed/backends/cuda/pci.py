@@ -18,15 +18,15 @@ from ...units import GB
 _LANE = (0.25, 0.5, 0.985, 1.969, 3.938, 64 * 236 / 256 / 8)
 #: Transfers a second of a lane in GT/s -> generation.
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
-#: A device that sleeps shows other numbers.
+#: A sleeping device reports this instead of its numbers.
 _WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-#: Red Hat's, of the ports that QEMU emulates: what they say of their speed is not so.
+#: Red Hat's vendor ID, of the ports that QEMU emulates: the speed they report is not real.
 _EMULATED = "0x1b36"
 
 
 def read(path: Path) -> str:
-    """Return the text of an attribute; nothing where it cannot be read."""
+    """Return the text of an attribute; empty if it cannot be read."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -34,20 +34,20 @@ def read(path: Path) -> str:
 
 
 def rate(generation: int, width: int) -> tuple[float, str] | None:
-    """Return the capacity of a link in B/s, and what it is called; None where the figures are none."""
+    """Return the capacity of a link in B/s and its name; None if the values are invalid."""
     if not 0 < generation <= len(_LANE) or width <= 0:
         return None
     return _LANE[generation - 1] * GB * width, f"PCIe {generation} x{width}"
 
 
 def both_ways(a: str, b: str, capacity: float | None, origin: str) -> list[Link]:
-    """Return a PCIe link as its two directions."""
+    """Return the two directions of a PCIe link."""
     return [Link(*way, LinkKind.PCIE, capacity, origin) for way in ((a, b), (b, a))]
 
 
 @dataclass(frozen=True)
 class _Port:
-    """One end of a link: what it can do, and the width that it has now; 0 where it does not say."""
+    """One end of a link: its maximum speed and width, and its current width; 0 if not reported."""
 
     address: str
     generation: int
@@ -67,7 +67,7 @@ class _Port:
 
 
 def _generation(path: Path) -> int:
-    """From a text like ``32.0 GT/s PCIe``."""
+    """Return the generation for a text like ``32.0 GT/s PCIe``."""
     number, _, unit = read(path).partition(" ")
     try:
         return _GENERATIONS.get(float(number), 0) if unit.startswith("GT/s") else 0
@@ -82,14 +82,14 @@ def _width(path: Path) -> int:
 
 @dataclass(frozen=True)
 class _Pair:
-    """A link: the port at its lower end, and that at its upper end."""
+    """A link: the ports at its lower and upper end."""
 
     below: _Port
     above: _Port
 
     @property
     def generation(self) -> int:
-        """That of the slower end; of the only one that says it; else 0."""
+        """Generation of the slower end, or of the only end that reports one; else 0."""
         return min(filter(None, (self.below.generation, self.above.generation)), default=0)
 
     @property
@@ -102,7 +102,7 @@ class _Pair:
 
     @property
     def is_credible(self) -> bool:
-        """Whether the link is known, and does not run faster than an end of it says that it can."""
+        """Whether the link is known, and not faster than the reported maximum of an end."""
         generation, width = (max(ends) for ends in zip(self.below.now, self.above.now, strict=True))
         return (
             0 < self.generation >= generation
@@ -114,21 +114,21 @@ class _Pair:
 def links_above(
     device: Path, gpu: str, node: str, known: Collection[Link] = ()
 ) -> tuple[list[Link], list[str]]:
-    """Return the links from a GPU up to its NUMA node, and what is remarkable about them.
+    """Return the links from a GPU up to its NUMA node, and remarks about them.
 
     Parameters
     ----------
-    device
-        The GPU's entry in ``sys/bus/pci/devices``: a link to where it is below its bridges.
-    gpu, node
-        The vertices at the two ends.
-    known
-        Links that are described already. GPUs below one switch share its uplink, which is one link.
+    device : Path
+        The GPU's entry in ``sys/bus/pci/devices``: a link to its place below its bridges.
+    gpu, node : str
+        Vertices at the two ends.
+    known : Sequence[Link]
+        Links that are already described. GPUs below one switch share its uplink, which is one link.
 
     Returns
     -------
     tuple
-        No links where sysfs does not show all of them, as in most virtual machines.
+        Links and remarks. No links if sysfs does not show all of them, as in most virtual machines.
     """
     pairs = _pairs(device)
     if not all(pair.is_credible for pair in pairs):
@@ -146,11 +146,10 @@ def links_above(
 
 
 def _pairs(device: Path) -> list[_Pair]:
-    """The links from a device up to the root, each by the ports at its two ends; none if one is missing.
+    """Return the links from a device up to the root, each with its two ports; empty if one is missing.
 
-    The directories above a device are its bridges: the port that it is plugged into, the upstream
-    port of the switch that this port belongs to, the port above that, and so on. From a switch's
-    upstream port to its others there is no link.
+    The directories above a device are its bridges: its port, the upstream port of the switch with that port,
+    the port above, and so on. Between a switch's upstream port and its other ports there is no link.
     """
     place = device.resolve()
     inside = takewhile(lambda path: _ADDRESS.fullmatch(path.name), (place, *place.parents))
@@ -161,15 +160,15 @@ def _pairs(device: Path) -> list[_Pair]:
 
 
 def _remarks(pair: _Pair, gpu: str, own: _Port) -> Iterator[str]:
-    """What makes a link slower than it could be.
+    """Yield why a link is slower than possible.
 
-    The speed that it has now is none of it: an idle link sleeps at a lower one, but at full width.
+    Its current speed is not a reason: an idle link runs at a lower speed, but at full width.
     """
     if 0 < pair.width_now < pair.width:
-        yield f"x{pair.width_now} now, although both ends can x{pair.width}; is the card seated well?"
+        yield f"x{pair.width_now} now, but both ends support x{pair.width}; reseat the card"
     if pair.width < own.width:
-        yield f"x{pair.width}, although {gpu} can x{own.width}"
+        yield f"x{pair.width}, but {gpu} supports x{own.width}"
     ends = (pair.below.generation, pair.above.generation)
     if all(ends) and ends[0] != ends[1] and pair.generation < own.generation:
         lower = (pair.below if ends[0] < ends[1] else pair.above).address
-        yield f"generation {pair.generation}, which is all that {lower} can; {gpu} can {own.generation}"
+        yield f"generation {pair.generation}, the maximum of {lower}; {gpu} supports {own.generation}"

@@ -1,4 +1,4 @@
-"""Buffers in the memory of a GPU, for what is measured between two processes (``pt2pt``)."""
+"""Buffers in GPU memory, for measurements between two processes (``pt2pt``)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .sharing import FABRIC, IPC, VMM_FD, DescriptorSharing, FabricSharing, IpcS
 
 
 class GpuPlace:
-    """Memory of one GPU, by the plain allocator.
+    """Memory of one GPU, from the plain allocator.
 
     Parameters
     ----------
-    gpu
-        Of this process.
-    timeout
-        Seconds that opening another process' memory may take.
+    gpu : Gpu
+        A GPU of this process.
+    timeout : float
+        Maximum time to open another process' memory, in s.
     """
 
     name = "gpu"
@@ -39,7 +39,7 @@ class GpuPlace:
         self.stream = check(driver.cuStreamCreate, driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
 
     def allocate(self, size: int) -> int:
-        """Return the address of new memory."""
+        """Allocate memory and return its address."""
         self.where.use()
         try:
             return int(check(driver.cuMemAlloc, size))
@@ -49,33 +49,33 @@ class GpuPlace:
             ) from error
 
     def free(self, address: int) -> None:
-        """Give it back."""
+        """Free memory."""
         self.where.use()
         check(driver.cuMemFree, address)
 
     def write(self, address: int, data: Any) -> None:
-        """Copy an array there."""
+        """Copy an array to the GPU."""
         self.where.use()
         check(driver.cuMemcpyHtoD, address, data.ctypes.data, data.nbytes)
-        check(driver.cuCtxSynchronize)  # it can return before the data is there; other streams do not wait
+        check(driver.cuCtxSynchronize)  # the copy can return early; other streams do not wait for it
 
     def read(self, address: int, size: int) -> Any:
-        """Return a copy of what is there."""
+        """Return a copy of GPU memory."""
         self.where.use()
         found = np.empty(size, np.uint8)
         check(driver.cuMemcpyDtoH, found.ctypes.data, address, size)
         return found
 
     def copy(self, destination: int, source: int, size: int) -> None:
-        """Copy by a copy engine."""
+        """Copy with a copy engine."""
         self.where.use()
         check(driver.cuMemcpyAsync, destination, source, size, self.stream)
         check(driver.cuStreamSynchronize, self.stream)
 
     def sharing(self, means: str) -> Sharing:
-        """Return a means of sharing memory of a GPU."""
+        """Return a mechanism for sharing GPU memory."""
         if means not in self.means:
-            raise UsageError(f"memory of a GPU is shared by {', '.join(self.means)}, not by {means}")
+            raise UsageError(f"GPU memory can be shared by {', '.join(self.means)}, not by {means}")
         if means == VMM_FD:
             if self._descriptors is None:
                 self._descriptors = Descriptors()
@@ -83,7 +83,7 @@ class GpuPlace:
         return IpcSharing() if means == IPC else FabricSharing()
 
     def close(self) -> None:
-        """Give the stream back; the context goes with the process."""
+        """Destroy the stream; the context ends with the process."""
         self.where.use()
         check(driver.cuStreamDestroy, self.stream)
         if self._descriptors is not None:

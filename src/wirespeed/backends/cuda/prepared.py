@@ -1,4 +1,4 @@
-"""A Measurement bound to streams: it runs behind the gate, is timed by events, and verified."""
+"""A Measurement bound to streams: runs behind the gate, timed by events, and verified."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .driver import check, finished, idle
 from .gate import Gate
 from .memory import Pool
 
-#: Copies that a stream is given before the release: its queue has room for about 1000 entries, of which
-#: a copy may take several.
+#: Copies enqueued in a stream before the release: its queue has room for about 1000 entries, and a copy may
+#: take several.
 _QUEUE = 100
-#: So many copies never fill a queue; after so many seconds of enqueueing one is taken to be full.
+#: This many copies never fill a queue; after this many seconds of enqueueing, a queue is considered full.
 _UNWATCHED, _STALLED = 32, 0.5
-#: Copies that each stream gets in turn after the release.
+#: Copies that each stream gets per turn after the release.
 _TURN = 64
-#: Seconds for work to run out after a time-out or a cancellation.
+#: Time for work to end after a time-out or a cancellation, in s.
 _GRACE = 3.0
 _LONGEST_SLEEP = 1e-3
 _MILLI = 1e-3
@@ -35,23 +35,23 @@ _MILLI = 1e-3
 
 @dataclass(frozen=True)
 class Signals:
-    """Between the backend and what it has prepared: a wish to stop, and work that never ends."""
+    """Signals between the backend and its prepared measurements: stop requests, and stuck work."""
 
     cancelled: threading.Event = field(default_factory=threading.Event)
     stuck: threading.Event = field(default_factory=threading.Event)
 
 
 class CudaPrepared:
-    """A Measurement whose buffers are filled and whose streams are ready.
+    """A Measurement with filled buffers and streams that are ready.
 
-    Destinations are poisoned when it is made and by every ``verify``: what a sample does not write,
-    or writes wrong, is found by the ``verify`` after it. Loads are compared once: what they move
-    does not count, and comparing them can take longer than measuring.
+    Destinations are poisoned when it is created and by every ``verify``. So the next ``verify`` finds what a
+    sample did not write or wrote wrong. Loads are verified once: their rate does not count, and verifying
+    them can take longer than measuring.
 
     Attributes
     ----------
-    buffers
-        The buffers of each transfer, in the order of the Measurement.
+    buffers : list[Buffers]
+        Buffers of each transfer, in the order of the Measurement.
     """
 
     def __init__(
@@ -88,16 +88,16 @@ class CudaPrepared:
         self._give_back()
 
     def sample(self, copies: int) -> Sample:
-        """Run every transfer ``copies`` times from a common start and return the times.
+        """Run every transfer ``copies`` times from a common start, and return the times.
 
         A copy of a chase is ``work.ACCESSES`` accesses on each multiprocessor.
 
         Raises
         ------
         BackendError
-            If a call fails, or if it was cancelled.
+            If a call fails, or the sample was cancelled.
         MeasurementTimeout
-            If the work is not done in time.
+            If the work does not end in time.
         """
         self._gate.close_all()
         self.arm(copies)
@@ -105,7 +105,7 @@ class CudaPrepared:
         return self.finish(copies)
 
     def arm(self, copies: int) -> None:
-        """Put what there is to do behind the closed gate, as far as the queues of the streams take it."""
+        """Enqueue work behind the closed gate, as far as the queues have room."""
         self._verified = False
         bound, measured = self._bound, [b for b in self._bound if b.measured]
         if not all(b.held for b in bound):
@@ -120,7 +120,7 @@ class CudaPrepared:
                 self._put_ends(measured)
 
     def finish(self, copies: int) -> Sample:
-        """After the release: put in what is left, wait for the end, and return the times."""
+        """After the release, enqueue the rest, wait for the end, and return the times."""
         bound, measured = self._bound, [b for b in self._bound if b.measured]
         first = measured[0].lane
         with self._watched():
@@ -136,12 +136,12 @@ class CudaPrepared:
         )
 
     def verify(self) -> None:
-        """Compare the destinations with what must be there after the last sample.
+        """Compare the destinations with the expected contents after the last sample.
 
         Raises
         ------
         VerificationError
-            For the first transfer of which a word differs.
+            For the first transfer with a wrong word.
         """
         if self._verified:
             return
@@ -168,9 +168,9 @@ class CudaPrepared:
         return [lane for bound in self._bound for lane, _ in bound.lanes]
 
     def _warm_up(self, measured: Sequence[Bound]) -> None:
-        """Put a warm-up into each stream, then let what is measured start together.
+        """Enqueue a warm-up in each stream, then let the measured transfers start together.
 
-        Loads go on by themselves: they must be under way when the others start.
+        Loads continue independently: they must run before the others start.
         """
         first = measured[0].lane
         for bound in self._bound:
@@ -191,7 +191,7 @@ class CudaPrepared:
                 other.wait(lane.start)
 
     def _put(self, left: Sequence[int], most: int) -> list[int]:
-        """Give every stream a turn of the copies that are left; return how many are left then."""
+        """Enqueue a turn of the remaining copies in every stream; return the number of remaining copies."""
         rest = []
         for bound, copies in zip(self._bound, left, strict=True):
             bound.device.use()
@@ -202,7 +202,7 @@ class CudaPrepared:
         return rest
 
     def _put_ends(self, measured: Sequence[Bound]) -> None:
-        """Record the end of every transfer, and of all that are measured."""
+        """Record the end of every transfer, and of all measured transfers."""
         for bound in self._bound:
             for lane, _ in bound.lanes[1:]:
                 lane.record(lane.stop)
@@ -219,7 +219,7 @@ class CudaPrepared:
             self._await(events, f"{what} {self._measurement}")
 
     def _await(self, events: Sequence[Any], stage: str) -> None:
-        """Wait until events have happened, the time is over or somebody cancels."""
+        """Wait until events have happened, the time-out is reached or the sample is cancelled."""
         start = time.monotonic()
         for event in events:
             while not finished(event):
@@ -228,17 +228,17 @@ class CudaPrepared:
                     raise BackendError(f"{stage} was cancelled")
                 if waited > self._options.timeout:
                     raise MeasurementTimeout(stage, self._options.timeout)
-                # Sleeping for a small part of what has passed costs nothing and leaves the CPU to others.
+                # Sleeping for a small fraction of the elapsed time costs nothing and frees the CPU.
                 time.sleep(min(waited / 64, _LONGEST_SLEEP))
 
     @contextmanager
     def _unblocking(self, copies: int) -> Iterator[None]:
-        """Open the gate if it takes too long to enqueue behind it.
+        """Open the gate if enqueueing behind it takes too long.
 
-        How much of a queue one copy takes is the driver's affair; when the queue is full the call that
-        would add to it waits for the gate, which this thread is to open.
+        The driver decides how much of a queue a copy takes. When the queue is full, the next call waits for
+        the gate, which this thread has to open.
         """
-        guard = threading.Timer(_STALLED, self._gate.open, (self._gate.serial,))  # no later round
+        guard = threading.Timer(_STALLED, self._gate.open, (self._gate.serial,))  # not a later round
         if copies > _UNWATCHED:
             guard.start()
         try:
@@ -248,7 +248,7 @@ class CudaPrepared:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Let work run out when anything goes wrong, so that buffers and streams can be used again."""
+        """Let work end after any error, so that buffers and streams can be reused."""
         try:
             yield
         except BackendLost:
@@ -262,17 +262,19 @@ class CudaPrepared:
                 while not idle(lane.stream):
                     if time.monotonic() > deadline:
                         self._signals.stuck.set()
-                        raise BackendLost(f"the GPU goes on for {_GRACE:g} s after this: {error}") from error
+                        raise BackendLost(
+                            f"the GPU is busy {_GRACE:g} s after this error: {error}"
+                        ) from error
                     time.sleep(_LONGEST_SLEEP)
             raise
 
     def abandon(self) -> None:
-        """Let what was armed run out."""
+        """Let the enqueued work run out."""
         with suppress(BackendError), self._watched():
             raise BackendError("abandoned")
 
     def _give_back(self) -> None:
-        """Give buffers and streams back, unless work that never ended may still use them."""
+        """Release buffers and streams, unless work that never ended may still use them."""
         if self._signals.stuck.is_set():
             return
         for buffer in self._binder.taken:
@@ -287,7 +289,7 @@ class CudaPrepared:
 
 
 def _sharing(transfer: Transfer, all_of_them: Sequence[Transfer]) -> int:
-    """Return how many transfers share a source or a destination with one, it included."""
+    """Return the number of transfers that share a source or destination with one, including itself."""
     return max(
         sum(other.source == transfer.source for other in all_of_them),
         sum(other.destination == transfer.destination for other in all_of_them),
@@ -300,7 +302,7 @@ def _elapsed(start: Any, stop: Any) -> float:
     Raises
     ------
     BackendError
-        If there are none: the clock of the events is not to be trusted.
+        If the difference is not plausible, so the event clock cannot be trusted.
     """
     seconds = float(check(driver.cuEventElapsedTime, start, stop)) * _MILLI
     if seconds <= 0:

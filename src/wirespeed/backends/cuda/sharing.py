@@ -1,7 +1,7 @@
-"""Means by which processes share the memory of a GPU: export in one, open in another.
+"""Mechanisms for sharing GPU memory between processes: export in one, open in another.
 
-Each is three calls, so that what they cost can be told apart: ``allocate``, ``export``, ``open``;
-what they return is released by itself (see ``backends.sharing``). Multicast objects are never used.
+Each has three calls, so that their costs can be measured separately: ``allocate``, ``export``, ``open``.
+Each result releases itself (see ``backends.sharing``). Multicast objects are never used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .device import Device
 from .driver import check
 
 FABRIC, VMM_FD, IPC = "fabric", "vmm-fd", "ipc"
-#: The device nodes of IMEX channels; without one, fabric handles are refused.
+#: Device nodes of IMEX channels; without a channel, fabric handles are denied.
 IMEX_CHANNELS = Path("/dev/nvidia-caps-imex-channels")
 
 _HANDLE = 64  # bytes of a CUipcMemHandle and of a CUmemFabricHandle
@@ -35,7 +35,7 @@ class IpcSharing:
     name = IPC
 
     def allocate(self, device: Device, size: int) -> Allocation:
-        """Return memory by cuMemAlloc."""
+        """Allocate memory with cuMemAlloc."""
         device.use()
         address = int(check(driver.cuMemAlloc, size))
 
@@ -46,7 +46,7 @@ class IpcSharing:
         return Allocation(device, address, size, None, release)
 
     def export(self, allocation: Allocation) -> Handle:
-        """Return the handle of the allocation, and where in it the buffer begins."""
+        """Return the handle of the allocation, and the offset of the buffer in it."""
         allocation.place.use()
         base, _ = check(driver.cuMemGetAddressRange, allocation.address)
         handle = check(driver.cuIpcGetMemHandle, base)
@@ -54,7 +54,7 @@ class IpcSharing:
         return Handle(self.name, data, allocation.address - int(base), allocation.bytes)
 
     def open(self, device: Device, handle: Handle) -> Opened:
-        """Map it; the driver enables peer access."""
+        """Map the memory; the driver enables peer access."""
         device.use()
         raw = driver.CUipcMemHandle()
         ctypes.memmove(int(raw.getPtr()), handle.data, _HANDLE)
@@ -74,7 +74,7 @@ class _Mapped:
     _type: Any = None
 
     def allocate(self, device: Device, size: int) -> Allocation:
-        """Create memory that can be exported, and map it for its own GPU."""
+        """Create exportable memory, and map it for its own GPU."""
         generic, size = vmm.create(device, size, self._type)
         address, release = vmm.map_for([device], generic, size)
         return Allocation(device, address, size, generic, release)
@@ -91,10 +91,10 @@ class DescriptorSharing(_Mapped):
 
     Parameters
     ----------
-    descriptors
-        Hands out what this process exports.
-    timeout
-        Seconds that fetching one may take.
+    descriptors : Descriptors
+        Serves the descriptors that this process exports.
+    timeout : float
+        Maximum time to fetch a descriptor, in s.
     """
 
     name = VMM_FD
@@ -104,39 +104,39 @@ class DescriptorSharing(_Mapped):
         self._descriptors, self._timeout = descriptors, timeout
 
     def export(self, allocation: Allocation) -> Handle:
-        """Offer a descriptor until the allocation is released."""
+        """Serve a descriptor until the allocation is released."""
         allocation.place.use()
         descriptor = check(driver.cuMemExportToShareableHandle, allocation.inner, self._type, 0)
         return offer(self._descriptors, int(descriptor), allocation, self.name)
 
     def open(self, device: Device, handle: Handle) -> Opened:
-        """Fetch the descriptor and map what it stands for."""
+        """Fetch the descriptor and map its memory."""
         with fetched(handle, self._timeout) as descriptor:
             return self._open(device, descriptor, handle.bytes)
 
 
 class FabricSharing(_Mapped):
-    """Fabric handles: within an NVLink domain, be it one host or many."""
+    """Fabric handles: within an NVLink domain, on one or several hosts."""
 
     name = FABRIC
     _type = _TYPE.CU_MEM_HANDLE_TYPE_FABRIC
 
     def allocate(self, device: Device, size: int) -> Allocation:
-        """Create it, which the driver permits only to processes with an IMEX channel."""
+        """Create memory; the driver permits this only for processes with an IMEX channel."""
         try:
             return super().allocate(device, size)
         except BackendError as error:
             raise type(error)(f"{error}; {imex()}") from error
 
     def export(self, allocation: Allocation) -> Handle:
-        """Return the handle."""
+        """Return the fabric handle."""
         allocation.place.use()
         handle = check(driver.cuMemExportToShareableHandle, allocation.inner, self._type, 0)
         data = handle if isinstance(handle, bytes) else ctypes.string_at(int(handle.getPtr()), _HANDLE)
         return Handle(self.name, data, 0, allocation.bytes)
 
     def open(self, device: Device, handle: Handle) -> Opened:
-        """Map it."""
+        """Map the memory."""
         raw = driver.CUmemFabricHandle()
         ctypes.memmove(int(raw.getPtr()), handle.data, _HANDLE)
         try:
@@ -146,14 +146,14 @@ class FabricSharing(_Mapped):
 
 
 def imex() -> str:
-    """Return in words which IMEX channels this process has."""
+    """Describe the IMEX channels of this process."""
     found = sorted(path.name for path in IMEX_CHANNELS.glob("channel*")) if IMEX_CHANNELS.is_dir() else []
     if not found:
         return (
-            f"there is no IMEX channel in {IMEX_CHANNELS}: load the driver with "
+            f"no IMEX channel in {IMEX_CHANNELS}: load the driver with "
             "NVreg_CreateImexChannel0=1 or create one with nvidia-modprobe, and run nvidia-imex"
         )
     readable = [name for name in found if os.access(IMEX_CHANNELS / name, os.R_OK)]
     if not readable:
-        return f"this user may not use {', '.join(found)} in {IMEX_CHANNELS}"
-    return f"there is the IMEX {', '.join(readable)}: see `nvidia-imex-ctl -N` for its domain"
+        return f"this user has no access to {', '.join(found)} in {IMEX_CHANNELS}"
+    return f"IMEX {', '.join(readable)} is available: see `nvidia-imex-ctl -N` for its domain"

@@ -1,4 +1,4 @@
-"""A GPU in a job of several processes: buffers that others open, a gate in shared memory."""
+"""A GPU in a job of several processes: exported buffers, and a gate in shared memory."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _SLEEP = 1e-3
 class CudaSide:
     """The GPU of one process."""
 
-    #: On one host the first two are as fast as the third and need no permission. The first stays so where
-    #: a process does not see the other's GPU; copy engines were 6 % slower there by the second.
+    #: On one host the first two are as fast as the third and need no permission. The first is also fast if a
+    #: process does not see the other's GPU; copy engines were 6 % slower with the second.
     means = (IPC, VMM_FD, FABRIC)
     plain = IPC
 
@@ -58,16 +58,16 @@ class CudaSide:
         self._rounds = 0
 
     def sharing(self, means: str) -> Sharing:
-        """Return a means."""
+        """Return a mechanism for sharing memory."""
         return self._sharings[means]
 
     def place(self, memory: Memory) -> Any:
-        """Every buffer of this process is on, or used by, its one GPU."""
+        """Return the GPU: it holds or uses every buffer of this process."""
         del memory
         return self.device
 
     def can_send(self, means: str) -> tuple[str, bytes]:
-        """Return why NCCL or MPI cannot move memory of this GPU; with NCCL's identifier."""
+        """Return why NCCL or MPI cannot move memory of this GPU, and NCCL's identifier."""
         if means == NCCL:
             from ...collectives.nccl.messages import refuses
 
@@ -96,7 +96,7 @@ class CudaSide:
         self.gate.close_all()
 
     def threads(self, transfers: Sequence[Transfer], messengers: int) -> int:
-        """Streams wait without being counted."""
+        """Return 0: waiting streams are not counted."""
         del transfers, messengers
         return 0
 
@@ -113,36 +113,36 @@ class CudaSide:
         self.gate.tell(self.device, self._lane.stream, self._offset, self._rounds)
 
     def arrived(self) -> int:
-        """Return when this process saw that word."""
+        """Return when this process saw that word, in ns."""
         end = time.monotonic() + self.options.timeout
         while self._seen.value != self._rounds:
             if time.monotonic() > end or self.signals.cancelled.is_set():
-                raise MeasurementTimeout("waiting at the gate for nothing", self.options.timeout)
+                raise MeasurementTimeout("waiting at the gate without work", self.options.timeout)
         return time.monotonic_ns()
 
     def wait(self) -> None:
-        """Wait for the release in a thread of the host.
+        """Wait for the release in a host thread.
 
         Raises
         ------
         BackendError
-            If it was cancelled, or nobody opened the gate in time.
+            If it was cancelled, or the gate was not opened in time.
         """
         end = time.monotonic() + self.options.timeout
         while not self.gate.is_open:
             if time.monotonic() > end:
                 raise MeasurementTimeout("waiting at the gate of this host", self.options.timeout)
-            time.sleep(0)  # let other threads go on
+            time.sleep(0)  # let other threads run
         if self.signals.cancelled.is_set():
             raise BackendError("the copies were cancelled")
 
     def cancel(self) -> None:
-        """Let the streams of this process go; those of others with them, whose measurement is void too."""
+        """Release the streams of this process, and those of others, whose measurement is void too."""
         self.signals.cancelled.set()
         self.gate.abandon()
 
     def close(self) -> None:
-        """Give back what is not the backend's."""
+        """Release what does not belong to the backend."""
         if self.signals.stuck.is_set():
             return
         if self.nccl is not None:
@@ -152,14 +152,14 @@ class CudaSide:
 
 
 class _RankBinder(Binder):
-    """Binds transfers whose buffers are there already, some of them in other processes."""
+    """Bind transfers whose buffers exist, some of them in other processes."""
 
     def __init__(self, side: CudaSide, pieces: Sequence[Piece], together: Sequence[Piece]) -> None:
         super().__init__(_NONE, lambda _: side.device, lambda _: side.contents, side.options, Peers())
         self._side, self._pieces, self._together = side, pieces, together
 
     def bind(self, index: int, transfer: Transfer, engines: int, sharing: int = 1) -> Bound:
-        """Prepare what a piece enqueues; all that NCCL sends and receives is one piece."""
+        """Prepare the work of a piece; all NCCL messages are one piece."""
         del engines, sharing
         piece = self._pieces[index]
         buffers = Buffers((_buffer(transfer.source, piece.source, transfer.bytes),),
@@ -182,13 +182,13 @@ class _RankBinder(Binder):
 
 
 class CudaPart:
-    """What one process copies, fills and compares."""
+    """Part of a Measurement that one process copies, fills and compares."""
 
     def __init__(self, side: CudaSide, pieces: Sequence[Piece]) -> None:
         self._side = side
         self._sent = [p for p in pieces if p.means == NCCL]
         self._messages = [p for p in pieces if p.means == MPI]
-        #: What is enqueued in streams; all messages of NCCL stand behind the first.
+        #: Work enqueued in streams; all NCCL messages are behind the first.
         self._streamed = [p for p in pieces if p.moves and p.means not in (NCCL, MPI)] + self._sent[:1]
         self._owned = [p for p in pieces if p.owns_destination]
         self._sources = [p for p in pieces if p.owns_source]
@@ -218,7 +218,7 @@ class CudaPart:
         self._settle("filling buffers")
 
     def arm(self, copies: int) -> None:
-        """Enqueue behind the gate, and post the threads that send and receive by MPI."""
+        """Enqueue behind the gate, and start the threads that send and receive with MPI."""
         self._copies = copies
         self._running = self._runner.submit(self._send, copies) if self._moves else None
         if self._prepared is not None:
@@ -256,7 +256,7 @@ class CudaPart:
                 raise VerificationError(expected.text, 8 * index, wrong, expected.words)
 
     def abandon(self) -> None:
-        """Let all that was armed run out."""
+        """Let all enqueued work run out."""
         self._side.cancel()
         if self._prepared is not None:
             self._prepared.abandon()
@@ -264,13 +264,13 @@ class CudaPart:
             self._running.exception(self._side.options.timeout)
 
     def close(self) -> None:
-        """Give the streams back."""
+        """Release the streams."""
         self._runner.shutdown(wait=False)
         if self._prepared is not None:
             self._prepared.__exit__()
 
     def _send(self, copies: int) -> list[Timing]:
-        """Send and receive by MPI, from the release on."""
+        """Send and receive with MPI, starting at the release."""
         side = self._side
         assert side.messenger is not None
         side.device.use()
@@ -286,7 +286,7 @@ class CudaPart:
         return Expected(region, Operation.COPY, _keys(self._side, piece), str(transfer))
 
     def _settle(self, stage: str) -> None:
-        """Wait for what the contents were asked for."""
+        """Wait for requested fills and comparisons."""
         event = self._side.contents.flush()
         start = time.monotonic()
         while not finished(event):
@@ -312,14 +312,14 @@ def _buffer(memory: Memory, address: int, size: int) -> Buffer:
 
 
 def _nothing() -> None:
-    """The buffers belong to the pool of the job."""
+    """Do nothing: the buffers belong to the pool of the job."""
 
 
 class _NoPool:
-    """Stands where buffers are taken from; these transfers bring theirs."""
+    """Replacement for a pool; these transfers bring their own buffers."""
 
     def give(self, buffer: Buffer) -> None:
-        """Nothing was taken."""
+        """Do nothing: nothing was taken."""
 
 
 _NONE: Any = _NoPool()

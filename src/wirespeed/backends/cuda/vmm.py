@@ -1,4 +1,4 @@
-"""Virtual-memory management: memory is created, then mapped for the GPUs that use it."""
+"""Virtual memory management: create memory, then map it for the GPUs that use it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _NOT_SHARED = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
 
 
 def create(device: Device, size: int, handle_type: Any = _NOT_SHARED) -> tuple[Any, int]:
-    """Return new memory of a GPU, and its size: the next multiple of the granularity.
+    """Create memory of a GPU; return it with its size, the next multiple of the granularity.
 
     Parameters
     ----------
     handle_type
-        As what it can be exported to other processes.
+        Type of handle for export to other processes.
     """
     device.use()
     prop = driver.CUmemAllocationProp()
@@ -36,17 +36,17 @@ def create(device: Device, size: int, handle_type: Any = _NOT_SHARED) -> tuple[A
 
 
 def map_for(users: Sequence[Device], memory: Any, size: int) -> tuple[int, Callable[[], None]]:
-    """Map memory, which is given up by this, where some GPUs of this process may use it.
+    """Map memory for some GPUs of this process; the mapping takes over the memory.
 
     Returns
     -------
     tuple
-        Its address, and what unmaps and frees it.
+        Its address, and a function that unmaps and frees it.
 
     Raises
     ------
     BackendError
-        If it cannot be mapped; nothing is left of it then.
+        If it cannot be mapped; then the memory is freed.
     """
     undo: list[tuple[Any, ...]] = [(driver.cuMemRelease, memory)]
 

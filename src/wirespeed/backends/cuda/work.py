@@ -1,4 +1,4 @@
-"""What a stream is given: copies by a copy engine, kernels, chases; arguments are bound once."""
+"""Work of a stream: copies by a copy engine, kernels, chases. Arguments are bound once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .driver import check
 from .memory import Buffer
 from .shapes import NODE, Shape
 
-#: A warm-up moves so many bytes: enough to wake links and to load addresses, and not to cost time.
+#: Bytes of a warm-up: enough to wake links and to load addresses, but fast.
 WARM_UP = 64 * MIB
 
-#: Accesses of one multiprocessor that count as one copy: fewer would let the launches be seen.
+#: Accesses of one multiprocessor that count as one copy; with fewer, launches would dominate.
 ACCESSES = 192
 
 
@@ -27,17 +27,17 @@ class Work(Protocol):
 
     Attributes
     ----------
-    loops
-        Whether any number of copies is one entry (or a fixed number) in the queue of the stream.
+    loops : bool
+        Whether any number of copies takes a fixed number of entries in the queue of the stream.
     """
 
     loops: bool
 
     def warm_up(self) -> None:
-        """Enqueue something short of the same kind."""
+        """Enqueue a short piece of work of the same kind."""
 
     def put(self, copies: int) -> None:
-        """Enqueue so many copies."""
+        """Enqueue a number of copies."""
 
 
 class EngineCopy:
@@ -54,7 +54,7 @@ class EngineCopy:
         check(driver.cuMemcpyAsync, *self._warm)
 
     def put(self, copies: int) -> None:
-        """Enqueue so many copies."""
+        """Enqueue a number of copies."""
         for _ in range(copies):
             check(driver.cuMemcpyAsync, *self._call)
 
@@ -64,14 +64,14 @@ class Kernel:
 
     Parameters
     ----------
-    size, passes
-        Which arguments are the bytes, to be less in the warm-up, and the passes of a kernel that
-        loops; None where there is no such argument.
+    size, passes : int or None
+        Index of the argument with the bytes, which is smaller in the warm-up, and of the argument with the
+        passes of a looping kernel; None if there is no such argument.
 
     Attributes
     ----------
-    done
-        Passes enqueued since it was made, warm-ups included.
+    done : int
+        Passes enqueued since it was created, including warm-ups.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Kernel:
         )  # fmt: skip
 
     def warm_up(self) -> None:
-        """Copy a part; the whole where the kernel accounts for all that it reads."""
+        """Copy a part; the whole buffer if the kernel sums all that it reads."""
         if self._size is None:
             self.put(1)
             return
@@ -104,7 +104,7 @@ class Kernel:
         size.value = whole
 
     def put(self, copies: int) -> None:
-        """Enqueue so many passes, in one launch if the kernel loops."""
+        """Enqueue a number of passes, in one launch if the kernel loops."""
         self.done += copies
         launches = copies
         if self._passes is not None:
@@ -115,14 +115,14 @@ class Kernel:
 
 
 class Chase:
-    """Dependent loads by one thread, on each multiprocessor in turn, over a cycle of nodes.
+    """Dependent loads by one thread on each multiprocessor in turn, over a cycle of nodes.
 
-    Each launch goes on where the one before it stopped, so that all of the working set is visited.
+    Each launch continues where the previous one stopped, so that the whole working set is visited.
 
     Parameters
     ----------
-    ends
-        Device memory for a pointer per multiprocessor: where its last launch stopped.
+    ends : int
+        Device memory with a pointer per multiprocessor: the final position of its last launch.
     """
 
     loops = True
@@ -147,7 +147,7 @@ class Chase:
         return ACCESSES * self._multiprocessors
 
     def warm_up(self) -> None:
-        """Follow the cycle a little."""
+        """Follow the cycle for a short distance."""
         self._follow(0, ACCESSES // 8)
 
     def put(self, copies: int) -> None:
@@ -156,7 +156,7 @@ class Chase:
             self._follow(block, ACCESSES * copies)
 
     def strayed(self) -> int:
-        """Return how many multiprocessors did not stop where they should have."""
+        """Return the number of multiprocessors that stopped at a wrong position."""
         self._lane.device.use()
         found = (ctypes.c_uint64 * self._multiprocessors)()
         check(driver.cuMemcpyDtoH, ctypes.addressof(found), self._ends, ctypes.sizeof(found))
@@ -171,7 +171,7 @@ class Chase:
         check(driver.cuLaunchKernel, *self._launch)
 
     def _build(self, buffer: Buffer, size: int) -> None:
-        """Write the pointers; host memory by the CPU, as whoever makes work for a GPU does."""
+        """Write the pointers; for host memory with the CPU, like an application that prepares GPU work."""
         words = array("Q", bytes(self._nodes * NODE))
         following = (self._base + (i + 1) % self._nodes * NODE for i in range(self._nodes))
         words[:: NODE // words.itemsize] = array("Q", following)

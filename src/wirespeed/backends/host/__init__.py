@@ -1,7 +1,7 @@
-"""The host backend: the memory of the CPUs, measured by pinned threads of numba kernels.
+"""The host backend: CPU memory, measured by pinned threads of numba kernels.
 
-``topology`` finds out what the machine has and needs no library; ``backend`` measures and imports
-numba, so it is imported only where measuring starts.
+``topology`` describes the machine and needs no library. ``backend`` measures and imports numba, so it is
+imported only when measuring starts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def discover(machine: Machine) -> Machine:
 
 
 def connect(machine: Machine) -> Backend | None:
-    """Return the backend for the CPUs of this host, None for a simulated machine."""
+    """Return the backend for the CPUs of this host; None for a simulated machine."""
     if machine.simulated or not machine.numa:
         return None
     from .backend import HostBackend

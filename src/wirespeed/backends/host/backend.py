@@ -1,4 +1,4 @@
-"""The backend that measures the CPUs' memory."""
+"""The backend that measures CPU memory."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _KILO = 1e3
 
 
 class HostBackend:
-    """Runs transfers of the engine ``cpu`` on pinned threads, in memory bound to NUMA nodes.
+    """Backend for transfers of the engine ``cpu`` on pinned threads, in memory bound to NUMA nodes.
 
     The first ``prepare`` compiles the kernels, or loads them from numba's cache.
 
     Parameters
     ----------
-    machine
-        The machine that this process runs on, as ``topology.discover`` describes it.
+    machine : Machine
+        Machine that this process runs on, as ``topology.discover`` describes it.
     """
 
     name = "host"
-    #: Long against the clock (25 ns) and the skew of the start (1 µs), short enough for many samples.
+    #: Long compared with the clock (25 ns) and the start skew (1 µs), short enough for many samples.
     sample_seconds = 2e-3
 
     def __init__(self, machine: Machine) -> None:
@@ -54,7 +54,7 @@ class HostBackend:
             if reason := self._refuses(transfer):
                 return f"{transfer}: {reason}"
         if all(t.role is Role.LOAD for t in measurement.transfers):
-            return "nothing in it is measured"
+            return "no transfer is measured"
         return None
 
     def _refuses(self, transfer: Transfer) -> str | None:
@@ -63,16 +63,16 @@ class HostBackend:
         if transfer.engine is not Engine.CPU:
             return f"the host backend has no engine {transfer.engine}"
         if transfer.executor.rank is not None or any(end.rank is not None for end in ends):
-            return "the host backend knows no other processes"
+            return "the host backend cannot measure between processes"
         for end in ends:
             if end.device not in nodes or end.kind is not MemoryKind.PAGEABLE:
-                return f"{end.kind} memory of {end.device} is not this host's"
+                return f"{end.kind} memory of {end.device} does not belong to this host"
         if not transfer.executor.cpus:
             return f"{transfer.executor} has no CPUs"
         if transfer.operation is Operation.CHASE and len(transfer.executor.cpus) > 1:
-            return "a chase runs on one CPU"
+            return "a chase uses exactly one CPU"
         if not 0 < transfer.pace <= 1:
-            return f"a pace must be more than 0 and at most 1, not {transfer.pace}"
+            return f"pace must be above 0 and at most 1, not {transfer.pace}"
         return None
 
     def prepare(self, measurement: Measurement, options: BackendOptions) -> HostPrepared:
@@ -81,9 +81,9 @@ class HostBackend:
         Raises
         ------
         BackendError
-            If there is not enough memory, if it does not lie on its node, or if it was cancelled.
+            If there is not enough memory, it is on a wrong node, or the preparation was cancelled.
         """
-        from .prepared import HostPrepared  # compiles the kernels
+        from .prepared import HostPrepared  # imported here because it compiles the kernels
 
         prepared = HostPrepared(self._machine, measurement, options, self._pool, self._workers)
         self._last = prepared
@@ -92,9 +92,9 @@ class HostBackend:
         if options.affinity:
             for cpu in sorted(cpus & self._workers.unpinned.keys()):
                 why = self._workers.unpinned[cpu]
-                self._warn(f"a thread could not be pinned to CPU {cpu} ({why}); it may wander")
+                self._warn(f"could not pin a thread to CPU {cpu} ({why}); it may migrate")
         for node in prepared.unchecked:
-            self._warn(f"whether memory lies on numa{node} is not known: /proc/self/numa_maps is silent")
+            self._warn(f"cannot verify that memory is on numa{node}: /proc/self/numa_maps has no information")
         return prepared
 
     def holds(self, device: str) -> bool:
@@ -108,14 +108,14 @@ class HostBackend:
         return HostSide(job, self._workers)
 
     def now(self) -> float:
-        """Seconds of the monotonic clock."""
+        """Return the monotonic clock in s."""
         return time.monotonic()
 
     def state(self, root: Path = Path("/")) -> dict[str, float | str]:
-        """Return what influences memory speed now; what the kernel does not say is left out."""
+        """Return the readings that affect memory speed, as far as the kernel reports them."""
         state: dict[str, float | str] = {}
         for node in self._machine.numa:
-            for cpu in node.cpus[:1]:  # asking for a frequency can interrupt the CPU
+            for cpu in node.cpus[:1]:  # reading a frequency can interrupt the CPU
                 folder = root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq"
                 if (kilohertz := number(folder / "scaling_cur_freq")) is not None:
                     state[f"frequency of CPU {cpu} [Hz]"] = kilohertz * _KILO
@@ -132,23 +132,23 @@ class HostBackend:
         return state
 
     def busy(self) -> dict[str, str]:
-        """Return what other processes took of the CPUs since the last call, the same for every NUMA node."""
+        """Return the CPU use of other processes since the last call, the same for every NUMA node."""
         if self._load is None:
             self._load = CpuLoad([cpu for node in self._machine.numa for cpu in node.cpus])
         found = self._load.busy()
         return {node.name: found for node in self._machine.numa if node.cpus} if found else {}
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of the libraries that it measures with."""
+        """Return the versions of the libraries in use."""
         return {name: version(name) for name in ("numba", "llvmlite", "numpy")}
 
     def cancel(self) -> None:
-        """Make what another thread prepares or samples end soon, with BackendError."""
+        """Make a preparation or sample in another thread end soon, with BackendError."""
         if self._last is not None:
             self._last.cancel()
 
     def close(self) -> None:
-        """End the threads and unmap all memory; not where a thread hangs that may still write to it."""
+        """End the threads and unmap all memory, unless a stuck thread may still write to it."""
         if self._workers.close():
             self._pool.close()
 

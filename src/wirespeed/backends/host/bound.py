@@ -1,4 +1,4 @@
-"""One Transfer with its buffers: who works on which bytes, with which kernel and which patterns."""
+"""A Transfer with its buffers: the bytes, kernels and patterns of each thread."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from .memory import Buffer
 from .operations import CODES
 
 LINE, WORD = 64, 8
-#: Slices of threads begin at a multiple of this, where there is enough for each.
+#: Alignment of the threads' slices, if each thread gets enough bytes.
 _PAGE = 4096
 WORD_MASK = 2**64 - 1
-#: Accesses that count as one copy of a chase up to a working set: each takes 1 to 6 ms.
+#: Accesses that count as one copy of a chase, up to a working set: 1 to 6 ms each.
 _CHASE_UNITS = ((256 * KIB, 2**20), (4 * MIB, 2**17))
 _LARGEST_CHASE_UNIT = 2**15
-#: Factors of scale, triad and saxpy are from 2 to 15: with numbers below 2**48 (as floats 2**20) results
+#: Factors of scale, triad and saxpy are from 2 to 15: with integers below 2**48 (2**20 as floats), results
 #: are exact.
 _FACTORS = 14
 
 
 @dataclass(eq=False)
 class Bound:
-    """A Transfer and what it needs to run.
+    """A Transfer with what it needs to run.
 
     Parameters
     ----------
-    index
-        Its place in the Measurement.
-    rows
-        Its threads' rows in the table that they share.
-    helpers
-        CPUs for what is not timed: filling, comparing, building cycles.
-    keys
-        Keys of the patterns in the two sources and of what the destination holds before.
-    streaming
-        Whether stores bypass the caches: a transfer that does not fit into the last cache of its
-        CPUs must not read its destination to write it, one that fits must leave it there.
+    index : int
+        Position in the Measurement.
+    rows : tuple[int, ...]
+        Its threads' rows in the shared table.
+    helpers : tuple[int, ...]
+        CPUs for work that is not timed: filling, comparing, building cycles.
+    keys : tuple[int, ...]
+        Keys of the patterns in the two sources, and of the destination's previous content.
+    streaming : bool
+        Whether stores bypass the caches. A transfer larger than the last cache of its CPUs must not read its
+        destination in order to write it; a smaller one must leave it in the cache.
     """
 
     index: int
@@ -55,16 +55,16 @@ class Bound:
     keys: tuple[int, int, int]
     streaming: bool
     scalar: int = 0
-    step: int = 0  #: of a chase: at which step of the cycle the next sample begins
+    step: int = 0  #: for a chase: step of the cycle at which the next sample starts
 
     @property
     def code(self) -> int:
-        """What the kernels call its operation."""
+        """The kernels' number of its operation."""
         return CODES[self.transfer.operation]
 
     @property
     def bytes(self) -> int:
-        """Bytes of a buffer in whole lines."""
+        """Bytes of a buffer, in whole lines."""
         return whole_lines(self.transfer)
 
     @property
@@ -74,27 +74,27 @@ class Bound:
 
     @property
     def start(self) -> int:
-        """Address of the line at which the next sample of a chase begins."""
+        """Address of the line at which the next sample of a chase starts."""
         return self.sources[0].address + LINE * int(kernels.shuffled(self.step, self.lines, self.keys[0]))
 
     def shares(self) -> Iterator[tuple[int, int, int, int]]:
-        """Yield for each thread its CPU, its row, and the bytes that it works on: begin and end."""
+        """Yield for each thread its CPU, its row, and the begin and end of its bytes."""
         cpus = self.transfer.executor.cpus
         for cpu, row, (begin, end) in zip(cpus, self.rows, split(self.bytes, len(cpus)), strict=True):
             yield cpu, row, begin, end
 
     def helped(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the CPUs for what is not timed, each with its bytes: begin and end."""
+        """Yield the CPUs for work that is not timed, each with the begin and end of its bytes."""
         for cpu, (begin, end) in zip(self.helpers, split(self.bytes, len(self.helpers)), strict=True):
             yield cpu, begin, end
 
     def addresses(self, begin: int) -> tuple[int, int, int]:
-        """Addresses of a byte offset in the destination and the two sources, 0 where there is none."""
+        """Return the addresses of a byte offset in the destination and the two sources; 0 if absent."""
         buffers = (self.destination, *self.sources, None, None)[:3]
         return tuple(0 if b is None else b.address + begin for b in buffers)  # type: ignore[return-value]
 
     def draw_scalar(self, sample: int) -> None:
-        """Choose the factor or the constant of a sample, so that a stale result is seen."""
+        """Choose the factor or constant of a sample, so that a stale result is detected."""
         if self.transfer.operation is Operation.WRITE:
             self.scalar = signed(mixed(self.keys[0], sample))
         else:
@@ -102,25 +102,25 @@ class Bound:
 
 
 def split(size: int, parts: int) -> list[tuple[int, int]]:
-    """Return begin and end of so many nearly equal parts of whole lines, of whole pages where large."""
+    """Return begin and end of nearly equal parts of whole lines; of whole pages for large sizes."""
     step = _PAGE if size >= 16 * _PAGE * parts else LINE
     edges = [size * i // parts // step * step for i in range(parts)] + [size]
     return list(pairwise(edges))
 
 
 def whole_lines(transfer: Transfer) -> int:
-    """Bytes of a buffer rounded up to whole lines; a chase has two lines at least."""
+    """Return the bytes of a buffer, rounded up to whole lines; a chase has at least two lines."""
     least = 2 if transfer.operation is Operation.CHASE else 1
     return max(least, -(-transfer.bytes // LINE)) * LINE
 
 
 def chase_unit(size: int) -> int:
-    """Accesses that count as one copy of a chase through ``size`` bytes."""
+    """Return the accesses that count as one copy of a chase through ``size`` bytes."""
     return next((unit for largest, unit in _CHASE_UNITS if size <= largest), _LARGEST_CHASE_UNIT)
 
 
 def bypasses(transfer: Transfer, machine: Machine) -> bool:
-    """Whether the buffers of a transfer are larger than the last cache that its CPUs reach."""
+    """Return whether the buffers of a transfer exceed the last cache of its CPUs."""
     caches = [c for c in machine.caches if c.type != "instruction"]
     cpus = len(transfer.executor.cpus)
     reached = machine.last_cache_bytes()

@@ -1,4 +1,4 @@
-"""Functions that numba compiles when their module is imported, kept in the user's cache folder."""
+"""Compile functions with numba when their module is imported; cache them in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ...caching import cache_folder
 
 
 def compiled(signature: str, **settings: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile at once; from the cache, or into it where it can be written.
+    """Compile a function immediately, or load it from the cache; write the cache if possible.
 
-    A folder that the user chose for numba (``NUMBA_CACHE_DIR``) is taken.
+    A folder set by the user (``NUMBA_CACHE_DIR``) is used.
     """
 
     def compile_(function: Callable[..., Any]) -> Any:
@@ -22,7 +22,7 @@ def compiled(signature: str, **settings: Any) -> Callable[[Callable[..., Any]], 
         try:
             numba.config.CACHE_DIR = chosen or _folder()  # read when a function is decorated
             return numba.njit(signature, cache=True, nogil=True, **settings)(function)
-        except (RuntimeError, OSError):  # no folder that can be written; a full disk
+        except (RuntimeError, OSError):  # no writable folder, or a full disk
             return numba.njit(signature, nogil=True, **settings)(function)
         finally:
             numba.config.CACHE_DIR = chosen
@@ -31,15 +31,15 @@ def compiled(signature: str, **settings: Any) -> Callable[[Callable[..., Any]], 
 
 
 def _folder() -> str:
-    """Return a folder that can be written.
+    """Return a writable cache folder.
 
     Raises
     ------
     OSError
-        If it cannot: numba would go on to a folder within the package, which uninstalling would leave.
+        If it is not writable: numba would use a folder in the package, which an uninstall would leave behind.
     """
     folder = cache_folder() / "numba"
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK):
-        raise PermissionError(f"{folder} cannot be written")
+        raise PermissionError(f"{folder} is not writable")
     return str(folder)

@@ -1,4 +1,4 @@
-"""What is in the buffers: patterns before a sample, and whether the right words are there after it."""
+"""Contents of buffers: patterns before a sample, and verification after it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .bound import LINE, WORD, WORD_MASK, Bound, signed
 from .operations import WRITE
 from .threads import Task
 
-#: Tasks with the CPUs that they run on.
+#: Tasks with the CPUs on which they run.
 Tasks = list[tuple[int, Task[Any]]]
-#: Runs tasks at the same time and returns their results; the text says what they do.
+#: Run tasks at the same time and return their results; the text names the stage.
 Run = Callable[[Tasks, str], list[Any]]
 Table = np.ndarray[Any, np.dtype[np.int64]]
 
-#: What fills the sources of arithmetic: whole numbers with which it is exact. Bit patterns do for the rest.
+#: Contents of the sources of arithmetic: integers with exact results. Other operations use bit patterns.
 _FILLERS = {
     Operation.SCALE: kernels.fill_numbers,
     Operation.ADD: kernels.fill_numbers,
@@ -31,7 +31,7 @@ _FILLERS = {
 
 
 def fill(bounds: Sequence[Bound], run: Run) -> None:
-    """Write the patterns of all sources and destinations, and build the cycles that are not there."""
+    """Write the patterns of all sources and destinations, and build missing cycles."""
     tasks: Tasks = []
     for bound in bounds:
         if bound.transfer.operation is Operation.CHASE:
@@ -49,10 +49,10 @@ def fill(bounds: Sequence[Bound], run: Run) -> None:
 
 
 def poison(bounds: Sequence[Bound], run: Run) -> None:
-    """Write to all destinations what no operation leaves there, as the operation itself stores.
+    """Write a pattern that no operation produces to all destinations, with the stores of the operation.
 
-    So the caches are as after a sample: what is too large for them leaves nothing to be written back
-    while the next sample runs.
+    So the caches are in the same state as after a sample: buffers that exceed them leave nothing to be
+    written back during the next sample.
     """
     tasks: Tasks = []
     for bound in bounds:
@@ -67,18 +67,19 @@ def poison(bounds: Sequence[Bound], run: Run) -> None:
 
 
 def verify(bound: Bound, table: Table, run: Run) -> None:
-    """Compare a transfer's result with what must be there after the last sample.
+    """Compare a transfer's result with the expected content after the last sample.
 
     Parameters
     ----------
     table
-        The rows that its threads wrote.
+        Rows written by its threads.
 
     Raises
     ------
     VerificationError
-        If a word differs. Where the sum of a read or the place where a chase ended is wrong, its source
-        is compared; if no word of that is wrong, all are counted as wrong.
+        If a word differs. If the sum of a read or the final position of a chase is wrong, its source is
+        compared;
+            if no word of the source is wrong, all words count as wrong.
     """
     check = {Operation.CHASE: _check_chase, Operation.READ: _check_sums}.get(
         bound.transfer.operation, _check_words
@@ -130,7 +131,7 @@ def _provide_cycle(bound: Bound, run: Run) -> None:
 
 
 def _walk(bound: Bound, run: Run, *, build: bool) -> list[tuple[int, int]]:
-    """Build or check a cycle; returns for each part how many words are wrong, and the first one's index."""
+    """Build or check a cycle; return for each part the number of wrong words and the first one's index."""
     address, key = bound.sources[0].address, bound.keys[0]
     tasks: Tasks = [
         (cpu, partial(kernels.cycle, address, bound.lines, begin // LINE, end // LINE, key, build))
@@ -140,7 +141,7 @@ def _walk(bound: Bound, run: Run, *, build: bool) -> list[tuple[int, int]]:
 
 
 def _counter(bound: Bound) -> tuple[Any, ...]:
-    """The kernel that counts wrong words of a destination, and its arguments after the range."""
+    """Return the kernel that counts wrong words of a destination, and its arguments after the range."""
     first, second, _ = bound.keys
     match bound.transfer.operation:
         case Operation.SCALE:
@@ -159,7 +160,7 @@ def _counter(bound: Bound) -> tuple[Any, ...]:
 def _compare(
     bound: Bound, address: int, ranges: list[tuple[int, int, int]], counter: tuple[Any, ...], run: Run
 ) -> None:
-    """Raise VerificationError if a word in the byte ranges (with their CPUs) is wrong."""
+    """Raise VerificationError if a word in the byte ranges is wrong; each range has its CPU."""
     kernel, *arguments = counter
 
     def count(begin: int, end: int) -> int:

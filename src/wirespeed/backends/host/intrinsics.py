@@ -1,8 +1,8 @@
 # mypy: disable-error-code="untyped-decorator"
-"""What numba lacks for moving memory: streaming stores, atomics, a clock, and hints to the CPU.
+"""Intrinsics for memory that numba lacks: streaming stores, atomics, a clock, and hints to the CPU.
 
-Addresses are plain int64. numba's cache of compiled kernels does not notice changes in this file:
-after one, touch ``kernels.py``.
+Addresses are plain int64. numba's cache of compiled kernels does not notice changes in this file: after a
+change, touch ``kernels.py``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 
 Values = Sequence[Any]
 
-#: Bytes of one vector, which is one cache line on every CPU that this runs on but a few.
+#: Bytes of a vector: one cache line on almost every supported CPU.
 LINE = 64
 _UNROLL = 4
 _CLOCK_MONOTONIC = 1
@@ -28,9 +28,9 @@ _LINE_OF_WORDS = ir.VectorType(_WORD, 8)
 _LINE_OF_DOUBLES = ir.VectorType(ir.DoubleType(), 8)
 _LINE_OF_FLOATS = ir.VectorType(ir.FloatType(), 16)
 
-#: LLVM's name of the instruction that says "this is a spin loop" with its arguments, and of the
-#: fence that orders streaming stores. On arm64 the streaming store (STNP) is ordered like any other
-#: store, by the release that follows a copy.
+#: LLVM's name and arguments of the instruction that marks a spin loop, and of the fence that orders
+#: streaming stores. On arm64 the streaming store (STNP) is ordered like any other store, by the release
+#: after a copy.
 _SPIN_HINT = {"x86_64": ("llvm.x86.sse2.pause", ()), "aarch64": ("llvm.aarch64.hint", (1,))}.get(_MACHINE)
 _STORE_FENCE = {"x86_64": ("llvm.x86.sse.sfence", ())}.get(_MACHINE)
 
@@ -41,7 +41,7 @@ def _function(builder: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.
 
 
 def _instruction(builder: ir.IRBuilder, known: tuple[str, tuple[int, ...]] | None) -> None:
-    """Issue an instruction that has no result, where the CPU has it."""
+    """Issue an instruction without a result, if the CPU has it."""
     if known is not None:
         name, numbers = known
         arguments = [ir.IntType(32)(n) for n in numbers]
@@ -54,7 +54,7 @@ def _pointer(builder: ir.IRBuilder, address: Any, pointee: ir.Type) -> Any:
 
 @intrinsic
 def now_ns(typing: Any) -> Any:
-    """Nanoseconds on CLOCK_MONOTONIC."""
+    """Return CLOCK_MONOTONIC in ns."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
         pair = ir.LiteralStructType([_WORD, _WORD])
@@ -70,7 +70,7 @@ def now_ns(typing: Any) -> Any:
 
 @intrinsic
 def spin_hint(typing: Any) -> Any:
-    """Tell the core that it is waiting, so that its sibling runs faster."""
+    """Tell the core that it is spinning, so that its sibling thread runs faster."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
         _instruction(builder, _SPIN_HINT)
@@ -81,7 +81,7 @@ def spin_hint(typing: Any) -> Any:
 
 @intrinsic
 def give_way(typing: Any) -> Any:
-    """Let another thread have this CPU, if one waits for it."""
+    """Yield this CPU to another waiting thread."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
         builder.call(_function(builder, "sched_yield", ir.IntType(32)), [])
@@ -92,7 +92,7 @@ def give_way(typing: Any) -> Any:
 
 @intrinsic
 def atomic_add(typing: Any, address: Any, value: Any) -> Any:
-    """Add to the word at an address and return what it was before."""
+    """Add to the word at an address and return its previous value."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
         return builder.atomic_rmw("add", _pointer(builder, values[0], _WORD), values[1], "seq_cst")
@@ -144,7 +144,7 @@ def store_word(typing: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def as_words(typing: Any, address: Any) -> Any:
-    """Return an address as the pointer that ``numba.carray`` makes an array of."""
+    """Convert an address to the pointer from which ``numba.carray`` makes an array."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
         return _pointer(builder, values[0], _WORD)
@@ -187,13 +187,13 @@ def _each_line(
 
 
 def _vectors(builder: ir.IRBuilder, base: Any, offset: Any, lines: int, vector: ir.Type) -> list[Any]:
-    """Pointers to so many lines in a row."""
+    """Return pointers to consecutive lines."""
     first = builder.add(base, offset)
     return [_pointer(builder, builder.add(first, _WORD(i * LINE)), vector) for i in range(lines)]
 
 
 def _sweep(sources: int, combine: Callable[..., Any], vector: ir.VectorType) -> Any:
-    """Make the intrinsic that stores ``combine(builder, scalar, *loaded)`` over a whole buffer.
+    """Return the intrinsic that stores ``combine(builder, scalar, *loaded)`` over a whole buffer.
 
     Its arguments: destination, first and second source, the scalar, the bytes (whole lines), and
     whether the stores bypass the caches.
@@ -241,7 +241,7 @@ def _times(builder: ir.IRBuilder, a: Any, b: Any) -> Any:
 
 
 def _plus(builder: ir.IRBuilder, a: Any, b: Any) -> Any:
-    return builder.fadd(a, b, flags=("contract",))  # with a product: one fused instruction, where there is
+    return builder.fadd(a, b, flags=("contract",))  # fuses with a product, if the CPU can
 
 
 copy_lines = _sweep(1, lambda builder, scalar, a: a, _LINE_OF_WORDS)
@@ -258,7 +258,7 @@ saxpy_lines = _sweep(
 
 @intrinsic
 def sum_lines(typing: Any, source: Any, size: Any) -> Any:
-    """Return the wrapping sum of all words of whole lines; the loads do not wait for each other."""
+    """Return the wrapping sum of all words of whole lines; the loads are independent of each other."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
         source, size = values

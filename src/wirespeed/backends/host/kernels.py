@@ -1,7 +1,7 @@
 # mypy: disable-error-code="no-any-return"
-"""The kernels that threads run: the gate, the timed operations, fills, comparisons and cycles.
+"""The kernels of the threads: the gate, the timed operations, fills, comparisons and cycles.
 
-Importing this module compiles them all, or loads them from the cache. They release the GIL.
+Importing this module compiles all of them or loads them from the cache. They release the GIL.
 Addresses and sizes are int64, sizes in bytes and whole lines of 64 bytes.
 """
 
@@ -34,20 +34,20 @@ from .intrinsics import (
 )
 from .operations import ADD, CHASE, COPY, READ, SAXPY, SCALE, TRIAD, WRITE
 
-#: Rows of the table that threads share: each word is alone in its row, so that no two share a line.
+#: Rows of the shared table: each word has its own row, so that no two words share a line.
 ROW = 128
 ARRIVED, EXPECTED, RELEASED, CANCEL, RUNNING, TIMEOUT_NS, ROWS = (i * ROW for i in range(7))
-#: Words of a thread's own row.
+#: Words of a thread's row.
 START, END, AMOUNT, CARRY, STATUS = (i * 8 for i in range(5))
 DONE, CANCELLED, TIMED_OUT = range(3)
 
-#: A load looks up from its work after so many bytes (accesses, in a chase).
+#: Bytes (accesses, in a chase) after which a load checks whether to stop.
 CHUNK, CHASE_CHUNK = 2**18, 2**12
-#: From word to word a pattern grows by this: any odd number with bits everywhere does.
+#: Difference between successive words of a pattern: any odd number with bits in all positions.
 STEP = 0x9E3779B97F4A7C15
-#: Accesses of a chase are a multiple of this.
+#: The accesses of a chase are a multiple of this.
 CHASE_STEP = 8
-_SPINS = 64  # between two looks at the clock, about 2 µs
+_SPINS = 64  # between two checks of the clock, about 2 µs
 
 
 _jit = partial(compiled, error_model="numpy")
@@ -55,7 +55,7 @@ _jit = partial(compiled, error_model="numpy")
 
 @_jit("int64(int64, int64)")
 def _arrive(table: int, first: int) -> int:
-    """Wait until all threads are here; the last one opens the gate. Returns how that ended."""
+    """Wait until all threads have arrived; the last one opens the gate. Return the outcome."""
     if atomic_add(table + ARRIVED, 1) + 1 == atomic_load(table + EXPECTED):
         if atomic_load(table + CANCEL) == DONE:
             atomic_store(table + RELEASED, now_ns())
@@ -79,19 +79,19 @@ def _arrive(table: int, first: int) -> int:
 
 @_jit("int64()")
 def clock() -> int:
-    """The clock that all times are by, in ns."""
+    """Return the clock of all times, in ns."""
     return now_ns()
 
 
 @_jit("int64(int64)")
 def arrive(table: int) -> int:
-    """Wait at the gate like a thread that measures; returns how that ended."""
+    """Wait at the gate like a measuring thread; return the outcome."""
     return _arrive(table, now_ns())
 
 
 @_jit("int64(int64, int64)")
 def open_gate(table: int, expected: int) -> int:
-    """Open a gate that no thread opens, once so many have arrived; returns how that ended."""
+    """Open a gate that no thread opens, after the expected number of arrivals; return the outcome."""
     deadline = now_ns() + atomic_load(table + TIMEOUT_NS)
     spins = 0
     while atomic_load(table + ARRIVED) < expected:
@@ -120,7 +120,7 @@ def once(
     size: int,
     carry: int,
 ) -> int:
-    """Do the operation once over ``size`` bytes, or follow a cycle for ``size`` accesses."""
+    """Run the operation once over ``size`` bytes, or follow a cycle for ``size`` accesses."""
     if operation == COPY:
         copy_lines(destination, first, second, scalar, size, streaming)
     elif operation == SCALE:
@@ -156,7 +156,7 @@ def measure(
     carry: int,
     copies: int,
 ) -> None:
-    """Meet the other threads at the gate, run ``copies`` times, and write the times to ``row``."""
+    """Wait at the gate with the other threads, run ``copies`` times, and write the times to ``row``."""
     status = _arrive(table, now_ns())
     start = now_ns()
     done = 0
@@ -187,10 +187,10 @@ def disturb(
     carry: int,
     pace: float,
 ) -> None:
-    """Meet the other threads at the gate and run until no measured one does.
+    """Wait at the gate with the other threads, and run until no measured thread runs.
 
-    With a ``pace`` below 1 the thread idles after each chunk for as long as makes its time at work
-    that fraction of the whole.
+    With a ``pace`` below 1 the thread idles after each chunk, so that it works for this fraction of the
+    time.
     """
     status = _arrive(table, now_ns())
     start = now_ns()
@@ -223,19 +223,19 @@ def disturb(
 
 @_jit("float64(uint64)")
 def _whole(word: int) -> float:
-    """A whole number below 2**48: times 15, and with another one added, it is still exact."""
+    """Return an integer below 2**48: 15 times it plus another one is exact as a double."""
     return numba.float64(numba.int64(word >> numba.uint64(16)))
 
 
 @_jit("float32(uint64)")
 def _small(word: int) -> float:
-    """A whole number below 2**20: times 15, and with another one added, a float still holds it exactly."""
+    """Return an integer below 2**20: 15 times it plus another one is exact as a float."""
     return numba.float32(numba.int64(word & numba.uint64(0xFFFFF)))
 
 
 @_jit("uint64(uint64, uint64, int64, int64)")
 def _pair(first: int, second: int, a: int, b: int) -> int:
-    """Two floats in a word: ``a`` times a number of the first word plus ``b`` times one of the second."""
+    """Return a word with two floats: ``a`` times a number of the first plus ``b`` times one of the second."""
     a, b = numba.float32(a), numba.float32(b)
     low, high = numba.uint64(16), numba.uint64(40)
     return bits_of_pair(
@@ -248,7 +248,7 @@ def _pair(first: int, second: int, a: int, b: int) -> int:
 def fill_words(base: int, begin: int, end: int, key: int) -> None:
     """Write ``key + index * STEP`` to words ``begin`` to ``end`` of a buffer.
 
-    With another key, or at another index, no word is the same.
+    The words differ for every key and index.
     """
     words = numba.carray(as_words(base + 8 * begin), (end - begin,))
     word = key + numba.uint64(begin) * numba.uint64(STEP)
@@ -259,7 +259,7 @@ def fill_words(base: int, begin: int, end: int, key: int) -> None:
 
 @_jit("void(int64, int64, int64, uint64)")
 def fill_numbers(base: int, begin: int, end: int, key: int) -> None:
-    """Write doubles that are whole numbers, made from the words that ``fill_words`` would write."""
+    """Write doubles with integer values, derived from the words of ``fill_words``."""
     words = numba.carray(as_words(base + 8 * begin), (end - begin,))
     word = key + numba.uint64(begin) * numba.uint64(STEP)
     for i in range(end - begin):
@@ -269,7 +269,7 @@ def fill_numbers(base: int, begin: int, end: int, key: int) -> None:
 
 @_jit("void(int64, int64, int64, uint64)")
 def fill_pairs(base: int, begin: int, end: int, key: int) -> None:
-    """Write floats that are whole numbers, made from the words that ``fill_words`` would write."""
+    """Write floats with integer values, derived from the words of ``fill_words``."""
     words = numba.carray(as_words(base + 8 * begin), (end - begin,))
     word = key + numba.uint64(begin) * numba.uint64(STEP)
     for i in range(end - begin):
@@ -279,7 +279,7 @@ def fill_pairs(base: int, begin: int, end: int, key: int) -> None:
 
 @_jit("int64(int64, int64, int64, uint64, uint64)")
 def count_words(base: int, begin: int, end: int, key: int, step: int) -> int:
-    """Return how many words from ``begin`` to ``end`` are not ``key + index * step``."""
+    """Return the number of words from ``begin`` to ``end`` that are not ``key + index * step``."""
     words = numba.carray(as_words(base + 8 * begin), (end - begin,))
     word = key + numba.uint64(begin) * step
     wrong = 0
@@ -291,7 +291,7 @@ def count_words(base: int, begin: int, end: int, key: int, step: int) -> int:
 
 @_jit("int64(int64, int64, int64, uint64, uint64, int64, int64)")
 def count_numbers(base: int, begin: int, end: int, key: int, other: int, a: int, b: int) -> int:
-    """Return how many doubles are not ``a`` times one source's number plus ``b`` times another's."""
+    """Return the number of doubles that are not ``a`` times one number plus ``b`` times another."""
     words = numba.carray(as_words(base + 8 * begin), (end - begin,))
     first = key + numba.uint64(begin) * numba.uint64(STEP)
     second = other + numba.uint64(begin) * numba.uint64(STEP)
@@ -305,7 +305,7 @@ def count_numbers(base: int, begin: int, end: int, key: int, other: int, a: int,
 
 @_jit("int64(int64, int64, int64, uint64, uint64, int64, int64)")
 def count_pairs(base: int, begin: int, end: int, key: int, other: int, a: int, b: int) -> int:
-    """Return how many words do not hold two right floats, which are what ``count_numbers`` expects."""
+    """Return the number of words without two correct floats, as in ``count_numbers``."""
     words = numba.carray(as_words(base + 8 * begin), (end - begin,))
     first = key + numba.uint64(begin) * numba.uint64(STEP)
     second = other + numba.uint64(begin) * numba.uint64(STEP)
@@ -319,7 +319,7 @@ def count_pairs(base: int, begin: int, end: int, key: int, other: int, a: int, b
 
 @_jit("int64(int64, int64, uint64)")
 def total(begin: int, end: int, key: int) -> int:
-    """Return the wrapping sum of what ``fill_words`` writes from ``begin`` to ``end``."""
+    """Return the wrapping sum of the words that ``fill_words`` writes from ``begin`` to ``end``."""
     result = numba.uint64(0)
     for i in range(begin, end):
         result += key + numba.uint64(i) * numba.uint64(STEP)
@@ -335,7 +335,7 @@ def touch(base: int, begin: int, end: int) -> None:
 
 @_jit("uint64(uint64, uint64)")
 def _mixed(key: int, index: int) -> int:
-    """A word that depends on every bit of the key and the index."""
+    """Return a word that depends on every bit of the key and the index."""
     word = (key ^ index) * numba.uint64(STEP)
     word = (word ^ (word >> numba.uint64(32))) * numba.uint64(0xD6E8FEB86659FD93)
     return word ^ (word >> numba.uint64(29))
@@ -345,9 +345,9 @@ def _mixed(key: int, index: int) -> int:
 def shuffled(step: int, lines: int, key: int) -> int:
     """Return the line that a cycle over ``lines`` lines visits at a step.
 
-    A keyed permutation of the smallest power of two that holds all lines, applied again while it
-    leads outside of them. So a cycle needs no table and no order of construction: any thread can
-    build or check any part of it.
+    A keyed permutation of the smallest power of two that holds all lines, repeated while the result is out of
+    range. So a cycle needs neither a table nor an order of construction: any thread can build or check any
+    part of it.
     """
     bits = numba.uint64(1)
     while (1 << bits) < lines:
@@ -366,9 +366,9 @@ def shuffled(step: int, lines: int, key: int) -> int:
 
 @_jit("UniTuple(int64, 2)(int64, int64, int64, int64, uint64, boolean)")
 def cycle(base: int, lines: int, begin: int, end: int, key: int, build: bool) -> tuple[int, int]:
-    """Build, or check, the steps ``begin`` to ``end`` of a cycle: each line holds the next's address.
+    """Build or check the steps ``begin`` to ``end`` of a cycle; each line holds the address of the next.
 
-    Returns how many words are wrong and the index of the first (lowest) such word; building, none.
+    Return the number of wrong words and the index of the first (lowest) one; 0 when building.
     """
     wrong, lowest = 0, 8 * lines
     here = shuffled(begin, lines, key)

@@ -1,4 +1,4 @@
-"""How much of the CPUs other processes use."""
+"""CPU use of other processes."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from pathlib import Path
 
 from .procfs import read
 
-#: The kernel counts in ticks of 1 to 10 ms: a shorter window says nothing, in s.
+#: Minimum time between two readings, in s: the kernel counts in ticks of 1 to 10 ms.
 _WINDOW_S = 0.2
-#: An idle machine runs daemons and whoever asks it: this many CPUs, and this part of all of them.
+#: CPU use of an idle machine with its daemons: this number of CPUs plus this fraction of all.
 _IDLE_CPUS, _IDLE_SHARE = 0.5, 0.10
 
 
 class CpuLoad:
-    """Watches some CPUs: what others than this process do there, since the last look.
+    """CPU use of other processes on some CPUs since the last reading.
 
     Parameters
     ----------
-    cpus
+    cpus : Collection[int]
         Numbers of the logical CPUs.
-    root
-        Where ``proc`` is.
-    own
-        Returns the CPU time of this process, all threads, in s.
-    now, sleep
-        The clock, and what waits for the first window to be long enough.
+    root : Path
+        Folder that contains ``proc``.
+    own : callable
+        Return the CPU time of this process, all threads, in s.
+    now, sleep : callable
+        The clock, and a function that waits until the first window is long enough.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class CpuLoad:
         self._found: float | None = None
 
     def others(self) -> float:
-        """Return how many CPUs other processes used on average since the last look; 0 where unknown.
+        """Return the average number of CPUs that other processes used since the last reading; 0 if unknown.
 
-        A look that follows too soon repeats what the one before it found; the first one waits.
+        A reading that follows too soon repeats the previous result; the first one waits.
         """
         if self._last is None:
             return 0.0
@@ -65,19 +65,19 @@ class CpuLoad:
         return self._found
 
     def busy(self) -> str:
-        """Return what others use of the CPUs, where that is more than on an idle machine; else empty."""
+        """Describe the CPU use of other processes if it exceeds that of an idle machine; else empty."""
         count, others = len(self._names), self.others()
         if others <= max(_IDLE_CPUS, _IDLE_SHARE * count):
             return ""
         return f"in use: other processes take {others:.1f} of {count} CPUs"
 
     def _read(self) -> tuple[float, float, float] | None:
-        """Return the time, how long the CPUs were busy, and the CPU time of this process, in s."""
+        """Return the time, the busy time of the CPUs, and the CPU time of this process, in s."""
         ticks = 0
         for line in (read(self._stat) or "").splitlines():
             name, *counts = line.split()
             if name in self._names:
-                # user, nice, system, (idle, iowait,) irq, softirq; what is stolen or of guests is not added.
+                # user, nice, system, (idle, iowait,) irq, softirq; without steal and guest time.
                 ticks += sum(int(counts[i]) for i in (0, 1, 2, 5, 6))
         if not ticks:
             return None

@@ -1,4 +1,4 @@
-"""Host memory on a NUMA node: mapped, bound, checked to be there, and kept for the next Measurement."""
+"""Host memory on a NUMA node: mapped, bound, verified, and kept for later Measurements."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ...errors import BackendError
 from ...units import MIB, format_size
 from .procfs import available_bytes, read
 
-#: Size of a huge page on the CPUs that this runs on; buffers start at a multiple of it.
+#: Size of a huge page on supported CPUs, and alignment of buffers.
 GRANULE = 2 * MIB
-#: What is left to others when memory is short.
+#: Memory that is left to other processes.
 _RESERVE = 128 * MIB
 #: Number of the system call mbind by architecture. Source: the kernel's syscall tables.
 _MBIND = {"x86_64": 237, "aarch64": 235, "riscv64": 235, "ppc64le": 259, "s390x": 268}
@@ -34,9 +34,9 @@ _libc.syscall.restype = ctypes.c_long
 
 @dataclass(eq=False)
 class Buffer:
-    """Memory of one node. ``holds`` names what was built in it, so that it need not be built again.
+    """Memory of one node. ``holds`` names its contents, so that they need not be built again.
 
-    Between mappings there are always pages without access, so that the kernel lists each by itself.
+    Mappings are always separated by inaccessible pages, so that the kernel lists each separately.
     """
 
     address: int
@@ -44,24 +44,24 @@ class Buffer:
     node: int
     mapping: tuple[int, int]
     holds: tuple[int, ...] | None = None
-    checked: bool = True  #: whether the kernel said on which node its pages are
+    checked: bool = True  #: whether the kernel reported the node of its pages
 
 
-#: Makes the kernel place every page of a buffer, from threads of its node where it has CPUs.
+#: Makes the kernel place every page of a buffer, from threads of its node if it has CPUs.
 Toucher = Callable[[Buffer], None]
 
 
 class BufferPool:
-    """Buffers by node, kept until memory is short or the pool is closed.
+    """Buffers by node, kept until memory is needed or the pool is closed.
 
     Parameters
     ----------
-    several
-        Whether the machine has several nodes, so that there is a place to be checked.
-    available
-        Returns how many bytes may still be touched on a node, None if unknown.
-    root
-        Where ``proc`` is.
+    several : bool
+        Whether the machine has several nodes, so that the node of a page must be verified.
+    available : callable
+        Return the bytes that can still be touched on a node; None if unknown.
+    root : Path
+        Folder that contains ``proc``.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class BufferPool:
         self._mapped: set[Buffer] = set()
 
     def take(self, node: int, size: int, touch: Toucher, holds: tuple[int, ...] | None = None) -> Buffer:
-        """Return a buffer of at least ``size`` bytes, if possible one that already ``holds`` something.
+        """Return a buffer of at least ``size`` bytes, preferably one that already ``holds`` something.
 
         Raises
         ------
         BackendError
-            If there is not so much memory, or if it does not come to lie on its node.
+            If there is not enough memory, or the pages are on another node.
         """
         fitting = [b for b in self._free if b.node == node and b.bytes >= size]
         if fitting:
@@ -102,29 +102,29 @@ class BufferPool:
         return buffer
 
     def give(self, buffer: Buffer) -> None:
-        """Take a buffer back."""
+        """Take back a buffer."""
         self._free.append(buffer)
 
     def close(self) -> None:
-        """Unmap everything, given back or not."""
+        """Unmap all memory, used or not."""
         for buffer in tuple(self._mapped):
             self._unmap(buffer)
         self._free.clear()
 
     def _make_room(self, node: int, size: int) -> None:
-        """Let go of unused buffers until there is room, before a page is touched."""
+        """Free unused buffers until there is room, before a page is touched."""
         where = node if self._several else None
         while (room := self._available(where)) is not None and room - _RESERVE < size:
             if not self._free:
                 raise BackendError(
-                    f"not enough memory on numa{node}: a buffer of {format_size(size)} was wanted, "
+                    f"not enough memory on numa{node}: requested a buffer of {format_size(size)}, "
                     f"{format_size(max(0, room - _RESERVE))} is available "
-                    f"({format_size(_RESERVE)} is left to others); choose a smaller size"
+                    f"({format_size(_RESERVE)} is reserved for other processes); choose a smaller size"
                 )
             self._unmap(self._free.pop(0))
 
     def _map(self, node: int, size: int) -> Buffer:
-        reserved = size + 2 * GRANULE  # the rest stays without access, on both sides
+        reserved = size + 2 * GRANULE  # the rest stays inaccessible, on both sides
         start = _libc.mmap(None, reserved, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
         if start == ctypes.c_void_p(-1).value:
             raise BackendError(f"mmap of {format_size(size)} for numa{node} failed: {_last_error()}")
@@ -135,7 +135,7 @@ class BufferPool:
             message = _last_error()
             self._unmap(buffer)
             raise BackendError(f"mapping {format_size(size)} for numa{node} failed: {message}")
-        # Without transparent huge pages in the kernel this fails, and small pages are what there is.
+        # Fails if the kernel has no transparent huge pages; then small pages are used.
         _libc.madvise(address, size, mmap.MADV_HUGEPAGE)
         return buffer
 
@@ -145,22 +145,22 @@ class BufferPool:
             raise BackendError(f"munmap of {format_size(buffer.bytes)} failed: {_last_error()}")
 
     def _check_place(self, buffer: Buffer, bound: bool) -> None:
-        """Read from the kernel on which nodes the pages of a buffer are."""
+        """Verify with the kernel that the pages of a buffer are on its node."""
         if not self._several:
             return
         pages = _pages_by_node(self._root, buffer.address)
         buffer.checked = pages is not None
         if pages is not None and set(pages) != {buffer.node}:
             found = ", ".join(f"{n} pages on numa{node}" for node, n in sorted(pages.items())) or "no page"
-            how = "bound with mbind" if bound else "touched by its threads, as mbind is not permitted"
+            how = "bound with mbind" if bound else "touched by its threads, because mbind is not permitted"
             raise BackendError(
-                f"memory for numa{buffer.node} ({how}) lies elsewhere: {found}; "
+                f"memory for numa{buffer.node} ({how}) is on other nodes: {found}; "
                 "allow this process that node's memory (cpuset, container settings)"
             )
 
 
 def _bind(buffer: Buffer) -> bool:
-    """Bind untouched memory to its node; False where the kernel does not permit it."""
+    """Bind untouched memory to its node; return False if the kernel does not permit it."""
     number = _MBIND.get(platform.machine())
     if number is None:
         return False
@@ -173,7 +173,7 @@ def _bind(buffer: Buffer) -> bool:
 
 
 def _pages_by_node(root: Path, address: int) -> dict[int, int] | None:
-    """Return node -> pages of the mapping at an address, None where the kernel does not say."""
+    """Return node -> pages of the mapping at an address; None if the kernel does not report it."""
     for line in (read(root / "proc/self/numa_maps") or "").splitlines():
         start, *fields = line.split()
         if int(start, 16) == address:

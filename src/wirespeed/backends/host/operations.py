@@ -1,4 +1,4 @@
-"""The operations that this backend runs, with the numbers by which the kernels know them."""
+"""Operations of this backend, with their numbers in the kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Measurement bound to buffers and threads: it runs, times and verifies."""
+"""A Measurement bound to buffers and threads: run, time and verify it."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ _GATE_ROWS = kernels.ROWS // kernels.ROW
 class HostPrepared:
     """A Measurement with its buffers and threads; ``bind`` makes it ready.
 
-    Buffers are worked on in whole lines of 64 bytes: a size that is not a multiple is rounded up, and
-    the amounts of a Sample count what was moved.
+    Buffers consist of whole lines of 64 bytes: other sizes are rounded up, and the amounts of a Sample count
+    the moved bytes.
 
-    What ``verify`` catches: destinations are poisoned by ``prepare``, and again before the first
-    sample after a ``verify``, so the sample that follows either is checked word by word. Of several
-    samples without a ``verify`` between them, the last one is still checked in full if it is a scale,
-    a triad, a write, a read or a chase (its factor, constant, sum or place is another each time); of a
-    copy or an add it is then only known that one of them wrote each word, and none left it wrong. Of a
-    load, which ends in the middle of a pass, what its first pass reached is checked.
+    ``prepare`` poisons the destinations, and so does the first sample after a ``verify``; therefore the next
+    sample is verified word by word. Of several samples without a ``verify`` in between, the last one is still
+    verified completely for scale, triad, write, read and chase, because their factor, constant, sum or
+    position changes with each sample. For copy and add, it is only known that one of the samples wrote each
+    word, and that none left it wrong. A load may end in the middle of a pass; the range of its first pass is
+    verified.
 
     Attributes
     ----------
-    bound
-        The transfers with their buffers, in the order of the Measurement.
+    bound : list[Bound]
+        Transfers with their buffers, in the order of the Measurement.
     table
-        What the threads share: rows of words, first those of the gate, then one for each thread.
+        Words shared by the threads: first the rows of the gate, then one row per thread.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class HostPrepared:
         self._pool = pool
         self._workers = workers
         self._samples = 0
-        self._stale = False  # whether the destinations hold what was verified
+        self._stale = False  # whether the destinations contain verified data
         self._cancelled = False
         self.bound: tuple[Bound, ...] = ()
         self._taken: list[Buffer] = []
@@ -66,12 +66,12 @@ class HostPrepared:
         self._set(kernels.TIMEOUT_NS, round(options.timeout / NANO))
 
     def bind(self) -> None:
-        """Take and fill the buffers.
+        """Allocate and fill the buffers.
 
         Raises
         ------
         BackendError
-            If there is not enough memory, if it does not lie on its node, or if it was cancelled.
+            If there is not enough memory, it is on a wrong node, or the preparation was cancelled.
         """
         rows = iter(range(_GATE_ROWS, len(self.table)))
         try:
@@ -94,24 +94,24 @@ class HostPrepared:
 
     @property
     def unchecked(self) -> list[int]:
-        """Nodes of which the kernel did not say whether the memory is there."""
+        """Nodes for which the kernel did not report where the memory is."""
         return sorted({buffer.node for buffer in self._taken if not buffer.checked})
 
     def cancel(self) -> None:
-        """Make a sample under way return soon, and refuse to do anything from now on."""
+        """Make a running sample return soon, and reject all further work."""
         self._cancelled = True
         self._stop()
 
     def sample(self, copies: int) -> Sample:
-        """Run every measured transfer ``copies`` times from a common start, the loads meanwhile.
+        """Run every measured transfer ``copies`` times from a common start, with the loads running.
 
         A copy of a chase is 2**20 accesses up to 256 KiB, 2**17 up to 4 MiB, 2**15 above; each sample
-        goes on where the one before it stopped.
+        continues where the previous one stopped.
 
         Raises
         ------
         MeasurementTimeout
-            If not all threads came to the gate, or did not end, in time.
+            If not all threads arrived at the gate, or ended, in time.
         BackendError
             If it was cancelled.
         """
@@ -124,23 +124,23 @@ class HostPrepared:
         measured = [b for b in self.bound if b.transfer.role is Role.MEASURED]
         self._set(kernels.RUNNING, sum(len(b.rows) for b in measured))
         tasks = [task for bound in self.bound for task in self._timed(bound, copies)]
-        # The gate has the time-out to itself; what runs after it has as much again.
+        # The gate has its own time-out; the work after it has the same time again.
         self._run(tasks, f"running {self._measurement}", 2 * self._options.timeout)
         statuses = self._column(kernels.STATUS)[_GATE_ROWS:]
         if kernels.TIMED_OUT in statuses:
             arrived = self._column(kernels.START)[kernels.ARRIVED // kernels.ROW]
-            stage = f"waiting at the gate of {self._measurement} ({arrived} threads came)"
+            stage = f"waiting at the gate of {self._measurement} ({arrived} threads arrived)"
             raise MeasurementTimeout(stage, self._options.timeout)
         self._refuse_if_cancelled()
         return self._read_table()
 
     def verify(self) -> None:
-        """Compare what the last sample left with what must be there; the class says what that catches.
+        """Compare the result of the last sample with the expected content; see the class for the details.
 
         Raises
         ------
         VerificationError
-            For the first transfer of which a word differs.
+            For the first transfer with a wrong word.
         """
         for bound in self.bound:
             contents.verify(bound, self.table, self._run)
@@ -149,7 +149,7 @@ class HostPrepared:
     def _bound(self, index: int, transfer: Transfer, rows: tuple[int, ...]) -> Bound:
         chase, cpus = transfer.operation is Operation.CHASE, transfer.executor.cpus
         sources, destinations = BUFFERS[transfer.operation]
-        # Cycles of one size have one key, so that the next Measurement finds them built.
+        # Cycles of equal size have the same key, so that the next Measurement can reuse them.
         keys = [mixed(self._options.seed, 0 if chase else index + 1, i) for i in range(3)]
         holds = (whole_lines(transfer), keys[0]) if chase else None
         return Bound(
@@ -182,7 +182,7 @@ class HostPrepared:
         return next(node.cores for node in self._machine.numa if node.name == memory.device)
 
     def _warm_up(self, bound: Bound) -> None:
-        """Follow a cycle that fits into a cache once, so that it is there when the first sample begins."""
+        """Follow a cycle that fits into a cache once, so that it is cached when the first sample starts."""
         if bound.transfer.operation is Operation.CHASE and bound.bytes <= self._machine.last_cache_bytes():
             steps = bound.lines // kernels.CHASE_STEP * kernels.CHASE_STEP
             task = partial(kernels.once, CHASE, 0, 0, 0, 0, 0, steps, bound.start)
@@ -190,7 +190,7 @@ class HostPrepared:
             bound.step = steps % bound.lines
 
     def _timed(self, bound: Bound, copies: int) -> contents.Tasks:
-        """The tasks of one transfer's threads in a sample."""
+        """Return the tasks of one transfer's threads in a sample."""
         tasks: contents.Tasks = []
         bound.draw_scalar(self._samples)
         chase = bound.transfer.operation is Operation.CHASE

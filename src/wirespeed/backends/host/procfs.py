@@ -1,4 +1,4 @@
-"""Small readers of sysfs and procfs files. A file that cannot be read is None, never an exception."""
+"""Readers for sysfs and procfs files. A file that cannot be read gives None, never an exception."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 from ...units import KIB
 
-#: cgroup v1 writes this (rounded to pages) or more for "no limit"; nobody has so much memory.
+#: cgroup v1 writes this (rounded to pages) or more for "no limit"; no machine has as much memory.
 _NO_LIMIT = 2**60
 
 
 def read(path: Path) -> str | None:
-    """Return the stripped text of a file, None where it is missing, unreadable or empty."""
+    """Return the stripped text of a file; None if it is missing, unreadable or empty."""
     try:
         return path.read_text(errors="replace").strip("\n\0 ") or None
     except OSError:
@@ -19,13 +19,13 @@ def read(path: Path) -> str | None:
 
 
 def number(path: Path) -> int | None:
-    """Return the decimal number that a file holds, None where it holds none."""
+    """Return the decimal number in a file; None if there is none."""
     text = read(path)
     return int(text) if text is not None and text.isascii() and text.isdecimal() else None
 
 
 def cpu_list(text: str) -> tuple[int, ...]:
-    """Return the numbers in a list such as ``0-3,8``; empty if it is not one."""
+    """Return the numbers in a list such as ``0-3,8``; empty if it is not a list."""
     numbers: list[int] = []
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
@@ -49,8 +49,8 @@ def meminfo(path: Path) -> dict[str, int]:
 def available_bytes(root: Path = Path("/"), node: int | None = None) -> int | None:
     """Return how much memory can be touched before the kernel kills a process for it.
 
-    The least of what the machine has, what every control group around this process leaves, and what
-    the NUMA ``node`` has, each counting page cache as available. None where nothing is known.
+    The minimum of the machine's memory, the remaining memory of every control group around this process, and
+    the memory of the NUMA ``node``; page cache counts as available. None if nothing is known.
     """
     limits = [meminfo(root / "proc/meminfo").get("MemAvailable"), *_cgroup_rooms(root)]
     if node is not None:
@@ -62,7 +62,7 @@ def available_bytes(root: Path = Path("/"), node: int | None = None) -> int | No
 
 
 def _cgroup_rooms(root: Path) -> list[int]:
-    """What each control group from this process's up to the root still allows, in bytes."""
+    """Return the remaining bytes of each control group, from this process's up to the root."""
     rooms = []
     for line in (read(root / "proc/self/cgroup") or "").splitlines():
         _, controllers, group = (*line.split(":", 2), "", "")[:3]
@@ -72,7 +72,7 @@ def _cgroup_rooms(root: Path) -> list[int]:
             top, names = root / "sys/fs/cgroup/memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
         else:
             continue
-        # In a container the path is often that of the host; then only the top is there to read.
+        # In a container the path is often that of the host; then only the top is readable.
         folder = top / group.strip("/")
         for place in (folder, *(p for p in folder.parents if p.is_relative_to(top))):
             limit, used = (number(place / name) for name in names)
@@ -82,7 +82,7 @@ def _cgroup_rooms(root: Path) -> list[int]:
 
 
 def _page_cache(stat: Path) -> int:
-    """Bytes of a control group's page cache, which the kernel drops before it kills."""
+    """Return the bytes of a control group's page cache, which the kernel drops before it kills."""
     fields = dict(line.split(maxsplit=1) for line in (read(stat) or "").splitlines() if " " in line)
     return sum(
         int(fields.get(f"total_{name}", fields.get(name, "0"))) for name in ("active_file", "inactive_file")

@@ -1,4 +1,4 @@
-"""Host memory in a job of several processes: buffers and gate in shared memory, threads of each."""
+"""Host memory in a job of several processes: buffers and gate in shared memory, threads in each process."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from .procfs import available_bytes
 from .threads import Workers
 
 SHM = "shm"
-#: What is left to others when memory is short.
+#: Memory that is left to other processes.
 _RESERVE = 128 * 2**20
 _GATE = kernels.ROWS
 _NEVER = -1
-#: Rows of a task's own.
+#: Rows that belong to a task.
 _ROW_WORDS = kernels.ROW // WORD
 
 
@@ -43,13 +43,13 @@ class ShmSharing:
         self._descriptors, self._timeout = descriptors, timeout
 
     def allocate(self, place: Any, size: int) -> Allocation:
-        """Return memory whose pages come to be where they are first written."""
+        """Allocate memory; its pages are placed where they are first written."""
         del place
         size = -(-size // LINE) * LINE
         free = available_bytes()
         if free is not None and free - _RESERVE < size:
             raise OutOfMemory(
-                f"not enough memory: a buffer of {format_size(size)} was wanted, "
+                f"not enough memory: requested a buffer of {format_size(size)}, "
                 f"{format_size(max(0, free - _RESERVE))} is available; choose a smaller size"
             )
         try:
@@ -64,7 +64,7 @@ class ShmSharing:
         return Allocation(None, memory.address, size, memory, release)
 
     def export(self, allocation: Allocation) -> Handle:
-        """Offer its descriptor."""
+        """Serve its descriptor."""
         return offer(self._descriptors, os.dup(allocation.inner.descriptor), allocation, self.name)
 
     def open(self, place: Any, handle: Handle) -> Opened:
@@ -76,10 +76,10 @@ class ShmSharing:
 
 
 class HostSide:
-    """The CPUs and the memory of one process.
+    """CPUs and memory of one process.
 
-    The gate is that of ``kernels``, in the page of the host, twice: while a round runs, the first
-    process of the host makes the other one ready for the next round.
+    The gate is that of ``kernels``, in the shared page of the host, twice: while a round runs, the first
+    process of the host prepares the other one for the next round.
     """
 
     means = (SHM,)
@@ -93,7 +93,7 @@ class HostSide:
         self._page = np.ctypeslib.as_array(
             (ctypes.c_int64 * (job.page.bytes // WORD)).from_address(job.page.address)
         )
-        self._mapping = job.page  # it is unmapped when nobody holds it any more
+        self._mapping = job.page  # unmapped when it is no longer referenced
         self._address = job.page.address
         self._leads = job.place[0] == 0
         self._round = 0
@@ -106,18 +106,18 @@ class HostSide:
             self._reset(1)
 
     def sharing(self, means: str) -> ShmSharing:
-        """Return the one means that there is."""
+        """Return the only mechanism."""
         assert means == SHM
         return self._sharing
 
     def place(self, memory: Memory) -> Any:
-        """Pages come to be where threads first write them: nothing is to be said."""
+        """Return None: pages are placed where threads first write them."""
         del memory
 
     def can_send(self, means: str) -> tuple[str, bytes]:
         """Return why MPI cannot carry messages; empty if it can."""
         if means != MPI:
-            return f"{means} does not move host memory", b""
+            return f"{means} cannot move host memory", b""
         try:
             self.messenger = Messages(self._world)
         except MessagesRefused as error:
@@ -125,7 +125,7 @@ class HostSide:
         return "", b""
 
     def connect(self, means: str, told: Sequence[bytes]) -> None:
-        """MPI is connected when it starts."""
+        """Do nothing: MPI is connected when it starts."""
 
     def part(self, pieces: Sequence[Piece]) -> HostPart:
         """Bind the pieces of a Measurement."""
@@ -137,21 +137,21 @@ class HostSide:
         return self._address + self._round % 2 * _GATE
 
     def begin(self) -> None:
-        """Go on to the next gate, and let the first process make the one after it ready."""
+        """Switch to the next gate, and let the first process prepare the one after it."""
         self._round += 1
         if self._leads:
             self._reset((self._round + 1) % 2)
 
     def threads(self, transfers: Sequence[Transfer], messengers: int) -> int:
-        """Every CPU of an executor arrives, and one thread for all messages of a process."""
+        """Return the number of arrivals: every CPU of an executor, and one thread for all messages."""
         return sum(len(t.executor.cpus) for t in transfers) + messengers
 
     def release(self, arriving: int) -> None:
-        """Open the gate when all have come."""
+        """Open the gate when all threads have arrived."""
         kernels.open_gate(self.table, arriving)
 
     def arrive(self) -> None:
-        """Let a thread wait at the gate."""
+        """Make a thread wait at the gate."""
 
         def wait() -> int:
             kernels.arrive(self.table)
@@ -160,17 +160,17 @@ class HostSide:
         self._arrival = self._waiter.submit(wait)
 
     def arrived(self) -> int:
-        """Return when it was let go."""
+        """Return when it was released, in ns."""
         assert self._arrival is not None
         return self._arrival.result(2 * self.options.timeout)
 
     def cancel(self) -> None:
-        """Let all threads of the host go."""
+        """Release all threads of the host."""
         for i in (0, 1):
             self._set(i, kernels.CANCEL, kernels.CANCELLED)
 
     def close(self) -> None:
-        """End the thread that waits."""
+        """End the waiting thread."""
         self._waiter.shutdown(wait=False)
 
     def _reset(self, which: int) -> None:
@@ -186,7 +186,7 @@ class HostSide:
 
 
 class HostPart:
-    """What one process copies, fills and compares."""
+    """Part of a Measurement that one process copies, fills and compares."""
 
     def __init__(self, side: HostSide, pieces: Sequence[Piece]) -> None:
         self._side = side
@@ -201,7 +201,7 @@ class HostPart:
         self._stale = False
 
     def fill(self) -> None:
-        """Write the pattern of each source, and what no copy leaves to each destination."""
+        """Write the pattern of each source, and poison each destination."""
         tasks = []
         for piece in self._pieces:
             if piece.owns_source:
@@ -218,7 +218,7 @@ class HostPart:
         self._poison()
 
     def arm(self, copies: int) -> None:
-        """Post the tasks of this process; they wait at the gate."""
+        """Start the tasks of this process; they wait at the gate."""
         if self._stale:
             self._poison()
             self._stale = False
@@ -230,7 +230,7 @@ class HostPart:
         self._running = self._runner.submit(self._run, tasks, "running copies between processes", timeout)
 
     def finish(self) -> list[Timing]:
-        """Wait for the tasks and read what they wrote."""
+        """Wait for the tasks and read their results."""
         assert self._running is not None
         self._running.result()
         statuses = self._rows[:, kernels.STATUS // WORD]
@@ -252,7 +252,7 @@ class HostPart:
         return timings
 
     def verify(self) -> None:
-        """Compare the destinations of this process word by word."""
+        """Verify the destinations of this process word by word."""
         self._stale = True
         for piece in self._pieces:
             if not piece.owns_destination:
@@ -271,7 +271,7 @@ class HostPart:
                     )
 
     def abandon(self) -> None:
-        """Let the threads go, and wait until they have."""
+        """Release the threads, and wait until they have ended."""
         self._side.cancel()
         if self._running is not None:
             self._running.exception()
@@ -298,7 +298,7 @@ class HostPart:
         ]  # fmt: skip
 
     def _send(self, copies: int, table: int) -> None:
-        """Send and receive, from the release on."""
+        """Send and receive, starting at the release."""
         assert self._side.messenger is not None
         moves = [Move(p.address, self._size(p), p.peer, p.index, p.owns_source) for p in self._sent]
         status = kernels.arrive(table)
@@ -331,7 +331,7 @@ class HostPart:
 
 
 def _first(count: Callable[[int, int], int], begin: int, end: int) -> int:
-    """Return the offset of the first wrong word of a range in which there is one."""
+    """Return the offset of the first wrong word in a range that contains one."""
     while end - begin > WORD:
         middle = (begin + end) // 2 // WORD * WORD
         begin, end = (begin, middle) if count(begin, middle) else (middle, end)

@@ -1,4 +1,4 @@
-"""Threads that stay: one for each CPU, pinned to it, waiting for work without using it."""
+"""Permanent threads: one per CPU, pinned to it, waiting for work without using the CPU."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Result = TypeVar("Result")
 Task = Callable[[], Result]
 _Outcome = tuple[int, object, BaseException | None]
 _Job = tuple[int, Task[object], "SimpleQueue[_Outcome]"]
-#: CPU, how many threads of the same run come before it there, whether it is pinned.
+#: CPU, number of earlier threads of the same run on it, whether it is pinned.
 _Key = tuple[int, int, bool]
-_ENDING = 1.0  # seconds that an idle thread may take to end
+_ENDING = 1.0  # maximum time for an idle thread to end, in s
 
 
 class Workers:
-    """A pool of daemon threads, made when first needed.
+    """A pool of daemon threads, created on first use.
 
     Attributes
     ----------
-    unpinned
-        CPUs to which a thread could not be pinned -> why.
+    unpinned : dict[int, str]
+        CPUs to which a thread could not be pinned -> reason.
     """
 
     def __init__(self) -> None:
@@ -48,17 +48,17 @@ class Workers:
     ) -> list[Result]:
         """Run each task on its CPU, all at the same time, and return their results in order.
 
-        The calling thread sleeps. When it is interrupted or out of time it calls ``stop`` and waits
-        until no task runs any more, so that their memory can be given back.
+        The calling thread sleeps. When it is interrupted or the time is over, it calls ``stop`` and waits
+        until no task runs, so that their memory can be freed.
 
         Raises
         ------
         MeasurementTimeout
-            If not all are done in time; it names the ``stage``.
+            If not all tasks end in time; the message names the ``stage``.
         BackendError
-            If no thread can be started, or if it was closed: the memory of a task is gone then.
+            If no thread can be started, or the pool is closed, which frees the memory of a task.
         BackendLost
-            If they did not even end after ``stop``.
+            If the tasks did not end even after ``stop``.
         """
         outcomes: SimpleQueue[_Outcome] = SimpleQueue()
         before: Counter[int] = Counter()
@@ -88,7 +88,7 @@ class Workers:
         return [results[i] for i in range(len(tasks))]  # type: ignore[misc]
 
     def close(self) -> bool:
-        """Let the threads end; return whether they did, so that nothing uses their memory any more."""
+        """End the threads; return whether they have ended, so that their memory is unused."""
         with self._starting:
             self._closed = True
         for inbox in self._inboxes.values():
@@ -100,7 +100,7 @@ class Workers:
     def _inbox(self, key: _Key) -> SimpleQueue[_Job | None]:
         with self._starting:
             if self._closed:
-                raise BackendError("the threads that measure have ended")
+                raise BackendError("the measuring threads have ended")
             if key not in self._inboxes:
                 inbox: SimpleQueue[_Job | None] = SimpleQueue()
                 thread = Thread(target=self._serve, args=(key, inbox), name=f"cpu{key[0]}", daemon=True)
@@ -108,7 +108,7 @@ class Workers:
                     thread.start()
                 except RuntimeError as error:
                     raise BackendError(
-                        f"no thread could be started for CPU {key[0]}: {error}; "
+                        f"could not start a thread for CPU {key[0]}: {error}; "
                         "allow this process more threads (ulimit -u, pids.max of its control group)"
                     ) from error
                 self._threads.append(thread)
@@ -137,7 +137,7 @@ def _collect(
     failures: list[BaseException],
     timeout: float,
 ) -> None:
-    """Wait for outcomes until there are so many. Raises Empty when the time is over."""
+    """Collect a number of outcomes. Raises Empty when the time is over."""
     deadline = time.monotonic() + timeout
     while len(results) < number:
         index, result, failure = outcomes.get(timeout=max(0.0, deadline - time.monotonic()))

@@ -1,4 +1,4 @@
-"""What a host has: NUMA nodes with the CPUs that this process may use, caches, huge pages.
+"""Describe a host: NUMA nodes with the CPUs that this process may use, caches, huge pages.
 
 Only the standard library, so that listing a machine stays fast.
 """
@@ -31,19 +31,19 @@ _ARM_CORES = {
 
 
 def discover(machine: Machine, root: Path = Path("/"), allowed: Collection[int] | None = None) -> Machine:
-    """Add to a Machine what the kernel says of this host.
+    """Add the kernel's description of this host to a Machine.
 
     Parameters
     ----------
-    root
-        Where ``sys`` and ``proc`` are.
-    allowed
-        The logical CPUs that may be used; None: those that the kernel lets this process use.
+    root : Path
+        Folder that contains ``sys`` and ``proc``.
+    allowed : Collection[int] or None
+        Logical CPUs that may be used; None for those that the kernel lets this process use.
 
     Returns
     -------
     Machine
-        What could not be read keeps the value of ``machine`` and is named in ``notes``.
+        The machine. Values that could not be read are unchanged and named in ``notes``.
     """
     usable = frozenset(os.sched_getaffinity(0) if allowed is None else allowed)
     reader = _Reader(root, usable)
@@ -66,7 +66,7 @@ def discover(machine: Machine, root: Path = Path("/"), allowed: Collection[int] 
 
 
 def _links(nodes: tuple[NumaNode, ...]) -> list[Link]:
-    """The memory of each node, and the way between each two; how fast they are is not known here."""
+    """Return the memory of each node and the links between nodes; their speeds are unknown here."""
     links = [
         Link(node.name, node.name, LinkKind.MEMORY, origin="unknown") for node in nodes if node.memory_bytes
     ]
@@ -78,7 +78,7 @@ def _links(nodes: tuple[NumaNode, ...]) -> list[Link]:
 
 @dataclass
 class _Reader:
-    """Reads one host, and notes what it could not read."""
+    """Read one host, and note what could not be read."""
 
     root: Path
     usable: frozenset[int]
@@ -90,15 +90,15 @@ class _Reader:
         self._nodes = self.root / "sys/devices/system/node"
 
     def known(self, what: str, value: str | None) -> str | None:
-        """Pass a value on, and note it when there is none."""
+        """Return a value; note it if it is missing."""
         if not value:
-            self.notes.append(f"{what}: unknown, the kernel does not say")
+            self.notes.append(f"{what}: unknown, not reported by the kernel")
         return value
 
     def cpu_model(self) -> str | None:
-        """The model's name, or on arm64 the name of the core's design."""
+        """Return the model's name, or on arm64 the name of the core's design."""
         fields: dict[str, str] = {}
-        # The first CPU's section says enough; on large machines the whole file takes milliseconds.
+        # The first CPU's section is sufficient; on large machines the whole file takes milliseconds.
         for line in (read(self.root / "proc/cpuinfo") or "").partition("\n\n")[0].splitlines():
             name, _, value = line.partition(":")
             fields.setdefault(name.strip(), value.strip())
@@ -111,12 +111,12 @@ class _Reader:
         return _ARM_CORES.get((maker, part), f"Arm implementer {maker} part {part}")
 
     def huge_page_mode(self) -> str | None:
-        """The bracketed word of ``always [madvise] never``."""
+        """Return the bracketed word of ``always [madvise] never``."""
         modes = read(self.root / "sys/kernel/mm/transparent_hugepage/enabled") or ""
         return self.known("transparent huge pages", modes.partition("[")[2].partition("]")[0])
 
     def caches(self) -> tuple[Cache, ...]:
-        """The caches of the first usable CPU; those of the others are taken to be the same."""
+        """Return the caches of the first usable CPU; the other CPUs are assumed to be equal."""
         found: list[Cache] = []
         if self.usable:
             folder = self._cpus / f"cpu{min(self.usable)}/cache"
@@ -126,14 +126,14 @@ class _Reader:
                 if level and size and kind:
                     found.append(Cache(level, kind.lower(), size, max(1, len(sharers))))
         if not found:
-            self.notes.append("caches: unknown, the kernel does not say")
+            self.notes.append("caches: unknown, not reported by the kernel")
         return tuple(sorted(found, key=lambda cache: (cache.level, cache.type)))
 
     def nodes(self) -> tuple[NumaNode, ...]:
-        """The NUMA nodes that are online; where there is no word of any, one with everything."""
+        """Return the online NUMA nodes; if none is reported, one with all CPUs and memory."""
         indices = cpu_list(read(self._nodes / "online") or "")
         if not indices:
-            self.notes.append("NUMA: unknown, the kernel does not say; taken to be one node")
+            self.notes.append("NUMA: unknown, not reported by the kernel; assuming one node")
             return (self._node(0, self.usable, self._total("MemTotal"), self._total("MemFree")),)
         nodes = []
         for index in indices:
@@ -142,35 +142,34 @@ class _Reader:
             fields = meminfo(place / "meminfo")
             total, free = fields.get("MemTotal"), fields.get("MemFree")
             if total is None:
-                self.notes.append(f"memory of numa{index}: unknown, the kernel does not say")
+                self.notes.append(f"memory of numa{index}: unknown, not reported by the kernel")
             distances = (read(place / "distance") or "").split()
             nodes.append(
                 self._node(index, cpus, total or 0, free or 0,
                            tuple(int(d) for d in distances if d.isdecimal()))
             )  # fmt: skip
         if len(nodes) == 1:
-            # Memory that was plugged in later can be missing from the node's own count.
+            # The node's own count can lack memory that was plugged in later.
             nodes[0] = replace(
                 nodes[0],
                 memory_bytes=max(nodes[0].memory_bytes, self._total("MemTotal")),
                 free_bytes=max(nodes[0].free_bytes, self._total("MemFree")),
             )
         if homeless := sorted(self.usable.difference(*(node.cpus for node in nodes))):
-            self.notes.append(f"CPUs {', '.join(map(str, homeless))} are of no NUMA node and are not used")
+            self.notes.append(f"CPUs {', '.join(map(str, homeless))} belong to no NUMA node and are not used")
         return tuple(nodes)
 
     def _total(self, name: str) -> int:
         if name not in self.memory:
-            self.notes.append(f"{name} of the machine: unknown, /proc/meminfo does not say")
+            self.notes.append(f"{name} of the machine: unknown, not in /proc/meminfo")
         return self.memory.get(name, 0)
 
     def _node(
         self, index: int, cpus: Collection[int], total: int, free: int, distances: tuple[int, ...] = ()
     ) -> NumaNode:
-        """A node whose CPUs are ordered one of each physical core first, then the siblings.
+        """Return a node whose CPUs are ordered: first one per physical core, then the siblings.
 
-        ``threads_per_core`` counts only the threads that may be used, so that a set of CPUs with
-        holes does not hide cores.
+        ``threads_per_core`` counts only usable threads, so that a CPU set with holes does not hide cores.
         """
         seen: dict[tuple[int, ...], int] = {}
         ranked = []
@@ -185,7 +184,7 @@ class _Reader:
 
 
 def _size(text: str | None) -> int:
-    """Bytes of a cache size such as ``48K``, 0 if it is not one."""
+    """Return the bytes of a cache size such as ``48K``; 0 if it is not a size."""
     if not text or not text.rstrip("KMG").isdecimal():
         return 0
     return int(text.rstrip("KMG")) * _SIZE_UNITS.get(text[-1], 1)

@@ -1,4 +1,4 @@
-"""Machines that exist only as a description, and the backend that measures them."""
+"""Simulated machines, and the backend that measures them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def connect(machine: Machine) -> Backend | None:
-    """Return the backend for a simulated machine, None for any other."""
+    """Return the backend for a simulated machine; None for any other."""
     if not machine.simulated:
         return None
     from .backend import SimulatedBackend
@@ -19,15 +19,15 @@ def connect(machine: Machine) -> Backend | None:
 
 
 def parse(spec: str) -> Machine:
-    """Return the machine that a text such as ``dgx-a100-8+corrupt@gpu0->gpu1`` means.
+    """Parse a text such as ``dgx-a100-8+corrupt@gpu0->gpu1``.
 
-    The machine is one that ships or a machine file; ``+KIND`` or ``+KIND@TRANSFER`` adds a fault of
-    transfers, ``+down@LINK`` or ``+speed@LINK=FACTOR`` one of links.
+    The machine is a predefined one or a machine file. ``+KIND`` or ``+KIND@TRANSFER`` adds a fault of
+    transfers, ``+down@LINK`` or ``+speed@LINK=FACTOR`` a fault of links.
 
     Raises
     ------
     MachineError
-        If there is no such machine or fault.
+        If the machine or fault does not exist.
     """
     from dataclasses import replace
     from pathlib import Path
@@ -44,8 +44,8 @@ def parse(spec: str) -> Machine:
         machine = load(name)
     else:
         raise MachineError(
-            f"there is no simulated machine {name!r}, nor a file of that name; "
-            f"there are {', '.join(MACHINES)}"
+            f"there is no simulated machine {name!r}, nor a file with that name; "
+            f"choose from {', '.join(MACHINES)}"
         )
     faults = tuple(parse_fault(text, machine) for text in rest)
     return replace(machine, simulated=True, faults=(*machine.faults, *faults))

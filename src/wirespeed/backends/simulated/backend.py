@@ -1,8 +1,8 @@
-"""The simulated backend: Transfers share the links of a Machine, in virtual time.
+"""The simulated backend: Transfers share the links of a Machine in virtual time.
 
-Concurrent transfers get max-min fair shares, recomputed whenever one ends; seeded noise is put
-on every time. It makes wrong data, errors and hangs on demand, so that what handles them can be
-tried without hardware.
+Concurrent transfers get max-min fair shares, recomputed whenever one ends, and every time has seeded noise.
+Faults produce wrong data, errors and hangs on demand, so that their handling can be tested without
+hardware.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _ACCESSES = 2**16  # loads of one unit of a chase
 
 
 class SimulatedBackend:
-    """Runs Measurements on a description.
+    """Run Measurements on a machine description.
 
     Parameters
     ----------
-    machine
-        Its links must have capacities; what goes wrong, and where, is part of it.
+    machine : Machine
+        The machine. Its links must have capacities; its faults say what goes wrong.
     """
 
     name = "simulated"
@@ -49,7 +49,7 @@ class SimulatedBackend:
         self._capacities = self.network.capacities()
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """It runs everything whose links it knows."""
+        """Return None: everything runs whose links are known."""
         del measurement
         return None
 
@@ -76,17 +76,17 @@ class SimulatedBackend:
         return self.clock + (self._collectives.now() if self._collectives else 0.0)
 
     def state(self) -> dict[str, float | str]:
-        """A simulated machine has no state."""
+        """Return no readings: a simulated machine has no state."""
         return {}
 
     def busy(self) -> dict[str, str]:
-        """Something else uses the devices for which that was asked: one, or all where none is named."""
+        """Return the devices with a ``busy`` fault: one, or all if the fault names none."""
         places = [fault.where for fault in self.machine.faults if fault.kind is FaultKind.BUSY]
         devices = [*(gpu.name for gpu in self.machine.gpus), *(node.name for node in self.machine.numa)]
         return {d: "in use by a simulated load" for d in devices if any(p in ("", d) for p in places)}
 
     def libraries(self) -> dict[str, str]:
-        """It measures with nothing."""
+        """Return no libraries."""
         return {}
 
     def cancel(self) -> None:
@@ -101,18 +101,18 @@ class SimulatedBackend:
             self._collectives.close()
 
     def shares(self, transfers: tuple[Transfer, ...]) -> list[float]:
-        """Return the rate of each of some transfers that run at the same time, in B/s."""
+        """Return the rate of each of several concurrent transfers, in B/s."""
         demands = [self._demand(t) for t in transfers]
         rates = fair_shares(demands, self._capacities)
         for transfer, rate in zip(transfers, rates, strict=True):
             if not math.isfinite(rate) and transfer.operation is not Operation.CHASE:
                 raise BackendError(
-                    f"machine {self.machine.name!r} gives no capacity for any link of {transfer}"
+                    f"machine {self.machine.name!r} has no capacity for any link of {transfer}"
                 )
         return rates
 
     def _demand(self, transfer: Transfer) -> Demand:
-        if transfer.operation is Operation.CHASE:  # one load at a time takes nothing worth counting
+        if transfer.operation is Operation.CHASE:  # one load at a time uses no relevant capacity
             return Demand({})
         demand = self.network.demand(transfer, self.machine.rates)
         if transfer.pace < 1:
@@ -121,7 +121,7 @@ class SimulatedBackend:
         return demand
 
     def load_latency(self, transfer: Transfer, others: list[tuple[Transfer, float]]) -> float:
-        """Return the time of one dependent load while others stream at their rates, in s."""
+        """Return the time of one dependent load while other transfers run at their rates, in s."""
         far = self.network.latency(transfer)
         memory = self._memory_index(transfer)
         used = 0.0
@@ -129,7 +129,7 @@ class SimulatedBackend:
             if memory is not None and other.operation is not Operation.CHASE:
                 used += self.network.demand(other, self.machine.rates).weights.get(memory, 0.0) * rate
         busy = min(used / self._capacities.get(memory, math.inf), 0.95) if memory is not None else 0.0
-        far *= 1 + 0.3 * busy / (1 - busy)  # the queue of a server that is busy so much of the time
+        far *= 1 + 0.3 * busy / (1 - busy)  # queueing delay of a server with this utilisation
         if transfer.engine is not Engine.CPU or transfer.source.device != transfer.executor.device:
             return far
         latency, held = 0.0, 0.0
@@ -150,14 +150,14 @@ class SimulatedBackend:
 
 
 def _identity(measurement: Measurement) -> str:
-    """What tells a Measurement from others, so that each has noise of its own."""
+    """Return a text that identifies a Measurement, so that each has its own noise."""
     does = [f"{t} {t.operation} {t.bytes} {len(t.executor.cpus)}" for t in measurement.transfers]
     fills = [f"{p.table} {p.row} {p.column}" for p in measurement.places]
     return "; ".join(does + fills)
 
 
 class SimulatedMeasurement:
-    """A Measurement whose undisturbed times are known."""
+    """A Measurement with known undisturbed times."""
 
     def __init__(self, backend: SimulatedBackend, measurement: Measurement, options: BackendOptions) -> None:
         self.backend = backend
@@ -173,7 +173,7 @@ class SimulatedMeasurement:
         return None
 
     def _flow(self) -> tuple[list[float], list[float]]:
-        """Return the seconds of one copy of each transfer, and its rate while all of them run."""
+        """Return the time of one copy of each transfer in s, and its rate while all of them run."""
         transfers = self.measurement.transfers
         rates = self.backend.shares(transfers)
         first = list(rates)
@@ -195,14 +195,14 @@ class SimulatedMeasurement:
             for i in ended:
                 seconds[i] = clock + _LAUNCH
             running -= ended
-            if running:  # loads go on until the last measured transfer has ended
+            if running:  # loads continue until the last measured transfer has ended
                 on = sorted(running | {i for i, t in enumerate(transfers) if t.role is Role.LOAD})
                 for i, rate in zip(on, self.backend.shares(tuple(transfers[i] for i in on)), strict=True):
                     rates[i] = rate
         return seconds, first
 
     def sample(self, copies: int) -> Sample:
-        """Return times with noise; virtual time passes."""
+        """Return times with noise, and advance the virtual time."""
         self._fail()
         transfers = self.measurement.transfers
         sigma = self.backend.machine.noise
@@ -210,7 +210,7 @@ class SimulatedMeasurement:
         for i, transfer in enumerate(transfers):
             factor = math.exp(self.random.gauss(0.0, sigma)) if sigma else 1.0
             if transfer.role is Role.LOAD:
-                seconds.append(0.0)  # known when the measured ones are
+                seconds.append(0.0)  # set when the measured times are known
                 amounts.append(factor)
                 continue
             seconds.append(self.seconds[i] * copies * factor)
@@ -239,7 +239,7 @@ class SimulatedMeasurement:
                     threading.Event().wait()
 
     def verify(self) -> None:
-        """Find wrong data where it was asked for."""
+        """Raise an error for transfers with a ``corrupt`` fault."""
         for fault in self.backend.machine.faults:
             for transfer in self.measurement.transfers:
                 if fault.kind is FaultKind.CORRUPT and str(transfer).startswith(fault.where):

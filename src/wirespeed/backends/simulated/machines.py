@@ -1,4 +1,4 @@
-"""The simulated machines that ship. Figures carry their origin; link rates are per direction."""
+"""The predefined simulated machines. Values have their origin; link rates are per direction."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def _memory(vertex: str, rate: float, origin: str, latency: float) -> Link:
 
 
 def _both(a: str, b: str, kind: LinkKind, rate: float, origin: str, latency: float) -> tuple[Link, Link]:
-    """Two links, one each way; each adds ``latency`` to a load there and back."""
+    """Return two links, one per direction; each adds ``latency`` to the round trip of a load."""
     return Link(a, b, kind, rate, origin, latency), Link(b, a, kind, rate, origin, latency)
 
 
 def _sockets(count: int, cores: int, memory_bytes: int, rate: float, latency: float,
              between: float = 0.0) -> tuple[tuple[NumaNode, ...], list[Link]]:  # fmt: skip
-    """NUMA nodes with their memory, joined pairwise where there is a rate between them."""
+    """Return NUMA nodes with their memory, connected pairwise if there is a rate between them."""
     nodes = tuple(
         NumaNode(i, tuple(range(i * cores, (i + 1) * cores)), 1, memory_bytes, memory_bytes * 9 // 10,
                  tuple(10 if i == j else 20 for j in range(count)))
@@ -56,20 +56,20 @@ def _gpus(count: int, model: str, memory_bytes: int, capability: str, multiproce
 
 
 def _cpu_rates(core: float, remote: float, source: str) -> list[EngineRate]:
-    """How host threads use memory: ``core`` B/s of copies per thread, ``remote`` over a socket link."""
+    """Return how host threads use memory: ``core`` B/s of copies per thread, ``remote`` between sockets."""
     return [
         EngineRate(Engine.CPU, _MEMORY, efficiency=0.85, cap=core, source=source),
         EngineRate(Engine.CPU, _SOCKET, efficiency=0.80, reverse=0.1, cap=remote, source=source),
     ]
 
 
-#: What one block reaches over a link between GPUs, in B/s: bulk copies need few of them.
+#: Rate of one block over a link between GPUs, in B/s: bulk copies need few blocks.
 _BLOCK_CAPS = {Engine.SM: 8 * _G, Engine.SM_BULK: 45 * _G}
 
 
 def _rates(kind: LinkKind, source: str, rows: Iterable[tuple[Sequence[Engine], Access, float, float]],
            caps: dict[tuple[Engine, Access], float] | None = None) -> list[EngineRate]:  # fmt: skip
-    """Records for the rows (engines, access, efficiency, reverse)."""
+    """Return records for the rows (engines, access, efficiency, reverse)."""
     return [
         EngineRate(
             engine,
@@ -90,7 +90,7 @@ _CE, _SMS, _SPLIT = (Engine.CE,), (Engine.SM, Engine.SM_BULK), (Engine.SM_SPLIT,
 
 
 def _gpu_memory(ce: float, sm: float, bulk: float, source: str) -> list[EngineRate]:
-    """Local copies run below the memory's line rate; remote traffic is never bound by it."""
+    """Return rates of local copies, below the memory's line rate; it does not bound remote traffic."""
     return [
         EngineRate(Engine.CE, _MEMORY, _LOCAL, ce, source=source),
         EngineRate(Engine.SM, _MEMORY, _LOCAL, sm, source=source),
@@ -99,7 +99,7 @@ def _gpu_memory(ce: float, sm: float, bulk: float, source: str) -> list[EngineRa
 
 
 def hgx_h200_2() -> Machine:
-    """Two H200s joined by NVLink, PCIe 5: behaves as measured on such a machine with nvbandwidth."""
+    """Return two H200s linked by NVLink, with PCIe 5; behaves as measured with nvbandwidth."""
     seen = "nvbandwidth 0.8 on two H200s"
     nodes, links = _sockets(1, 32, 256 * GIB, 460 * _G, 110 * _NS)
     for i in range(2):
@@ -126,7 +126,7 @@ def hgx_h200_2() -> Machine:
 
 
 def dgx_a100_8() -> Machine:
-    """Eight A100s on NVSwitch; two sockets; two GPUs share each PCIe switch."""
+    """Return eight A100s on NVSwitch with two sockets; pairs of GPUs share a PCIe switch."""
     seen = "nvbandwidth's published example on eight A100s"
     nodes, links = _sockets(2, 64, 512 * GIB, 190 * _G, 110 * _NS, 64 * _G)
     for i in range(8):
@@ -155,15 +155,15 @@ def dgx_a100_8() -> Machine:
                    links=tuple(links), rates=tuple(rates), noise=0.002)  # fmt: skip
 
 
-#: GPUs of ``ppu-8`` that two links join; the other pairs have one.
+#: GPUs of ``ppu-8`` that are connected by two links; other pairs have one.
 _TWO_LINKS = {(0, 4), (0, 5), (0, 7), (1, 4), (1, 5), (1, 6), (2, 5), (2, 6), (2, 7), (3, 4), (3, 6), (3, 7)}
 _PPU_NEAR = {(0, 6), (1, 7), (2, 4), (3, 5)}
 
 
 def ppu_8() -> Machine:
-    """Eight accelerators, each pair joined by one link or by two, as in sailbandwidth's guide.
+    """Return eight accelerators with one or two links between each pair, as in sailbandwidth's guide.
 
-    Pairs behave as there; what bounds all links of a device together there is not modelled.
+    Pairs behave as in the guide; a common limit of all links of a device is not modelled.
     """
     seen = "the tables of sailbandwidth's guide"
     nodes, links = _sockets(2, 64, 512 * GIB, 300 * _G, 110 * _NS, 64 * _G)
@@ -197,7 +197,7 @@ def ppu_8() -> Machine:
 
 
 def pcie_2_no_p2p() -> Machine:
-    """Two GPUs on PCIe 4 that cannot reach each other's memory."""
+    """Return two GPUs on PCIe 4 without access to each other's memory."""
     nodes, links = _sockets(1, 16, 128 * GIB, 83 * _G, 95 * _NS)
     for i in range(2):
         links.append(_memory(f"gpu{i}", 960 * _G, "10000 MHz x 2 x 384 bit", 500 * _NS))
@@ -218,7 +218,7 @@ def pcie_2_no_p2p() -> Machine:
 
 
 def cpu_2_sockets() -> Machine:
-    """Two sockets of 32 cores and no GPU."""
+    """Return two sockets of 32 cores without a GPU."""
     nodes, links = _sockets(2, 32, 256 * GIB, 307 * _G, 105 * _NS, 62 * _G)
     return Machine("cpu-2-sockets", "cpu-2-sockets", "simulated x86 server", "x86_64", "",
                    True, huge_page_bytes=2 * MIB, transparent_huge_pages="madvise",
@@ -227,7 +227,7 @@ def cpu_2_sockets() -> Machine:
 
 
 def nvl72() -> Machine:
-    """Eighteen hosts of four GB200s in one NVLink domain: 72 ranks, one GPU each."""
+    """Return eighteen hosts of four GB200s in one NVLink domain: 72 ranks, one GPU each."""
     hosts, per_host = 18, 4
     nodes, links = _sockets(2, 72, 480 * GIB, 512 * _G, 130 * _NS, 300 * _G)
     ranks = []
@@ -259,7 +259,7 @@ def nvl72() -> Machine:
                    links=tuple(links), ranks=tuple(ranks), rates=tuple(rates), noise=0.002)  # fmt: skip
 
 
-#: Name -> what builds it.
+#: Name -> function that builds it.
 MACHINES: dict[str, Callable[[], Machine]] = {
     "hgx-h200-2": hgx_h200_2,
     "dgx-a100-8": dgx_a100_8,

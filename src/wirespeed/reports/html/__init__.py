@@ -1,4 +1,4 @@
-"""One HTML file that works offline: topology, verdicts, heat maps, curves, samples, state, environment."""
+"""An HTML file that works offline: topology, verdicts, heat maps, curves, samples, state, environment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["render"]
 
 
 def render(document: Document, style: Style) -> str:
-    """Return the Document as a page."""
+    """Render the Document as a page."""
     from .page import page
 
     return page([document], by=style.criteria)

@@ -1,4 +1,4 @@
-"""Curves as drawings: a logarithmic axis where values span decades, the peak marked, limits dotted."""
+"""Curve charts: a logarithmic axis where values span decades, the peak marked, limits dotted."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .svg import LETTER, Element, add, drawing, fitted
 
 _WIDTH, _HEIGHT = 480.0, 260.0
 _LEFT, _TOP, _BOTTOM = 52.0, 28.0, 46.0
-#: So many curves are told apart; more are drawn alike.
+#: Maximum number of curves with distinct styles; more curves are all drawn alike.
 _TOLD = 6
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Where values are in a drawing."""
+    """Maps values to positions in a chart."""
 
     x: Callable[[float], float]
     y: Callable[[float], float]
@@ -31,7 +31,7 @@ class Frame:
 
 
 def curve_chart(table: Table) -> Element | None:
-    """Return the rows of a table as curves over its columns; None where nothing was measured."""
+    """Return the rows of a table as curves over its columns; None if nothing was measured."""
     curves = curves_of(table)
     if not curves:
         return None
@@ -44,14 +44,14 @@ def curve_chart(table: Table) -> Element | None:
     title += f", peak {short(best[0])} {unit} at {where}" if rate else ""
     limits = [(x, y / scale) for x, y in _limits(table)] if rate else []
     highest = max((y for _, y in limits), default=0.0)
-    if highest > 2 * best[0]:  # it would press the curves to the bottom
+    if highest > 2 * best[0]:  # the limit would compress the curves at the bottom
         limits, highest = [], 0.0
     axis = table.columns
     svg, frame = _framed(shown, title, axis, unit, max(highest, best[0]), logarithmic=not rate)
     if limits:
         points = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in limits)
         line = add(svg, "polyline", "limit", points=points)
-        add(line, "title", text="what the links allow")
+        add(line, "title", text="limit of the links")
         add(svg, "text", "tick end", "limit", x=frame.right, y=frame.y(limits[-1][1]) - 3)
     draw_curves(svg, shown, frame)
     if rate:
@@ -63,7 +63,7 @@ def curve_chart(table: Table) -> Element | None:
 
 
 def _limits(table: Table) -> list[tuple[float, float]]:
-    """Return the limit along the axis where all curves have the same one."""
+    """Return the limit along the axis, where all curves share it."""
     found: dict[float, set[float]] = {}
     for cell in table.cells:
         if cell.limit:
@@ -74,7 +74,7 @@ def _limits(table: Table) -> list[tuple[float, float]]:
 def _framed(
     curves: Sequence[Curve], title: str, axis: Axis, unit: str, high: float, *, logarithmic: bool
 ) -> tuple[Element, Frame]:
-    """Return a drawing with axes for the curves; ``high`` is the highest value that it must hold."""
+    """Return a chart with axes for the curves; ``high`` is the highest value that must fit."""
     xs = sorted({x for c in curves for x in c.xs})
     ys = [y for c in curves for y in c.ys]
     several = len(curves) > 1
@@ -93,7 +93,7 @@ def _framed(
     for value in reversed(xs):
         label = format_quantity(value, axis.unit)
         half = len(label) * LETTER / 2 + 4
-        at = min(x(value), _WIDTH - half)  # the last one must not be cut
+        at = min(x(value), _WIDTH - half)  # keep the last label inside the chart
         if at + half <= free:
             add(svg, "text", "tick middle", label, x=at, y=_HEIGHT - _BOTTOM + 16)
             free = at - half
@@ -112,7 +112,7 @@ def _along(
 
 
 def draw_curves(svg: Element, curves: Sequence[Curve], frame: Frame) -> None:
-    """Draw curves with dashes of their own and their names at their ends; alike where they are many."""
+    """Draw curves. Up to ``_TOLD`` curves get distinct dashes and a name at their end."""
     told = len(curves) <= _TOLD
     ends: list[float] = []
     for i, curve in enumerate(curves):
@@ -134,7 +134,7 @@ def draw_curves(svg: Element, curves: Sequence[Curve], frame: Frame) -> None:
 
 
 def time_chart(title: str, curves: Sequence[Curve], unit: str) -> Element:
-    """Return quantities over time, from near their least value on."""
+    """Return quantities over time; the axis starts near their minimum."""
     low = min(y for c in curves for y in c.ys)
     high = max(y for c in curves for y in c.ys)
     xs = sorted({x for c in curves for x in c.xs})

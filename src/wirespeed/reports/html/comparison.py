@@ -1,4 +1,4 @@
-"""Several runs in one page: medians side by side, and what changed beyond the noise."""
+"""Comparison of several runs in one page: medians side by side, and significant changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CSS = {Outcome.WORSE: "fail", Outcome.LOST: "fail", Outcome.BETTER: "pass"}
 
 @dataclass(frozen=True)
 class Moved:
-    """One cell that changed, as texts."""
+    """One changed cell, as texts."""
 
     where: str
     css: str
@@ -33,7 +33,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Changes:
-    """What changed from the first run to another; ``more`` says how much is left out."""
+    """Changes from the first run to another; ``more`` gives the number of omitted rows."""
 
     letter: str
     rows: tuple[Moved, ...]
@@ -42,7 +42,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class Compared:
-    """What the page shows: of each run a summary, medians of all, and the changes from the first."""
+    """Content of the comparison: a summary of each run, all medians, and the changes from the first run."""
 
     letters: tuple[str, ...]
     summaries: tuple[str, ...]
@@ -51,14 +51,14 @@ class Compared:
 
 
 def letter(index: int) -> str:
-    """Return what a run is called in a page: A, B, ..., Z, A1, ..."""
+    """Return the letter of a run in a page: A, B, ..., Z, A1, ..."""
     return "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[index % 26] + (str(index // 26) if index >= 26 else "")
 
 
 def compared(documents: Sequence[Document]) -> Compared:
-    """Return all runs held against the first."""
+    """Compare all runs with the first."""
     first, *others = documents
-    summaries, changes = ["the first"], []
+    summaries, changes = ["reference"], []
     for i, other in enumerate(others, 1):
         try:
             comparison = compare(first, other)
@@ -75,7 +75,7 @@ def compared(documents: Sequence[Document]) -> Compared:
 
 
 def _medians(documents: Sequence[Document]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the median over the cells of each table, a text for each run."""
+    """Return the median over the cells of each table, one text per run."""
     found: dict[str, list[tuple[float, Unit] | None]] = {}
     for i, document in enumerate(documents):
         for result in document.testcases:
@@ -89,7 +89,7 @@ def _medians(documents: Sequence[Document]) -> tuple[tuple[str, tuple[str, ...]]
 
 
 def _against(first: tuple[float, Unit] | None, value: tuple[float, Unit] | None) -> str:
-    """Return a value, and how it differs from that of the first run."""
+    """Return a value and its relative difference from the first run."""
     if value is None:
         return ""
     scale, unit = fitting(value[1], [value[0]])

@@ -1,4 +1,4 @@
-"""What was measured over each link of a machine, and whether that is normal."""
+"""The best measured rate over each link of a machine, and its verdict."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ...topology import Link, LinkKind, Machine
 from ...verdicts import Check, Judgement, Verdict
 from .tables import Judgements
 
-#: A cell speaks for a link where the link alone bounds it: their limits differ by so little.
+#: A cell measures a link if only this link bounds it: their limits differ by at most this fraction.
 _SAME = 0.01
 _DEPENDS = 0.98
-#: Of the links that a cell depends on, those speak that are loaded nearly as much as the busiest one: the
-#: total of all_to_one goes over one link, and each peer's link carries only a part of it.
+#: Of the links that a cell depends on, only those loaded nearly as much as the busiest one count:
+#: the total of all_to_one uses one link fully, and each peer's link only in part.
 _BUSY = 0.98
 
 
 @dataclass(frozen=True)
 class Use:
-    """The best that was measured over a link, in B/s; None where nothing speaks for it."""
+    """The best measured rate over a link, in B/s; None if no cell measures the link."""
 
     link: Link
     measured: float | None
@@ -29,15 +29,15 @@ class Use:
 
     @property
     def share(self) -> float | None:
-        """Measured over limit."""
+        """Measured rate over the link's limit."""
         return self.measured / self.link.capacity if self.measured and self.link.capacity else None
 
 
 def uses(machine: Machine, cells: Iterable[Placed], judgements: Judgements, check: Check) -> list[Use]:
-    """Return for each link what cells that it bounds reached.
+    """Return for each link the best rate of the cells that it bounds.
 
-    The best of them counts: a link that once carried so much can. Its verdict is that cell's, and the
-    worst of those that name it as what is slow.
+    The best cell counts because the link is at least that fast. The verdict of a link is the worst of that
+    cell's verdict and the verdicts of cells that name the link as a culprit.
     """
     best: dict[int, tuple[float, Judgement | None]] = {}
     for one in cells:
@@ -63,9 +63,9 @@ def uses(machine: Machine, cells: Iterable[Placed], judgements: Judgements, chec
 
 
 def _times(link: Link, limit: float | None, *, alone: bool) -> int:
-    """Return how often what a cell counts goes over a link; 0 where the link is not what bounds it.
+    """Return how often the counted bytes of a cell cross a link; 0 if the link does not bound the cell.
 
-    A copy within a memory counts once, and is read and written there.
+    A copy within one memory counts its bytes once, but both reads and writes them there.
     """
     if link.capacity is None:
         return int(alone)
@@ -76,7 +76,7 @@ def _times(link: Link, limit: float | None, *, alone: bool) -> int:
 
 
 def _blamed(machine: Machine, check: Check) -> dict[int, list[Verdict]]:
-    """Return the links that are named as slow, with the verdicts of the cells that name them."""
+    """Return the links named as culprits, with the verdicts of the cells that name them."""
     names: dict[str, list[int]] = {}
     for i, link in enumerate(machine.links):
         if link.kind is LinkKind.MEMORY:

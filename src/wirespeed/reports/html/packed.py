@@ -1,4 +1,4 @@
-"""What is packed into a page: gzip in base64, so that nothing in it can be read as a part of the page."""
+"""Data embedded in a page: gzip in base64, so that no data can be interpreted as markup."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ from ...results.store import encode
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-#: So much of a page may be the packed Documents, in bytes of base64.
+#: Maximum size of the embedded Documents in a page, in bytes of base64.
 ROOM = 6_800_000
-#: Values keep so many digits where a Document is too large: a hundred times finer than any noise here.
+#: Significant digits of values in shortened Documents: a hundred times finer than measurement noise.
 _DIGITS = 5
 _VALUES = ("value", "limit", "peak", "expected", "samples")
-#: A sample of all digits takes so many bytes at least, however it is packed: most of its bits are noise.
-#: And so many what else is said of a cell.
+#: Minimum size of a packed sample in bytes (most of its bits are noise), and of a cell's other fields.
 _SAMPLE, _CELL = 7 * 4 / 3, 60
 
 
 def packed(data: bytes) -> Markup:
-    """Return data as gzip in base64; without a time, so that a page is the same again."""
+    """Return data as gzip in base64; without a timestamp, so that pages are reproducible."""
     from markupsafe import Markup
 
     return Markup(base64.b64encode(gzip.compress(data, 6, mtime=0)).decode())
 
 
 def packed_document(document: Document, room: int = ROOM) -> tuple[Markup, str]:
-    """Return a Document packed into at most so much room, and what had to be left out for that."""
+    """Pack a Document into at most ``room`` bytes; return it with a note on what was left out."""
     text, said = packed(b""), ""
     for data, note in _forms(document, room):
         text, said = packed(data), note
@@ -43,7 +42,7 @@ def packed_document(document: Document, room: int = ROOM) -> tuple[Markup, str]:
 
 
 def _forms(document: Document, room: int) -> Iterator[tuple[bytes, str]]:
-    """Yield the Document, and shorter forms of it with what they lack."""
+    """Yield the Document, then shorter forms of it, each with a note on what was left out."""
     cells = [cell for result in document.testcases for table in result.tables for cell in table.cells]
     samples = sum(len(cell.samples) for cell in cells)
     if samples * _SAMPLE + len(cells) * _CELL <= room:
@@ -57,7 +56,7 @@ def _forms(document: Document, room: int) -> Iterator[tuple[bytes, str]]:
 
 
 def _shorten(document: Any, *, keep_samples: bool) -> None:
-    """Round the values of all cells of a Document as plain data, or leave its samples out."""
+    """Round the values of all cells of a Document as plain data, or remove its samples."""
     for result in document["testcases"]:
         for table in result.get("tables", ()):
             for cell in table.get("cells", ()):

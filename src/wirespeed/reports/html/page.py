@@ -1,4 +1,4 @@
-"""A page from Documents: what its template shows, and the rules that keep it from asking any network."""
+"""Render Documents as a page; the page never accesses the network."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shown:
-    """A verdict as it is shown: never by colour alone."""
+    """A verdict as the page shows it: never by colour only."""
 
     css: str
     sign: str
@@ -44,7 +44,7 @@ class Shown:
 
 
 def shown(word: str, text: str = "") -> Shown:
-    """Return how a verdict is shown; or that something was interrupted, which is none."""
+    """Return how to show a verdict, or that a run was interrupted."""
     if word == INTERRUPTED:
         return Shown(str(Verdict.UNKNOWN), "■", text or word)
     return Shown(word, topology.SIGNS[Verdict(word)], text or word)
@@ -52,7 +52,7 @@ def shown(word: str, text: str = "") -> Shown:
 
 @dataclass(frozen=True)
 class Case:
-    """A testcase that was measured, as the page shows it."""
+    """A measured testcase, as the page shows it."""
 
     id: str
     result: TestcaseResult
@@ -65,13 +65,13 @@ class Case:
 
 
 def page(documents: Sequence[Document], room: int = ROOM, by: Criteria = BY_LIMITS) -> str:
-    """Return one page of one run or of several, which are compared with the first.
+    """Render one page of a run, or of several runs, which are compared with the first.
 
     Parameters
     ----------
-    room
-        So much of the page the packed Documents may take, in bytes.
-    by
+    room : int
+        Maximum size of the embedded Documents, in bytes.
+    by : Criteria
         What values are judged by.
     """
     template = _template()
@@ -116,7 +116,7 @@ def _template() -> Template:
 
 
 def _policy(style: str, script: str) -> str:
-    """Return the Content-Security-Policy: our style and our script, and nothing from anywhere."""
+    """Return the Content-Security-Policy: only the page's own style and script, no other sources."""
 
     def digest(text: str) -> str:
         return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
@@ -128,7 +128,7 @@ def _policy(style: str, script: str) -> str:
 
 
 def _run(index: int, document: Document, check: Check, room: int) -> dict[str, Any]:
-    """Return what the template shows of one run."""
+    """Return the template's variables for one run."""
     found = outcomes(document, check)
     judgements = {judgement.key: judgement for judgement in check.judgements}
     own: dict[str, list[Judgement]] = defaultdict(list)
@@ -144,7 +144,7 @@ def _run(index: int, document: Document, check: Check, room: int) -> dict[str, A
     by_reason: dict[str, list[str]] = {}
     for result in waived:
         by_reason.setdefault(result.reason, []).append(one_line(result.name))
-    host = machine.host or document.host or "a machine"
+    host = machine.host or document.host or "unknown host"
     return {
         "index": index,
         "letter": comparison.letter(index),
@@ -158,7 +158,7 @@ def _run(index: int, document: Document, check: Check, room: int) -> dict[str, A
         "counts": counted(found.testcases.values()) or "none",
         "seconds": format_time(document.seconds),
         "culprits": [
-            f"{culprit}, {culprit.ratio:.0%} of normal in {many(len(culprit.cells), 'cell')}"
+            f"{culprit.described} at {culprit.ratio:.0%} of expected ({many(len(culprit.cells), 'cell')})"
             for culprit in check.culprits
         ],
         "measured": [
@@ -182,12 +182,12 @@ def _run(index: int, document: Document, check: Check, room: int) -> dict[str, A
 
 def _overall(document: Document, word: str) -> Shown:
     if document.simulated and word == Verdict.PASS:
-        return shown(Verdict.UNKNOWN, "simulated: no verdict on any hardware")
-    return shown(word, "nothing could be judged: this is not a pass" if word == Verdict.UNKNOWN else "")
+        return shown(Verdict.UNKNOWN, "simulated: no verdict on hardware")
+    return shown(word, "no value could be judged; this is not a pass" if word == Verdict.UNKNOWN else "")
 
 
 def _file_name(host: str, started: str) -> str:
-    """Return a name for the downloaded Document that is safe on every system."""
+    """Return a file name for the downloaded Document that is safe on every system."""
     return re.sub(r"[^A-Za-z0-9]+", "-", f"wirespeed-{host[:40]}-{started[:20]}").strip("-") + ".json"
 
 
@@ -199,7 +199,7 @@ def _case(
     own: Sequence[Judgement],
     judgements: Judgements,
 ) -> Case:
-    """Return what the page shows of a testcase; ``own`` are its judgements, the worst first."""
+    """Return the template's variables for a testcase; ``own`` are its judgements, the worst first."""
     bad = [j for j in own if j.verdict in (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN) and j.why]
     why = [f"{bad[0].why}: {bad[0].culprit}" if bad[0].culprit else bad[0].why] if bad else []
     verdict = found.testcases.get(result.name, Verdict.UNKNOWN)
@@ -214,7 +214,7 @@ def _case(
 
 
 def _values(result: TestcaseResult) -> tuple[str, str]:
-    """Return the range of the values, and the least share of a limit."""
+    """Return the range of the values, and the smallest fraction of a limit."""
     found = [(cell, table.unit) for table in result.tables for cell in table.cells if cell.value is not None]
     texts = []
     for unit in dict.fromkeys(unit for _, unit in found):
@@ -266,7 +266,7 @@ def _environment(document: Document) -> list[tuple[str, str]]:
         "kernel": machine.kernel,
         "Python": document.python,
         "NVIDIA driver": machine.driver,
-        "CUDA of the driver": f"{machine.cuda // 1000}.{machine.cuda % 1000 // 10}" if machine.cuda else "",
+        "driver CUDA version": f"{machine.cuda // 1000}.{machine.cuda % 1000 // 10}" if machine.cuda else "",
         "transparent huge pages": machine.transparent_huge_pages,
         "libraries": ", ".join(f"{name} {version}" for name, version in document.libraries.items()),
         "options": ", ".join(f"{key} {value}" for key, value in options.items() if value is not None),

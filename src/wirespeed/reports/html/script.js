@@ -3,7 +3,7 @@
   document.documentElement.classList.add("js");
   const SVG = "http://www.w3.org/2000/svg";
 
-  // What is packed into the page: gzip, written in base64. Nothing is asked of any network.
+  // Data embedded in the page: gzip in base64. No network access.
   const unpack = (element) => {
     const bytes = Uint8Array.from(atob(element.textContent.trim()), (sign) => sign.charCodeAt(0));
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
@@ -29,7 +29,7 @@
     });
   }
 
-  // Large tables are packed, and unpacked when they are opened. They were escaped when they were packed.
+  // Large tables are packed, and unpacked when opened. They were escaped before packing.
   for (const details of document.querySelectorAll("details.packed")) {
     details.addEventListener("toggle", async () => {
       const source = details.querySelector("script");
@@ -55,7 +55,7 @@
 
   const short = (value) => value >= 10000 ? value.toFixed(0) : value.toFixed(2);
 
-  // Every sample as a dot in its order, and how many lie in each range.
+  // Every sample as a dot, in order, and a histogram.
   const drawing = (samples, unit, statistics) => {
     const width = 640, height = 190, left = 70, right = 190, top = 12, bottom = 30;
     const low = Math.min(...samples), high = Math.max(...samples), span = high - low || Math.abs(high) * 0.01 || 1;
@@ -82,7 +82,7 @@
       if (count) svg.append(make("text", { x: start + count / most * (right - 50) + 4, y: (upper + lower) / 2 + 4 },
                                  String(count)));
     });
-    svg.append(make("text", { x: left, y: height - 8 }, `${unit}, samples in their order`));
+    svg.append(make("text", { x: left, y: height - 8 }, `${unit}, samples in order`));
     svg.append(make("text", { x: start, y: height - 8 }, "how many"));
     return svg;
   };
@@ -99,21 +99,21 @@
     table.querySelector(".chosen")?.classList.remove("chosen");
     cell.classList.add("chosen");
     if (!found || found.value === undefined || found.value === null) {
-      panel.append(tag("p", found ? found.reason : "There is no such cell."));
+      panel.append(tag("p", found ? found.reason : "This cell does not exist."));
     } else {
       const s = found.statistics, facts = [`median ${short(found.value / divisor)} ${unit}`];
       if (s) facts.push(`${Math.round(s.confidence * 100)} % interval ${short(s.low / divisor)} to ${short(s.high / divisor)}`,
                         `mean ${short(s.mean / divisor)}`, `n ${s.n}`);
       if (found.limit) facts.push(`limit ${short(found.limit / divisor)}`);
       if (found.expected) facts.push(`normal from ${short(found.expected[0] / divisor)}, typically ${short(found.expected[1] / divisor)}`);
-      if (found.copies > 1) facts.push(`${found.copies} copies a sample`);
+      if (found.copies > 1) facts.push(`${found.copies} copies per sample`);
       panel.append(tag("p", facts.join(" · ")));
       if (cell.title) panel.append(tag("p", cell.title));
       const samples = (found.samples || []).map((value) => value / divisor);
       if (samples.length && s) {
         panel.append(drawing(samples, unit, { low: s.low / divisor, high: s.high / divisor, median: s.median / divisor }));
       } else {
-        panel.append(tag("p", "The samples are not in this page."));
+        panel.append(tag("p", "This page does not contain the samples."));
       }
     }
     panel.hidden = false;
@@ -154,7 +154,7 @@
   };
   document.querySelectorAll("table.heat").forEach(enliven);
 
-  // Paper shows what is folded away, but for what is packed.
+  // Print collapsed sections, except packed tables.
   let opened = [];
   addEventListener("beforeprint", () => {
     opened = [...document.querySelectorAll("details:not([open]):not(.packed)")];

@@ -1,23 +1,23 @@
-"""The state of the hardware over a run: what has a unit as curves, what else was read as text."""
+"""State of the hardware during a run: readings with a unit as curves, others as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
 
-from ...results.document import Document, TestcaseResult
+from ...results.document import Document, TestcaseResult, shown_reading, shown_state
 from .._plots import Curve
 from .charts import time_chart
 from .svg import Element
 
 State = dict[str, float | str]
-#: Prefixes that give way to a shorter unit.
+#: Units that are shown with a prefix.
 _SCALES = ((1e9, "G"), (1e6, "M"))
 _MOST_VALUES = 8
 
 
 def _readings(document: Document) -> Iterator[tuple[float, State]]:
-    """Yield what was read, with the seconds since the run began."""
+    """Yield the readings with the seconds since the run began."""
     begun = _moment(document.started)
     elapsed = 0.0
     for result in document.testcases:
@@ -42,33 +42,33 @@ def _moment(text: str) -> float:
 
 
 def charts_and_texts(document: Document) -> tuple[list[Element], list[tuple[str, str]]]:
-    """Return a chart for each quantity with a unit, and what texts and counters were and became."""
+    """Return a chart for each quantity with a unit, and the changes of texts and counters."""
     series: dict[str, list[tuple[float, float]]] = {}
     texts: dict[str, list[str]] = {}
     for time, state in _readings(document):
         for name, value in state.items():
             if isinstance(value, str) or "[" not in name:
-                shown = value if isinstance(value, str) else f"{value:g}"
+                shown = shown_reading(value)
                 course = texts.setdefault(name, [])
                 if not course or course[-1] != shown:
                     course.append(shown)
             else:
                 series.setdefault(name, []).append((time, float(value)))
     charts = [_chart(quantity, unit, found) for (quantity, unit), found in _by_quantity(series).items()]
-    return charts, [(name, _course(course)) for name, course in texts.items()]
+    return charts, [(shown_state(name), _course(course)) for name, course in texts.items()]
 
 
 def _course(values: list[str]) -> str:
     shown = values[:_MOST_VALUES]
     more = f", and {len(values) - len(shown)} more changes" if len(values) > len(shown) else ""
-    return ", then ".join(shown) + more
+    return " → ".join(shown) + more
 
 
 Series = list[tuple[str, list[tuple[float, float]]]]
 
 
 def _by_quantity(series: dict[str, list[tuple[float, float]]]) -> dict[tuple[str, str], Series]:
-    """Return the curves of all devices by what they are of: ``gpu0 temperature [C]`` is a temperature."""
+    """Group the readings of all devices by quantity: ``gpu0 temperature [C]`` is a temperature."""
     found: dict[tuple[str, str], Series] = {}
     for name, points in series.items():
         what, _, unit = name.rpartition("[")

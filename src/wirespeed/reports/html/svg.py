@@ -1,4 +1,4 @@
-"""Elements of drawings, escaped by the library that writes them."""
+"""SVG elements; the XML library escapes their text."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 Element = ET.Element
-#: A letter of 11 or 12 pixels is so wide, roughly.
+#: Approximate width of a letter of 11 or 12 pixels.
 LETTER = 6.4
-#: Pixels of a drawing that are as much as the letters of the page are high.
+#: Pixels of a chart per em of the page.
 _EM = 14.0
 
 
 def drawing(width: float, height: float, title: str, css: str = "") -> Element:
-    """Return an empty drawing that grows with the page's letters; the title is for who does not see it."""
+    """Return an empty chart that scales with the page's font size; the title serves screen readers."""
     em = f"{width / _EM:.1f}em"
     svg = Element("svg", viewBox=f"0 0 {width:g} {height:g}", width=em, role="img")
     if css:
@@ -28,7 +28,7 @@ def drawing(width: float, height: float, title: str, css: str = "") -> Element:
 
 
 def add(to: Element, name: str, css: str = "", text: str = "", **attributes: float | str) -> Element:
-    """Add an element; numbers are rounded to what can be seen."""
+    """Add an element; numbers are rounded to visible precision."""
     given = {key.replace("_", "-"): _plain(value) for key, value in attributes.items()}
     element = ET.SubElement(to, name, given)
     if css:
@@ -43,13 +43,13 @@ def _plain(value: float | str) -> str:
 
 
 def markup(svg: Element) -> Markup:
-    """Return the drawing as text for a page."""
+    """Return the chart as markup for a page."""
     from markupsafe import Markup
 
     return Markup(ET.tostring(svg, encoding="unicode", short_empty_elements=False))
 
 
 def fitted(text: str, width: float) -> str:
-    """Return a text cut to a width in pixels."""
+    """Cut a text to a width in pixels."""
     text, most = one_line(text), max(2, int(width / LETTER))
     return text if len(text) <= most else text[: most - 1] + "…"

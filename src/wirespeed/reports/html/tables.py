@@ -1,4 +1,4 @@
-"""Tables of cells: heat maps with the values in them, and curves' values."""
+"""Tables of cells: heat maps with values, and the values of curves."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 _STEPS = 10
-#: Tables with more cells are packed into the page, and unpacked when they are opened.
+#: Tables with more cells are embedded packed, and unpacked when you open them.
 _LARGE = 400
 _SIGNS = {Verdict.WARN: "low", Verdict.FAIL: "bad", Verdict.IMPLAUSIBLE: "odd"}
 Judgements = Mapping[Key, Judgement]
 
 
 def table_markup(result: TestcaseResult, table: Table, at: str, judgements: Judgements) -> Markup:
-    """Return a table as a heat map, or a chart with its values beneath.
+    """Return a table as a heat map, or as a chart with its values below.
 
     Parameters
     ----------
-    at
-        Which table of the page it is: run, testcase and table, as its script reads it.
+    at : str
+        Index of run, testcase and table in the page, as its script reads it.
     """
     from markupsafe import Markup, escape
 
@@ -64,7 +64,7 @@ def table_markup(result: TestcaseResult, table: Table, at: str, judgements: Judg
 
 
 def _heat(result: TestcaseResult, table: Table, at: str, judgements: Judgements, scale: Scale) -> Markup:
-    """Return the cells; curves downwards, since they may be long."""
+    """Return the cells as a table; sizes of curves are rows, because there can be many."""
     from markupsafe import Markup, escape
 
     divisor, unit = fitting(table.unit, table.values())
@@ -119,7 +119,7 @@ def _cell(
         css += f" {_SIGNS[judgement.verdict]}"
         culprit = f": {judgement.culprit}" if judgement.culprit else ""
         title = f' title="{escape(one_line(f"{judgement.verdict}: {judgement.why}{culprit}"))}"'
-    elif cell.reason:  # it has a value, and something to say of it
+    elif cell.reason:  # the cell has a value and a remark
         title = f' title="{escape(one_line(cell.reason))}"'
     quoted = f'"{css}"' if " " in css else css
     return f"<td class={quoted}{title}>{'*' if cell.reason else ''}{short(cell.value / divisor)}</td>"

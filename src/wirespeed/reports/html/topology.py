@@ -1,4 +1,4 @@
-"""The machine as a drawing: NUMA nodes above, GPUs below them, switches between; links with their use."""
+"""Diagram of the machine: NUMA nodes above, GPUs below, switches between; links with their use."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from .._plots import short
 from .links import Use
 from .svg import Element, add, drawing, fitted
 
-#: Signs beside the colours of verdicts.
+#: Sign next to the colour of each verdict.
 SIGNS = {
     Verdict.PASS: "✓", Verdict.WARN: "▲", Verdict.FAIL: "✖", Verdict.IMPLAUSIBLE: "‼", Verdict.UNKNOWN: "?",
     Verdict.BUSY: "?", Verdict.WAIVED: "–",
 }  # fmt: skip
 _MARGIN, _GAP = 16.0, 14.0
 _HOST_HEIGHT, _SWITCH_HEIGHT, _GPU_HEIGHT = 62.0, 30.0, 62.0
-#: GPUs of one row, and what each takes.
+#: GPUs per row, and the minimum and maximum width of each.
 _PER_ROW, _LEAST, _MOST = 8, 118.0, 210.0
-#: Beyond so many links between GPUs their labels would hide each other: the table has them.
+#: With more links between GPUs than this, labels would overlap; the table has the values.
 _LABELLED = 6
 _LABEL_LETTER = 5.4
 
 
 @dataclass(frozen=True)
 class Box:
-    """Where a vertex is drawn."""
+    """Position of a vertex."""
 
     x: float
     y: float
@@ -38,18 +38,18 @@ class Box:
 
     @property
     def middle(self) -> float:
-        """Its centre, across."""
+        """Horizontal centre."""
         return self.x + self.width / 2
 
     @property
     def bottom(self) -> float:
-        """Its lower edge."""
+        """Lower edge."""
         return self.y + self.height
 
 
 @dataclass
 class _Vertices:
-    """The vertices of a machine by what they are, in their order."""
+    """The vertices of a machine by kind, in order."""
 
     hosts: list[str] = field(default_factory=list)
     bridges: list[str] = field(default_factory=list)
@@ -58,12 +58,12 @@ class _Vertices:
 
 
 def css_of(verdict: Verdict) -> str:
-    """Return the class that colours a verdict."""
+    """Return the CSS class of a verdict."""
     return "unknown" if verdict is Verdict.WAIVED else str(verdict)
 
 
 def used(uses: Sequence[Use]) -> str:
-    """Return measured of limit, there / back, in GB/s."""
+    """Return measured rate of limit, forward / backward, in GB/s."""
     measured = [short(use.measured / GB) if use.measured else "–" for use in uses]
     capacities = dict.fromkeys(use.link.capacity for use in uses)
     limits = [f"{capacity / GB:.4g}" if capacity else "?" for capacity in capacities]
@@ -72,13 +72,13 @@ def used(uses: Sequence[Use]) -> str:
 
 
 def worst(uses: Sequence[Use]) -> Verdict:
-    """Return the worst verdict of some links; unknown only where all are."""
+    """Return the worst verdict of some links; unknown only if all are unknown."""
     known = [use.verdict for use in uses if use.verdict not in (Verdict.UNKNOWN, Verdict.WAIVED)]
     return min(known, key=lambda v: v.rank) if known else Verdict.UNKNOWN
 
 
 def draw(machine: Machine, uses: Sequence[Use]) -> tuple[Element | None, bool]:
-    """Return the drawing, None where nothing is known of the machine's parts; and whether all has a label."""
+    """Return the diagram, None if no parts of the machine are known; and whether every link has a label."""
     vertices = _sorted(machine)
     if not (vertices.hosts or vertices.gpus):
         return None, True
@@ -106,7 +106,7 @@ def _sorted(machine: Machine) -> _Vertices:
 
 
 class _Drawing:
-    """Places the boxes, then draws links beneath and labels above them."""
+    """Place the boxes, then draw links below and labels above them."""
 
     def __init__(self, machine: Machine, uses: Sequence[Use], vertices: _Vertices) -> None:
         self.machine = machine
@@ -131,7 +131,7 @@ class _Drawing:
         return max(gpus, hosts, 420.0) + 2 * _MARGIN
 
     def _gap(self, columns: int) -> float:
-        """GPUs that are joined directly need room for the label between them."""
+        """Return the gap between GPUs; directly linked GPUs need room for a label."""
         direct = columns == 2 and not self.vertices.fabrics
         return 190.0 if direct else 40.0 if columns <= 4 else _GAP
 
@@ -166,7 +166,7 @@ class _Drawing:
         return y + 4
 
     def _row(self, names: list[str], y: float, height: float, each: float, gap: float | None) -> None:
-        """Place boxes side by side in the middle; spread over the width where there is no gap."""
+        """Place boxes side by side, centred; without a gap, spread them over the width."""
         if not names:
             return
         if gap is None:
@@ -179,12 +179,12 @@ class _Drawing:
             self.boxes[name] = Box(x + i * (each + gap), y, each, height)
 
     def svg(self) -> tuple[Element, bool]:
-        """Return the drawing, and whether all its links have a label."""
+        """Return the diagram, and whether all its links have a label."""
         title = (
             f"{many(len(self.vertices.hosts), 'NUMA node')}, {many(len(self.vertices.gpus), 'GPU')}, "
             f"{many(len(self.vertices.bridges) + len(self.vertices.fabrics), 'switch', 'switches')} "
             "and their links; "
-            "the table of links has the same figures"
+            "the table of links has the same values"
         )
         svg = drawing(self.width, self.height, title)
         labels: list[tuple[float, float, Sequence[Use]]] = []
@@ -239,14 +239,14 @@ class _Drawing:
             labels.append((*at, uses))
 
     def _end(self, name: str, other: str) -> Box | None:
-        """Return where a vertex is; of a bus the piece below the other end."""
+        """Return the position of a vertex; for a bus, the piece below the other end."""
         if name not in self.buses:
             return self.boxes.get(name)
         box = self.boxes.get(other)
         return next((b for b in self.buses[name] if box is not None and b.y > box.y), None)
 
     def _column(self, upper: Box, lower: Box) -> tuple[float, float]:
-        """Return where a link leaves the upper box and reaches the lower one: straight down if it can."""
+        """Return the x positions at which a link leaves the upper and reaches the lower box."""
         if lower.width > 2 * upper.width:
             return upper.middle, upper.middle
         below = lower.middle

@@ -1,7 +1,7 @@
-// Copies by bulk asynchronous copies: memory -> shared memory -> memory, compute capability 9.0 or more.
+// Bulk asynchronous copies: memory -> shared memory -> memory, compute capability 9.0 or later.
 //
-// Each thread drives a ring of stages by itself. A load completes on the mbarrier of its stage; a store
-// must have read its stage before the next load goes there. LAG stores may still be reading.
+// Each thread drives its own ring of stages. A load completes on the mbarrier of its stage. A store must have
+// read its stage before the next load writes it. LAG stores may still be reading.
 
 template <int STAGES>
 __device__ __forceinline__ void copy_ring(char* to, const char* from, u64 bytes, u32 chunk, u32 passes) {
@@ -71,7 +71,7 @@ extern "C" __global__ void copy_bulk(char* to, const char* from, u64 bytes, u32 
     copy_ring<8>(to, from, bytes, chunk, passes);
 }
 
-// More and smaller pieces: better where few blocks push to a peer.
+// More and smaller pieces: faster if few blocks push to a peer.
 extern "C" __global__ void copy_bulk_fine(char* to, const char* from, u64 bytes, u32 chunk, u32 passes) {
     copy_ring<16>(to, from, bytes, chunk, passes);
 }

@@ -1,4 +1,4 @@
-// Dependent loads by one thread of one block; the other blocks keep it on its own multiprocessor.
+// Dependent loads by one thread of one block. The other blocks exit; they only place it on its multiprocessor.
 
 extern "C" __global__ void chase(void** start, u32 accesses, u32 block, void*** ends) {
     if (blockIdx.x != block) return;

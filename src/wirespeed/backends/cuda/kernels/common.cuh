@@ -1,9 +1,9 @@
-// What all kernels share. It is put before each source, since the sources include nothing.
+// Shared by all kernels. Prepended to each source, because the sources include no files.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// 16 bytes past the first-level cache, which would serve repeated passes over a small buffer.
+// Accesses of 16 bytes that bypass the first-level cache, which would serve repeated passes over a small buffer.
 __device__ __forceinline__ uint4 load16(const void* address) {
     uint4 v;
     asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -22,7 +22,7 @@ __device__ __forceinline__ void store16(void* address, uint4 v) {
 __device__ __forceinline__ u64 thread_index() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ u64 thread_count() { return (u64)gridDim.x * blockDim.x; }
 
-// Copies elements of 16 bytes: first, first + step, ... below count; so many loads before their stores.
+// Copies elements of 16 bytes: first, first + step, ... below count; LOADS loads before their stores.
 template <int LOADS>
 __device__ __forceinline__ void copy_strided(uint4* to, const uint4* from, u64 first, u64 step, u64 count) {
     u64 i = first;
@@ -36,7 +36,7 @@ __device__ __forceinline__ void copy_strided(uint4* to, const uint4* from, u64 f
     for (; i < count; i += step) store16(to + i, load16(from + i));
 }
 
-// Copies the bytes behind the last whole 16; called with indices from 0 to 15 at least.
+// Copies the bytes after the last whole element of 16; must be called with the indices 0 to 15.
 __device__ __forceinline__ void copy_tail(char* to, const char* from, u64 bytes, u64 index) {
     const u64 at = bytes / 16 * 16 + index;
     if (at < bytes) to[at] = from[at];

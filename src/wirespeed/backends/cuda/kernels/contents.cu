@@ -1,4 +1,4 @@
-// What buffers hold: seeded patterns, and the comparison with what must be there.
+// Contents of buffers: seeded patterns, and the comparison with the expected contents.
 
 // SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 __device__ __forceinline__ u64 scrambled(u64 key, u64 index) {
@@ -8,7 +8,7 @@ __device__ __forceinline__ u64 scrambled(u64 key, u64 index) {
     return z ^ (z >> 31);
 }
 
-// Whole numbers with which arithmetic is exact, so that a result can be compared bit by bit.
+// Integers with exact arithmetic, so that results can be compared bit by bit.
 __device__ __forceinline__ double number(u64 key, u64 index) {
     return (double)(scrambled(key, index) >> 32);
 }
@@ -49,13 +49,13 @@ extern "C" __global__ void __launch_bounds__(1024) fill(u64* to, u64 bytes, u32 
         store16(to + 2 * i, packed(pattern(kind, key, 2 * i), pattern(kind, key, 2 * i + 1)));
 }
 
-// Compares words with the result of an operation and leaves its complement there, which no correct copy
-// contains: what the next sample does not write will be seen. Without `found` it only leaves the complement.
-// found[0]: the number of wrong words, found[1]: the complement of the least index of one; both 0 before.
+// Compares words with the result of an operation and replaces them by its complement, which no correct copy
+// contains: words that the next sample does not write are detected. Without `found`, only writes the complement.
+// found[0]: number of wrong words; found[1]: complement of the lowest index of one. Both must be 0 initially.
 extern "C" __global__ void __launch_bounds__(1024)
     compare(u64* at, u64 bytes, u32 operation, u64 a, u64 b, double scalar, u64* found) {
     const u64 words = (bytes + 7) / 8;
-    const u64 rest = bytes % 8 ? (1ull << 8 * (bytes % 8)) - 1 : ~0ull;  // what counts of the last word
+    const u64 rest = bytes % 8 ? (1ull << 8 * (bytes % 8)) - 1 : ~0ull;  // valid bytes of the last word
     u64 wrong = 0, first = ~0ull;
     for (u64 i = thread_index(); i < (words + 1) / 2; i += thread_count()) {
         const u64 x = result(operation, a, b, scalar, 2 * i), y = result(operation, a, b, scalar, 2 * i + 1);
@@ -75,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(1024)
     }
 }
 
-// Adds up what a read of the pattern must find.
+// Computes the sum that a read of the pattern must find.
 extern "C" __global__ void __launch_bounds__(1024) total(u64 words, u32 kind, u64 key, u64* sum) {
     u64 mine = 0;
     for (u64 i = thread_index(); i < words; i += thread_count()) mine += pattern(kind, key, i);

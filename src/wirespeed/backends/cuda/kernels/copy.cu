@@ -1,6 +1,6 @@
-// Copies by ordinary loads and stores; `passes` times over the whole buffer.
+// Copies with ordinary loads and stores, `passes` times over the whole buffer.
 
-// One element a thread: the grid must cover the buffer.
+// One element per thread: the grid must cover the buffer.
 extern "C" __global__ void __launch_bounds__(1024)
     copy_cover(char* to, const char* from, u64 bytes, u32 passes) {
     const u64 i = thread_index();
@@ -29,8 +29,8 @@ extern "C" __global__ void __launch_bounds__(1024)
     copy_any<8>(to, from, bytes, passes);
 }
 
-// Both ways at once: even warps copy the first `bytes`, odd warps copy as many back from `offset` on.
-// The grid must have two warps or more, and blocks of whole warps.
+// Both directions at once: even warps copy the first `bytes`, odd warps copy as many back, starting at `offset`.
+// The grid must have at least two warps, and blocks of whole warps.
 extern "C" __global__ void __launch_bounds__(1024)
     copy_split(char* to, char* from, u64 bytes, u64 offset, u32 passes) {
     const u64 warp = thread_index() / 32, warps = thread_count() / 32;

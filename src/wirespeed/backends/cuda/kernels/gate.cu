@@ -1,4 +1,4 @@
-// Holds a stream until a host word reaches a value (as serial numbers compare), or until the time is over.
+// Holds a stream until a host word reaches a value (compared as serial numbers), or until the time-out.
 
 extern "C" __global__ void spin(const volatile u32* word, u32 value, u64 nanoseconds) {
     u64 start, now;
@@ -9,7 +9,7 @@ extern "C" __global__ void spin(const volatile u32* word, u32 value, u64 nanosec
     }
 }
 
-// Tells the host, or another process, that a stream has come here.
+// Signals to the host, or to another process, that a stream has reached this point.
 extern "C" __global__ void tell(volatile u32* word, u32 value) {
     *word = value;
     __threadfence_system();

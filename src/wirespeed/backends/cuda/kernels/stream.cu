@@ -1,5 +1,5 @@
-// The STREAM operations on doubles, saxpy on floats, pure reads and writes; 16 bytes a thread and step.
-// Sizes are multiples of 8 bytes; where there is half an element at the end, the first thread does it.
+// The STREAM operations on doubles, saxpy on floats, pure reads and writes; 16 bytes per thread and step.
+// Sizes are multiples of 8 bytes; the first thread handles half an element at the end.
 
 
 template <typename Function>
@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(1024) write(u64* to, u64 bytes, u64
     if (bytes % 16 && thread_index() == 0) to[bytes / 8 - 1] = value;
 }
 
-// Adds all words to *sum, so that it can be checked that every one was loaded.
+// Adds all words to *sum, to verify that every word was loaded.
 extern "C" __global__ void __launch_bounds__(1024) read(const u64* from, u64 bytes, u64* sum) {
     const u64 count = bytes / 16, step = thread_count();
     u64 mine = 0, i = thread_index();
