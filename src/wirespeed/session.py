@@ -372,7 +372,7 @@ class Session:
         except KeyboardInterrupt:
             ending = next((why for b in several if (why := b.interrupted())), BY_USER)
             if ending == BY_USER:
-                outcome.fails(Status.INTERRUPTED, f"by the user while {outcome.stage}")
+                outcome.fails(Status.INTERRUPTED, f"{BY_USER} while {outcome.stage}")
             else:
                 outcome.fails(Status.ERROR, ending)
             self._cancel(outcome, jobs, finished, _HASTE if several else _GRACE)
@@ -543,7 +543,7 @@ class Session:
 
 
 #: Why a run ended that the user interrupted.
-BY_USER = "by the user"
+BY_USER = "Ctrl-C"
 
 
 def _means(transfers: Sequence[int], means: Sequence[str]) -> str:

@@ -14,7 +14,16 @@ from .localise import Culprit, Observation, localise
 from .model import Engine, Unit
 from .results.baseline import Baseline, Entry
 from .results.cells import Key, Placed, placed
-from .results.document import BUSBW, THROTTLED, Cell, Document, Status, TestcaseResult
+from .results.document import (
+    BUSBW,
+    THROTTLED,
+    Cell,
+    Document,
+    Status,
+    TestcaseResult,
+    shown_reading,
+    shown_state,
+)
 from .results.overrides import Override, check_links
 from .topology import LinkKind, Machine
 
@@ -324,7 +333,7 @@ def _by_baseline(judgement: Judgement, value: float, entry: Entry, tolerance: fl
 def _unjudged(one: Placed, machine: Machine) -> str:
     """Return why a cell with a value cannot be judged."""
     if one.unit is Unit.TIME:
-        return "a latency: only a baseline judges it"
+        return "latency needs a baseline"
     if one.cell.limit is not None:
         return "not limited by link bandwidth"
     unknown = [link for i, *_ in one.cell.links if (link := machine.links[i]).capacity is None]

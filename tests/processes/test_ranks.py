@@ -177,7 +177,7 @@ def test_ctrl_c_keeps_what_was_measured(start: Start, tmp_path: Path) -> None:
     os.kill(job.process.pid, signal.SIGINT)
     assert job.end() == 130 and "interrupted" in job.text and "Traceback" not in job.text
     document = wirespeed.load(path)
-    assert document.testcases[0].status is Status.PASSED and document.interrupted == "by the user"
+    assert document.testcases[0].status is Status.PASSED and document.interrupted == "Ctrl-C"
 
 
 def test_a_rank_that_hangs(start: Start, mpirun: list[str], tmp_path: Path) -> None:

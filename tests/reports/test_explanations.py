@@ -104,17 +104,17 @@ def test_a_comparison_shows_those_of_each_run(explained: Document, plain: Docume
 @pytest.fixture(scope="module")
 def interrupted(plain: Document) -> Document:
     first, second, third = plain.testcases
-    why = "by the user while measuring"
+    why = "Ctrl-C while measuring"
     table = third.tables[0]
     cells = (table.cells[0], replace(table.cells[1], value=None, statistics=None, samples=(), reason=why))
     ended = replace(third, status=Status.INTERRUPTED, reason=why, tables=(replace(table, cells=cells),))
-    return replace(plain, testcases=(first, second, ended), interrupted="by the user")
+    return replace(plain, testcases=(first, second, ended), interrupted="Ctrl-C")
 
 
 def test_what_was_interrupted_is_not_called_a_failure(interrupted: Document) -> None:
     screen = _check.render(interrupted, BY_LIMITS.judge(interrupted), Style())
     assert "INTERRUPTED  testcases: 2 pass, 1 interrupted\n" in screen and "fail" not in screen.lower()
-    assert "run interrupted: by the user" in screen
+    assert "run interrupted: Ctrl-C" in screen
     html = wirespeed.render(interrupted, "html")
     assert "✖</span> fail" not in html and "■</span> interrupted" in html
     assert "Testcases: 2 pass, 1 interrupted" in html

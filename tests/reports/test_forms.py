@@ -98,10 +98,10 @@ def test_junit_says_what_failed():
 
 def test_junit_says_what_broke_off(recorded):
     broken = replace(recorded.testcases[0], status=Status.TIMED_OUT, reason="timed out after 1 s")
-    document = replace(recorded, testcases=(broken,), interrupted="by the user")
+    document = replace(recorded, testcases=(broken,), interrupted="Ctrl-C")
     suites = ET.fromstring(wirespeed.render(document, "junit"))
     messages = [error.get("message") for error in suites.iter("error")]
-    assert messages == ["timed out: timed out after 1 s", "run interrupted: by the user"]
+    assert messages == ["timed out: timed out after 1 s", "run interrupted: Ctrl-C"]
     assert suites.get("errors") == "2"
 
 

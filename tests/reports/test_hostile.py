@@ -72,7 +72,7 @@ def with_state(document: Document) -> Document:
         result["state_before"] = {"gpu0 temperature [C]": 40.0, "gpu0 clocks held back by": "power"}
         result["state_after"] = {"gpu0 temperature [C]": 50.0, "gpu0 clocks held back by": "nothing"}
         result["warnings"] = ["a warning"]
-    plain["warnings"], plain["interrupted"] = ["a warning"], "by the user"
+    plain["warnings"], plain["interrupted"] = ["a warning"], "Ctrl-C"
     plain["libraries"] = {"numba": "1.0"}
     plain["machine"]["notes"] = ["a note"]
     return msgspec.convert(plain, Document)

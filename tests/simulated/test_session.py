@@ -228,7 +228,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     with pytest.raises(wirespeed.RunInterrupted) as caught:
         wirespeed.run(["0", "4"], machine=f"{TWO}+hang@gpu0->gpu1", listeners=[Interrupter()], output=path)
     document = caught.value.document
-    assert document.interrupted == "by the user"
+    assert document.interrupted == "Ctrl-C"
     first, second = document.testcases
     assert first.status is Status.PASSED and second.status is Status.INTERRUPTED
     assert [cell.value is None for cell in second.tables[0].cells] == [True, False] or second.tables[
@@ -270,7 +270,7 @@ def test_the_command_line_is_interrupted_cleanly(number: signal.Signals, tmp_pat
     assert process.returncode == 130
     assert "Traceback" not in err and "interrupted" in err
     assert "host_to_device_memcpy_ce" in out
-    assert wirespeed.load(path).interrupted == "by the user"
+    assert wirespeed.load(path).interrupted == "Ctrl-C"
 
 
 def test_no_thread_is_left_after_a_run() -> None:

@@ -371,7 +371,7 @@ def test_signals_in_a_row_end_a_run_once(folder: Path) -> None:
         time.sleep(0.01)
     _, text = process.communicate(timeout=30)
     assert process.returncode == 130 and "Traceback" not in text
-    assert wirespeed.load(folder / "d.json").interrupted == "by the user"
+    assert wirespeed.load(folder / "d.json").interrupted == "Ctrl-C"
 
 
 def test_a_reader_that_goes_away_is_no_traceback() -> None:

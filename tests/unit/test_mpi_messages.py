@@ -117,12 +117,12 @@ def test_a_job_that_ended_early_is_left_at_once(
     assert "rank 0 ended unexpectedly" in capsys.readouterr().err  # nobody else can say it
 
     def interrupted() -> Document:
-        raise RunInterrupted(replace(document, interrupted="by the user"))
+        raise RunInterrupted(replace(document, interrupted="Ctrl-C"))
 
     world = Spoken(1)
     with pytest.raises(RunInterrupted):
         job.lead(world, interrupted, lambda _: None)
-    assert world.did[:2] == ["by the user", 130]
+    assert world.did[:2] == ["Ctrl-C", 130]
 
 
 def test_what_all_find_is_told_by_one(document: Document) -> None:

@@ -143,9 +143,9 @@ def test_the_host_backend_says_of_its_nodes_that_they_are_busy(monkeypatch: pyte
 
 
 def test_a_run_that_ended_early_fails() -> None:
-    check = judge(replace(DOCUMENT, interrupted="by the user"))
+    check = judge(replace(DOCUMENT, interrupted="Ctrl-C"))
     assert check.verdict is Verdict.FAIL
-    assert check.judgements[0].why == "run interrupted: by the user"
+    assert check.judgements[0].why == "run interrupted: Ctrl-C"
 
 
 def test_what_held_a_gpu_back_while_it_was_measured_is_named() -> None:
