@@ -54,8 +54,8 @@ def ours(name: str, largest: int) -> None:
 def messages(world, largest):  # type: ignore[no-untyped-def]
     """Yield the seconds of one message, half of a round trip."""
     import numpy as np
-
     from wirespeed.pt2pt.mpi import MpiWire
+
     from wirespeed.worlds.mpi import library
 
     wire = MpiWire(library(), world)

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import platform
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,6 +103,8 @@ def run(
     sample_peers: int = 0,
     listeners: Iterable[Listener] = (),
     command: str = "",
+    cycles: int = 1,
+    described: Mapping[str, Any] | None = None,
 ) -> Document:
     """Measure, and return the Document.
 
@@ -157,6 +159,10 @@ def run(
         Where the Document is saved, after every testcase.
     backends
         What to measure with; those that fit the machine otherwise.
+    cycles
+        How often all Measurements of a testcase are repeated; 0: until interrupted.
+    described
+        More options for the Document.
 
     Raises
     ------
@@ -225,6 +231,8 @@ def run(
         warnings,
         "" if world is None else world.launcher,
         share,
+        cycles,
+        dict(described or {}),
     )
     first = world is None or world.rank == 0  # the others measure and say nothing
     watching = list(listeners) if first else []
@@ -234,24 +242,33 @@ def run(
         watching.insert(0, Saver(Path(output)))
     own: list[Backend] = _backends.connect(local) if backends is None else []
     if world is not None:
+        from .backends.pairs.backend import PairsBackend
         from .backends.ranks.backend import RanksBackend
+        from .backends.ranks.exchange import Exchange
         from .worlds.watch import agree_on
 
         agree_on(world, _agreed(options))
-        own = [RanksBackend(world, where, own or backends or (), share, options.run)]
+        exchange = Exchange(world)
+        own = [
+            RanksBackend(exchange, where, own or backends or (), share, options.run),
+            PairsBackend(exchange, where, local, options.run),
+        ]
     used = own if backends is None or world is not None else backends
     try:
         return Session(where, used, options, watching).run()
     finally:
-        for backend in own:
+        for backend in reversed(own):  # the first closes the backends of this process
             backend.close()
 
 
 def _agreed(options: Options) -> dict[str, object]:
     """What must be the same in all processes of a job."""
-    plain = dataclasses.asdict(dataclasses.replace(options, testcases=(), command="", launcher=""))
+    plain = dataclasses.asdict(
+        dataclasses.replace(options, testcases=(), command="", launcher="", described={})
+    )
     return {
         **{name: str(value) for name, value in _flat(plain).items()},
+        **options.described,
         "testcases": [case.name for case in options.testcases],
     }
 

@@ -357,6 +357,8 @@ def allowances(
     network: Network, measurement: Measurement, ranges: Sequence[Sequence[EngineRate]]
 ) -> list[Allowance]:
     """Return what the links allow for each Place; ``ranges`` are the lowest and the typical rates."""
+    if not measurement.transfers:  # only routes of transfers are known
+        return [Allowance(None, None, None, ())] * len(measurement.places)
     limits = ceilings(network, measurement)
     low, typical = (
         _flows(network, measurement, _capped(rates, ranges[-1], network.machine)) for rates in ranges

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from . import phases
 from .backends.base import Backend, Describing, OneOfMany, Prepared, RunOptions, WarmsUp, Watching
 from .contention import blocking, scheduled, slowed, suspects
 from .data import efficiencies
@@ -253,6 +254,8 @@ class Session:
         warnings = [*outcome.warnings, *(w for backend in used for w in backend.warnings)]
         if self.options.plan.parallel_pairs and (blocks := blocking(tables)):
             warnings.append(blocks)
+        for layout, table in zip(plan.tables, tables, strict=True):
+            warnings += phases.warnings(case.name, table) if layout.rows_alike else []
         result = replace(
             base,
             status=outcome.status,
@@ -306,7 +309,8 @@ class Session:
                     break
                 reasons.append(reason)
             else:
-                refused.append((measurement, "; ".join(reasons) or "there is no backend for it"))
+                why = "; ".join(filter(None, reasons))
+                refused.append((measurement, why or "there is no backend for it"))
         return jobs, refused
 
     def _watch(
@@ -349,6 +353,13 @@ class Session:
                 for listener in self.listeners:
                     listener.measuring(case, outcome.done, outcome.stage)
                 self._read_state(outcome, jobs, now - started)
+                ending = next((why for b in several if (why := b.lost())), "")
+                if ending and not finished.wait(
+                    _HOPELESS
+                ):  # what waits for a process that is gone stays there
+                    outcome.fails(Status.ERROR, ending)
+                    self._cancel(outcome, jobs, finished)
+                    break
                 limit = max(timeout, *(b.setup_s for b in several)) if several else timeout
                 if now - outcome.since > limit > 0:
                     found = (backend.late(outcome.stage, limit) for backend in several)
@@ -513,6 +524,8 @@ class Session:
         if measurement.collective:
             moved, copies = float(measurement.collective.counted), round(first.amounts[0])
             wrong = wrong if place.table == "time" else None
+        elif place.reduce is Reduce.LATENCY:
+            moved = 0.0
         else:
             moved = sum(first.amounts[i] * works[i].counted for i in place.transfers) / copies
         paced = any(t.role is Role.LOAD for i, t in enumerate(measurement.transfers) if i in place.transfers)

@@ -10,7 +10,7 @@ from wirespeed.collectives.record import Frame, Measured, Outcome, result
 from wirespeed.collectives.types import BY_NAME
 from wirespeed.contention import blocking, slowed
 from wirespeed.model import Axis, Unit
-from wirespeed.pt2pt.phases import slow
+from wirespeed.phases import slow
 from wirespeed.results.document import Cell, Table, TestcaseResult
 from wirespeed.statistics import summarise
 from wirespeed.testcases.rounds import ALONE

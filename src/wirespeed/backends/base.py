@@ -152,7 +152,7 @@ class Backend(Protocol):
     warnings: list[str]
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """Return why this backend cannot run the Measurement, None if it can."""
+        """Return why this backend cannot run the Measurement; "" if others run such ones, None if it can."""
         ...
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
@@ -213,6 +213,10 @@ class OneOfMany(Protocol):
 
     def interrupted(self) -> str:
         """After Ctrl-C: return what ended the job, if not the user; from now on nothing is exchanged."""
+        ...
+
+    def lost(self) -> str:
+        """Return why nothing more can be measured although a measurement may still wait; empty if it can."""
         ...
 
     def late(self, stage: str, seconds: float) -> WirespeedError | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from ..errors import UnknownTestcase
 from ..model import Engine
 from ..topology import Machine
-from . import device, host, processes
+from . import device, host, messages, processes, sharing
 from .base import Layout, Pattern, Plan, PlanOptions, Testcase, Tier, WaivedCell
 
 __all__ = [
@@ -25,7 +25,10 @@ __all__ = [
 ]
 
 #: All testcases, in the order in which they run.
-TABLE: tuple[Testcase, ...] = (*device.TESTCASES, *device.OWN, *processes.TESTCASES, *host.TESTCASES)
+TABLE: tuple[Testcase, ...] = (
+    *device.TESTCASES, *device.OWN, *processes.TESTCASES, *host.TESTCASES, *messages.TESTCASES,
+    *sharing.TESTCASES,
+)  # fmt: skip
 
 
 def find(wanted: str, table: Sequence[Testcase] = TABLE) -> Testcase:

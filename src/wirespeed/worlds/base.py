@@ -179,7 +179,7 @@ class World:
         """The hosts, each once."""
         return tuple(dict.fromkeys(member.host for member in self.members))
 
-    def allgather(self, value: object, doing: str) -> list[Any]:
+    def allgather(self, value: object, doing: str, patience: float = 0.0) -> list[Any]:
         """Give every process the values of all, by rank. All must call it, for the same purpose.
 
         Parameters
@@ -188,6 +188,8 @@ class World:
             Anything that MessagePack holds: numbers, texts, bytes, lists, mappings.
         doing
             What for; it is part of the error message.
+        patience
+            Seconds longer than usual that the others may take.
 
         Raises
         ------
@@ -201,7 +203,7 @@ class World:
         self._sequence += 1
         if self.size == 1:
             return [value]
-        deadline = time.monotonic() + self.timeout
+        deadline = time.monotonic() + self.timeout + patience
         try:
             return (
                 self._collect(value, doing, deadline) if self.rank == 0 else self._ask(value, doing, deadline)

@@ -19,29 +19,35 @@ _NEWS = 0.03
 class Exchange:
     """What all processes do together, step by step.
 
-    Parameters
-    ----------
-    cancel
-        Called from another thread as soon as a process is gone: lets what waits in this one go.
-
     Attributes
     ----------
     now
         Rank 0's clock as of the last exchange, in s: the same in all processes.
     lost
         Why nothing can be exchanged any more; empty as long as it can.
+    gone
+        Which process ended or failed, as was heard outside of an exchange; empty if none.
     """
 
-    def __init__(self, world: World, cancel: Callable[[], None]) -> None:
+    def __init__(self, world: World) -> None:
         self.world = world
         self.now = time.monotonic()  # this process' own clock until the first exchange
-        self.lost = ""
-        self._cancel = cancel
+        self.lost = self.gone = ""
+        self._cancels: list[Callable[[], None]] = []
         self._closed = threading.Event()
         threading.Thread(target=self._watch, name="watch ranks", daemon=True).start()
 
-    def gather(self, value: object, doing: str) -> list[Any]:
+    def on_lost(self, cancel: Callable[[], None]) -> None:
+        """Call this from another thread as soon as a process is gone: it ends waits in this one."""
+        self._cancels.append(cancel)
+
+    def gather(self, value: object, doing: str, patience: float = 0.0) -> list[Any]:
         """Give all processes the values of all.
+
+        Parameters
+        ----------
+        patience
+            Seconds longer than usual that another process may take.
 
         Raises
         ------
@@ -50,20 +56,20 @@ class Exchange:
         """
         self.check()
         try:
-            everyone = self.world.allgather([time.monotonic(), value], doing)
+            everyone = self.world.allgather([time.monotonic(), value], doing, patience)
         except (RankLost, WorldError, MeasurementTimeout) as error:
             raise self.lose(error) from error
         self.now = everyone[0][0]
         return [value for _, value in everyone]
 
-    def together(self, call: Callable[[], object], doing: str) -> list[Any]:
+    def together(self, call: Callable[[], object], doing: str, patience: float = 0.0) -> list[Any]:
         """Do something in this process and return what all have; an error in one is raised in all."""
         mine: list[Any]
         try:
             mine = [None, call()]
         except WirespeedError as error:
             mine = [told(error), None]
-        everyone = self.gather(mine, doing)
+        everyone = self.gather(mine, doing, patience)
         for member, (found, _) in zip(self.world.members, everyone, strict=True):
             if found:
                 failure = heard(str(member), found)
@@ -94,6 +100,15 @@ class Exchange:
             self.lose(error)
         return self.lost
 
+    def interrupted(self) -> str:
+        """After Ctrl-C: return which process is gone, if a launcher ended this one because of that.
+
+        From now on nothing is exchanged.
+        """
+        lost = self.news()
+        self.lost = self.lost or "interrupted"
+        return lost
+
     def close(self) -> None:
         """Do not look after the others any more."""
         self._closed.set()
@@ -104,5 +119,7 @@ class Exchange:
                 self.world.check()
             except RankLost as error:
                 self.lose(error)
-                self._cancel()
+                self.gone = str(error)
+                for cancel in self._cancels:
+                    cancel()
                 return

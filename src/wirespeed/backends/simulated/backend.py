@@ -15,7 +15,7 @@ from typing import Self
 
 from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
 from ...limits import Demand, Network, fair_shares
-from ...model import Engine, Measurement, Operation, Role, Sample, Transfer
+from ...model import Collective, Engine, Measurement, Message, Operation, Role, Sample, Sharing, Transfer
 from ...topology import FaultKind, Machine
 from ..base import RunOptions
 from .faults import faulty
@@ -52,6 +52,10 @@ class SimulatedBackend:
     def prepare(self, measurement: Measurement, options: RunOptions) -> SimulatedMeasurement:
         """Work out the undisturbed rates of every transfer."""
         self.released.clear()
+        if isinstance(measurement.works[0], Message | Sharing):
+            from .pairs import SimulatedPair
+
+            return SimulatedPair(self, measurement, options)
         return SimulatedMeasurement(self, measurement, options)
 
     def now(self) -> float:
@@ -130,7 +134,10 @@ class SimulatedBackend:
 
 def _identity(measurement: Measurement) -> str:
     """What tells a Measurement from others, so that each has noise of its own."""
-    does = [f"{t} {t.operation} {t.bytes} {len(t.executor.cpus)}" for t in measurement.transfers]
+    does = [
+        f"{t} {t.operation} {t.bytes} {len(t.executor.cpus)}" if isinstance(t, Transfer) else str(t)
+        for t in measurement.works
+    ]
     fills = [f"{p.table} {p.row} {p.column}" for p in measurement.places]
     return "; ".join(does + fills)
 
@@ -204,7 +211,7 @@ class SimulatedMeasurement:
 
     def _fail(self) -> None:
         for fault in self.backend.machine.faults:
-            for transfer in self.measurement.transfers:
+            for transfer in self.measurement.works:
                 if not str(transfer).startswith(fault.where):
                     continue
                 if fault.kind is FaultKind.ERROR:
@@ -220,7 +227,9 @@ class SimulatedMeasurement:
     def verify(self) -> None:
         """Find wrong data where it was asked for."""
         for fault in self.backend.machine.faults:
-            for transfer in self.measurement.transfers:
+            for transfer in self.measurement.works:
+                if isinstance(transfer, Collective):
+                    continue
                 if fault.kind is FaultKind.CORRUPT and str(transfer).startswith(fault.where):
                     words = max(1, transfer.bytes // 8)
                     offset = 8 * self.random.randrange(words)

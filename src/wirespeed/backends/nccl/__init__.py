@@ -1,0 +1,1 @@
+"""NCCL, through the low-level bindings of nccl4py."""
