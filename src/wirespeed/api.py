@@ -244,15 +244,11 @@ def run(
     if world is not None:
         from .backends.pairs.backend import PairsBackend
         from .backends.ranks.backend import RanksBackend
-        from .backends.ranks.exchange import Exchange
         from .worlds.watch import agree_on
 
         agree_on(world, _agreed(options))
-        exchange = Exchange(world)
-        own = [
-            RanksBackend(exchange, where, own or backends or (), share, options.run),
-            PairsBackend(exchange, where, local, options.run),
-        ]
+        ranks = RanksBackend(world, where, own or backends or (), share, options.run)
+        own = [ranks, PairsBackend(ranks.exchange, where, local, options.run)]
     used = own if backends is None or world is not None else backends
     try:
         return Session(where, used, options, watching).run()

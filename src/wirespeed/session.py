@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from . import phases
-from .backends.base import Backend, Describing, OneOfMany, Prepared, RunOptions, WarmsUp, Watching
+from .backends.base import Backend, Describing, Exchanging, OneOfMany, Prepared, RunOptions, WarmsUp, Watching
 from .contention import blocking, scheduled, slowed, suspects
 from .data import efficiencies
 from .errors import (
@@ -353,7 +353,7 @@ class Session:
                 for listener in self.listeners:
                     listener.measuring(case, outcome.done, outcome.stage)
                 self._read_state(outcome, jobs, now - started)
-                ending = next((why for b in several if (why := b.lost())), "")
+                ending = next((b.exchange.gone for b in several if isinstance(b, Exchanging)), "")
                 if ending and not finished.wait(
                     _HOPELESS
                 ):  # what waits for a process that is gone stays there

@@ -22,7 +22,6 @@ from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.host.side import HostPart, HostSide, ShmSharing
 from wirespeed.backends.ranks.backend import RanksBackend
 from wirespeed.backends.ranks.base import Job, Timing
-from wirespeed.backends.ranks.exchange import Exchange
 from wirespeed.backends.sharing import Allocation, Handle, Opened
 from wirespeed.errors import (
     BackendError,
@@ -345,8 +344,7 @@ def test_ctrl_c_is_told_from_a_rank_that_is_gone() -> None:
     machines = together(some, lambda w: gather_machine(w, machine))
     options = RunOptions(timeout=5.0)
     backends = [
-        RanksBackend(Exchange(w), m, [HostBackend(machine)], None, options)
-        for w, m in zip(some, machines, strict=True)
+        RanksBackend(w, m, [HostBackend(machine)], None, options) for w, m in zip(some, machines, strict=True)
     ]
     assert backends[0].interrupted() == ""  # it was the user
     with pytest.raises(BackendLost, match="interrupted"):

@@ -160,7 +160,7 @@ def test_many_processes_on_one_host(cuda: Cuda, can_wait: int) -> None:
     count = 72
 
     def one(world: World) -> tuple[int, int]:
-        exchange = Exchange(world)
+        exchange = Exchange(world, lambda: None)
         descriptors = Descriptors()
         page = share_page(exchange, descriptors, 10.0)
         options = RunOptions(timeout=10.0)

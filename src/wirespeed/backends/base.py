@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from ..errors import WirespeedError
 from ..model import Measurement, Sample
 from ..topology import Machine
+
+if TYPE_CHECKING:
+    from .ranks.exchange import Exchange
 
 
 @dataclass(frozen=True)
@@ -215,13 +218,22 @@ class OneOfMany(Protocol):
         """After Ctrl-C: return what ended the job, if not the user; from now on nothing is exchanged."""
         ...
 
-    def lost(self) -> str:
-        """Return why nothing more can be measured although a measurement may still wait; empty if it can."""
-        ...
-
     def late(self, stage: str, seconds: float) -> WirespeedError | None:
         """Return why the job ends if a stage took too long: which process is late. None: it goes on."""
         ...
+
+
+@runtime_checkable
+class Exchanging(Protocol):
+    """Optional protocol of backends that exchange with other processes.
+
+    Attributes
+    ----------
+    exchange
+        Its ``gone`` says which process ended, even while a measurement waits for that one for ever.
+    """
+
+    exchange: Exchange
 
 
 @runtime_checkable

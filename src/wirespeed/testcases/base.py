@@ -127,6 +127,8 @@ class Testcase:
         The lowest tier that runs it.
     index
         Its number in nvbandwidth's list, None where nvbandwidth has no such testcase.
+    swept
+        Returns the pattern for several sizes; None: each cell becomes a curve.
     """
 
     __test__ = False  # pytest: not a class of tests
@@ -145,6 +147,7 @@ class Testcase:
     unit: Unit = Unit.RATE
     tier: Tier = Tier.QUICK
     index: int | None = None
+    swept: Callable[[tuple[int, ...]], Pattern] | None = None
 
     def plan(self, machine: Machine, options: PlanOptions = PlanOptions()) -> Plan:
         """Return what this testcase measures on a Machine; touches no hardware."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from ..model import (
     Axis,
@@ -62,18 +63,17 @@ def _memory(machine: Machine, rank: Rank, memory: str) -> Memory:
     return Memory(nearest.get(rank.device, rank.device), MemoryKind.PAGEABLE, rank.index)
 
 
-def between_ends(memory: str) -> Pattern:
-    """Curves over the size of a message; one column where a size is chosen."""
+def between_ends(memory: str, chosen: tuple[int, ...] = ()) -> Pattern:
+    """Curves over the size of a message."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
-        sizes = (options.size,) if options.size else SIZES
+        sizes = chosen or ((options.size,) if options.size else SIZES)
         found = ends(machine, memory)
         if isinstance(found, str):
             return Plan.waive(found)
         if case.engine is Engine.MPI and max(sizes) > MOST:
             return Plan.waive(f"MPI counts the bytes of a message up to {MOST}, not {max(sizes)}")
-        values = () if options.size else tuple(map(float, sizes))
-        columns = Axis("message", tuple(map(format_size, sizes)), values, "B")
+        columns = Axis("message", tuple(map(format_size, sizes)), tuple(map(float, sizes)), "B")
         return Plan(
             (
                 Layout(LATENCY, "half of a round to and fro", _BUFFERS, columns, Unit.TIME),
@@ -115,6 +115,7 @@ def message(engine: Engine, memory: str) -> Testcase:
         engine,
         counts="every byte of a message once; both ways the sum of both directions",
         tier=Tier.STANDARD,
+        swept=partial(between_ends, memory),
     )
 
 

@@ -45,32 +45,31 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 def sweep(case: Testcase, sizes: tuple[int, ...]) -> Testcase:
     """Return a testcase with the same name that measures every cell over sizes of a buffer.
 
-    Each cell of the original becomes a curve, each row where the column is the size. A testcase whose size
-    is part of what it measures is returned as it is. Sizes are measured from the smallest on, each once.
+    Each cell of the original becomes a curve. A testcase whose size is part of what it measures
+    is returned as it is. Sizes are measured from the smallest on, each once.
     """
     if case.fixed_size:
         return case
     sizes = tuple(sorted(set(sizes)))
+    if case.swept is not None:
+        return replace(case, pattern=case.swept(sizes))
 
     def pattern(machine: Machine, _: Testcase, options: PlanOptions) -> Plan:
         plans = [case.pattern(machine, case, replace(options, size=size)) for size in sizes]
         first = plans[0]
         if first.reason or any(layout.columns.values for layout in first.tables):
             return case.pattern(machine, case, options)  # nothing to sweep, or a curve already
-        labels, values = tuple(map(format_size, sizes)), tuple(map(float, sizes))
+        columns = Axis(
+            "size of a buffer", tuple(format_size(s) for s in sizes), tuple(float(s) for s in sizes), "B"
+        )
         tables, rows = [], dict[tuple[str, int, int], int]()
         for layout in first.tables:
             there = [(p.row, p.column) for m in first.measurements for p in m.places if p.table == layout.key]
             there += [(w.row, w.column) for w in first.waived if w.table == layout.key]
             cells = sorted(set(there))
-            if layout.columns.unit:  # its one column is the size
-                rows |= {(layout.key, *cell): cell[0] for cell in cells}
-                axis, name = layout.rows, layout.columns.name
-            else:
-                rows |= {(layout.key, *cell): i for i, cell in enumerate(cells)}
-                axis, name = Axis("cell", tuple(_label(layout, *cell) for cell in cells)), "size of a buffer"
-            columns = Axis(name, labels, values, "B")
-            tables.append(Layout(layout.key, layout.title, axis, columns, layout.unit))
+            rows |= {(layout.key, *cell): i for i, cell in enumerate(cells)}
+            labels = tuple(_label(layout, row, column) for row, column in cells)
+            tables.append(Layout(layout.key, layout.title, Axis("cell", labels), columns, layout.unit))
         measurements = tuple(
             replace(
                 m,

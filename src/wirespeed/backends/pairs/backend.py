@@ -186,10 +186,6 @@ class PairsBackend:
     def cancel(self) -> None:
         """Nothing can be cancelled."""
 
-    def lost(self) -> str:
-        """Return which process is gone."""
-        return self.exchange.gone
-
     def interrupted(self) -> str:
         """After Ctrl-C: return which process is gone, if a launcher ended this one because of that."""
         return self.exchange.interrupted()

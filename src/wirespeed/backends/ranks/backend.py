@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ...errors import BackendError, BackendLost, OutOfMemory, WirespeedError
 from ...model import Engine, Measurement, Operation, Role, Transfer
 from ...topology import Machine
+from ...worlds.base import World
 from ...worlds.descriptors import Descriptors
 from ..base import Backend, RunOptions
 from .base import Job, Joining, Side
@@ -43,8 +44,6 @@ class RanksBackend:
 
     Parameters
     ----------
-    exchange
-        With the other processes of the job.
     machine
         The machine of all ranks, the same in every process.
     local
@@ -59,15 +58,13 @@ class RanksBackend:
     sample_seconds: float  #: for the clock of this hardware, and so that the skew is small against it
 
     def __init__(
-        self, exchange: Exchange, machine: Machine, local: Sequence[Backend], share: str | None,
-        options: RunOptions,
-    ) -> None:  # fmt: skip
+        self, world: World, machine: Machine, local: Sequence[Backend], share: str | None, options: RunOptions
+    ) -> None:
         self.warnings: list[str] = []
-        self.exchange, self.world = exchange, exchange.world
-        world = exchange.world
+        self.world = world
         self.rank = world.rank
         self.hosts = [member.host for member in world.members]
-        exchange.on_lost(self.cancel)
+        self.exchange = Exchange(world, self.cancel)
         self._machine, self._options, self._share = machine, options, share
         self._local = tuple(local)
         device = machine.ranks[self.rank].device
@@ -88,7 +85,7 @@ class RanksBackend:
     def refuses(self, measurement: Measurement) -> str | None:
         """Return why the Measurement cannot run in this job, None if it can; the same in all processes."""
         if not measurement.transfers:
-            return ""
+            return ""  # other backends run what is no transfer
         for transfer in measurement.transfers:
             ends = (transfer.source, transfer.destination, transfer.executor)
             if any(end.rank is None for end in ends):
@@ -182,10 +179,6 @@ class RanksBackend:
     def interrupted(self) -> str:
         """After Ctrl-C: return which process is gone, if a launcher ended this one because of that."""
         return self.exchange.interrupted()
-
-    def lost(self) -> str:
-        """Return which process is gone."""
-        return self.exchange.gone
 
     def late(self, stage: str, seconds: float) -> None:
         """The exchange after the stage finds out which process is late."""

@@ -19,6 +19,11 @@ _NEWS = 0.03
 class Exchange:
     """What all processes do together, step by step.
 
+    Parameters
+    ----------
+    cancel
+        Called from another thread as soon as a process is gone: lets what waits in this one go.
+
     Attributes
     ----------
     now
@@ -29,17 +34,14 @@ class Exchange:
         Which process ended or failed, as was heard outside of an exchange; empty if none.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, cancel: Callable[[], None]) -> None:
         self.world = world
         self.now = time.monotonic()  # this process' own clock until the first exchange
-        self.lost = self.gone = ""
-        self._cancels: list[Callable[[], None]] = []
+        self.lost = ""
+        self.gone = ""
+        self._cancels = [cancel]
         self._closed = threading.Event()
         threading.Thread(target=self._watch, name="watch ranks", daemon=True).start()
-
-    def on_lost(self, cancel: Callable[[], None]) -> None:
-        """Call this from another thread as soon as a process is gone: it ends waits in this one."""
-        self._cancels.append(cancel)
 
     def gather(self, value: object, doing: str, patience: float = 0.0) -> list[Any]:
         """Give all processes the values of all.
@@ -62,19 +64,23 @@ class Exchange:
         self.now = everyone[0][0]
         return [value for _, value in everyone]
 
-    def together(self, call: Callable[[], object], doing: str, patience: float = 0.0) -> list[Any]:
+    def together(self, call: Callable[[], object], doing: str) -> list[Any]:
         """Do something in this process and return what all have; an error in one is raised in all."""
         mine: list[Any]
         try:
             mine = [None, call()]
         except WirespeedError as error:
             mine = [told(error), None]
-        everyone = self.gather(mine, doing, patience)
+        everyone = self.gather(mine, doing)
         for member, (found, _) in zip(self.world.members, everyone, strict=True):
             if found:
                 failure = heard(str(member), found)
                 raise self.lose(failure) if isinstance(failure, BackendLost) else failure
         return [value for _, value in everyone]
+
+    def on_lost(self, cancel: Callable[[], None]) -> None:
+        """Call this too, from another thread, as soon as a process is gone."""
+        self._cancels.append(cancel)
 
     def check(self) -> None:
         """Raise what was lost.
