@@ -46,6 +46,7 @@ class PairsBackend:
         self.tried: set[tuple[str, MemoryKind]] = set()
         self._machine, self._local, self._options = machine, local, options
         self._places: dict[MemoryKind, Place] = {}
+        self._opened: set[MemoryKind] = set()
         self._wires: dict[tuple[Engine, MemoryKind], Wire | None] = {}
         self._refused: dict[tuple[Engine, MemoryKind], str] = {}
 
@@ -68,9 +69,22 @@ class PairsBackend:
         del options  # those of the job
         self.exchange.check()
         work = measurement.works[0]
+        kind = work.source.kind if isinstance(work, Message) else cast(Sharing, work).memory.kind
+        if kind not in self._opened:
+            self.exchange.together(lambda: self._open(kind), f"opening {kind} memory of both ends")
+            self._opened.add(kind)
         if isinstance(work, Message):
             return PreparedMessages(self, measurement, work)
         return PreparedSharing(self, measurement, cast(tuple[Sharing, ...], measurement.works))
+
+    @property
+    def measures(self) -> bool:
+        """Whether this process is one of the two ends."""
+        return self.ends.first or self.ends.last
+
+    def _open(self, kind: MemoryKind) -> None:
+        if self.measures:
+            self.place(kind)
 
     def place(self, kind: MemoryKind) -> Place:
         """Return memory of this process."""
@@ -110,7 +124,7 @@ class PairsBackend:
 
     def _ask(self, engine: Engine, kind: MemoryKind) -> tuple[str, bytes]:
         """Return why this process cannot send, and what the other end needs to know to connect."""
-        measures = self.ends.first or self.ends.last
+        measures = self.measures
         if engine is Engine.NCCL:
             from ..nccl.messages import refuses
 
@@ -137,7 +151,7 @@ class PairsBackend:
         return f"MPI has {size} ranks, this job {self.ends.size}; {start}" if size != self.ends.size else ""
 
     def _connect(self, engine: Engine, kind: MemoryKind, identifier: bytes) -> None:
-        if not (self.ends.first or self.ends.last):
+        if not self.measures:
             return
         wire: Wire
         if engine is Engine.MPI:

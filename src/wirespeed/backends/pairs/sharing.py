@@ -62,8 +62,7 @@ class PreparedSharing:
         self._together, self._ends = backend.exchange.together, backend.ends
         sent, kind = works[0].sent, works[0].memory.kind
         self._wire: Wire | None = backend.wire(sent, kind) if sent else None
-        measures = self._ends.first or self._ends.last
-        self._place: Place | None = backend.place(kind) if measures else None
+        self._place: Place | None = backend.place(kind) if backend.measures else None
         if (works[0].mechanism, kind) not in backend.tried:
             self._try()
 
