@@ -354,9 +354,8 @@ class Session:
                     listener.measuring(case, outcome.done, outcome.stage)
                 self._read_state(outcome, jobs, now - started)
                 ending = next((b.exchange.gone for b in several if isinstance(b, Exchanging)), "")
-                if ending and not finished.wait(
-                    _HOPELESS
-                ):  # what waits for a process that is gone stays there
+                # What waits for a process that is gone may wait for ever.
+                if ending and not finished.wait(_HOPELESS):
                     outcome.fails(Status.ERROR, ending)
                     self._cancel(outcome, jobs, finished)
                     break

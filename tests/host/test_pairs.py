@@ -13,6 +13,7 @@ import pytest
 
 import wirespeed
 from tests.threads import together, worlds
+from wirespeed.backends.host.place import HostPlace
 from wirespeed.backends.host.side import ShmSharing
 from wirespeed.backends.pairs.backend import PairsBackend
 from wirespeed.errors import BackendError, OutOfMemory
@@ -204,3 +205,23 @@ def test_without_mpi_messages_are_waived() -> None:
         assert gpu.reason == "there is no GPU for each rank" and shared.status is Status.PASSED
     alone = wirespeed.run(["message_mpi_host"])
     assert "wirespeed run --processes 2" in alone.testcases[0].reason
+
+
+def test_memory_that_is_short_at_one_end_is_freed_at_the_other(
+    wire: type[Queued], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocate, places = HostPlace.allocate, dict[int, HostPlace]()
+
+    def short(self: HostPlace, size: int) -> int:
+        places[id(self)] = self
+        if size == 4096 and self is max(places.values(), key=id):
+            raise OutOfMemory("no room")
+        return allocate(self, size)
+
+    monkeypatch.setattr(HostPlace, "allocate", short)
+    monkeypatch.setattr(HostPlace, "close", lambda self: None)
+    for document in run(["message_mpi_host"], sizes="8,4KiB"):
+        (result,) = document.testcases
+        assert result.status is Status.ERROR and "no room" in result.reason
+        assert all(cell.value for t in result.tables for cell in t.cells if cell.column == 0)
+    assert len(places) == 2 and not any(place._held for place in places.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from ...errors import WirespeedError
 from ...model import Measurement, Message, MessagePattern, Sample
 from .base import pattern, verify
 
@@ -77,7 +78,11 @@ class PreparedMessages:
 
         The new ones come first, so that they are at other addresses.
         """
-        self._backend.exchange.together(self._allocate, f"allocating for {self._measurement}")
+        try:
+            self._backend.exchange.together(self._allocate, f"allocating for {self._measurement}")
+        except WirespeedError:
+            self._free(self._held)
+            raise
 
     def _allocate(self) -> None:
         if self._place is None:
