@@ -55,10 +55,11 @@ def messages(world, largest):  # type: ignore[no-untyped-def]
     """Yield the seconds of one message, half of a round trip."""
     import numpy as np
 
-    from wirespeed.pt2pt.mpi import MpiWire
+    from wirespeed.backends.pairs.base import Ends
+    from wirespeed.backends.pairs.mpi import MpiWire
     from wirespeed.worlds.mpi import library
 
-    wire = MpiWire(library(), world)
+    wire = MpiWire(library(), Ends.of(world))
     buffer = np.ones(largest + 8192, np.uint8)
     address = -(-buffer.ctypes.data // 4096) * 4096  # on a page, as in the C program
     for size in sizes(largest):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,8 @@ def run(
     world: World | None = None,
     listeners: Iterable[Listener] = (),
     command: str = "",
+    cycles: int = 1,
+    described: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> Document:
     """Measure, and return the Document.
@@ -69,6 +71,10 @@ def run(
         Called at every step of the run.
     command
         The command line, for the Document.
+    cycles
+        How often all measurements of a testcase are repeated; 0: until interrupted.
+    described
+        More options for the Document, the same on all ranks.
     ...
 
     Raises
@@ -118,6 +124,8 @@ def run(
         warnings,
         "" if world is None else world.launcher,
         options.share,
+        cycles,
+        dict(described or {}),
     )
     first = world is None or world.rank == 0  # the others measure and say nothing
     watching = list(listeners) if first else []
@@ -127,17 +135,23 @@ def run(
         watching.insert(0, Saver(Path(output)))
     own: list[Backend] = _backends.connect(local) if backends is None else []
     if world is not None:
+        from .backends.pairs.backend import PairsBackend
         from .backends.ranks.backend import RanksBackend
         from .worlds.watch import agree_on
 
-        agree_on(world, agreed(options) | {"testcases": [case.name for case in chosen]})
+        same = agreed(options) | dict(described or {})
+        agree_on(world, same | {"cycles": cycles, "testcases": [case.name for case in chosen]})
         ranks = RanksBackend(world, where, own or backends or (), options.share, settings.run)
-        own = [ranks, _backends.join(world, where, local, ranks.exchange)]
+        own = [
+            ranks,
+            PairsBackend(ranks.exchange, where, local, settings.run),
+            _backends.join(world, where, local, ranks.exchange),
+        ]
     used = own if backends is None or world is not None else backends
     try:
         return Session(where, used, settings, watching).run()
     finally:
-        for backend in own:
+        for backend in reversed(own):  # the first closes the backends of this process
             backend.close()
 
 

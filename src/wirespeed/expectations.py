@@ -61,7 +61,7 @@ def _renewed(result: TestcaseResult, plan: Plan, network: Network) -> TestcaseRe
     labels = {layout.key: (layout.rows.labels, layout.columns.labels) for layout in plan.tables}
     for whole in plan.measurements:
         for measurement in whole.separate() if whole.independent else (whole,):
-            for i, place in enumerate(measurement.places):
+            for i, place in enumerate(measurement.places if measurement.transfers else ()):
                 rows, columns = labels[place.table]
                 by_label[place.table, rows[place.row], columns[place.column]] = measurement, i
     tables = []

@@ -377,6 +377,8 @@ def allowances(
         bus = _of_collective(network, measurement.collective, ranges)
         none = Allowance(None, None, None, ())
         return [bus if place.reduce is Reduce.BUS else none for place in measurement.places]
+    if not measurement.transfers:  # only routes of transfers are known
+        return [Allowance(None, None, None, ())] * len(measurement.places)
     limits = ceilings(network, measurement)
     low, typical = (
         _flows(network, measurement, _capped(rates, ranges[-1], network.machine)) for rates in ranges

@@ -249,8 +249,124 @@ class Collective:
         return f"{self.setting} at {self.bytes} B {'in place' if self.in_place else 'out of place'}"
 
 
+class MessagePattern(StrEnum):
+    """What the two ends of a Message do; a Sample has one time, of ``EACH`` one for every message."""
+
+    ROUND_TRIP = "round trip"  #: there and back, one after the other
+    WINDOW = "window"  #: several under way together, then an answer
+    WINDOW_BOTH = "window both ways"  #: the same in both directions at once
+    EACH = "each"  #: one after the other, each timed at the end that receives
+
+
+class BufferAge(StrEnum):
+    """What the buffers of a Message were used for before it."""
+
+    REUSED = "reused"  #: for the same
+    FIRST = "first"  #: new buffers, and the first message of its size: there is one sample
+    FRESH = "fresh"  #: new buffers in each sample
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Messages between two ranks.
+
+    Parameters
+    ----------
+    source, destination
+        Memory of the end that begins, and of the other one.
+    engine
+        MPI or NCCL.
+    bytes
+        Size of one message.
+    count
+        Number of messages of a window, or of those that are timed one by one.
+    room
+        Size of the buffer that the source sends from, where it is larger than a message, in bytes.
+    """
+
+    source: Memory
+    destination: Memory
+    engine: Engine
+    bytes: int
+    pattern: MessagePattern = MessagePattern.ROUND_TRIP
+    count: int = 1
+    age: BufferAge = BufferAge.REUSED
+    room: int = 0
+
+    @property
+    def is_window(self) -> bool:
+        """Whether messages are under way together."""
+        return self.pattern in (MessagePattern.WINDOW, MessagePattern.WINDOW_BOTH)
+
+    @property
+    def counted(self) -> int:
+        """How often each byte of a message counts in the rate: of both directions, both count."""
+        return 2 if self.pattern is MessagePattern.WINDOW_BOTH else 1
+
+    @property
+    def way(self) -> str:
+        """Where the bytes come from and go to: ``0/gpu0->1/gpu0``."""
+        return f"{self.source}->{self.destination}"
+
+    def __str__(self) -> str:
+        return f"{self.way} by {self.engine} ({self.pattern} of {self.bytes} B, {self.age})"
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """A new buffer of one rank that another one copies a part of. A Sample has a time for each phase.
+
+    Parameters
+    ----------
+    memory, user
+        Memory of the owner, and of the rank that copies or receives.
+    mechanism
+        Transport, as ``--share`` takes it: ``ipc``, ``vmm-fd``, ``shm``, ``mpi``, ...
+    bytes, over
+        Size of the buffer, and what is allocated beyond it.
+    copied
+        Size of the part that is copied, in bytes.
+    """
+
+    memory: Memory
+    user: Memory
+    mechanism: str
+    bytes: int
+    over: int
+    copied: int
+
+    @property
+    def sent(self) -> Engine | None:
+        """What sends the part; None where the other rank opens the buffer and copies."""
+        return Engine(self.mechanism) if self.mechanism in (Engine.MPI, Engine.NCCL) else None
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """What is timed, in its order."""
+        return SENT_PHASES if self.sent else OPENED_PHASES
+
+    @property
+    def counted(self) -> int:
+        """Phases have times and no rates."""
+        return 0
+
+    @property
+    def way(self) -> str:
+        """Where the bytes come from and go to."""
+        return f"{self.memory}->{self.user}"
+
+    def __str__(self) -> str:
+        return f"{self.way} by {self.mechanism} ({self.bytes} + {self.over} B, {self.copied} B of it)"
+
+
+#: Phases of sharing a buffer: the owner's, then those of the rank that uses it, then the owner's.
+ALLOCATE, EXPORT, OPEN, FIRST_COPY, NEXT_COPIES, CLOSE, FREE = OPENED_PHASES = (
+    "allocate", "export", "open", "first copy", "next copies", "close", "free",
+)  # fmt: skip
+SENT_PHASES = (ALLOCATE, FIRST_COPY, NEXT_COPIES, FREE)
+
 #: What a Measurement runs.
-Work = Transfer | Collective
+Work = Transfer | Collective | Message | Sharing
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,9 +376,10 @@ class Place:
     Parameters
     ----------
     transfers
-        Indices into the times of a Sample: those of the Measurement's works. For ``LATENESS``: a process.
+        Indices into the times of a Sample: those of the Measurement's works, or of their phases. For
+        ``LATENESS``: a process.
     factor
-        What the value is multiplied by: the bus factor of a collective.
+        What the value is multiplied by: the bus factor of a collective, 0.5 for half of a round trip.
     """
 
     table: str
@@ -299,6 +416,19 @@ class Measurement:
         work = self.works[0]
         return work if isinstance(work, Collective) else None
 
+    @property
+    def uses_new_buffers(self) -> bool:
+        """Whether each sample is of new buffers: then it is one copy, and nothing is warmed up."""
+        return any(
+            isinstance(work, Sharing) or (isinstance(work, Message) and work.age is not BufferAge.REUSED)
+            for work in self.works
+        )
+
+    @property
+    def happens_once(self) -> bool:
+        """Whether there is only one sample, since the next one would be of something else."""
+        return any(isinstance(work, Message) and work.age is BufferAge.FIRST for work in self.works)
+
     def separate(self) -> tuple[Measurement, ...]:
         """Return a Measurement for each group of cells that need the same transfers."""
         groups: list[tuple[set[int], list[Place]]] = []
@@ -323,7 +453,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one run of a Measurement yields, per work in its order.
+    """What one run of a Measurement yields, per work in its order (per phase, or per message of each).
 
     Parameters
     ----------

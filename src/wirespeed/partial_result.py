@@ -6,6 +6,7 @@ import queue
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from . import phases
 from .model import Engine, Measurement
 from .results.document import Cell, Reading, Status, Table
 from .sampling import Taken
@@ -77,6 +78,8 @@ class PartialResult:
 
 def _table(layout: Layout, cells: Mapping[tuple[int, int], Cell]) -> Table:
     ordered = tuple(cell for _, cell in sorted(cells.items()))
+    if layout.rows_alike:
+        ordered = phases.marked(ordered)
     return Table(layout.key, _title(layout, ordered), layout.unit, layout.rows, layout.columns, ordered)
 
 

@@ -44,29 +44,25 @@ def take(
         Called after every sample but warm-ups; verifies the data.
     warm_up
         Called before a fixed number of samples; None: one sample of one copy.
+
+    Where samples are of new buffers each is one copy, and nothing is warmed up.
     """
     start = now()
+    new, most = measurement.uses_new_buffers, 1 if measurement.happens_once else _MOST_SAMPLES
     if isinstance(rule, Fixed):
-        if warm_up is None:
-            sample(1)
-        else:
-            warm_up()
+        if not new:
+            (warm_up or (lambda: sample(1)))()
+        copies = 1 if new else rule.copies
         fixed: list[Sample] = []
-        for _ in range(rule.samples):
-            fixed.append(sample(rule.copies))
+        for _ in range(1 if measurement.happens_once else rule.samples):
+            fixed.append(sample(copies))
             check()
-        return Taken(tuple(fixed), rule.copies)
-    warm = sample(1)
-    copies = 1
-    while copies < _MOST_COPIES:
-        copies = min(_MOST_COPIES, max(copies, round(copies * sample_seconds / max(warm.wall, 1e-9))))
-        if warm.wall >= sample_seconds / 2:
-            break
-        warm = sample(copies)  # what a short sample lasts is mostly the start: measure a longer one
+        return Taken(tuple(fixed), copies)
+    copies = 1 if new else _copies(sample, sample_seconds)
     samples: list[Sample] = []
     fewest = rule.fewest_samples
     next_look = fewest
-    while len(samples) < _MOST_SAMPLES:
+    while len(samples) < most:
         samples.append(sample(copies))
         check()
         spent = now() - start
@@ -77,6 +73,17 @@ def take(
                 break
             next_look = max(len(samples) + 1, len(samples) * 5 // 4)
     return Taken(tuple(samples), copies)
+
+
+def _copies(sample: Callable[[int], Sample], sample_seconds: float) -> int:
+    """Return how many copies a sample must have to last long enough."""
+    warm, copies = sample(1), 1
+    while copies < _MOST_COPIES:
+        copies = min(_MOST_COPIES, max(copies, round(copies * sample_seconds / max(warm.wall, 1e-9))))
+        if warm.wall >= sample_seconds / 2:
+            break
+        warm = sample(copies)  # what a short sample lasts is mostly the start: measure a longer one
+    return copies
 
 
 def _precise(measurement: Measurement, samples: list[Sample], precision: float) -> bool:

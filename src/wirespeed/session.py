@@ -21,7 +21,17 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from .backends.base import Backend, BackendOptions, Describing, OneOfMany, Prepared, WarmsUp, Watching
+from . import phases
+from .backends.base import (
+    Backend,
+    BackendOptions,
+    Describing,
+    Exchanging,
+    OneOfMany,
+    Prepared,
+    WarmsUp,
+    Watching,
+)
 from .collectives.observations import observations
 from .contention import blocking, scheduled, slowed, suspects
 from .data import efficiencies
@@ -261,6 +271,8 @@ class Session:
             warnings += observations(tables)
         if self.options.plan.parallel_pairs and (blocks := blocking(tables)):
             warnings.append(blocks)
+        for layout, table in zip(plan.tables, tables, strict=True):
+            warnings += phases.warnings(case.name, table) if layout.rows_alike else []
         result = replace(
             base,
             status=outcome.status,
@@ -312,9 +324,8 @@ class Session:
                     break
                 reasons.append(reason)
             else:
-                refused.append(
-                    (measurement, "; ".join(filter(None, reasons)) or "there is no backend for it")
-                )
+                why = "; ".join(filter(None, reasons))
+                refused.append((measurement, why or "there is no backend for it"))
         return jobs, refused
 
     def _watch(
@@ -358,6 +369,12 @@ class Session:
                 for listener in self.listeners:
                     listener.measuring(case, outcome.done, outcome.stage)
                 self._read_state(outcome, watched, now - started)
+                ending = next((b.exchange.gone for b in several if isinstance(b, Exchanging)), "")
+                # What waits for a process that is gone may wait for ever.
+                if ending and not finished.wait(_HOPELESS):
+                    outcome.fails(Status.ERROR, ending)
+                    self._cancel(outcome, jobs, finished)
+                    break
                 limit = max(timeout, *(b.setup_s for b in several)) if several else timeout
                 if timeout and now - outcome.since > limit:
                     found = (backend.late(outcome.stage, limit) for backend in several)
@@ -524,6 +541,8 @@ class Session:
         if measurement.collective:
             moved, copies = float(measurement.collective.counted), round(first.amounts[0])
             wrong = wrong if place.table == "time" else None
+        elif place.reduce is Reduce.LATENCY:
+            moved = 0.0
         else:
             moved = sum(first.amounts[i] * works[i].counted for i in place.transfers) / copies
         paced = any(t.role is Role.LOAD for i, t in enumerate(measurement.transfers) if i in place.transfers)

@@ -36,7 +36,7 @@ def test_sizes_are_whole_lines(node):
 
 
 def test_what_host_memory_has_not(node):
-    with pytest.raises(wirespeed.UsageError, match="are not known"):
+    with pytest.raises(wirespeed.UsageError, match="are unknown"):
         wirespeed.theoretical_memory_bandwidth(node)
     with pytest.raises(wirespeed.UsageError, match="needs a GPU"):
         wirespeed.host2device_bandwidth(device=node)

@@ -73,7 +73,7 @@ def test_unused_buffers_give_way():
 
 
 def test_too_large_a_buffer_is_refused_before_it_is_touched(backend, measurement):
-    with pytest.raises(BackendError, match=r"a buffer of 1024 TiB was wanted, .* is available"):
+    with pytest.raises(BackendError, match=r"requested a buffer of 1024 TiB, .* is available"):
         backend.prepare(measurement(Operation.COPY, 2**50), BackendOptions())
     with backend.prepare(measurement(), BackendOptions()) as prepared:
         prepared.sample(1)

@@ -17,16 +17,16 @@ from wirespeed.results.document import UNFINISHED, Status
 Start = Callable[..., Job]
 
 
-def command(mpirun: list[str], ranks: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+def command(launcher: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*mpirun, str(ranks), *WIRESPEED, *arguments], capture_output=True, text=True, timeout=120,
+        [*launcher, *WIRESPEED, *arguments], capture_output=True, text=True, timeout=120,
         env={**os.environ, **OPEN_MPI},
     )  # fmt: skip
 
 
 def test_messages_over_mpi_and_a_rank_that_looks_on(mpirun: list[str], tmp_path: Path) -> None:
     path = tmp_path / "p.json"
-    done = command(mpirun, 3, "pt2pt", "--sizes", "1,4KiB,1MiB", "--memory", "host", "-o", str(path))
+    done = command([*mpirun, "3"], "pt2pt", "--sizes", "1,4KiB,1MiB", "--memory", "host", "-o", str(path))
     assert done.returncode == 0, done.stdout + done.stderr
     document = wirespeed.load(path)
     (result,) = document.testcases
@@ -41,7 +41,7 @@ def test_messages_over_mpi_and_a_rank_that_looks_on(mpirun: list[str], tmp_path:
 
 
 def test_the_reproducers_form(mpirun: list[str]) -> None:
-    done = command(mpirun, 2, "overalloc", "2", "3", "1KiB", "4MiB", "1", "--memory", "host")
+    done = command([*mpirun, "2"], "overalloc", "2", "3", "1KiB", "4MiB", "1", "--memory", "host")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert lines[:3] == ["p2p_size: 1024", "buffer_size: 4194304", "overalloc_size: 1"]
@@ -74,6 +74,30 @@ def test_a_sweep_starts_its_second_process_itself(tmp_path: Path) -> None:
     )  # fmt: skip
     assert len(table.cells) == 21 and all(len(cell.samples) == 2 for cell in table.cells)
     assert sent.status is Status.WAIVED and "not started by MPI" in sent.reason
+
+
+def test_messages_and_sharing_as_testcases_of_a_run(mpirun: list[str], tmp_path: Path) -> None:
+    """Under mpirun all of host memory is measured; started here, all but MPI."""
+    chosen = ["-p", "message", "-t", "sharing_shm_host", "sharing_mpi_host"]
+    options = ["--sizes", "64KiB,256KiB", "--samples", "2", "--copies", "3", "-o"]
+    launched, started = tmp_path / "mpi.json", tmp_path / "here.json"
+    done = command([*mpirun, "2"], "run", *chosen, *options, str(launched))
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = command([], "run", "--processes", "2", *chosen, *options, str(started))
+    assert done.returncode == 0, done.stdout + done.stderr
+    passed, waived = Status.PASSED, Status.WAIVED
+    for path, statuses in (
+        (launched, [passed, passed, passed, waived, waived]),
+        (started, [passed, waived, waived, waived, waived]),
+    ):
+        document = wirespeed.load(path)
+        assert [r.status for r in document.testcases] == statuses
+        assert all("GPU" in r.reason or "not started by MPI" in r.reason
+                   for r in document.testcases if r.status is waived)  # fmt: skip
+        for table in (t for r in document.testcases for t in r.tables):  # the names first, then prefixes
+            assert table.columns.values == (65536.0, 262144.0)
+    latency = wirespeed.load(launched).testcases[2].tables[0]
+    assert [len(cell.samples) for cell in latency.cells] == [2, 2, 1, 1, 2, 2]
 
 
 def test_ranks_that_want_different_things_do_not_start(mpirun: list[str]) -> None:

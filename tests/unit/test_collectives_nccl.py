@@ -16,9 +16,10 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from tests.fakes.nccl import Driver, Nccl, Unit, compiled
 from wirespeed.backends import native
+from wirespeed.backends.nccl import messages
 from wirespeed.collectives import contents
 from wirespeed.collectives.base import BackendError, Case, Group, Refused, Setting, Timing
-from wirespeed.collectives.nccl import gpu, loops, messages, provider
+from wirespeed.collectives.nccl import gpu, loops, provider
 from wirespeed.collectives.nccl.gpu import Format, format_of
 from wirespeed.collectives.nccl.provider import NcclOptions, NcclProvider
 from wirespeed.collectives.operations import OPERATIONS

@@ -229,7 +229,7 @@ def test_more_peers_at_once_than_the_driver_allows_are_waived(cuda: Cuda) -> Non
     fake = cuda(16, most_peers=8)
     backend = CudaBackend(machine(16))
     pulls = tuple(transfer(other, 0, 0) for other in range(1, 10))
-    with pytest.raises(Unreachable, match="as many peers at once as the driver allows"):
+    with pytest.raises(Unreachable, match="maximum number of peers is in use"):
         backend.prepare(Measurement(pulls, ()), BackendOptions(timeout=5))
     with backend.prepare(Measurement(pulls[1:], ()), BackendOptions(timeout=5)):
         assert fake.enabled == {(0, other) for other in range(2, 10)}

@@ -13,8 +13,8 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "wirespeed"
 ALLOWED = {
-    "cuda": ("backends/cuda/", "collectives/nccl/"),
-    "nccl": ("backends/cuda/", "collectives/nccl/"),
+    "cuda": ("backends/cuda/", "backends/nccl/", "collectives/nccl/"),
+    "nccl": ("backends/cuda/", "backends/nccl/", "collectives/nccl/"),
     "pynvml": ("backends/cuda/",),
     "mpi4py": ("worlds/mpi.py", "collectives/mpi.py"),
 }

@@ -9,17 +9,23 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
+from wirespeed import phases
+from wirespeed.backends.base import RunOptions
+from wirespeed.backends.host.place import HostPlace
+from wirespeed.backends.pairs.backend import PairsBackend
+from wirespeed.backends.pairs.base import Ends, pattern, verify
 from wirespeed.cli.main import main
-from wirespeed.errors import UsageError, VerificationError
-from wirespeed.pt2pt import messages, phases
-from wirespeed.pt2pt.base import WITH, WITHOUT, Ends, pattern, verify
-from wirespeed.pt2pt.host import HostPlace
-from wirespeed.pt2pt.job import Site, combinations
+from wirespeed.cli.overalloc import Lines
+from wirespeed.errors import BackendError, VerificationError
+from wirespeed.model import Axis, MemoryKind, Unit
 from wirespeed.reports import render
-from wirespeed.results.document import SCHEMA, Document, Status, TestcaseResult
+from wirespeed.reports.overalloc import reproduced
+from wirespeed.results.document import SCHEMA, Cell, Document, Status, Table, TestcaseResult
+from wirespeed.statistics import summarise
+from wirespeed.testcases.sharing import WITH, WITHOUT, exact
 from wirespeed.topology import Machine
-from wirespeed.worlds.local import alone
 
 
 def document(result: TestcaseResult, **options: Any) -> Document:
@@ -40,31 +46,34 @@ def test_slow_is_half_as_long_again_in_every_sample() -> None:
 
 
 def test_sizes_are_named_to_the_byte() -> None:
-    assert [phases.exact(size) for size in (0, 1, 4096, 2**21, 2**21 + 1)] == [
+    assert [exact(size) for size in (0, 1, 4096, 2**21, 2**21 + 1)] == [
         "0 B", "1 B", "4 KiB", "2 MiB", "2 MiB + 1 B",
     ]  # fmt: skip
 
 
 def test_a_sweep_is_printed_with_its_slow_cells(golden: Callable[[str, str], None]) -> None:
     opened = ([9.5e-3, 9.6e-3, 9.4e-3], [5.0e-3, 5.1e-3, 4.9e-3])
-    times = [
-        phases.Times({"allocate": [1e-4, 1.1e-4, 9e-5], "open": some, "next copies": [1.1e-5] * 3})
-        for some in opened
+    times = [([1e-4, 1.1e-4, 9e-5], some, [1.1e-5] * 3) for some in opened]
+    cells = [
+        Cell(i, j, summarise(some).median, statistics=summarise(some), samples=tuple(some))
+        for i, row in enumerate(times)
+        for j, some in enumerate(row)
     ]
-    table = phases.table((1, 2**21 + 1), times)
+    rows, columns = (
+        Axis("over", (exact(1), exact(2**21 + 1))),
+        Axis("phase", ("allocate", "open", "next copies")),
+    )
+    table = Table("", "time of each phase", Unit.TIME, rows, columns, phases.marked(cells))
     lines = phases.warnings("overalloc_ipc_gpu", table)
-    assert lines == ("overalloc_ipc_gpu: open takes up to 9.5 ms in place of 5 ms with 1 B over",)
+    assert lines == ["overalloc_ipc_gpu: open takes up to 9.5 ms in place of 5 ms with 1 B over"]
     result = TestcaseResult(
         "overalloc_ipc_gpu", Status.PASSED, counts="1 MiB of a buffer of 1 GiB", tables=(table,),
-        warnings=lines,
+        warnings=tuple(lines),
     )  # fmt: skip
     golden("overalloc/sweep.txt", render(document(result), "overalloc"))
 
 
-def test_the_reproducers_text(golden: Callable[[str, str], None]) -> None:
-    from wirespeed.model import Axis, Unit
-    from wirespeed.results.document import Cell, Table
-
+def test_the_reproducers_text(golden: Callable[[str, str], None], capsys: pytest.CaptureFixture[str]) -> None:
     def table(key: str, title: str, rows: int, columns: int, seconds: float) -> Table:
         cells = [Cell(i, j, seconds / (1 if j == 0 else 1e4)) for i in range(rows) for j in range(columns)]
         labels = ("-1",) if key == "warm-up" else tuple(map(str, range(rows)))
@@ -79,15 +88,22 @@ def test_the_reproducers_text(golden: Callable[[str, str], None]) -> None:
         ),
     )  # fmt: skip
     sizes = {"p2p_size": 1024, "buffer_size": 2**30, "overalloc_size": 1}
-    golden("overalloc/reproducer.txt", render(document(result, **sizes), "overalloc"))
+    whole = document(result, **sizes)
+    golden("overalloc/reproducer.txt", render(whole, "overalloc"))
+    printing = Lines()
+    for tables in range(1, 4):  # as they come
+        known = document(replace(result, tables=result.tables[:tables]), **sizes)
+        printing.measured(cast(Any, None), (), lambda known=known: known)  # type: ignore[misc]
+    printing.print(reproduced(whole, result))
+    assert capsys.readouterr().out == render(whole, "overalloc")
     waived = TestcaseResult("overalloc_nccl_gpu", Status.WAIVED, reason="no GPU")
     assert render(document(waived), "overalloc") == "overalloc_nccl_gpu: waived, no GPU\n"
-
-
-def test_what_can_be_combined() -> None:
-    assert combinations(("mpi", "nccl"), ("gpu", "host")) == [
-        ("mpi", "gpu"), ("mpi", "host"), ("nccl", "gpu"),
-    ]  # fmt: skip
+    lost = tuple(
+        replace(t, cells=tuple(Cell(c.row, c.column, reason="lost") for c in t.cells)) for t in result.tables
+    )
+    ended = replace(result, status=Status.ERROR, reason="lost", tables=(result.tables[0], *lost[1:]))
+    text = render(document(ended, **sizes), "overalloc")
+    assert text.endswith("[-1] time: 2.17581\noveralloc_mpi_gpu: error, lost\n")
 
 
 def test_wrong_data_is_found() -> None:
@@ -95,7 +111,7 @@ def test_wrong_data_is_found() -> None:
     address = place.allocate(1003)
     place.write(address, pattern(1003, 0))
     verify(place, address, 1003, 0, "a message")
-    flipped = pattern(1003, 0)
+    flipped = pattern(1003, 0).copy()
     flipped[1001] ^= 1
     place.write(address, flipped)
     with pytest.raises(
@@ -115,7 +131,13 @@ def test_wrong_data_is_found() -> None:
         (["overalloc", "--sweep", "--copy", "2GiB"], "--copy must not be more than --buffer"),
         (["overalloc", "--sweep", "--repeats", "0"], "--repeats must be 1 or more"),
         (["overalloc", "--sweep", "--over", "x"], "'x' is not a size"),
+        (
+            ["overalloc", "--sweep", "--means", "shm"],
+            "gpu memory is shared by ipc, vmm-fd, fabric, mpi, nccl",
+        ),
         (["pt2pt", "--format", "x"], "there is no format 'x'"),
+        (["pt2pt", "--over", "nccl", "--memory", "host"], "NCCL sends memory of GPUs alone"),
+        (["pt2pt", "--sizes", "4GiB"], "is more than MPI counts"),
     ],
 )
 def test_wrong_use_is_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,18 +163,10 @@ def test_a_list_of_unknown_words_is_refused(capsys: pytest.CaptureFixture[str]) 
     assert end.value.code == 2 and "'udp' is none of mpi, nccl" in capsys.readouterr().err
 
 
-def test_ends_of_a_world() -> None:
-    ends = Ends(alone())
-    assert ends.first and ends.last and ends.peer == 0
-
-
-def test_curves_of_messages() -> None:
-    found = messages.Measured(1e-3, (2e-5,) * 6, (1e-6,) * 6, (1e-7,) * 6, (2e-7,) * 6)
-    latency, bandwidth, rate = messages.tables((8, 16), [found])
-    assert [cell.value for cell in latency.cells] == [1e-6, 1e-3, 2e-5]
-    assert [cell.value for cell in bandwidth.cells] == pytest.approx([8e7, 8e7])
-    assert rate.cells[0].value == pytest.approx(1e7) and str(rate.unit) == "1/s"
-    assert latency.columns.labels == ("8 B",)
+def test_the_two_ends_of_a_job() -> None:
+    assert [(e.peer, e.first, e.last) for e in (Ends(0, 3), Ends(1, 3), Ends(2, 3))] == [
+        (2, True, False), (0, False, False), (0, False, True),
+    ]  # fmt: skip
 
 
 @pytest.fixture
@@ -161,7 +175,7 @@ def wires() -> tuple[Any, Any]:
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
     from tests.fakes.nccl import Driver, Nccl
     from wirespeed.backends.native import Functions
-    from wirespeed.pt2pt.nccl import NcclWire
+    from wirespeed.backends.pairs.nccl import NcclWire
 
     driver = Driver(cast(Any, None))
     nccl = Nccl(driver)
@@ -173,10 +187,9 @@ def wires() -> tuple[Any, Any]:
         comm = nccl.comm_init_rank_config(2, identifier, rank, None)
         place = HostPlace(1.0)
         place.stream = driver.cuStreamCreate(None)[1]  # type: ignore[attr-defined]
-        place.where = SimpleNamespace(use=lambda: None)  # type: ignore[assignment]
+        place.where = SimpleNamespace(use=lambda: None)
         handle = SimpleNamespace(handle=int(comm), libraries=dict, close=lambda: None)
-        world = SimpleNamespace(rank=rank, size=2)
-        made.append((NcclWire(cast(Any, handle), functions, cast(Any, world), cast(Any, place)), place))
+        made.append((NcclWire(cast(Any, handle), functions, rank == 0, cast(Any, place)), place))
     return made[0], made[1]
 
 
@@ -209,6 +222,11 @@ def test_messages_by_nccl_arrive(wires: tuple[Any, Any]) -> None:
         wire.close()
 
 
+def backend(rank: int, machine: Machine, here: Machine) -> PairsBackend:
+    exchange = SimpleNamespace(world=SimpleNamespace(rank=rank, size=2))
+    return PairsBackend(cast(Any, exchange), machine, here, RunOptions())
+
+
 def test_each_rank_takes_the_gpu_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each process sees its own GPU alone, all of them are called gpu0."""
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
@@ -220,10 +238,12 @@ def test_each_rank_takes_the_gpu_that_it_sees(monkeypatch: pytest.MonkeyPatch) -
     ranks = tuple(Rank(i, "node", "gpu0", ()) for i in range(2))
     for rank, bus in enumerate(("00000000:01:00", "00000000:02:00")):
         here = Machine("here", gpus=(Gpu(0, "H200", bus, 0, 0, 1, "9.0"),))
-        world = SimpleNamespace(rank=rank, size=2)
         everyone = Machine("all", gpus=(Gpu(0, "H200", "00000000:01:00", 0, 0, 1, "9.0"),), ranks=ranks)
-        Site(cast(Any, world), everyone, here, 1.0).place("gpu")
+        backend(rank, everyone, here).place(MemoryKind.DEVICE)
     assert taken == ["00000000:01:00", "00000000:02:00"]
-    nodes = Machine("nodes", ranks=tuple(Rank(i, "node", "numa0", ()) for i in range(2)))
-    with pytest.raises(UsageError, match="give --memory host"):
-        Site(cast(Any, SimpleNamespace(rank=0, size=2)), nodes, nodes, 1.0).place("gpu")
+
+
+def test_host_memory_is_shared_by_shm_alone() -> None:
+    place = HostPlace(1.0)
+    with pytest.raises(BackendError, match="host memory is shared by shm, not by ipc"):
+        place.sharing("ipc")

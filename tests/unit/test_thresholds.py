@@ -14,7 +14,7 @@ from wirespeed.collectives.operations import OPERATIONS
 from wirespeed.collectives.types import BY_NAME
 from wirespeed.contention import blocking, slowed
 from wirespeed.model import Axis, Measurement, Sample, Unit
-from wirespeed.pt2pt.phases import slow
+from wirespeed.phases import slow
 from wirespeed.results.document import Cell, Table, TestcaseResult
 from wirespeed.session import Options, Session
 from wirespeed.statistics import summarise

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from ..errors import WirespeedError
 from ..model import Measurement, Sample
 from ..options import RunOptions
 from ..topology import Machine
+
+if TYPE_CHECKING:
+    from .ranks.exchange import Exchange
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,7 @@ class Backend(Protocol):
     warnings: list[str]
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """Return why this backend cannot run the Measurement, None if it can."""
+        """Return why this backend cannot run the Measurement; "" if others run such ones, None if it can."""
         ...
 
     def prepare(self, measurement: Measurement, options: BackendOptions) -> Prepared:
@@ -209,6 +212,19 @@ class OneOfMany(Protocol):
     def late(self, stage: str, seconds: float) -> WirespeedError | None:
         """Return why the job ends if a stage took too long: which process is late. None: it goes on."""
         ...
+
+
+@runtime_checkable
+class Exchanging(Protocol):
+    """Optional protocol of backends that exchange with other processes.
+
+    Attributes
+    ----------
+    exchange
+        Its ``gone`` says which process ended, even while a measurement waits for that one for ever.
+    """
+
+    exchange: Exchange
 
 
 @runtime_checkable

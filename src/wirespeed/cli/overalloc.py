@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..listener import Filled, Listener
 from .common import parser, typed
 from .pt2pt import add_running, among, between_two, countable
 
 if TYPE_CHECKING:
-    from ..pt2pt.job import Run, Settings
+    from ..results.document import Document
+    from ..testcases import Testcase
 
 _MEANS = ("ipc", "vmm-fd", "fabric", "shm", "mpi", "nccl")
 _DEFAULT = {"gpu": ("ipc", "vmm-fd", "mpi", "nccl"), "host": ("shm", "mpi")}
@@ -66,28 +69,47 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def _reproduce(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
+    from ..testcases.sharing import reproducer
 
     iterations, repeats = (_count(text, of) for text, of in zip(options.given[:2], _GIVEN, strict=False))
     copied, buffer, more = (_size(text) for text in options.given[2:])
     if not 0 < copied <= buffer:
         raise UsageError(f"P2P_SIZE must be from 1 to BUFFER_SIZE, not {copied}")
     countable(copied)
-    settings: Settings = {
+    described = {
         "p2p_size": copied, "buffer_size": buffer, "overalloc_size": more, "num_iterations": iterations,
         "num_sub_iterations": repeats, "memory": options.memory,
     }  # fmt: skip
+    case = reproducer(options.memory, iterations, repeats, copied, buffer, more)
+    printing = Lines() if options.format == "overalloc" else None
+    return between_two(name, argv, options, [case], described, printing, samples=1, copies=1)
 
-    def measure(run: Run) -> None:
-        from ..pt2pt.testcases import reproducer
 
-        reproducer(run, options.memory, iterations, repeats, copied, buffer, more)
+class Lines(Listener):
+    """Prints the reproducer's lines as they come; at the end those that are left."""
 
-    return between_two(name, argv, options, settings, measure)
+    def __init__(self) -> None:
+        self._printed = 0
+
+    def measured(self, case: Testcase, cells: Sequence[Filled], known: Callable[[], Document]) -> None:
+        """Print what this measurement adds."""
+        from ..reports.overalloc import reproduced
+
+        document = known()
+        self.print(reproduced(document, document.testcases[-1]))
+
+    def print(self, lines: Sequence[str]) -> None:
+        """Print the lines that were not printed before."""
+        for line in lines[self._printed :]:
+            print(line, flush=True)
+        self._printed = max(self._printed, len(lines))
 
 
 def _sweep(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
+    from ..testcases.sharing import MECHANISMS, sharing
+    from ..units import format_size
 
-    over = [_size(text) for text in options.over.split(",")]
+    over = tuple(_size(text) for text in options.over.split(","))
     means = options.means or _DEFAULT[options.memory]
     if options.copy > options.buffer:
         raise UsageError("--copy must not be more than --buffer")
@@ -95,18 +117,19 @@ def _sweep(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
         countable(options.copy)
     if options.repeats < 1:
         raise UsageError("--repeats must be 1 or more")
-    settings: Settings = {
+    described = {
         "means": list(means), "buffer_size": options.buffer, "p2p_size": options.copy,
         "over": [str(size) for size in over], "repeats": options.repeats, "memory": options.memory,
     }  # fmt: skip
-
-    def measure(run: Run) -> None:
-        from ..pt2pt.testcases import sweep
-
-        for one in means:
-            sweep(run, one, options.memory, options.buffer, options.copy, over, options.repeats)
-
-    return between_two(name, argv, options, settings, measure)
+    if unknown := [one for one in means if one not in MECHANISMS[options.memory]]:
+        known = ", ".join(MECHANISMS[options.memory])
+        raise UsageError(f"{options.memory} memory is shared by {known}, not by {unknown[0]}")
+    counts = f"{format_size(options.copy)} of a buffer of {format_size(options.buffer)}"
+    cases = []
+    for one in means:
+        case = sharing(one, options.memory, options.buffer, options.copy, over)
+        cases.append(replace(case, name=case.name.replace("sharing", "overalloc", 1), counts=counts))
+    return between_two(name, argv, options, cases, described, samples=1, copies=1, cycles=options.repeats)
 
 
 def _size(text: str) -> int:

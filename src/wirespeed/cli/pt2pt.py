@@ -5,36 +5,37 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError, WirespeedError
-from ..terminal import columns
+from ..errors import UsageError
 from .common import (
-    FAILED,
-    INTERRUPTED,
-    OK,
     WRONG_USE,
     add_output,
     add_report,
     check_format,
     parser,
     print_report,
+    style,
     texts_aside,
     typed,
 )
+from .job import good, lead
 
 if TYPE_CHECKING:
-    from ..pt2pt.job import Run, Settings
-    from ..worlds.base import World
+    from ..results.document import Document
+    from ..testcases import Testcase
+    from .overalloc import Lines
 
 _MEMORIES, _OVER = ("gpu", "host"), ("mpi", "nccl")
 _SIZES = "1:64MiB:x4"
-#: Bytes of one message: MPI has them in an int.
-_MOST = 2**31 - 1
 
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
+    from ..model import Engine
+    from ..testcases.messages import message
+    from ..testcases.sweep import sweep
     from ..units import parse_sizes
 
     arguments = parser(
@@ -57,23 +58,20 @@ def main(name: str, argv: Sequence[str]) -> int:
     options = arguments.parse_args(argv)
     if "mpi" in options.over:
         countable(*options.sizes)
-    settings: Settings = {
+    pairs = [(o, m) for o in options.over for m in options.memory if (o, m) != ("nccl", "host")]
+    if not pairs:
+        raise UsageError("NCCL sends memory of GPUs alone: give --memory gpu, or --over mpi")
+    cases = [
+        sweep(replace(message(Engine(over), memory), name=f"pt2pt_{over}_{memory}"), options.sizes)
+        for over, memory in pairs
+    ]
+    described = {
         "over": list(options.over),
         "memory": list(options.memory),
         "sizes": [str(size) for size in options.sizes],
     }
-
-    def measure(run: Run) -> None:
-        from ..pt2pt.job import combinations
-        from ..pt2pt.testcases import pt2pt
-
-        pairs = combinations(options.over, options.memory)
-        if not pairs:
-            raise UsageError("NCCL sends memory of GPUs alone: give --memory gpu, or --over mpi")
-        for over, memory in pairs:
-            pt2pt(run, over, memory, options.sizes)
-
-    return between_two(name, argv, options, settings, measure)
+    # Six samples: they are always taken, and their interval is that precise.
+    return between_two(name, argv, options, cases, described, precision=0.99)
 
 
 def countable(*sizes: int) -> None:
@@ -84,8 +82,10 @@ def countable(*sizes: int) -> None:
     UsageError
         If one is too large.
     """
-    if max(sizes) > _MOST:
-        raise UsageError(f"a message of {max(sizes)} bytes is more than MPI counts; {_MOST} are the most")
+    from ..testcases.messages import MOST
+
+    if max(sizes) > MOST:
+        raise UsageError(f"a message of {max(sizes)} bytes is more than MPI counts; {MOST} are the most")
 
 
 def among(allowed: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
@@ -114,20 +114,32 @@ def add_running(to: argparse.ArgumentParser) -> None:
 
 
 def between_two(
-    name: str, argv: Sequence[str], options: argparse.Namespace, settings: Settings,
-    measure: Callable[[Run], None],
+    name: str, argv: Sequence[str], options: argparse.Namespace, cases: Sequence[Testcase],
+    described: dict[str, Any], printing: Lines | None = None, **settings: Any,
 ) -> int:  # fmt: skip
     """Join the ranks, measure, print and save; return the exit code.
+
+    Parameters
+    ----------
+    described
+        What the Document says besides of the command's options.
+    printing
+        Prints results while they come, in place of progress.
+    settings
+        Of ``wirespeed.run``: when to stop.
 
     Raises
     ------
     WirespeedError
         If nothing can be measured; only in the process that speaks.
     """
+    from ..api import run
     from ..jobs import join
+    from ..reports import render
     from ..results.store import check_writable
     from ..worlds import launched
     from ..worlds.mpirun import mpirun
+    from .progress import listener
 
     check_format(options.format)
     if options.output:
@@ -135,69 +147,32 @@ def between_two(
     world = join(1 if launched() else 2, [name, *argv], options.timeout)
     if world is None:
         raise UsageError(f"{name} needs two ranks: start it with {mpirun(f'wirespeed {name} ...', 2)}")
+
+    def measure() -> Document:
+        return run(
+            cases, world=world, timeout=options.timeout, output=options.output,
+            listeners=[printing] if printing else listener(), command=" ".join(["wirespeed", name, *argv]),
+            described={"ranks": world.size, **described}, **settings,
+        )  # fmt: skip
+
+    def show(document: Document) -> None:
+        if printing:
+            printing.print(render(document, options.format, style(options)).splitlines())
+        else:
+            print_report(document, options)
+        if document.interrupted:
+            print(f"wirespeed: error: {document.interrupted}", file=sys.stderr, flush=True)
+
     with texts_aside(options.output):
-        return _measured(world, [name, *argv], options, settings, measure)
+        return lead(world, measure, show, _exit_code)
 
 
-def _measured(
-    world: World, arguments: Sequence[str], options: argparse.Namespace, settings: Settings,
-    measure: Callable[[Run], None],
-) -> int:  # fmt: skip
-    """Measure, print and save; return the exit code."""
-    run = None
-    try:
-        run = _set_up(world, arguments, options, settings)
-        measure(run)
-    except (WirespeedError, KeyboardInterrupt) as error:
-        _end(world, options, error, run)
-    run.shown("")
-    run.site.close()
-    done = any(result.status.value == "passed" for result in run.results)
-    if world.rank == 0:
-        print_report(run.document(), options)
-    world.barrier("ending")
-    world.close()
-    if not done:
-        reason = "; ".join(dict.fromkeys(result.reason for result in run.results))
-        if world.rank == 0:
-            print(f"wirespeed: error: nothing could be measured: {reason}", file=sys.stderr)
-        return WRONG_USE
-    return OK
-
-
-def _set_up(world: World, arguments: Sequence[str], options: argparse.Namespace, settings: Settings) -> Run:
-    from ..backends import discover
-    from ..jobs import gather_machine
-    from ..pt2pt.job import Run, Site, check
-
-    check(world, settings)
-    here = discover()
-    site = Site(world, gather_machine(world, here), here, options.timeout)
-    command = " ".join(["wirespeed", *arguments])
-    return Run(world, site, settings, command, options.output, _progress(world))
-
-
-def _end(world: World, options: argparse.Namespace, error: BaseException, run: Run | None) -> NoReturn:
-    """Show what is known, say what went wrong, and leave without waiting for anybody."""
-    first = world.rank == 0
-    if run is not None:
-        run.shown("")
-    if first and run is not None and run.results:
-        print_report(run.document(), options)
-    if first or (world.rank == 1 and world.leaderless):
-        print(f"wirespeed: error: {str(error) or 'interrupted'}", file=sys.stderr, flush=True)
-    world.fail(str(error) or "interrupted by the user")
-    if isinstance(error, KeyboardInterrupt):
-        world.leave(INTERRUPTED)
-    world.leave(WRONG_USE if isinstance(error, UsageError) else FAILED)
-
-
-def _progress(world: World) -> Callable[[str], None]:
-    """Return what shows the stage; on rank 0 of a terminal."""
-    if world.rank != 0 or not sys.stderr.isatty():
-        return lambda stage: None
-
-    def show(stage: str) -> None:
-        print(f"\r{stage[: columns() - 1]}\033[K\r", end="", file=sys.stderr, flush=True)
-
-    return show
+def _exit_code(document: Document) -> int:
+    """Return wrong use where nothing could be measured, and say why."""
+    if not document.good or any(result.status.value == "passed" for result in document.testcases):
+        return good(document)
+    reason = "; ".join(dict.fromkeys(result.reason for result in document.testcases))
+    without = any(not rank.device.startswith("gpu") for rank in document.machine.ranks)
+    hint = "; give --memory host for host memory" if without else ""
+    print(f"wirespeed: error: nothing could be measured: {reason}{hint}", file=sys.stderr)
+    return WRONG_USE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
-from ..pt2pt.base import WITH, WITHOUT
-from ..results.document import Document, Status, Table, TestcaseResult
+from ..results.document import Cell, Document, Status, Table, TestcaseResult
+from ..testcases.sharing import WITH, WITHOUT
 from ..units import format_time
 from . import Style
 
@@ -17,37 +17,44 @@ def render(document: Document, style: Style) -> str:
     lines: list[str] = []
     for result in document.testcases:
         if any(table.key == WITH for table in result.tables):
-            lines += _reproducer(document, result)
+            lines += reproduced(document, result)
         else:
             lines += [*swept, ""] if (swept := _sweep(result)) else []
         if result.status is not Status.PASSED:
             reason = f"{result.name}: {result.status}, {result.reason}"
             lines += [*textwrap.wrap(reason, style.width, break_on_hyphens=False), ""]
-    if any(cell.reason for r in document.testcases for t in r.tables for cell in t.cells):
+    if any(_is_slow(cell) for r in document.testcases for t in r.tables for cell in t.cells):
         lines.append(f"{_MARK} half as long again as the fastest of the phase, or longer, in every sample")
     if document.interrupted:
         lines += textwrap.wrap(f"the run ended early: {document.interrupted}", style.width)
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _reproducer(document: Document, result: TestcaseResult) -> list[str]:
+def _is_slow(cell: Cell) -> bool:
+    return bool(cell.reason) and cell.value is not None
+
+
+def reproduced(document: Document, result: TestcaseResult) -> list[str]:
+    """Return the reproducer's lines of what was measured; more follow as more is."""
+    if not any(table.values() for table in result.tables):
+        return []
     options = document.options
     lines = [f"{name}: {options.get(name)}" for name in ("p2p_size", "buffer_size", "overalloc_size")]
     last = int(str(options.get("ranks", 2))) - 1
     for table in result.tables:
-        if table.key in (WITH, WITHOUT):
+        if table.key in (WITH, WITHOUT) and table.values():
             lines.append(
                 f"Doing MPI_Send/Recv from rank 0 to rank {last}, of {options.get('p2p_size')} bytes from "
                 f"{table.title}."
             )
-        for cell in table.cells:
+        for cell in (cell for cell in table.cells if cell.value is not None):
             place = f"{cell.row}:{cell.column}" if table.key in (WITH, WITHOUT) else table.rows.labels[0]
             lines.append(f"[{place}] time: {cell.value:.6g}")
     return lines
 
 
 def _sweep(result: TestcaseResult) -> list[str]:
-    if not result.tables:
+    if not any(table.values() for table in result.tables):
         return []
     table = result.tables[0]
     lines = [f"{result.name}: {result.counts}, median of {_samples(table)}"]
@@ -58,7 +65,7 @@ def _sweep(result: TestcaseResult) -> list[str]:
         for i in range(len(table.rows.labels)):
             cell = next((c for c in table.cells if (c.row, c.column) == (i, j)), None)
             shown = "-" if cell is None or cell.value is None else format_time(cell.value)
-            column.append(f"{_MARK if cell and cell.reason else ''}{shown}")
+            column.append(f"{_MARK if cell and _is_slow(cell) else ''}{shown}")
         columns.append(column)
     widths = [max(map(len, column)) for column in columns]
     for i in range(len(first)):

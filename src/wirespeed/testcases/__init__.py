@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from ..errors import UnknownTestcase
 from ..model import Engine
 from ..topology import Machine
-from . import collectives, device, host, processes
+from . import collectives, device, host, messages, processes, sharing
 from .base import Layout, Pattern, Plan, PlanOptions, Testcase, Tier, WaivedCell
 
 __all__ = [
@@ -26,7 +26,8 @@ __all__ = [
 
 #: All testcases, in the order in which they run.
 TABLE: tuple[Testcase, ...] = (
-    *device.TESTCASES, *device.OWN, *processes.TESTCASES, *collectives.TESTCASES, *host.TESTCASES
+    *device.TESTCASES, *device.OWN, *processes.TESTCASES, *collectives.TESTCASES, *host.TESTCASES,
+    *messages.TESTCASES, *sharing.TESTCASES,
 )  # fmt: skip
 
 

@@ -16,13 +16,17 @@ DEFAULT_SIZE = 512 * MIB
 
 @dataclass(frozen=True)
 class Layout:
-    """An empty table: its key (``""``, ``"read1"``), title, axes and unit."""
+    """An empty table: its key (``""``, ``"read1"``), title, axes and unit.
+
+    ``rows_alike``: rows should have equal times, so that those are marked that are slow for their column.
+    """
 
     key: str
     title: str
     rows: Axis
     columns: Axis
     unit: Unit
+    rows_alike: bool = False
 
 
 @dataclass(frozen=True)

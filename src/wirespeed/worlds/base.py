@@ -179,7 +179,7 @@ class World:
         """The hosts, without duplicates."""
         return tuple(dict.fromkeys(member.host for member in self.members))
 
-    def allgather(self, value: object, doing: str) -> list[Any]:
+    def allgather(self, value: object, doing: str, patience: float = 0.0) -> list[Any]:
         """Exchange values: return those of all processes, by rank. All must call it for the same purpose.
 
         Parameters
@@ -188,6 +188,8 @@ class World:
             Values that MessagePack supports: numbers, texts, bytes, lists, mappings.
         doing : str
             Purpose, for error messages; to be read after "while".
+        patience : float
+            Time that the others may take beyond the time-out, in s.
 
         Raises
         ------
@@ -201,7 +203,7 @@ class World:
         self._sequence += 1
         if self.size == 1:
             return [value]
-        deadline = time.monotonic() + self.timeout
+        deadline = time.monotonic() + self.timeout + patience
         try:
             return (
                 self._collect(value, doing, deadline) if self.rank == 0 else self._ask(value, doing, deadline)

@@ -1,4 +1,4 @@
-"""Buffers in GPU memory, for measurements between two processes (``pt2pt``)."""
+"""Buffers in the memory of a GPU, for messages and for sharing between two processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver
 
-from ...errors import OutOfMemory, UsageError
+from ...errors import BackendError, OutOfMemory
 from ...topology import Gpu
 from ...units import format_size
 from ...worlds.descriptors import Descriptors
@@ -27,9 +27,6 @@ class GpuPlace:
     timeout : float
         Maximum time to open another process' memory, in s.
     """
-
-    name = "gpu"
-    means: tuple[str, ...] = (IPC, VMM_FD, FABRIC)
 
     def __init__(self, gpu: Gpu, timeout: float) -> None:
         self.where = Device(gpu, handles()[gpu.bus_id])
@@ -72,15 +69,16 @@ class GpuPlace:
         check(driver.cuMemcpyAsync, destination, source, size, self.stream)
         check(driver.cuStreamSynchronize, self.stream)
 
-    def sharing(self, means: str) -> Sharing:
-        """Return a mechanism for sharing GPU memory."""
-        if means not in self.means:
-            raise UsageError(f"GPU memory can be shared by {', '.join(self.means)}, not by {means}")
-        if means == VMM_FD:
+    def sharing(self, mechanism: str) -> Sharing:
+        """Return a mechanism that shares memory of a GPU."""
+        known = (IPC, VMM_FD, FABRIC)
+        if mechanism not in known:
+            raise BackendError(f"memory of a GPU is shared by {', '.join(known)}, not by {mechanism}")
+        if mechanism == VMM_FD:
             if self._descriptors is None:
                 self._descriptors = Descriptors()
             return DescriptorSharing(self._descriptors, self._timeout)
-        return IpcSharing() if means == IPC else FabricSharing()
+        return IpcSharing() if mechanism == IPC else FabricSharing()
 
     def close(self) -> None:
         """Destroy the stream; the context ends with the process."""

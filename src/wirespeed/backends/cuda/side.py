@@ -27,7 +27,7 @@ from .shapes import unfit
 from .sharing import FABRIC, IPC, VMM_FD, DescriptorSharing, FabricSharing, IpcSharing
 
 if TYPE_CHECKING:
-    from ...collectives.nccl.messages import NcclMessages
+    from ..nccl.messages import NcclMessages
 
 _SLEEP = 1e-3
 
@@ -69,7 +69,7 @@ class CudaSide:
     def can_send(self, means: str) -> tuple[str, bytes]:
         """Return why NCCL or MPI cannot move memory of this GPU, and NCCL's identifier."""
         if means == NCCL:
-            from ...collectives.nccl.messages import refuses
+            from ..nccl.messages import refuses
 
             return refuses(self._world.rank)
         try:
@@ -81,7 +81,7 @@ class CudaSide:
     def connect(self, means: str, told: Sequence[bytes]) -> None:
         """Connect NCCL; MPI is connected when it starts."""
         if means == NCCL:
-            from ...collectives.nccl.messages import NcclMessages
+            from ..nccl.messages import NcclMessages
 
             self.device.use()
             self.nccl = NcclMessages(self._world.size, self._world.rank, told[0])
@@ -166,7 +166,7 @@ class _RankBinder(Binder):
                           _buffer(transfer.destination, piece.destination, transfer.bytes))  # fmt: skip
         bound = Bound(transfer, self._side.device, buffers, amount=float(transfer.bytes))
         if piece.means == NCCL:
-            from ...collectives.nccl.messages import Send
+            from ..nccl.messages import Send
 
             assert self._side.nccl is not None
             lane = Lane(self._side.device)

@@ -183,9 +183,7 @@ class RanksBackend:
 
     def interrupted(self) -> str:
         """After Ctrl-C: return which process is gone, if a launcher ended this one because of that."""
-        lost = self.exchange.news()
-        self.exchange.lost = self.exchange.lost or "interrupted"
-        return lost
+        return self.exchange.interrupted()
 
     def late(self, stage: str, seconds: float) -> None:
         """The exchange after the stage finds out which process is late."""

@@ -30,18 +30,26 @@ class Exchange:
         Rank 0's clock as of the last exchange, in s: the same in all processes.
     lost
         Why nothing can be exchanged any more; empty as long as it can.
+    gone
+        Which process ended or failed, as was heard outside of an exchange; empty if none.
     """
 
     def __init__(self, world: World, cancel: Callable[[], None]) -> None:
         self.world = world
         self.now = time.monotonic()  # this process' own clock until the first exchange
         self.lost = ""
+        self.gone = ""
         self._cancels = [cancel]
         self._closed = threading.Event()
         threading.Thread(target=self._watch, name="watch ranks", daemon=True).start()
 
-    def gather(self, value: object, doing: str) -> list[Any]:
+    def gather(self, value: object, doing: str, patience: float = 0.0) -> list[Any]:
         """Give all processes the values of all.
+
+        Parameters
+        ----------
+        patience
+            Seconds longer than usual that another process may take.
 
         Raises
         ------
@@ -50,7 +58,7 @@ class Exchange:
         """
         self.check()
         try:
-            everyone = self.world.allgather([time.monotonic(), value], doing)
+            everyone = self.world.allgather([time.monotonic(), value], doing, patience)
         except (RankLost, WorldError, MeasurementTimeout) as error:
             raise self.lose(error) from error
         self.now = everyone[0][0]
@@ -98,6 +106,15 @@ class Exchange:
             self.lose(error)
         return self.lost
 
+    def interrupted(self) -> str:
+        """After Ctrl-C: return which process is gone, if a launcher ended this one because of that.
+
+        From now on nothing is exchanged.
+        """
+        lost = self.news()
+        self.lost = self.lost or "interrupted"
+        return lost
+
     def close(self) -> None:
         """Do not look after the others any more."""
         self._closed.set()
@@ -108,6 +125,7 @@ class Exchange:
                 self.world.check()
             except RankLost as error:
                 self.lose(error)
+                self.gone = str(error)
                 for cancel in self._cancels:
                     cancel()
                 return

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
 from ...limits import Demand, Network, fair_shares
-from ...model import Collective, Engine, Measurement, Operation, Role, Sample, Transfer
+from ...model import Collective, Engine, Measurement, Message, Operation, Role, Sample, Sharing, Transfer
 from ...topology import FaultKind, Machine
 from ..base import BackendOptions, Prepared
 from .faults import faulty
@@ -58,6 +58,10 @@ class SimulatedBackend:
         self.released.clear()
         if measurement.collective:
             return self._of_collectives(measurement.collective, options).prepare(measurement, options)
+        if isinstance(measurement.works[0], Message | Sharing):
+            from .pairs import SimulatedPair
+
+            return SimulatedPair(self, measurement, options)
         return SimulatedMeasurement(self, measurement, options)
 
     def _of_collectives(self, run: Collective, options: BackendOptions) -> CollectiveBackend:
@@ -150,8 +154,11 @@ class SimulatedBackend:
 
 
 def _identity(measurement: Measurement) -> str:
-    """Return a text that identifies a Measurement, so that each has its own noise."""
-    does = [f"{t} {t.operation} {t.bytes} {len(t.executor.cpus)}" for t in measurement.transfers]
+    """What tells a Measurement from others, so that each has noise of its own."""
+    does = [
+        f"{t} {t.operation} {t.bytes} {len(t.executor.cpus)}" if isinstance(t, Transfer) else str(t)
+        for t in measurement.works
+    ]
     fills = [f"{p.table} {p.row} {p.column}" for p in measurement.places]
     return "; ".join(does + fills)
 
@@ -225,7 +232,7 @@ class SimulatedMeasurement:
 
     def _fail(self) -> None:
         for fault in self.backend.machine.faults:
-            for transfer in self.measurement.transfers:
+            for transfer in self.measurement.works:
                 if not str(transfer).startswith(fault.where):
                     continue
                 if fault.kind is FaultKind.ERROR:
@@ -241,7 +248,9 @@ class SimulatedMeasurement:
     def verify(self) -> None:
         """Raise an error for transfers with a ``corrupt`` fault."""
         for fault in self.backend.machine.faults:
-            for transfer in self.measurement.transfers:
+            for transfer in self.measurement.works:
+                if isinstance(transfer, Collective):
+                    continue
                 if fault.kind is FaultKind.CORRUPT and str(transfer).startswith(fault.where):
                     words = max(1, transfer.bytes // 8)
                     offset = 8 * self.random.randrange(words)

@@ -1,53 +1,52 @@
-"""What a message or a shared buffer is made of: places for buffers, and wires between two processes."""
+"""What messages and shared buffers are made of: places for buffers, and wires between two processes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 
-from ..backends.sharing import Sharing
-from ..errors import VerificationError
-from ..worlds.base import World
+from ...errors import VerificationError
+from ...worlds.base import World
+from ..sharing import Sharing
 
 _SEED = 20
-#: Keys of the tables of the over-allocation reproducer.
-WITH, WITHOUT = "with", "without"
 
 
 @dataclass(frozen=True)
 class Ends:
-    """The two ranks that measure; all others look on.
+    """The two ranks that measure: the first, which begins, and the last.
 
     Parameters
     ----------
-    world
-        Of at least two processes: the first sends, the last receives.
+    rank, size
+        Of this process, and of the job.
     """
 
-    world: World
+    rank: int
+    size: int
+
+    @staticmethod
+    def of(world: World) -> Ends:
+        """Return those of a World."""
+        return Ends(world.rank, world.size)
 
     @property
     def peer(self) -> int:
         """The rank at the other end."""
-        return self.world.size - 1 if self.world.rank == 0 else 0
+        return self.size - 1 if self.first else 0
 
     @property
     def first(self) -> bool:
-        """Whether this is the end that sends."""
-        return self.world.rank == 0
+        """Whether this is the end that begins."""
+        return self.rank == 0
 
     @property
     def last(self) -> bool:
-        """Whether this is the end that receives."""
-        return self.world.rank == self.world.size - 1
-
-    def report(self, times: Sequence[float], doing: str) -> list[list[float]]:
-        """Return the times of both ends; every rank calls it."""
-        everyone = self.world.allgather([float(t) for t in times], doing)
-        return [everyone[0], everyone[-1]]
+        """Whether this is the other end."""
+        return self.rank == self.size - 1
 
 
 class Place(Protocol):
@@ -55,13 +54,10 @@ class Place(Protocol):
 
     Attributes
     ----------
-    name
-        ``host`` or ``gpu``.
     where
         What ``Sharing`` takes for it.
     """
 
-    name: str
     where: Any
 
     def allocate(self, size: int) -> int:
@@ -70,7 +66,7 @@ class Place(Protocol):
         Raises
         ------
         BackendError
-            If there is not so much.
+            If there is not enough.
         """
         ...
 
@@ -87,8 +83,14 @@ class Place(Protocol):
     def copy(self, destination: int, source: int, size: int) -> None:
         """Copy within reach of this place, and wait for it."""
 
-    def sharing(self, means: str) -> Sharing:
-        """Return a means of sharing its memory."""
+    def sharing(self, mechanism: str) -> Sharing:
+        """Return a mechanism that shares its memory.
+
+        Raises
+        ------
+        BackendError
+            If it has no such mechanism.
+        """
         ...
 
     def close(self) -> None:
@@ -96,15 +98,7 @@ class Place(Protocol):
 
 
 class Wire(Protocol):
-    """Messages between the two ends; only they call it.
-
-    Attributes
-    ----------
-    name
-        ``mpi`` or ``nccl``.
-    """
-
-    name: str
+    """Messages between the two ends; only they call it."""
 
     def libraries(self) -> dict[str, str]:
         """Return the versions of what carries the messages."""
@@ -118,16 +112,18 @@ class Wire(Protocol):
         ...
 
     def rounds(self, address: int, size: int, count: int) -> float:
-        """Send a message there and back so many times; return the seconds of all of it."""
+        """Send a message there and back ``count`` times; return the seconds of all of it."""
         ...
 
     def window(self, send: int, receive: int, size: int, count: int, both: bool) -> float:
-        """Send so many messages that are under way together, and wait for an answer at their end.
+        """Send messages that are under way together, and wait for an answer at their end.
 
         Parameters
         ----------
         send, receive
             Addresses of the buffers; each is used for all messages.
+        count
+            Number of messages.
         both
             Whether the last end sends as many at the same time.
 
@@ -142,13 +138,16 @@ class Wire(Protocol):
         """Leave."""
 
 
+@lru_cache(maxsize=2)
 def pattern(size: int, end: int) -> Any:
-    """Return the bytes that an end sends."""
-    return np.random.default_rng(_SEED + end).integers(0, 256, size, np.uint8)
+    """Return the bytes that an end sends: 0 for the first, 1 for the last."""
+    found = np.random.default_rng(_SEED + end).integers(0, 256, size, np.uint8)
+    found.flags.writeable = False
+    return found
 
 
-def verify(place: Place, address: int, size: int, end: int, what: str) -> None:
-    """Compare what has come with what the other end sent.
+def verify(place: Place, address: int, size: int, end: int, what: str, way: str = "") -> None:
+    """Compare what has come with what an end sent.
 
     Raises
     ------
@@ -161,4 +160,4 @@ def verify(place: Place, address: int, size: int, end: int, what: str) -> None:
     found, expected = padded.view(np.uint64)
     wrong = np.flatnonzero(found != expected)
     if wrong.size:
-        raise VerificationError(what, 8 * int(wrong[0]), int(wrong.size), words)
+        raise VerificationError(what, 8 * int(wrong[0]), int(wrong.size), words, way)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..backends.cuda.place import GpuPlace
-from ..backends.native import Call, Functions
-from ..collectives.nccl.messages import NcclMessages
-from ..errors import BackendError
-from ..worlds.base import World
-from .base import Ends
+from ...errors import BackendError
+from ..native import Call, Functions
+
+if TYPE_CHECKING:
+    from ..cuda.place import GpuPlace
+    from ..nccl.messages import NcclMessages
 
 #: ncclUint8 in nccl.h.
 _BYTES = 1
@@ -21,16 +21,17 @@ class NcclWire:
 
     Parameters
     ----------
+    messages
+        A communicator of the two ends.
     functions
         Those of NCCL and the driver.
+    first
+        Whether this is the end that begins.
     """
 
-    name = "nccl"
-
-    def __init__(self, messages: NcclMessages, functions: Functions, world: World, place: GpuPlace) -> None:
+    def __init__(self, messages: NcclMessages, functions: Functions, first: bool, place: GpuPlace) -> None:
         self._messages, self._functions, self._place = messages, functions, place
-        ends = Ends(world)
-        self._peer, self._first = ends.peer, ends.first
+        self._peer, self._first = int(first), first
         self._stream = int(place.stream)
         self._scratch = place.allocate(2 * _WORDS)
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.native import Call
-from ..worlds.base import World
-from ..worlds.mpi import libraries
-from ..worlds.mpi_functions import MpiFunctions
+from ...worlds.mpi import libraries
+from ...worlds.mpi_functions import MpiFunctions
+from ..native import Call
 from .base import Ends
 
 _TAG, _ANSWER = 1, 2
@@ -21,14 +20,11 @@ class MpiWire:
     Parameters
     ----------
     mpi
-        The module ``mpi4py.MPI``, which runs the processes of this World.
+        The module ``mpi4py.MPI``, which runs the processes of this job.
     """
 
-    name = "mpi"
-
-    def __init__(self, mpi: Any, world: World) -> None:
+    def __init__(self, mpi: Any, ends: Ends) -> None:
         self._mpi, self._native = mpi, MpiFunctions(mpi)
-        ends = Ends(world)
         self._peer, self._first = ends.peer, ends.first
         self._byte = self._native.handle(mpi.BYTE)
         self._comm = self._native.handle(mpi.COMM_WORLD)

@@ -12,10 +12,10 @@ from typing import Any
 
 from cuda.bindings import driver
 
-from ...backends.cuda.device import Lane
-from ...backends.cuda.driver import check
-from ...backends.cuda.packages import INSTALL_NCCL
 from ...errors import BackendError
+from ..cuda.device import Lane
+from ..cuda.driver import check
+from ..cuda.packages import INSTALL_NCCL
 
 #: ncclUint8 in nccl.h.
 _BYTES = 1

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.host.side import SHM, ShmSharing
-from ..backends.sharing import Sharing
-from ..errors import BackendError, UsageError
-from ..units import format_size
-from ..worlds.descriptors import Descriptors
+from ...errors import BackendError, OutOfMemory
+from ...units import format_size
+from ...worlds.descriptors import Descriptors
+from ..sharing import Sharing
+from .side import SHM, ShmSharing
 
 
 class HostPlace:
@@ -23,9 +23,7 @@ class HostPlace:
         Seconds that opening another process' memory may take.
     """
 
-    name = "host"
-    means: tuple[str, ...] = (SHM,)
-    where = None
+    where: Any = None
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
@@ -37,7 +35,7 @@ class HostPlace:
         try:
             array = np.empty(size, np.uint8)
         except MemoryError as error:
-            raise BackendError(
+            raise OutOfMemory(
                 f"a buffer of {format_size(size)} in host memory: {error}; give a smaller size"
             ) from error
         self._held[array.ctypes.data] = array
@@ -61,10 +59,10 @@ class HostPlace:
         """Copy by this thread."""
         ctypes.memmove(destination, source, size)
 
-    def sharing(self, means: str) -> Sharing:
-        """Return a means of sharing host memory."""
-        if means != SHM:
-            raise UsageError(f"host memory is shared by {SHM}, not by {means}")
+    def sharing(self, mechanism: str) -> Sharing:
+        """Return a mechanism that shares host memory."""
+        if mechanism != SHM:
+            raise BackendError(f"host memory is shared by {SHM}, not by {mechanism}")
         if self._descriptors is None:
             self._descriptors = Descriptors()
         return ShmSharing(self._descriptors, self._timeout)

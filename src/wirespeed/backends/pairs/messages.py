@@ -1,0 +1,101 @@
+"""Messages of one size, prepared: buffers at both ends, and what is timed of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from ...errors import WirespeedError
+from ...model import Measurement, Message, MessagePattern, Sample
+from .base import pattern, verify
+
+if TYPE_CHECKING:
+    from .backend import PairsBackend
+
+
+class PreparedMessages:
+    """This process' part in messages of one kind; every method is called by all processes at once."""
+
+    def __init__(self, backend: PairsBackend, measurement: Measurement, message: Message) -> None:
+        self._backend, self._measurement, self._message = backend, measurement, message
+        self._end = 0 if backend.ends.first else 1
+        self._wire = backend.wire(message.engine, message.source.kind)
+        self._place = backend.place(message.source.kind) if self._wire else None
+        self._held: list[int] = []
+        if not measurement.uses_new_buffers:
+            self._renew()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._free(self._held)
+
+    def sample(self, copies: int) -> Sample:
+        """Send; ``copies`` are rounds, or windows."""
+        message = self._message
+        if self._measurement.uses_new_buffers:
+            self._renew()
+        everyone = self._backend.moving(lambda: self._send(copies), f"measuring {self._measurement}")
+        if message.pattern is MessagePattern.EACH:  # it has arrived when the last end has it
+            seconds = tuple(everyone[-1])
+            return Sample(seconds, (1.0,) * len(seconds), sum(seconds))
+        (seconds_of_all,) = everyone[0]
+        amount = copies * message.count * message.bytes if message.is_window else copies
+        return Sample((seconds_of_all,), (float(amount),), seconds_of_all)
+
+    def _send(self, copies: int) -> list[float]:
+        """Return the seconds at this end; nothing on ranks between the ends."""
+        wire, message, size = self._wire, self._message, self._message.bytes
+        if wire is None:
+            return []
+        if message.pattern is MessagePattern.EACH:
+            return [wire.one(self._held[0], size) for _ in range(message.count)]
+        if message.pattern is MessagePattern.ROUND_TRIP:
+            return [wire.rounds(self._held[0], size, copies)]
+        send, receive = self._held
+        both = message.pattern is MessagePattern.WINDOW_BOTH
+        return [sum(wire.window(send, receive, size, message.count, both) for _ in range(copies))]
+
+    def verify(self) -> None:
+        """Compare what each end received; what is there is replaced, so that the next sample must bring it.
+
+        Raises
+        ------
+        VerificationError
+            If a word differs.
+        """
+        self._backend.exchange.together(self._compare, f"verifying {self._measurement}")
+
+    def _compare(self) -> None:
+        message, place = self._message, self._place
+        if place is None or (self._end == 0 and message.pattern is not MessagePattern.WINDOW_BOTH):
+            return
+        verify(place, self._held[-1], message.bytes, 1 - self._end, str(message), message.way)
+        place.write(self._held[-1], pattern(message.bytes, self._end))
+
+    def _renew(self) -> None:
+        """Allocate new buffers, and fill them with what this end sends; then free the old ones.
+
+        The new ones come first, so that they are at other addresses.
+        """
+        try:
+            self._backend.exchange.together(self._allocate, f"allocating for {self._measurement}")
+        except WirespeedError:
+            self._free(self._held)
+            raise
+
+    def _allocate(self) -> None:
+        if self._place is None:
+            return
+        old, self._held = self._held, []
+        size = self._message.bytes
+        try:
+            for _ in range(2 if self._message.is_window else 1):
+                self._held.append(self._place.allocate(max(size, self._message.room)))
+                self._place.write(self._held[-1], pattern(size, self._end))
+        finally:
+            self._free(old)
+
+    def _free(self, held: list[int]) -> None:
+        while held and self._place is not None:
+            self._place.free(held.pop())

@@ -1,0 +1,122 @@
+"""Messages between the first and the last rank of a job: latency, bandwidth and rate over their size.
+
+Definitions are those of the OSU micro-benchmarks: ``osu_latency``, ``osu_bw``, ``osu_bibw``, ``osu_mbw_mr``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from ..model import (
+    Axis,
+    BufferAge,
+    Engine,
+    Measurement,
+    Memory,
+    MemoryKind,
+    Message,
+    MessagePattern,
+    Place,
+    Reduce,
+    Unit,
+)
+from ..topology import Machine, Rank
+from ..units import KIB, MIB, format_size
+from .base import Layout, Pattern, Plan, PlanOptions, Testcase, Tier
+
+#: Messages under way together where bandwidth and rate are measured, as in osu_bw.
+WINDOW = 64
+#: Sizes of messages where none are chosen, in bytes.
+SIZES = (8, KIB, 64 * KIB, MIB, 32 * MIB)
+#: Maximum size of one message, in bytes: MPI counts them in an int.
+MOST = 2**31 - 1
+
+GPU, HOST = "gpu", "host"
+NO_JOB = (
+    "it needs two processes: start them with `mpirun -np 2 wirespeed run ...`, or, without MPI, with "
+    "`wirespeed run --processes 2 ...`"
+)
+NO_GPUS = "there is no GPU for each rank"
+
+LATENCY, BANDWIDTH, RATE = "latency", "bandwidth", "rate"
+_BUFFERS = Axis("buffer", ("buffer used before", "first message", "new buffer each time"))
+_WAYS = Axis("ways", ("one way", "both ways, sum"))
+_ONE_WAY = Axis("ways", _WAYS.labels[:1])
+
+
+def ends(machine: Machine, memory: str) -> tuple[Memory, Memory] | str:
+    """Return the memory of the first and of the last rank, or why there is none."""
+    if len(machine.ranks) < 2:
+        return NO_JOB
+    if memory == GPU and not all(rank.device.startswith(GPU) for rank in machine.ranks):
+        return NO_GPUS
+    first, last = (_memory(machine, rank, memory) for rank in (machine.ranks[0], machine.ranks[-1]))
+    return first, last
+
+
+def _memory(machine: Machine, rank: Rank, memory: str) -> Memory:
+    if memory == GPU:
+        return Memory(rank.device, MemoryKind.DEVICE, rank.index)
+    nearest = {gpu.name: f"numa{gpu.numa}" for gpu in machine.gpus}
+    return Memory(nearest.get(rank.device, rank.device), MemoryKind.PAGEABLE, rank.index)
+
+
+def between_ends(memory: str, chosen: tuple[int, ...] = ()) -> Pattern:
+    """Curves over the size of a message."""
+
+    def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+        sizes = chosen or ((options.size,) if options.size else SIZES)
+        found = ends(machine, memory)
+        if isinstance(found, str):
+            return Plan.waive(found)
+        if case.engine is Engine.MPI and max(sizes) > MOST:
+            return Plan.waive(f"MPI counts the bytes of a message up to {MOST}, not {max(sizes)}")
+        columns = Axis("message", tuple(map(format_size, sizes)), tuple(map(float, sizes)), "B")
+        return Plan(
+            (
+                Layout(LATENCY, "half of a round to and fro", _BUFFERS, columns, Unit.TIME),
+                Layout(BANDWIDTH, f"{WINDOW} messages together", _WAYS, columns, Unit.RATE),
+                Layout(RATE, "messages one way", _ONE_WAY, columns, Unit.FREQUENCY),
+            ),
+            tuple(m for j, size in enumerate(sizes) for m in _of_size(j, Message(*found, case.engine, size))),
+        )
+
+    return pattern
+
+
+def _of_size(column: int, message: Message) -> Sequence[Measurement]:
+    """Return the Measurements of one size; the first message of all comes first."""
+    window = replace(message, pattern=MessagePattern.WINDOW, count=WINDOW)
+    both = replace(window, pattern=MessagePattern.WINDOW_BOTH)
+    ages = ((1, BufferAge.FIRST), (0, BufferAge.REUSED), (2, BufferAge.FRESH))
+    return (
+        *(
+            Measurement(
+                (replace(message, age=age),), (Place(LATENCY, row, column, Reduce.LATENCY, factor=0.5),)
+            )
+            for row, age in ages
+        ),
+        Measurement(
+            (window,), (Place(BANDWIDTH, 0, column), Place(RATE, 0, column, factor=1 / message.bytes))
+        ),
+        Measurement((both,), (Place(BANDWIDTH, 1, column),)),
+    )
+
+
+def message(engine: Engine, memory: str) -> Testcase:
+    """Return the testcase of an engine and a memory."""
+    return Testcase(
+        f"message_{engine}_{memory}",
+        f"messages between the first and the last rank by {engine.upper()}, from {memory} memory",
+        between_ends(memory),
+        "messages",
+        engine,
+        counts="every byte of a message once; both ways the sum of both directions",
+        tier=Tier.STANDARD,
+        swept=partial(between_ends, memory),
+    )
+
+
+TESTCASES = (message(Engine.MPI, HOST), message(Engine.MPI, GPU), message(Engine.NCCL, GPU))

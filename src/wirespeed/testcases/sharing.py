@@ -1,0 +1,133 @@
+"""What sharing a buffer costs, phase by phase, and whether allocating more than needed changes it.
+
+The first rank owns a buffer; the last one opens it and copies a part of it, or receives that part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..model import (
+    Axis,
+    BufferAge,
+    Engine,
+    Measurement,
+    Message,
+    MessagePattern,
+    Place,
+    Reduce,
+    Sharing,
+    Unit,
+)
+from ..topology import Machine
+from ..units import GIB, KIB, MIB, format_size
+from .base import Layout, Pattern, Plan, PlanOptions, Testcase, Tier
+from .messages import GPU, HOST, ends
+
+#: Size of a buffer and of the part that is copied, in bytes.
+BUFFER, COPIED = GIB, MIB
+#: Over-allocations, in bytes: 2 MiB is what virtual-memory management allocates at least.
+OVER = (0, 1, 4 * KIB, 64 * KIB, MIB, 2 * MIB, 2 * MIB + 1)
+#: Mechanisms of sharing by the memory they share, and what copies or sends.
+MECHANISMS = {
+    GPU: {"ipc": Engine.CE, "vmm-fd": Engine.CE, "fabric": Engine.CE, "mpi": Engine.MPI, "nccl": Engine.NCCL},
+    HOST: {"shm": Engine.CPU, "mpi": Engine.MPI},
+}
+
+#: Tables of the over-allocation reproducer.
+WARM_UP, WITH, WITHOUT = "warm-up", "with", "without"
+_OPENED = "the first rank's buffer is opened by the last one, which copies a part of it"
+_SENT = "the first rank sends a part of its buffer to the last one"
+
+
+def exact(size: int) -> str:
+    """Return a size to the byte: ``2 MiB + 1 B``."""
+    whole = size // MIB * MIB
+    return f"{format_size(whole)} + {size - whole} B" if whole and size != whole else format_size(size)
+
+
+def phases(memory: str, mechanism: str, copied: int, over: tuple[int, ...]) -> Pattern:
+    """Over-allocations x phases, all of one sample in turn: what drifts looks like no effect of any."""
+
+    def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+        found, size = ends(machine, memory), case.buffer_size(machine, options)
+        if isinstance(found, str):
+            return Plan.waive(found)
+        works = tuple(Sharing(*found, mechanism, size, more, min(copied, size)) for more in over)
+        names = works[0].phases
+        places = tuple(
+            Place("", i, j, Reduce.LATENCY, (i * len(names) + j,))
+            for i in range(len(works))
+            for j in range(len(names))
+        )
+        rows = Axis("over-allocated", tuple(map(exact, over)))
+        layout = Layout("", case.title, rows, Axis("phase", names), Unit.TIME, rows_alike=True)
+        return Plan((layout,), (Measurement(works, places),))
+
+    return pattern
+
+
+def sharing(
+    mechanism: str, memory: str, buffer: int = BUFFER, copied: int = COPIED, over: tuple[int, ...] = OVER
+) -> Testcase:
+    """Return the testcase of a mechanism and a memory."""
+    does = _SENT if mechanism in ("mpi", "nccl") else _OPENED
+    return Testcase(
+        f"sharing_{mechanism.replace('-', '_')}_{memory}",
+        f"{does}: the time of each phase, with and without over-allocation ({mechanism}, {memory} memory)",
+        phases(memory, mechanism, copied, over),
+        "time of each phase",
+        MECHANISMS[memory][mechanism],
+        size=buffer,
+        counts="",
+        unit=Unit.TIME,
+        tier=Tier.FULL,
+    )
+
+
+def reproducer(memory: str, iterations: int, repeats: int, copied: int, buffer: int, more: int) -> Testcase:
+    """Return a testcase that sends from new buffers with something over-allocated, then from ones without.
+
+    Parameters
+    ----------
+    iterations, repeats
+        Number of new buffers, and of messages from each.
+    copied, buffer, more
+        Size of a message, of a buffer, and what is allocated beyond it, in bytes.
+    """
+
+    def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+        del options
+        found = ends(machine, memory)
+        if isinstance(found, str):
+            return Plan.waive(found)
+        single = Message(*found, Engine.MPI, copied, MessagePattern.EACH, 1, BufferAge.FRESH, copied)
+        each = replace(single, count=repeats)
+
+        def of(key: str, row: int, sent: Message) -> Measurement:
+            places = tuple(Place(key, row, j, Reduce.LATENCY, (j,)) for j in range(sent.count))
+            return Measurement((sent,), places)
+
+        sizes = {WITH: buffer + more, WITHOUT: buffer}
+        rows = Axis("allocation", tuple(map(str, range(iterations))))
+        columns = Axis("message", tuple(map(str, range(repeats))))
+        titles = {key: f"a buffer of {size} bytes ({key} overalloc)" for key, size in sizes.items()}
+        small = Layout(
+            WARM_UP, "a small buffer", Axis("allocation", ("-1",)), Axis("message", ("0",)), Unit.TIME
+        )
+        return Plan(
+            (small, *(Layout(key, title, rows, columns, Unit.TIME) for key, title in titles.items())),
+            (
+                of(WARM_UP, 0, single),
+                *(of(k, i, replace(each, room=n)) for k, n in sizes.items() for i in range(iterations)),
+            ),
+        )
+
+    counts = f"{format_size(copied)} of a buffer of {format_size(buffer)}"
+    return Testcase(
+        f"overalloc_{Engine.MPI}_{memory}", _SENT, pattern, "", Engine.MPI, counts=counts, unit=Unit.TIME,
+        tier=Tier.FULL,
+    )  # fmt: skip
+
+
+TESTCASES = tuple(sharing(mechanism, memory) for memory, known in MECHANISMS.items() for mechanism in known)
