@@ -38,5 +38,5 @@ def test_sizes_are_whole_lines(node):
 def test_what_host_memory_has_not(node):
     with pytest.raises(wirespeed.UsageError, match="are unknown"):
         wirespeed.theoretical_memory_bandwidth(node)
-    with pytest.raises(wirespeed.UsageError, match="needs a GPU"):
+    with pytest.raises(wirespeed.UsageError, match="requires a GPU"):
         wirespeed.host2device_bandwidth(device=node)

@@ -13,7 +13,7 @@ import pytest
 
 import wirespeed
 from tests.processes.conftest import Job
-from wirespeed.results.document import Status
+from wirespeed.results.document import UNFINISHED, Status
 from wirespeed.worlds.base import WorldError
 from wirespeed.worlds.local import spawn
 
@@ -124,7 +124,7 @@ def test_a_killed_first_rank_leaves_a_document_that_says_so(start: Start, tmp_pa
     jobs = launch(start, 2, "all_reduce", "kill-first", OUTPUT=str(path))
     assert [job.end() != 0 for job in jobs] == [True, True]
     document = wirespeed.load(path)
-    assert document.interrupted == "the run did not come to its end" and not document.good
+    assert document.interrupted == UNFINISHED and not document.good
     (result,) = document.testcases
     assert result.status is Status.INTERRUPTED and any(cell.value for cell in result.tables[0].cells)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import tomllib
 from functools import lru_cache
 from importlib.resources import files
@@ -38,8 +39,17 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     measured_memory: _Shared
 
 
-@lru_cache(maxsize=1)
+#: The first use of a type by msgspec in several threads at once can crash the process.
+_READING = threading.Lock()
+
+
 def _file() -> _File:
+    with _READING:
+        return _read()
+
+
+@lru_cache(maxsize=1)
+def _read() -> _File:
     text = files(__package__).joinpath("efficiencies.toml").read_text()
     return msgspec.convert(tomllib.loads(text), _File)
 
