@@ -79,7 +79,7 @@ class CollectiveBackend:
         self.exchange = exchange or Exchange(world, self.cancel)
         if exchange is not None:
             exchange.on_lost(self.cancel)
-        self.setup_s = SETUP_S
+        self.setup_s = 0.0 if virtual else SETUP_S
         self.can_cancel = False
         self.provider: Provider | None = None
         self.seed = 0
