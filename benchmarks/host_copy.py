@@ -21,16 +21,7 @@ from pathlib import Path
 from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.host import discover
 from wirespeed.backends.host.backend import HostBackend
-from wirespeed.model import (
-    BUFFERS,
-    Engine,
-    Executor,
-    Measurement,
-    Memory,
-    MemoryKind,
-    Operation,
-    Transfer,
-)
+from wirespeed.model import BUFFERS, Engine, Executor, Measurement, Memory, MemoryKind, Operation, Transfer
 from wirespeed.topology import Machine, NumaNode
 from wirespeed.units import GB, format_size, parse_size
 

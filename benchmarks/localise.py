@@ -24,9 +24,9 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.backends.simulated import parse
-from wirespeed.results.document import Document
+from wirespeed.document import Document
+from wirespeed.judging.verdicts import judge
 from wirespeed.topology import LinkKind, Machine
-from wirespeed.verdicts import judge
 
 MACHINES = ("dgx-a100-8", "ppu-8")
 TESTCASES = (

@@ -69,10 +69,11 @@ def messages(world, largest):  # type: ignore[no-untyped-def]
 
 def collectives(name, world, largest):  # type: ignore[no-untyped-def]
     """Yield the seconds of one operation."""
-    from wirespeed.collectives.base import Case, Group, Setting, Timing
-    from wirespeed.collectives.mpi import MpiProvider
-    from wirespeed.collectives.operations import OPERATIONS as TABLE
-    from wirespeed.collectives.types import BY_NAME
+    from wirespeed.backends.mpi.provider import MpiProvider
+    from wirespeed.backends.provider import Case, Group, Timing
+    from wirespeed.testcases.collective_ops import OPERATIONS as TABLE
+    from wirespeed.testcases.collective_ops import Setting
+    from wirespeed.testcases.data_types import BY_NAME
 
     provider = MpiProvider(world, Group(0, tuple(range(world.size)), 1))
     operation, kind = TABLE[name], BY_NAME["float"]

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from wirespeed.backends.simulated.machines import MACHINES
-from wirespeed.results.document import Document
+from wirespeed.document import Document
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden"

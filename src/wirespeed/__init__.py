@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         p2p_bandwidth_bidirectional_all,
         theoretical_memory_bandwidth,
     )
+    from .document import Document
     from .errors import (
         BackendError,
         DocumentError,
@@ -48,16 +49,15 @@ if TYPE_CHECKING:
         VerificationError,
         WirespeedError,
     )
+    from .judging.verdicts import judge
     from .options import RunOptions
     from .reports import render
     from .results.baseline import make as baseline
     from .results.compare import compare
-    from .results.document import Document
     from .results.store import load, save
     from .testcases import TABLE as TESTCASES
     from .testcases import Testcase
     from .topology import Machine
-    from .verdicts import judge
 
 __all__ = [
     "TESTCASES",
@@ -109,10 +109,10 @@ _HOME = {
     "Machine": ("topology", "Machine"),
     "RunOptions": ("options", "RunOptions"),
     "render": ("reports", "render"),
-    "Document": ("results.document", "Document"),
+    "Document": ("document", "Document"),
     "baseline": ("results.baseline", "make"),
     "compare": ("results.compare", "compare"),
-    "judge": ("verdicts", "judge"),
+    "judge": ("judging.verdicts", "judge"),
     "load": ("results.store", "load"),
     "save": ("results.store", "save"),
     "TESTCASES": ("testcases", "TABLE"),

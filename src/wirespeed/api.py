@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import backends as _backends
-from .backends.base import Backend, BackendOptions, Watching
+from .backends.base import Backend, BackendOptions, ReportsBusy
+from .document import Document
+from .driver.jobs import gather_machine
 from .errors import MeasurementTimeout, UsageError
-from .jobs import gather_machine
 from .model import Engine, Operation, Unit
 from .options import RunOptions, Tier, agreed, changed, takes_options
-from .results.document import Document
 from .testcases import Testcase, select
 from .testcases.sweep import sweep
 from .topology import Machine
 
 if TYPE_CHECKING:
-    from .listener import Listener
+    from .driver.listener import Listener
     from .worlds.base import World
 
 #: What the processes of a job have beyond the time-out of a stage, to find out which is late, in s.
@@ -93,7 +93,7 @@ def run(
     >>> document.simulated, document.testcases[0].status.value
     (True, 'passed')
     """
-    from .session import Options, Session
+    from .driver.session import Session, SessionOptions
 
     options = changed(options or RunOptions(), changes, run)
     chosen = choose(testcases, prefixes, options.tier)
@@ -113,7 +113,7 @@ def run(
     if options.bulk:
         chosen, notes = _with_bulk(chosen, where)
         warnings += notes
-    settings = Options(
+    settings = SessionOptions(
         chosen,
         options,
         options.rule,
@@ -135,13 +135,13 @@ def run(
         watching.insert(0, Saver(Path(output)))
     own: list[Backend] = _backends.connect(local) if backends is None else []
     if world is not None:
+        from .backends.distributed.backend import DistributedBackend
         from .backends.pairs.backend import PairsBackend
-        from .backends.ranks.backend import RanksBackend
         from .worlds.watch import agree_on
 
         same = agreed(options) | dict(described or {})
         agree_on(world, same | {"cycles": cycles, "testcases": [case.name for case in chosen]})
-        ranks = RanksBackend(world, where, own or backends or (), options.share, settings.run)
+        ranks = DistributedBackend(world, where, own or backends or (), options.share, settings.run)
         own = [
             ranks,
             PairsBackend(ranks.exchange, where, local, settings.run),
@@ -166,7 +166,7 @@ def wait_idle(machine: Machine, seconds: float) -> None:
     connected = _backends.connect(machine)
     end = time.monotonic() + seconds
     try:
-        watching = [backend for backend in connected if isinstance(backend, Watching)]
+        watching = [backend for backend in connected if isinstance(backend, ReportsBusy)]
         while busy := "; ".join(f"{device} is {how}" for b in watching for device, how in b.busy().items()):
             left = end - time.monotonic()
             if left <= 0:

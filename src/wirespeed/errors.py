@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .results.document import Document
+    from .document import Document
 
 
 class WirespeedError(Exception):

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver as real
 
-from wirespeed.collectives.nccl.gpu import Format
-from wirespeed.collectives.types import TYPES
+from wirespeed.backends.nccl.rank_gpu import Format
+from wirespeed.testcases.data_types import TYPES
 
 _OK = real.CUresult.CUDA_SUCCESS
 _SHORT = real.CUresult.CUDA_ERROR_OUT_OF_MEMORY
@@ -37,7 +37,7 @@ static long long __double_as_longlong(double v) { long long b; std::memcpy(&b, &
 static double __longlong_as_double(long long b) { double v; std::memcpy(&v, &b, 8); return v; }
 static void atomicAdd(unsigned long long* at, unsigned long long n) { *at += n; }
 """
-_KERNELS = Path(__file__).parents[2] / "src/wirespeed/collectives/kernels/contents.cu"
+_KERNELS = Path(__file__).parents[2] / "src/wirespeed/backends/nccl/kernels/contents.cu"
 _PATIENCE = 10.0
 _WORD = ctypes.c_int64
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, *[_WORD] * 8)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import wirespeed
-from wirespeed.collectives.operations import OPERATIONS
+from wirespeed.testcases.collective_ops import OPERATIONS
 
 pytestmark = pytest.mark.gpu
 
@@ -30,7 +30,7 @@ FORMS = {
 def two_gpus() -> None:
     if find_spec("nccl") is None:
         pytest.skip("nccl4py is not installed")
-    from wirespeed.collectives.nccl.provider import count_gpus
+    from wirespeed.backends.nccl.provider import count_gpus
 
     if count_gpus() < 2:
         pytest.skip("it needs two GPUs")
@@ -68,7 +68,7 @@ DRIVERS = {
 def test_every_operation_with_combined_options(
     form: str, stream: tuple[str, ...], blocking: tuple[str, ...], events: tuple[str, ...]
 ) -> None:
-    from wirespeed.collectives.nccl.provider import count_gpus
+    from wirespeed.backends.nccl.provider import count_gpus
 
     gpus = 4 if count_gpus() >= 4 else 2
     by_process, ranks = DRIVERS[form]

@@ -26,7 +26,7 @@ def test_streams_of_a_gpu_in_a_server_wait_by_themselves(backend: CudaBackend) -
 def test_a_stream_tells_the_host_that_the_gate_is_open(
     backend: CudaBackend, waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wirespeed.backends.cuda.device import Lane
+    from wirespeed.backends.cuda.device import TimedStream
     from wirespeed.backends.cuda.driver import check, driver, idle
     from wirespeed.backends.cuda.gate import Gate, GateKind
 
@@ -34,7 +34,7 @@ def test_a_stream_tells_the_host_that_the_gate_is_open(
     monkeypatch.setattr(device, "has_stream_waits", waits)
     page = SharedMemory.create(4096)
     word = ctypes.c_uint32.from_address(page.address + 64)
-    gate, lane = Gate(GateKind.WAIT_VALUE, device, 10.0, page), Lane(device)
+    gate, lane = Gate(GateKind.WAIT_VALUE, device, 10.0, page), TimedStream(device)
     for value in (5, 6):
         gate.close_all()
         gate.hold(device, lane.stream)

@@ -221,7 +221,7 @@ def test_one_wrong_bit_is_found(
 def test_what_is_not_written_is_found(
     backend: CudaBackend, options: BackendOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wirespeed.backends.cuda.work import EngineCopy
+    from wirespeed.backends.cuda.stream_ops import EngineCopy
 
     transfer = copy(device("gpu0"), device("gpu0"), "gpu0", Engine.CE, 128 * MIB)
     with backend.prepare(Measurement((transfer,), ()), options) as prepared:

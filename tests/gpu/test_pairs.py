@@ -10,7 +10,7 @@ import pytest
 
 import wirespeed
 from wirespeed.backends import discover
-from wirespeed.results.document import Document, Status, TestcaseResult
+from wirespeed.document import Document, Status, TestcaseResult
 
 pytestmark = pytest.mark.gpu
 

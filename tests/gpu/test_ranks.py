@@ -10,7 +10,7 @@ import pytest
 
 import wirespeed
 from wirespeed.backends import discover
-from wirespeed.results.document import Status
+from wirespeed.document import Status
 
 pytestmark = pytest.mark.gpu
 OPTIONS = ["--size", "64MiB", "--time-budget", "0.3s", "--timeout", "20s"]

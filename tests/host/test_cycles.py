@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wirespeed.backends.host import kernels
-from wirespeed.backends.host.bound import chase_unit, split
+from wirespeed.backends.host.bound_transfer import chase_unit, split
 
 
 @settings(deadline=None, max_examples=60)

@@ -8,25 +8,25 @@ import pytest
 
 from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.host import kernels, memory
-from wirespeed.backends.host.memory import GRANULE, Buffer, BufferPool
+from wirespeed.backends.host.memory import GRANULE, HostBuffer, HostBufferPool
 from wirespeed.backends.host.procfs import available_bytes
 from wirespeed.errors import BackendError
 from wirespeed.model import Operation
 from wirespeed.units import GIB, KIB, MIB
 
 
-def touch(buffer: Buffer) -> None:
+def touch(buffer: HostBuffer) -> None:
     kernels.touch(buffer.address, 0, buffer.bytes)
 
 
-def mapped(buffer: Buffer) -> bool:
+def mapped(buffer: HostBuffer) -> bool:
     start = f"{buffer.address:x}-"
     return any(line.startswith(start) for line in Path("/proc/self/maps").read_text().splitlines())
 
 
 @pytest.fixture
 def pool():
-    pool = BufferPool(several=False)
+    pool = HostBufferPool(several=False)
     yield pool
     pool.close()
 
@@ -61,7 +61,7 @@ def test_nodes_do_not_share_buffers(pool):
 
 def test_unused_buffers_give_way():
     room = {"free": 512 * MIB}
-    pool = BufferPool(False, available=lambda node: room["free"])
+    pool = HostBufferPool(False, available=lambda node: room["free"])
     kept, unused = pool.take(0, 2 * MIB, touch), pool.take(0, 4 * MIB, touch)
     pool.give(unused)
     room["free"] = 0
@@ -80,7 +80,7 @@ def test_too_large_a_buffer_is_refused_before_it_is_touched(backend, measurement
 
 
 def test_unknown_room_is_no_reason_to_refuse():
-    pool = BufferPool(False, available=lambda node: None)
+    pool = HostBufferPool(False, available=lambda node: None)
     pool.take(0, MIB, touch)
     with pytest.raises(BackendError, match=r"mmap of .* for numa0 failed"):
         pool.take(0, 2**60, touch)
@@ -88,7 +88,7 @@ def test_unknown_room_is_no_reason_to_refuse():
 
 
 def test_refused_mapping_leaves_nothing_behind(monkeypatch):
-    pool = BufferPool(several=False)
+    pool = HostBufferPool(several=False)
     monkeypatch.setattr(memory._libc, "mprotect", lambda *arguments: -1)
     with pytest.raises(BackendError, match=r"mapping 2 MiB for numa0 failed"):
         pool.take(0, MIB, touch)
@@ -98,7 +98,7 @@ def test_refused_mapping_leaves_nothing_behind(monkeypatch):
 def test_failure_while_touching_leaves_no_mapping(pool):
     seen = []
 
-    def fail(buffer: Buffer) -> None:
+    def fail(buffer: HostBuffer) -> None:
         seen.append(buffer)
         raise BackendError("no")
 
@@ -143,7 +143,7 @@ needs_numa_maps = pytest.mark.skipif(
 
 @needs_numa_maps
 def test_memory_is_checked_to_be_on_its_node(node):
-    pool = BufferPool(several=True)
+    pool = HostBufferPool(several=True)
     buffer = pool.take(node.index, 4 * MIB, touch)
     assert buffer.checked
     pool.close()
@@ -151,7 +151,7 @@ def test_memory_is_checked_to_be_on_its_node(node):
 
 @needs_numa_maps
 def test_memory_that_lies_elsewhere_is_an_error(node):
-    pool = BufferPool(several=True, available=lambda node: None)
+    pool = HostBufferPool(several=True, available=lambda node: None)
     with pytest.raises(BackendError, match=r"numa63 \(touched by .*\) is on other nodes: \d+ pages on numa"):
         pool.take(63, 2 * MIB, touch)
     pool.close()
@@ -162,13 +162,13 @@ def test_memory_that_lies_elsewhere_is_an_error(node):
 def test_without_mbind_the_first_touch_decides(architecture, node, monkeypatch):
     monkeypatch.setattr(memory.platform, "machine", lambda: architecture)
     monkeypatch.setattr(memory._libc, "syscall", lambda *arguments: -1)
-    pool = BufferPool(several=True)
+    pool = HostBufferPool(several=True)
     assert pool.take(node.index, 2 * MIB, touch).checked
     pool.close()
 
 
 def test_a_place_that_cannot_be_checked_is_a_warning(backend, measurement, tmp_path, monkeypatch):
-    monkeypatch.setattr(backend, "_pool", BufferPool(several=True, root=tmp_path))
+    monkeypatch.setattr(backend, "_pool", HostBufferPool(several=True, root=tmp_path))
     with backend.prepare(measurement(), BackendOptions()) as prepared:
         prepared.sample(1)
         prepared.verify()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wirespeed.backends.base import BackendOptions
-from wirespeed.backends.host.bound import bypasses
+from wirespeed.backends.host.bound_transfer import bypasses
 from wirespeed.errors import VerificationError
 from wirespeed.model import BUFFERS, Measurement, Operation, Role
 from wirespeed.topology import Cache, Machine, NumaNode

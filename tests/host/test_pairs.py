@@ -13,12 +13,12 @@ import pytest
 
 import wirespeed
 from tests.threads import together, worlds
-from wirespeed.backends.host.place import HostPlace
-from wirespeed.backends.host.side import ShmSharing
+from wirespeed.backends.host.endpoint import ShmSharing
+from wirespeed.backends.host.host_buffers import HostBuffers
 from wirespeed.backends.pairs.backend import PairsBackend
+from wirespeed.document import Document, Status
 from wirespeed.errors import BackendError, OutOfMemory
 from wirespeed.model import Engine, MemoryKind
-from wirespeed.results.document import Document, Status
 from wirespeed.testcases.messages import HOST
 from wirespeed.testcases.sharing import reproducer, sharing
 
@@ -210,16 +210,16 @@ def test_without_mpi_messages_are_waived() -> None:
 def test_memory_that_is_short_at_one_end_is_freed_at_the_other(
     wire: type[Queued], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    allocate, places = HostPlace.allocate, dict[int, HostPlace]()
+    allocate, places = HostBuffers.allocate, dict[int, HostBuffers]()
 
-    def short(self: HostPlace, size: int) -> int:
+    def short(self: HostBuffers, size: int) -> int:
         places[id(self)] = self
         if size == 4096 and self is max(places.values(), key=id):
             raise OutOfMemory("no room")
         return allocate(self, size)
 
-    monkeypatch.setattr(HostPlace, "allocate", short)
-    monkeypatch.setattr(HostPlace, "close", lambda self: None)
+    monkeypatch.setattr(HostBuffers, "allocate", short)
+    monkeypatch.setattr(HostBuffers, "close", lambda self: None)
     for document in run(["message_mpi_host"], sizes="8,4KiB"):
         (result,) = document.testcases
         assert result.status is Status.ERROR and "no room" in result.reason

@@ -18,11 +18,13 @@ import wirespeed
 from tests.threads import together, worlds, worlds_on
 from wirespeed.backends import discover
 from wirespeed.backends.base import BackendOptions
+from wirespeed.backends.distributed.backend import DistributedBackend
+from wirespeed.backends.distributed.endpoint import JobContext, TransferTiming
 from wirespeed.backends.host.backend import HostBackend
-from wirespeed.backends.host.side import HostPart, HostSide, ShmSharing
-from wirespeed.backends.ranks.backend import RanksBackend
-from wirespeed.backends.ranks.base import Job, Timing
-from wirespeed.backends.sharing import Allocation, Handle, Opened
+from wirespeed.backends.host.endpoint import HostEndpoint, HostPart, ShmSharing
+from wirespeed.backends.shared_memory import Allocation, Handle, Opened
+from wirespeed.document import Document, Status
+from wirespeed.driver.jobs import gather_machine
 from wirespeed.errors import (
     BackendError,
     BackendLost,
@@ -31,8 +33,6 @@ from wirespeed.errors import (
     UsageError,
     WirespeedError,
 )
-from wirespeed.jobs import gather_machine
-from wirespeed.results.document import Document, Status
 from wirespeed.worlds.base import World, WorldError
 from wirespeed.worlds.mpi import Move
 
@@ -108,7 +108,7 @@ class Wrong(HostPart):
 class Patched:
     """A host backend whose side is another."""
 
-    make: Callable[[Job, Any], HostSide]
+    make: Callable[[JobContext, Any], HostEndpoint]
     name = "patched"
     sample_seconds = 2e-3
 
@@ -119,13 +119,13 @@ class Patched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def side(self, job: Job) -> HostSide:
+    def side(self, job: JobContext) -> HostEndpoint:
         return self.make(job, self.inner._workers)
 
 
 def patched(**methods: Any) -> Callable[[World], Patched]:
     """Return what makes backends whose side has these methods and attributes."""
-    return lambda _: Patched(type("Side", (HostSide,), methods))
+    return lambda _: Patched(type("Side", (HostEndpoint,), methods))
 
 
 def only(rank: int, part: type[HostPart]) -> Callable[[World], Any]:
@@ -160,7 +160,7 @@ class Unallocated(ShmSharing):
 
 
 def side_with(sharing: type[ShmSharing]) -> Callable[[World], Patched]:
-    def by(self: HostSide, means: str) -> ShmSharing:
+    def by(self: HostEndpoint, means: str) -> ShmSharing:
         return self._sharing if means == "shm" else sharing(self._sharing._descriptors, 5.0)
 
     return patched(means=("fabric", "shm"), sharing=by)
@@ -222,7 +222,7 @@ class Post:
 
 
 def test_hosts_that_share_nothing_send_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wirespeed.backends.host.side.Messages", Post)
+    monkeypatch.setattr("wirespeed.backends.host.endpoint.Messages", Post)
     found = run(worlds_on(monkeypatch, ["a", "b", "a"]), [READ, BOTH, STAR, BISECT])[0]
     assert [r.status for r in found.testcases] == [Status.PASSED] * 4
     by = {(c.row, c.column): c.means for c in found.testcases[0].tables[0].cells}
@@ -239,9 +239,9 @@ def test_hosts_that_share_nothing_send_messages(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_hosts_that_start_too_far_apart_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wirespeed.backends.host.side.Messages", Post)
+    monkeypatch.setattr("wirespeed.backends.host.endpoint.Messages", Post)
 
-    class Late(HostSide):
+    class Late(HostEndpoint):
         def release(self, arriving: int) -> None:
             time.sleep(0.05)
             super().release(arriving)
@@ -299,7 +299,7 @@ def test_wrong_use() -> None:
 
 
 class Slow(HostPart):
-    def finish(self) -> list[Timing]:
+    def finish(self) -> list[TransferTiming]:
         raise MeasurementTimeout("waiting for what does not come", 1.0)
 
 
@@ -342,7 +342,8 @@ def test_ctrl_c_is_told_from_a_rank_that_is_gone() -> None:
     machines = together(some, lambda w: gather_machine(w, machine))
     options = BackendOptions(timeout=5.0)
     backends = [
-        RanksBackend(w, m, [HostBackend(machine)], None, options) for w, m in zip(some, machines, strict=True)
+        DistributedBackend(w, m, [HostBackend(machine)], None, options)
+        for w, m in zip(some, machines, strict=True)
     ]
     assert backends[0].interrupted() == ""  # it was the user
     with pytest.raises(BackendLost, match="interrupted"):

@@ -17,15 +17,7 @@ from wirespeed.backends.host import connect, kernels
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.host.threads import Workers
 from wirespeed.errors import BackendError, BackendLost, MeasurementTimeout
-from wirespeed.model import (
-    Engine,
-    Executor,
-    Measurement,
-    Memory,
-    MemoryKind,
-    Operation,
-    Role,
-)
+from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Role
 from wirespeed.topology import Machine
 
 NO_CPU = 2**14  # a CPU that no machine has

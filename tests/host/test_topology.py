@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from wirespeed.backends.host.host_discovery import discover
 from wirespeed.backends.host.procfs import cpu_list
-from wirespeed.backends.host.topology import discover
 from wirespeed.topology import Cache, Link, LinkKind, Machine, NumaNode
 from wirespeed.units import GIB, KIB, MIB
 

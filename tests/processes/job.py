@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from wirespeed.backends import test_data as contents
+from wirespeed.backends.provider import BackendError, Case, Elapsed, Group, RankDevice
 from wirespeed.cli import nccl_tests
 from wirespeed.cli.main import main
-from wirespeed.collectives import contents
-from wirespeed.collectives.base import BackendError, Case, Device, Elapsed, Group, Setting
-from wirespeed.collectives.operations import OPERATIONS
 from wirespeed.errors import OutOfMemory
+from wirespeed.testcases.collective_ops import OPERATIONS, Setting
 from wirespeed.worlds import local
 from wirespeed.worlds.base import World
 
@@ -34,7 +34,7 @@ class Exchange:
 
     def __init__(self, world: World, group: Group) -> None:
         self.world, self.group = world, group
-        self.devices = (Device(world.local_rank, "none", "exchange"),)
+        self.devices = (RankDevice(world.local_rank, "none", "exchange"),)
         self.case: Case | None = None
         self.send: Any = None
         self.receive: Any = None

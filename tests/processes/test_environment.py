@@ -13,7 +13,7 @@ import pytest
 
 import wirespeed
 from tests.processes.conftest import Job
-from wirespeed.results.document import UNFINISHED, Status
+from wirespeed.document import UNFINISHED, Status
 from wirespeed.worlds.base import WorldError
 from wirespeed.worlds.local import spawn
 

@@ -16,7 +16,7 @@ import pytest
 
 import wirespeed
 from tests.processes.conftest import OPEN_MPI, WIRESPEED, Job
-from wirespeed.results.document import UNFINISHED, Status
+from wirespeed.document import UNFINISHED, Status
 
 Start = Callable[..., Job]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import wirespeed
 from tests.processes.conftest import OPEN_MPI, WIRESPEED, Job
-from wirespeed.results.document import UNFINISHED, Status
+from wirespeed.document import UNFINISHED, Status
 
 Start = Callable[..., Job]
 

@@ -16,7 +16,7 @@ import pytest
 
 import wirespeed
 from tests.processes.conftest import OPEN_MPI, WIRESPEED, Job
-from wirespeed.results.document import UNFINISHED, Document, Status
+from wirespeed.document import UNFINISHED, Document, Status
 
 Start = Callable[..., Job]
 SMALL = ["--size", "256KiB", "--samples", "2", "--copies", "2", "--timeout", "15s"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import wirespeed
-from wirespeed.results.document import Document
+from wirespeed.document import Document
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "two-h200.json"
 #: Set where the tests in a browser must not be skipped.

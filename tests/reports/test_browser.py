@@ -11,10 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
+from wirespeed.document import Document, Reading
 from wirespeed.reports.html.page import page
-from wirespeed.results.document import Document, Reading
 from wirespeed.results.store import decode
-from wirespeed.statistics import summarise
+from wirespeed.summary import summarise
 
 WIDTHS = (390, 1280, 3840)
 

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
+from wirespeed.document import Document, Status
+from wirespeed.judging.verdicts import judge
 from wirespeed.reports import BY_LIMITS, Style, _check, _compare
 from wirespeed.reports._explanations import explanations
-from wirespeed.results.document import Document, Status
-from wirespeed.verdicts import judge
 
 BUSY = "gpu0 is in use by python3 (PID 3088)"
 LOAD = "16 processes use the CPUs"

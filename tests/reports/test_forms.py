@@ -12,10 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import wirespeed
 from tests.conftest import still
+from wirespeed.document import Status
 from wirespeed.reports import Style
 from wirespeed.reports.markdown import escaped
 from wirespeed.results.cells import placed
-from wirespeed.results.document import Status
 
 H200 = "simulated:hgx-h200-2"
 

@@ -14,10 +14,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import wirespeed
+from wirespeed.document import Document
+from wirespeed.judging.verdicts import judge
 from wirespeed.reports import Style, formats
 from wirespeed.reports.html.page import page
-from wirespeed.results.document import Document
-from wirespeed.verdicts import judge
 
 STRINGS = {
     "script": "</script><script>window.hacked = 1; alert(1)</script>",

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 import wirespeed
 from tests.conftest import SPECS
 from wirespeed.cli.main import main
+from wirespeed.document import Document, Statistics
 from wirespeed.reports.html.page import page
-from wirespeed.results.document import Document, Statistics
 from wirespeed.results.store import decode, encode
 
 from .conftest import RECORDED

@@ -11,8 +11,8 @@ import pytest
 import wirespeed
 from tests.conftest import SPECS, still
 from wirespeed.cli.main import main
+from wirespeed.judging.verdicts import Verdict, judge
 from wirespeed.reports import Style, _check, _compare, _machine
-from wirespeed.verdicts import Verdict, judge
 
 Golden = Callable[[str, str], None]
 QUICK = ["--tier", "quick", "--samples", "1", "--copies", "1"]

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import wirespeed
 from tests.reports.test_hostile import STRINGS, hostile
 from wirespeed.cli.main import main
+from wirespeed.document import CollectiveInfo, Document, RankInfo
 from wirespeed.errors import DocumentError
 from wirespeed.results import store
-from wirespeed.results.document import CollectiveInfo, Document, RankInfo
 
 FORMATS = ("nccl-tests", "nccl-tests-json")
 #: Written by the version before the fields; the text that it made of it.

@@ -9,11 +9,11 @@ import pytest
 
 import wirespeed
 from wirespeed.cli.main import main
-from wirespeed.collectives.operations import OPERATIONS
-from wirespeed.listener import Listener
+from wirespeed.document import UNFINISHED, Document, Status
+from wirespeed.driver.listener import Listener
+from wirespeed.judging.verdicts import Check, Verdict
 from wirespeed.model import Unit
-from wirespeed.results.document import UNFINISHED, Document, Status
-from wirespeed.verdicts import Check, Verdict
+from wirespeed.testcases.collective_ops import OPERATIONS
 
 A100, H200 = "simulated:dgx-a100-8", "simulated:hgx-h200-2"
 

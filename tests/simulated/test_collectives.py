@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.cli.main import COLLECTIVES, main
+from wirespeed.document import Status
 from wirespeed.reports import formats
 from wirespeed.reports.nccl_tests import fixed, spread
-from wirespeed.results.document import Status
 
 Golden = Callable[[str, str], None]
 A100, H200 = "simulated:dgx-a100-8", "simulated:hgx-h200-2"

@@ -14,8 +14,8 @@ import pytest
 
 import wirespeed
 from tests.conftest import GOLDEN, SPECS, still
+from wirespeed.document import Document, Status
 from wirespeed.reports import Style
-from wirespeed.results.document import Document, Status
 from wirespeed.results.store import decode, encode, schema
 from wirespeed.testcases import TABLE, Tier
 

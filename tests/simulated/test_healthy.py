@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.backends.base import BackendOptions
+from wirespeed.document import Document
+from wirespeed.judging.verdicts import Check, Verdict, judge
 from wirespeed.model import Engine, Measurement, Role, Sample, Transfer
-from wirespeed.results.document import Document
 from wirespeed.topology import Gpu, Link, LinkKind, Machine, NumaNode
 from wirespeed.units import GIB
-from wirespeed.verdicts import Check, Verdict, judge
 from wirespeed.version import __version__
 
 RECORDED = Path(__file__).parents[1] / "recorded"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import wirespeed
+from wirespeed.document import Status
 from wirespeed.model import BufferAge, Measurement, Message, MessagePattern, Reduce
 from wirespeed.reports import formats
-from wirespeed.results.document import Status
 from wirespeed.testcases import PlanOptions, find, select
 
 RANKS = "simulated:" + str(Path(__file__).parents[1] / "machines" / "four-ranks.json")

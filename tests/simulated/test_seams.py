@@ -15,9 +15,9 @@ from wirespeed import backends
 from wirespeed.backends import cuda
 from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.cuda.backend import CudaBackend
+from wirespeed.document import Document
 from wirespeed.model import Access, Engine, Measurement, Sample, Unit
 from wirespeed.reports import Style, formats
-from wirespeed.results.document import Document
 from wirespeed.testcases import Testcase
 from wirespeed.testcases.patterns import bisect, gpus
 from wirespeed.topology import Gpu, Rank

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 import wirespeed
-from wirespeed import session
 from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend, SimulatedMeasurement
-from wirespeed.listener import Listener
+from wirespeed.document import UNFINISHED, Document, Status, TestcaseResult
+from wirespeed.driver import session
+from wirespeed.driver.listener import Listener
 from wirespeed.model import Measurement
-from wirespeed.results.document import UNFINISHED, Document, Status, TestcaseResult
 from wirespeed.testcases import Testcase
 from wirespeed.topology import LinkKind
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from wirespeed.backends import describe
-from wirespeed.backends.simulated.collectives import SimulatedProvider
+from wirespeed.backends.rank_groups import group_of
+from wirespeed.backends.simulated.simulated_collectives import SimulatedProvider
 from wirespeed.cli import nccl_tests, nccl_tests_options
 from wirespeed.cli.main import COLLECTIVES, main
-from wirespeed.collectives.groups import group_of
-from wirespeed.collectives.operations import OPERATIONS
 from wirespeed.errors import UsageError
+from wirespeed.testcases.collective_ops import OPERATIONS
 from wirespeed.worlds.local import alone
 from wirespeed.worlds.mpirun import mpirun
 

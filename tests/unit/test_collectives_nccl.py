@@ -16,15 +16,16 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from tests.fakes.nccl import Driver, Nccl, Unit, compiled
 from wirespeed.backends import native
-from wirespeed.backends.nccl import messages
-from wirespeed.collectives import contents
-from wirespeed.collectives.base import BackendError, Case, Group, Refused, Setting, Timing
-from wirespeed.collectives.nccl import gpu, loops, provider
-from wirespeed.collectives.nccl.gpu import Format, format_of
-from wirespeed.collectives.nccl.provider import NcclOptions, NcclProvider
-from wirespeed.collectives.operations import OPERATIONS
-from wirespeed.collectives.types import BY_NAME, OPERATORS, TYPES, DataType
+from wirespeed.backends import test_data as contents
+from wirespeed.backends.nccl import channel as messages
+from wirespeed.backends.nccl import loops, provider
+from wirespeed.backends.nccl import rank_gpu as gpu
+from wirespeed.backends.nccl.provider import NcclOptions, NcclProvider
+from wirespeed.backends.nccl.rank_gpu import Format, format_of
+from wirespeed.backends.provider import BackendError, Case, Group, Refused, Timing
 from wirespeed.errors import OutOfMemory
+from wirespeed.testcases.collective_ops import OPERATIONS, Setting
+from wirespeed.testcases.data_types import BY_NAME, OPERATORS, TYPES, DataType
 from wirespeed.worlds.local import alone
 
 Make = Callable[..., NcclProvider]

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from wirespeed.backends import describe
+from wirespeed.backends import test_data as contents
 from wirespeed.backends.base import BackendOptions
-from wirespeed.backends.simulated.collectives import SimulatedProvider, connect
-from wirespeed.collectives import contents
-from wirespeed.collectives.base import Provider
-from wirespeed.collectives.mpi import MpiProvider
-from wirespeed.collectives.operations import OPERATIONS, Piece, peer_bytes
-from wirespeed.collectives.types import BY_NAME, OPERATORS, TYPES
+from wirespeed.backends.mpi.provider import MpiProvider
+from wirespeed.backends.provider import Provider
+from wirespeed.backends.simulated.simulated_collectives import SimulatedProvider, connect
 from wirespeed.errors import Unreachable
 from wirespeed.model import Collective, Measurement
+from wirespeed.testcases.collective_ops import OPERATIONS, Piece, peer_bytes
+from wirespeed.testcases.data_types import BY_NAME, OPERATORS, TYPES
 
 
 def outcome(
@@ -165,7 +165,7 @@ def provider(request: pytest.FixtureRequest) -> type[Provider]:
     """The class of a provider; none of them needs its library for what it says of itself."""
     if request.param == "nccl":
         pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
-        from wirespeed.collectives.nccl.provider import NcclProvider
+        from wirespeed.backends.nccl.provider import NcclProvider
 
         return NcclProvider
     found: dict[str, type[Provider]] = {"mpi": MpiProvider, "simulated": SimulatedProvider}

@@ -20,14 +20,14 @@ from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.cuda import backend as backend_module
 from wirespeed.backends.cuda import compiler, device
 from wirespeed.backends.cuda.backend import CudaBackend
-from wirespeed.backends.cuda.contents import Contents
 from wirespeed.backends.cuda.device import Device, Peers
+from wirespeed.backends.cuda.endpoint import CudaEndpoint
+from wirespeed.backends.cuda.fill_verify import Contents
 from wirespeed.backends.cuda.gate import Gate, GateKind
 from wirespeed.backends.cuda.prepared import CudaPrepared
-from wirespeed.backends.cuda.side import CudaSide
-from wirespeed.backends.ranks.base import Job
-from wirespeed.backends.ranks.exchange import Exchange
-from wirespeed.backends.ranks.start import share_page
+from wirespeed.backends.distributed.endpoint import JobContext
+from wirespeed.backends.distributed.exchange import Exchange
+from wirespeed.backends.distributed.release import share_page
 from wirespeed.errors import BackendError, Unreachable
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Place, Transfer
 from wirespeed.topology import Gpu, Machine, NumaNode
@@ -164,8 +164,8 @@ def test_many_processes_on_one_host(cuda: Cuda, can_wait: int) -> None:
         descriptors = Descriptors()
         page = share_page(exchange, descriptors, 10.0)
         options = BackendOptions(timeout=10.0)
-        job = Job(world, descriptors, page, (world.rank, count), "gpu0", (), options)
-        side = CudaSide(job, Device(gpu(0), 0), cast(Contents, None), GateKind.WAIT_VALUE)
+        job = JobContext(world, descriptors, page, (world.rank, count), "gpu0", (), options)
+        side = CudaEndpoint(job, Device(gpu(0), 0), cast(Contents, None), GateKind.WAIT_VALUE)
         side.begin()
         exchange.gather(None, "closing the gates")
         side.arrive()

@@ -17,7 +17,7 @@ nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
 MAJOR = nvrtc.nvrtcVersion()[1]
 FILES = sorted(path.stem for path in compiler.KERNELS.glob("*.cu"))
 SOURCES = {name: compiler.source(name) for name in FILES}
-SOURCES["collectives"] = (Path(wirespeed.__file__).parent / "collectives/kernels/contents.cu").read_text()
+SOURCES["collectives"] = (Path(wirespeed.__file__).parent / "backends/nccl/kernels/contents.cu").read_text()
 ARCHITECTURES = (
     *(("sm_70", "sm_72") if MAJOR < 13 else ()),  # CUDA 13 begins with Turing
     *(f"sm_{n}" for n in (75, 80, 86, 87, 89, 90, 100, 103, 120, 121)),
@@ -54,7 +54,7 @@ def test_the_version_is_that_of_the_library() -> None:
 
 
 def test_these_bindings_have_every_name_of_the_driver_that_is_used() -> None:
-    folders = [Path(wirespeed.__file__).parent / name for name in ("backends/cuda", "collectives/nccl")]
+    folders = [Path(wirespeed.__file__).parent / name for name in ("backends/cuda", "backends/nccl")]
     text = "".join(path.read_text() for folder in folders for path in folder.rglob("*.py"))
     names = set(re.findall(r"driver\.((?:cu|CU)\w+)", text))
     assert len(names) > 50

@@ -11,18 +11,9 @@ from hypothesis import strategies as st
 from wirespeed.backends.cuda import backend as module
 from wirespeed.backends.cuda import connect
 from wirespeed.backends.cuda.backend import CudaBackend
-from wirespeed.backends.cuda.shapes import shape, unfit
+from wirespeed.backends.cuda.launch_config import shape, unfit
 from wirespeed.errors import BackendError
-from wirespeed.model import (
-    Engine,
-    Executor,
-    Measurement,
-    Memory,
-    MemoryKind,
-    Operation,
-    Role,
-    Transfer,
-)
+from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Role, Transfer
 from wirespeed.topology import Gpu, Machine, NumaNode
 from wirespeed.units import KIB, MIB
 
@@ -234,7 +225,7 @@ def test_driver_answers() -> None:
 
 def test_no_two_patterns_share_a_key() -> None:
     pytest.importorskip("cuda.bindings")
-    from wirespeed.backends.cuda.contents import key
+    from wirespeed.backends.cuda.fill_verify import key
 
     keys = {key(seed, transfer, part) for seed in (0, 1) for transfer in range(20) for part in (0, 1)}
     assert len(keys) == 80

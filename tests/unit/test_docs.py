@@ -103,3 +103,16 @@ def test_every_option_that_the_readme_shows_exists(capsys: pytest.CaptureFixture
 
 def test_the_changelog_knows_this_version() -> None:
     assert f"## [{wirespeed.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_architecture_names_what_is_there() -> None:
+    root = Path(__file__).parents[2]
+    text = (root / "ARCHITECTURE.md").read_text()
+    named = re.findall(r"[\w./]*(?:\.py|\.md|\.toml|/)(?=[\s`:,;)]|$)", text, re.MULTILINE)
+    paths = [name for name in named if "/" in name]
+    assert len(paths) > 20
+    assert [path for path in paths if not (root / path).exists()] == []
+    block = text.partition("enforces this.")[2].partition("##")[0]
+    parts = [part for line in block.splitlines() for part in line.strip().split(", ") if part]
+    package = root / "src" / "wirespeed"
+    assert [p for p in parts if not ((package / p).is_dir() or (package / f"{p}.py").exists())] == []

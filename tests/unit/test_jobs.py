@@ -13,8 +13,8 @@ from threading import local
 import pytest
 
 from tests.threads import together, worlds, worlds_on
+from wirespeed.driver.jobs import gather_machine, join
 from wirespeed.errors import UsageError
-from wirespeed.jobs import gather_machine, join
 from wirespeed.topology import Gpu, Link, LinkKind, Machine, NumaNode
 from wirespeed.worlds import clocks, rendezvous
 from wirespeed.worlds.base import Connection, RankLost, WorldError

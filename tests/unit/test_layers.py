@@ -13,10 +13,10 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "wirespeed"
 ALLOWED = {
-    "cuda": ("backends/cuda/", "backends/nccl/", "collectives/nccl/"),
-    "nccl": ("backends/cuda/", "backends/nccl/", "collectives/nccl/"),
+    "cuda": ("backends/cuda/", "backends/nccl/"),
+    "nccl": ("backends/cuda/", "backends/nccl/"),
     "pynvml": ("backends/cuda/",),
-    "mpi4py": ("worlds/mpi.py", "collectives/mpi.py"),
+    "mpi4py": ("worlds/mpi.py", "backends/mpi/"),
 }
 
 
@@ -48,3 +48,63 @@ def test_only_its_own_parts_import_a_library(library: str) -> None:
     users = [str(p.relative_to(SOURCE)) for p in SOURCE.rglob("*.py") if library in imported(p)]
     assert users or library == "nccl", "nothing imports it: is the name right?"
     assert [user for user in users if not user.startswith(ALLOWED[library])] == []
+
+
+#: Each may import what stands above it, and its own parts. A folder stands for all that is in it.
+LAYERS = (
+    ("__init__", "version", "caching", "terminal", "errors", "model", "units"),
+    ("stopping", "options"),
+    ("topology",),
+    ("document", "summary"),
+    ("data", "limits", "testcases"),
+    ("worlds",),
+    ("backends",),
+    ("driver",),
+    ("results",),
+    ("judging",),
+    ("reports", "progress"),
+    ("api",),
+    ("bandwidth",),
+    ("cli", "__main__"),
+)
+
+
+def own_imports(path: Path) -> Iterator[str]:
+    """The top-level parts of the package that a file imports, wherever in it; not those for types alone."""
+    inside = path.relative_to(SOURCE).with_suffix("").parts
+    tree = ast.parse(path.read_text())
+    for_types = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for child in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level and id(node) not in for_types:
+            folder = inside[: len(inside) - node.level]
+            names = [node.module] if node.module else [alias.name for alias in node.names]
+            yield from ((*folder, *name.split("."))[0] for name in names)
+
+
+def test_no_part_imports_one_below_it() -> None:
+    rank = {part: i for i, layer in enumerate(LAYERS) for part in layer}
+    parts = {path.relative_to(SOURCE).with_suffix("").parts[0] for path in SOURCE.rglob("*.py")}
+    assert parts == rank.keys()
+    wrong = [
+        f"{path.relative_to(SOURCE)} imports {other}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for other in sorted(set(own_imports(path)))
+        if other in rank
+        and rank[other] > rank[path.relative_to(SOURCE).with_suffix("").parts[0]]
+        and path.name != "__init__.py"
+    ]
+    assert wrong == []
+
+
+def test_no_class_name_has_two_meanings() -> None:
+    found: dict[str, list[str]] = {}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}

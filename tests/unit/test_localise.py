@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from wirespeed.backends.simulated import parse
 from wirespeed.data import efficiencies
+from wirespeed.judging.localise import Observation, localise
 from wirespeed.limits import Network, allowances
-from wirespeed.localise import Observation, localise
 from wirespeed.testcases import find
 
 SWITCHED = parse("dgx-a100-8")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 import wirespeed
+from wirespeed.document import Cell, Document, Table
 from wirespeed.model import Axis, Unit
 from wirespeed.results.baseline import make
-from wirespeed.results.document import Cell, Document, Table
-from wirespeed.statistics import summarise
+from wirespeed.summary import summarise
 
 
 def with_rate(rate: float) -> Document:

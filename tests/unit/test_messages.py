@@ -13,9 +13,9 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from wirespeed.backends.cuda import mpi_aware
-from wirespeed.backends.nccl import messages
-from wirespeed.backends.nccl.messages import NcclMessages, Send
-from wirespeed.backends.ranks.messages import heard, told
+from wirespeed.backends.distributed.error_wire import heard, told
+from wirespeed.backends.nccl import channel as messages
+from wirespeed.backends.nccl.channel import NcclMessages, Send
 from wirespeed.errors import (
     BackendError,
     BackendLost,

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.cli import job
+from wirespeed.document import Document
 from wirespeed.errors import RunInterrupted, UsageError
-from wirespeed.results.document import Document
 from wirespeed.worlds import mpi
 from wirespeed.worlds.base import WorldError
 from wirespeed.worlds.mpi import Messages, MessagesRefused, Move

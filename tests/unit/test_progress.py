@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import TimeRemainingColumn
 
 import wirespeed
-from wirespeed.cli.progress import Bars
+from wirespeed.progress import Bars
 from wirespeed.testcases import TABLE
 
 

@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from wirespeed import phases
 from wirespeed.backends.base import RunOptions
-from wirespeed.backends.host.place import HostPlace
+from wirespeed.backends.host.host_buffers import HostBuffers
 from wirespeed.backends.pairs.backend import PairsBackend
 from wirespeed.backends.pairs.base import Ends, pattern, verify
 from wirespeed.cli.main import main
 from wirespeed.cli.overalloc import Lines
+from wirespeed.document import SCHEMA, Cell, Document, Status, Table, TestcaseResult
+from wirespeed.driver import phases
 from wirespeed.errors import BackendError, VerificationError
 from wirespeed.model import Axis, MemoryKind, Unit
 from wirespeed.reports import render
 from wirespeed.reports.overalloc import reproduced
-from wirespeed.results.document import SCHEMA, Cell, Document, Status, Table, TestcaseResult
-from wirespeed.statistics import summarise
+from wirespeed.summary import summarise
 from wirespeed.testcases.sharing import WITH, WITHOUT, exact
 from wirespeed.topology import Machine
 
@@ -107,7 +107,7 @@ def test_the_reproducers_text(golden: Callable[[str, str], None], capsys: pytest
 
 
 def test_wrong_data_is_found() -> None:
-    place = HostPlace(1.0)
+    place = HostBuffers(1.0)
     address = place.allocate(1003)
     place.write(address, pattern(1003, 0))
     verify(place, address, 1003, 0, "a message")
@@ -185,7 +185,7 @@ def wires() -> tuple[Any, Any]:
     for rank in range(2):
         driver.cuCtxSetCurrent(rank)
         comm = nccl.comm_init_rank_config(2, identifier, rank, None)
-        place = HostPlace(1.0)
+        place = HostBuffers(1.0)
         place.stream = driver.cuStreamCreate(None)[1]  # type: ignore[attr-defined]
         place.where = SimpleNamespace(use=lambda: None)
         handle = SimpleNamespace(handle=int(comm), libraries=dict, close=lambda: None)
@@ -230,11 +230,11 @@ def backend(rank: int, machine: Machine, here: Machine) -> PairsBackend:
 def test_each_rank_takes_the_gpu_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each process sees its own GPU alone, all of them are called gpu0."""
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
-    from wirespeed.backends.cuda import place
+    from wirespeed.backends.cuda import gpu_buffers as place
     from wirespeed.topology import Gpu, Rank
 
     taken: list[str] = []
-    monkeypatch.setattr(place, "GpuPlace", lambda gpu, timeout: taken.append(gpu.bus_id))
+    monkeypatch.setattr(place, "GpuBuffers", lambda gpu, timeout: taken.append(gpu.bus_id))
     ranks = tuple(Rank(i, "node", "gpu0", ()) for i in range(2))
     for rank, bus in enumerate(("00000000:01:00", "00000000:02:00")):
         here = Machine("here", gpus=(Gpu(0, "H200", bus, 0, 0, 1, "9.0"),))
@@ -244,6 +244,6 @@ def test_each_rank_takes_the_gpu_that_it_sees(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_host_memory_is_shared_by_shm_alone() -> None:
-    place = HostPlace(1.0)
+    place = HostBuffers(1.0)
     with pytest.raises(BackendError, match="host memory is shared by shm, not by ipc"):
         place.sharing("ipc")

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import wirespeed
 from wirespeed.backends.simulated.machines import MACHINES
+from wirespeed.document import Status
 from wirespeed.errors import UsageError
 from wirespeed.model import Measurement, Role
-from wirespeed.results.document import Status
 from wirespeed.testcases import PlanOptions, Tier, find
-from wirespeed.testcases.rounds import ALONE, peers, tournament
+from wirespeed.testcases.pair_schedule import ALONE, peers, tournament
 from wirespeed.topology import Link, LinkKind, Machine
 
 PAIRS = [

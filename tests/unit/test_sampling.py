@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
+from wirespeed.driver.sampling import take
 from wirespeed.errors import UsageError
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Place, Sample, Transfer
-from wirespeed.sampling import take
 from wirespeed.stopping import Fixed, Precise
 
 NODE = Memory("numa0", MemoryKind.PAGEABLE)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirespeed.statistics import half_width, interval_rank, summarise
+from wirespeed.summary import half_width, interval_rank, summarise
 
 finite = st.floats(min_value=1e-12, max_value=1e15, allow_nan=False)
 

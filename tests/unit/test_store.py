@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import wirespeed
+from wirespeed.document import Document
 from wirespeed.errors import DocumentError, StorageError
 from wirespeed.results import store
-from wirespeed.results.document import Document
 
 SHIPPED = Path(store.__file__).with_name("document.schema.json")
 

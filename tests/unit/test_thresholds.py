@@ -9,18 +9,17 @@ import pytest
 
 from wirespeed.backends.base import BackendOptions, CollectiveOptions
 from wirespeed.backends.simulated.backend import SimulatedBackend
-from wirespeed.collectives.base import Setting
-from wirespeed.collectives.operations import OPERATIONS
-from wirespeed.collectives.types import BY_NAME
-from wirespeed.contention import blocking, slowed
+from wirespeed.document import Cell, Table, TestcaseResult
+from wirespeed.driver.contention import blocking, slowed
+from wirespeed.driver.phases import slow
+from wirespeed.driver.session import Session, SessionOptions
 from wirespeed.model import Axis, Measurement, Sample, Unit
-from wirespeed.phases import slow
-from wirespeed.results.document import Cell, Table, TestcaseResult
-from wirespeed.session import Options, Session
-from wirespeed.statistics import summarise
 from wirespeed.stopping import Fixed
+from wirespeed.summary import summarise
 from wirespeed.testcases import collectives
-from wirespeed.testcases.rounds import ALONE
+from wirespeed.testcases.collective_ops import OPERATIONS, Setting
+from wirespeed.testcases.data_types import BY_NAME
+from wirespeed.testcases.pair_schedule import ALONE
 from wirespeed.topology import Machine
 
 
@@ -96,7 +95,9 @@ def collective(*times: tuple[float, ...], skip: int = 0) -> TestcaseResult:
     options = BackendOptions(collectives=CollectiveOptions(per_iteration=True, skip=skip))
     backend = Known(times)
     rule = Fixed(1, len(times[0]))
-    (found,) = Session(backend.machine, [backend], Options((case,), rule=rule, run=options)).run().testcases
+    (found,) = (
+        Session(backend.machine, [backend], SessionOptions((case,), rule=rule, run=options)).run().testcases
+    )
     return found
 
 

@@ -6,14 +6,7 @@ from hypothesis import strategies as st
 
 from wirespeed.errors import UsageError
 from wirespeed.model import Unit
-from wirespeed.units import (
-    displayed,
-    format_size,
-    format_time,
-    parse_duration,
-    parse_fraction,
-    parse_size,
-)
+from wirespeed.units import displayed, format_size, format_time, parse_duration, parse_fraction, parse_size
 
 
 @pytest.mark.parametrize(

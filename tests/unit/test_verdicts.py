@@ -15,11 +15,11 @@ from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.host.load import CpuLoad
 from wirespeed.backends.simulated import parse
 from wirespeed.data import efficiencies
+from wirespeed.document import Document, Reading, Status, TestcaseResult
+from wirespeed.judging.verdicts import Verdict, _causes, judge
 from wirespeed.limits import JUDGED_BYTES
 from wirespeed.results.baseline import make
-from wirespeed.results.document import Document, Reading, Status, TestcaseResult
 from wirespeed.topology import Machine, NumaNode
-from wirespeed.verdicts import Verdict, _causes, judge
 
 DOCUMENT = wirespeed.run(["4"], machine="simulated:hgx-h200-2")
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..topology import Machine
     from ..worlds.base import World
     from .base import Backend
-    from .ranks.exchange import Exchange
+    from .distributed.exchange import Exchange
 
 GROUP = "wirespeed.backends"
 SIMULATED = "simulated:"

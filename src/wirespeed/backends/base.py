@@ -16,7 +16,7 @@ from ..options import RunOptions
 from ..topology import Machine
 
 if TYPE_CHECKING:
-    from .ranks.exchange import Exchange
+    from .distributed.exchange import Exchange
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Backend(Protocol):
 
 
 @runtime_checkable
-class Watching(Protocol):
+class ReportsBusy(Protocol):
     """What a backend may offer besides: whether something else uses its hardware now."""
 
     def busy(self) -> dict[str, str]:
@@ -190,7 +190,7 @@ class Watching(Protocol):
 
 
 @runtime_checkable
-class OneOfMany(Protocol):
+class SpansProcesses(Protocol):
     """Optional protocol of backends whose measurements span several processes or libraries that can hang.
 
     Attributes

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..api import run
+from ..document import Cell, Document
 from ..errors import MeasurementFailed, UsageError
 from ..model import Memory, MemoryKind
-from ..results.document import Cell, Document
 from ..testcases import Testcase, Tier, find
-from ..testcases.narrow import narrow
+from ..testcases.subset import narrow
 from ..topology import LinkKind, Machine
 from ..units import MIB, parse_sizes
-from .choosing import (
+from .arguments import (
     BYTES,
     Size,
     described,
@@ -377,7 +377,7 @@ def _measured(
     pageable: bool = False,
 ) -> Document:
     """Run testcases and return the Document; raise if one did not pass."""
-    from ..cli.progress import listener
+    from ..progress import listener
 
     chosen = how if "options" in how else {"tier": Tier.QUICK, **how}
     if not {"options", "tier", "samples", "copies", "precision", "time_budget"} & how.keys():

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..document import Document
 from ..model import Axis, Unit
-from ..results.document import Document
 from ..terminal import colored, columns
 from ..units import format_quantity, format_size
 from ..units import many as counted

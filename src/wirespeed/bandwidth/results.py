@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..document import Cell, Document, Statistics
 from ..model import Unit
-from ..results.document import Cell, Document, Statistics
 from ..terminal import colored, columns
 from ..units import GB, GIB, format_size, many
 
@@ -50,7 +50,7 @@ class Drawn:
     """Conversions of a result: plotly figure and data frame."""
 
     def _repr_html_(self) -> str:
-        from .forms import html
+        from .presentation import html
 
         return html(self)
 
@@ -62,7 +62,7 @@ class Drawn:
         MissingPackage
             If plotly is not installed.
         """
-        from .forms import figure
+        from .presentation import figure
 
         return figure(self)
 
@@ -74,7 +74,7 @@ class Drawn:
         MissingPackage
             If pandas is not installed.
         """
-        from .forms import frame
+        from .presentation import frame
 
         return frame(self)
 
@@ -216,7 +216,7 @@ class TheoreticalBandwidth:
         )
 
     def _repr_html_(self) -> str:
-        from .forms import html
+        from .presentation import html
 
         return html(self)
 

@@ -26,8 +26,8 @@ from .common import (
 if TYPE_CHECKING:
     import argparse
 
+    from ..document import Document
     from ..reports import Criteria
-    from ..results.document import Document
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -62,8 +62,8 @@ def _loaded(options: argparse.Namespace) -> list[Document]:
 
 def _show(document: Document, by: Criteria, options: argparse.Namespace) -> int:
     """Print one screen; return its exit code."""
+    from ..judging.verdicts import Verdict
     from ..reports._check import render
-    from ..verdicts import Verdict
 
     check = by.judge(document)
     sys.stdout.write(render(document, check, style(options)))
@@ -75,8 +75,8 @@ def _measure(options: argparse.Namespace, by: Criteria) -> Document:
     """Validate the options, wait for an idle machine, and measure."""
     from ..api import run, wait_idle
     from ..backends import describe
+    from ..progress import listener
     from ..results.overrides import check_links
-    from .progress import listener
 
     machine = describe(options.machine)
     _refuse_simulated(machine.simulated, options)

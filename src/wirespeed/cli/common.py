@@ -16,9 +16,9 @@ from ..errors import UsageError
 from ..terminal import colored, columns
 
 if TYPE_CHECKING:
+    from ..document import Document
     from ..options import RunOptions
     from ..reports import Criteria, Style
-    from ..results.document import Document
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(WRONG_USE, f"{self.prog}: error: {message} (see `{self.prog} --help`)\n")
 
 
-class Options(Protocol):
+class TakesOptions(Protocol):
     """What options can be added to: a parser, or a group of one."""
 
     def add_argument(self, *names: str, **settings: Any) -> argparse.Action: ...
@@ -53,7 +53,7 @@ def formatter() -> type[argparse.HelpFormatter]:
     return RawDescriptionRichHelpFormatter
 
 
-def add_machine(to: Options) -> None:
+def add_machine(to: TakesOptions) -> None:
     """Add ``--machine``."""
     to.add_argument(
         "--machine",
@@ -62,7 +62,7 @@ def add_machine(to: Options) -> None:
     )
 
 
-def add_options(to: Options, group: str | None = None, names: Collection[str] = ()) -> None:
+def add_options(to: TakesOptions, group: str | None = None, names: Collection[str] = ()) -> None:
     """Add the options of a run that belong to a group, or have these names."""
     from ..options import JOB, RunOptions, declared
 
@@ -92,10 +92,10 @@ def run_options(options: argparse.Namespace, **changes: Any) -> RunOptions:
     return RunOptions(**{name: getattr(options, name) for name in names} | changes)
 
 
-def add_judging(to: Options) -> None:
+def add_judging(to: TakesOptions) -> None:
     """Add what values are judged by."""
+    from ..judging.verdicts import TOLERANCE
     from ..units import parse_fraction
-    from ..verdicts import TOLERANCE
 
     to.add_argument("--overrides", metavar="FILE.toml", help="known deviations that are accepted")
     to.add_argument("--baseline", metavar="FILE", help="what good machines of this model reach")
@@ -122,7 +122,7 @@ def criteria(options: argparse.Namespace) -> Criteria:
     )
 
 
-def add_output(to: Options, help: str = "also save the Document") -> None:
+def add_output(to: TakesOptions, help: str = "also save the Document") -> None:
     """Add ``-o``."""
     to.add_argument(
         "-o", "--output", type=output_path, metavar="FILE.json",
@@ -150,7 +150,7 @@ def texts_aside(output: Path | None) -> AbstractContextManager[object]:
     return redirect_stdout(sys.stderr) if output == STDOUT else nullcontext()
 
 
-def add_report(to: Options) -> None:
+def add_report(to: TakesOptions) -> None:
     """Add ``--format`` and ``-v``."""
     to.add_argument(
         "--format",
@@ -161,7 +161,7 @@ def add_report(to: Options) -> None:
     add_verbose(to)
 
 
-def add_verbose(to: Options) -> None:
+def add_verbose(to: TakesOptions) -> None:
     """Add ``-v``."""
     to.add_argument("-v", "--verbose", action="store_true", help="every sample, every cell, every name")
 

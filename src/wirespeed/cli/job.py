@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from ..errors import RunInterrupted, UsageError, WirespeedError
 from ..options import JOB
-from .common import FAILED, INTERRUPTED, OK, WRONG_USE, Options, add_options
+from .common import FAILED, INTERRUPTED, OK, WRONG_USE, TakesOptions, add_options
 
 if TYPE_CHECKING:
-    from ..results.document import Document
+    from ..document import Document
     from ..worlds.base import World
 
 
-def add_job(to: Options) -> None:
+def add_job(to: TakesOptions) -> None:
     """Add what concerns several processes."""
     to.add_argument(
         "--processes", type=int, default=1, metavar="N",

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..driver.listener import Filled, Listener
 from ..errors import StorageError, UsageError
-from ..listener import Filled, Listener
 from ..terminal import colored, columns
 from .common import FAILED, OK, check_format, texts_aside
 from .job import lead
@@ -20,10 +20,10 @@ from .nccl_tests_options import FORMAT, MPI, NCCL, SIMULATED, SUFFIX, Asked, ask
 from .nccl_tests_options import parser as make_parser
 
 if TYPE_CHECKING:
-    from ..backends.collectives import Make
-    from ..collectives.base import Group, Provider
+    from ..backends.collective_backend import Make
+    from ..backends.provider import Group, Provider
+    from ..document import Cell, CollectiveInfo, Document
     from ..reports.nccl_tests import Given, Row
-    from ..results.document import Cell, CollectiveInfo, Document
     from ..testcases import Testcase
     from ..topology import Machine
     from ..worlds.base import World
@@ -35,8 +35,8 @@ _PATIENCE_S = 10.0
 
 def main(program: str, argv: Sequence[str]) -> int:
     """Run a program of nccl-tests and return the exit code."""
-    from ..collectives.groups import minimum
-    from ..collectives.operations import OPERATIONS
+    from ..backends.rank_groups import minimum
+    from ..testcases.collective_ops import OPERATIONS
 
     parser = make_parser(program)
     options = parser.parse_args(argv)
@@ -50,7 +50,7 @@ def main(program: str, argv: Sequence[str]) -> int:
         minimum()
     except UsageError as error:
         parser.error(str(error))
-    from ..backends.collectives import SETUP_S
+    from ..backends.collective_backend import SETUP_S
     from ..worlds import join, launched
     from ..worlds.local import STARTED
 
@@ -122,11 +122,11 @@ def _measure(
         If the ranks do not agree, or nothing of what was asked for is possible here.
     """
     from ..backends.base import BackendOptions
-    from ..backends.collectives import CollectiveBackend
-    from ..collectives.base import Group
-    from ..collectives.groups import group_of, settings, smallest
+    from ..backends.collective_backend import CollectiveBackend
+    from ..backends.provider import Group
+    from ..backends.rank_groups import group_of, settings, smallest
+    from ..driver.session import Session, SessionOptions
     from ..results.store import Saver
-    from ..session import Options, Session
     from ..stopping import Fixed
     from ..testcases import PlanOptions
     from ..testcases.collectives import collective, names
@@ -155,7 +155,7 @@ def _measure(
     listeners: list[Listener] = [lines] if first else []
     if first and options.output:
         listeners.insert(0, Saver(options.output))
-    asked_for = Options(
+    asked_for = SessionOptions(
         tuple(cases), PlanOptions(), Fixed(1, options.iters),
         BackendOptions(timeout=float(options.timeout or _FOREVER), collectives=wanted.collectives),
         bool(options.check),
@@ -228,9 +228,9 @@ class _Lines(Listener):
 
 def _finish(document: Document, options: argparse.Namespace, lines: _Lines, files: Sequence[Path]) -> None:
     """Print and write what remains."""
+    from ..driver.session import BY_USER
     from ..reports import Style, nccl_tests, nccl_tests_json, render
     from ..results.store import write
-    from ..session import BY_USER
 
     style = Style(columns(), colored(), False)
     try:
@@ -249,17 +249,17 @@ def _finish(document: Document, options: argparse.Namespace, lines: _Lines, file
 def _maker(options: argparse.Namespace, wanted: Asked, provider: str, machine: Machine) -> Make:
     """Return what makes the provider, in the thread that measures."""
     if provider == SIMULATED:
-        from ..backends.simulated.collectives import SimulatedProvider
+        from ..backends.simulated.simulated_collectives import SimulatedProvider
 
         simulated = SimulatedProvider(machine, wanted.each)
         return lambda world, group: simulated
 
     def make(world: World, group: Group) -> Provider:
         if provider == MPI:
-            from ..collectives.mpi import MpiProvider
+            from ..backends.mpi.provider import MpiProvider
 
             return MpiProvider(world, group, options.unalign)
-        from ..collectives.nccl.provider import NcclOptions, NcclProvider
+        from ..backends.nccl.provider import NcclOptions, NcclProvider
 
         threads, gpus = (options.nthreads or 1, options.ngpus) if wanted.each > 1 else (1, 1)
         given = nccl(options)
@@ -306,7 +306,7 @@ def _gpus() -> int:
             "an NVIDIA driver is loaded, but cuda-bindings or nccl4py is missing: "
             "pip install 'wirespeed[cuda]', or give --mpi to measure host memory"
         )
-    from ..collectives.nccl.provider import count_gpus
+    from ..backends.nccl.provider import count_gpus
 
     return count_gpus()
 

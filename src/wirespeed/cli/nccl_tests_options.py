@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..collectives.groups import MASK, SPLIT
+from ..backends.rank_groups import MASK, SPLIT
 from ..errors import UsageError
 from .common import Parser, add_machine, formatter, output_path, typed
 
 if TYPE_CHECKING:
     from ..backends.base import CollectiveOptions
-    from ..collectives.operations import Operation
-    from ..collectives.types import DataType
+    from ..testcases.collective_ops import CollectiveOp
+    from ..testcases.data_types import DataType
 
 NCCL, MPI, SIMULATED = "nccl", "mpi", "simulated"
 #: What ``--format`` is if not told: printed line by line.
@@ -50,7 +50,7 @@ _DEVICE = (
 
 def parser(program: str) -> Parser:
     """Return nccl-tests' options, and ours."""
-    from ..collectives.operations import OPERATIONS
+    from ..testcases.collective_ops import OPERATIONS
 
     does = OPERATIONS[program.removesuffix(SUFFIX)].does
     made = Parser(
@@ -77,7 +77,7 @@ def parser(program: str) -> Parser:
 
 def _table() -> tuple[tuple[str, tuple[tuple[str, str, str, Any, Any, str], ...]], ...]:
     """Return the options: letter, name, metavar, default, type or choices, help."""
-    from ..collectives.types import BY_NAME, OPERATORS
+    from ..testcases.data_types import BY_NAME, OPERATORS
 
     size = typed(_bytes)
     # fmt: off
@@ -174,7 +174,7 @@ def _root(text: str) -> int | None:
     return None if text in ("all", "-1") else _whole(text)
 
 
-def check(options: argparse.Namespace, operation: Operation) -> None:
+def check(options: argparse.Namespace, operation: CollectiveOp) -> None:
     """Refuse options that contradict each other or have no meaning for the operation.
 
     Raises
@@ -247,7 +247,7 @@ class Asked:
         Those of the lines printed so far, which go into the Document; None: not asked for.
     """
 
-    operation: Operation
+    operation: CollectiveOp
     types: tuple[DataType, ...]
     operators: tuple[str, ...]
     root: int | None
@@ -273,9 +273,9 @@ class Asked:
 def asked(options: argparse.Namespace, program: str, provider: str, each: int, arguments: list[str]) -> Asked:
     """Return what the options ask for."""
     from ..backends.base import CollectiveOptions
-    from ..collectives.groups import minimum
-    from ..collectives.operations import OPERATIONS
-    from ..collectives.types import BY_NAME, OPERATORS, TYPES
+    from ..backends.rank_groups import minimum
+    from ..testcases.collective_ops import OPERATIONS
+    from ..testcases.data_types import BY_NAME, OPERATORS, TYPES
 
     o, operation = options, OPERATIONS[program.removesuffix(SUFFIX)]
     collectives = CollectiveOptions(

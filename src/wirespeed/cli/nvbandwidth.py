@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from ..document import Document, TestcaseResult
+from ..driver.listener import Listener
 from ..errors import UnknownTestcase, WirespeedError
-from ..listener import Listener
 from ..reports import Style, nvbandwidth, nvbandwidth_json
-from ..results.document import Document, TestcaseResult
 from ..testcases import TABLE, Testcase, find, missing, select
 from ..testcases.device import TESTCASES
 from ..units import MIB, parse_duration
@@ -168,8 +168,8 @@ def listing() -> str:
 def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     from ..api import run
     from ..backends import connect, describe
-    from ..jobs import join
-    from .progress import listener
+    from ..driver.jobs import join
+    from ..progress import listener
 
     if options.testcase and options.testcasePrefixes:
         _say(options, "-t and -p cannot be given at the same time")

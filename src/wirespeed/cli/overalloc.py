@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..driver.listener import Filled, Listener
 from ..errors import UsageError
-from ..listener import Filled, Listener
 from .common import parser, typed
 from .pt2pt import add_running, among, between_two, countable
 
 if TYPE_CHECKING:
-    from ..results.document import Document
+    from ..document import Document
     from ..testcases import Testcase
 
 _MEANS = ("ipc", "vmm-fd", "fabric", "shm", "mpi", "nccl")

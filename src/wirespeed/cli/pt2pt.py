@@ -23,7 +23,7 @@ from .common import (
 from .job import good, lead
 
 if TYPE_CHECKING:
-    from ..results.document import Document
+    from ..document import Document
     from ..testcases import Testcase
     from .overalloc import Lines
 
@@ -134,12 +134,12 @@ def between_two(
         If nothing can be measured; only in the process that speaks.
     """
     from ..api import run
-    from ..jobs import join
+    from ..driver.jobs import join
+    from ..progress import listener
     from ..reports import render
     from ..results.store import check_writable
     from ..worlds import launched
     from ..worlds.mpirun import mpirun
-    from .progress import listener
 
     check_format(options.format)
     if options.output:

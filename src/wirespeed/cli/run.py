@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..document import Document, Status
 from ..options import JOB
-from ..results.document import Document, Status
 from .common import (
     FAILED,
     OK,
@@ -28,8 +28,8 @@ from .job import add_job, lead
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..api import run
-    from ..jobs import join
-    from .progress import listener
+    from ..driver.jobs import join
+    from ..progress import listener
 
     arguments = parser(name, "Measure, print the results and save them as a Document.")
     add_measuring(arguments)

@@ -16,10 +16,10 @@ from ..errors import UsageError
 from ._text import visible
 
 if TYPE_CHECKING:
+    from ..document import Document
+    from ..judging.verdicts import Check
     from ..results.baseline import Baseline
-    from ..results.document import Document
     from ..results.overrides import Override
-    from ..verdicts import Check
 
 GROUP = "wirespeed.reports"
 
@@ -63,7 +63,7 @@ class Criteria:
         UsageError
             If an override matches no cell, or the baseline is for a different kind of machine.
         """
-        from ..verdicts import judge
+        from ..judging.verdicts import judge
 
         return judge(document, self.overrides, self.baseline, self.tolerance, self.ignore_busy)
 

@@ -8,9 +8,9 @@ from itertools import groupby
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..results.document import Document
+from ..document import Document
+from ..judging.verdicts import Check, Judgement, Verdict
 from ..units import fitting, many
-from ..verdicts import Check, Judgement, Verdict
 from . import Style
 from ._console import SIMULATED, heading, number, printed, warnings
 from ._outcomes import INTERRUPTED, Outcomes, counted, outcomes

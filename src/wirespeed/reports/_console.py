@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.segment import Segment, Segments
 from rich.text import Text
 
-from ..results.document import Document
+from ..document import Document
 from ..units import SMALL, format_size
 from . import Style
 from ._explanations import explanations

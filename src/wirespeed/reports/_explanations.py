@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..results.document import THROTTLED, Document, TestcaseResult, shown_state
+from ..document import THROTTLED, Document, TestcaseResult, shown_state
 from ..units import many
 
 #: Throttle reasons of a GPU that is not throttled.

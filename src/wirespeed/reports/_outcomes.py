@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..results.document import Document, Status
-from ..verdicts import Check, Judgement, Verdict
+from ..document import Document, Status
+from ..judging.verdicts import Check, Judgement, Verdict
 
 INTERRUPTED = "interrupted"
 _FAILED = (Verdict.IMPLAUSIBLE, Verdict.FAIL)

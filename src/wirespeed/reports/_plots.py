@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from rich.text import Text
 
+from ..document import Table
 from ..model import Axis, Unit
-from ..results.document import Table
 from ..units import SMALL, fitting, format_quantity, many
 
 #: Maximum number of distinguishable curves in one plot.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from ..results.document import Cell, Document, Table, TestcaseResult
+from ..document import Cell, Document, Table, TestcaseResult
 from . import Style
 
 _COLUMNS = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections import defaultdict
 
-from ..results.document import Document, Status, TestcaseResult
+from ..document import Document, Status, TestcaseResult
+from ..judging.verdicts import Judgement, Verdict
 from ..units import fitting, many
-from ..verdicts import Judgement, Verdict
 from . import Style
 from ._console import SIMULATED, number
 from ._explanations import explanations

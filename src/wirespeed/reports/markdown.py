@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ..results.document import Cell, Document, Status, Table, TestcaseResult
+from ..document import Cell, Document, Status, Table, TestcaseResult
 from ..units import fitting, format_time, many
 from . import Style
 from ._console import SIMULATED, number

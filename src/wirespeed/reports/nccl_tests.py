@@ -15,11 +15,10 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import replace
 
-from ..collectives.base import Setting
-from ..collectives.operations import OPERATIONS
-from ..collectives.types import BY_NAME
+from ..document import Cell, CollectiveInfo, Document, Integer, Status, Table, TestcaseResult, Whole
 from ..errors import DocumentError
-from ..results.document import Cell, CollectiveInfo, Document, Integer, Status, Table, TestcaseResult, Whole
+from ..testcases.collective_ops import OPERATIONS, Setting
+from ..testcases.data_types import BY_NAME
 from ..units import GB, format_size, format_time
 from . import Style
 from ._text import one_line

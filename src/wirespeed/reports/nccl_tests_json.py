@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from ..results.document import Document, RankInfo, Status
+from ..document import Document, RankInfo, Status
 from ..units import GB
 from . import Style
 from .nccl_tests import Half, View, has_collectives, spread

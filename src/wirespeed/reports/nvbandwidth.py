@@ -10,7 +10,7 @@ import re
 
 from msgspec.structs import replace
 
-from ..results.document import Cell, Document, Status, Table, TestcaseResult
+from ..document import Cell, Document, Status, Table, TestcaseResult
 from ..topology import Machine
 from ..units import displayed
 from ..version import __version__

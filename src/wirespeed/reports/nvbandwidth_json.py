@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..results.document import Cell, Document, Status, Table, TestcaseResult
+from ..document import Cell, Document, Status, Table, TestcaseResult
 from ..units import displayed
 from ..version import __version__
 from . import Style

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from ..results.document import Cell, Document, Status, Table, TestcaseResult
+from ..document import Cell, Document, Status, Table, TestcaseResult
 from ..testcases.sharing import WITH, WITHOUT
 from ..units import format_time
 from . import Style

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..results.document import Document, Status, Table
+from ..document import Document, Status, Table
 from . import Style
 from ._console import SIMULATED, heading, printed, warnings
 from ._plots import curves_of, heat_map, plot

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
+from ..document import Document, Status
+from ..judging.verdicts import Check
 from ..model import Unit
 from ..results.cells import Placed, placed
-from ..results.document import Document, Status
-from ..verdicts import Check
 from . import Style
 from ._explanations import explanations
 from ._outcomes import outcomes

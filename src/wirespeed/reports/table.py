@@ -12,9 +12,9 @@ from rich.measure import Measurement
 from rich.table import Table as Grid
 from rich.text import Text
 
+from ..document import SKEW, Cell, Document, Status, Table, TestcaseResult
 from ..model import Unit
-from ..results.document import SKEW, Cell, Document, Status, Table, TestcaseResult
-from ..statistics import half_width, summarise
+from ..summary import half_width, summarise
 from ..units import fitting, format_time, many
 from . import Style
 from ._console import SIMULATED, heading, number, printed, warnings

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import msgspec
 
+from ..document import Document
 from ..errors import DocumentError, UsageError
 from ..model import Unit
 from ..topology import Machine
 from ..units import many
 from .cells import Key, model_of, placed
-from .document import Document
 
 SCHEMA = 1
 #: Standard deviation over median absolute deviation of a normal distribution.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..document import Cell, Document, TestcaseResult
 from ..model import Unit
 from ..topology import Machine
-from .document import Cell, Document, TestcaseResult
 
 
 @dataclass(frozen=True, order=True)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..document import Document, Statistics
 from ..errors import UsageError
 from ..model import Unit
 from .cells import Key, Placed, placed
-from .document import Document, Statistics
 
 #: Changes below this fraction are ignored, however significant.
 LEAST = 0.02

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
+from ..document import Cell
 from ..errors import UsageError
 from ..topology import LinkKind, Machine
 from .cells import Key
-from .document import Cell
 
 #: Minimum load at which an override of a memory applies: all traffic of a GPU uses its memory.
 _MEMORY_MATTERS = 0.2
@@ -59,7 +59,7 @@ class Override(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )  # fmt: skip
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _OverrideFile(msgspec.Struct, forbid_unknown_fields=True):
     override: tuple[Override, ...]
 
 
@@ -72,7 +72,7 @@ def load(path: str | Path) -> tuple[Override, ...]:
         If the file cannot be read or an entry is invalid.
     """
     try:
-        found = msgspec.convert(tomllib.loads(Path(path).read_text()), _File).override
+        found = msgspec.convert(tomllib.loads(Path(path).read_text()), _OverrideFile).override
     except OSError as error:
         raise UsageError(f"cannot read the overrides {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from ..document import SCHEMA, UNFINISHED, Document, TestcaseResult
+from ..driver.listener import Filled, Listener
 from ..errors import DocumentError, StorageError
-from ..listener import Filled, Listener
-from .document import SCHEMA, UNFINISHED, Document, TestcaseResult
 from .upgrade import upgraded
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import re
 
 from msgspec.structs import replace
 
-from .document import Cell, CollectiveInfo, Document, RankInfo, Table, TestcaseResult
+from ..document import Cell, CollectiveInfo, Document, RankInfo, Table, TestcaseResult
 
 _SETTING = re.compile(r"(\w+)\|(\w*)\|(-?\d{1,18})")
 _RANK = re.compile(
@@ -53,7 +53,7 @@ def _rank(rank: str, group: str, pid: str, host: str, device: str, bus_id: str, 
 
 
 def _collective(result: TestcaseResult, info: CollectiveInfo, checks: bool) -> TestcaseResult:
-    from ..collectives.operations import OPERATIONS
+    from ..testcases.collective_ops import OPERATIONS
 
     operation = OPERATIONS.get(info.operation)
     places = (checks, checks and operation is not None and operation.checks_in_place)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..collectives.base import Setting
-from ..collectives.operations import OPERATIONS
-from ..collectives.types import BY_NAME
 from ..model import Axis, Collective, Engine, Measurement, Memory, MemoryKind, Place, Reduce, Unit
+from ..testcases.collective_ops import Setting
 from ..topology import Machine
 from ..units import GIB, MIB, format_size
 from .base import Layout, Pattern, Plan, PlanOptions, Testcase, Tier
+from .collective_ops import OPERATIONS
+from .data_types import BY_NAME
 
 PLACES = ("out-of-place", "in-place")
 #: Measured in the quick tier: those by which clusters are accepted.

@@ -19,7 +19,7 @@ from ..model import (
 )
 from ..topology import Machine
 from .base import Cells, Layout, Pattern, Plan, PlanOptions, Testcase, both_ways, single
-from .rounds import at_once, sampled
+from .pair_schedule import at_once, sampled
 
 NO_GPU = "no GPU was found"
 NO_PEER = "no GPU has peer access to another"
@@ -42,7 +42,7 @@ class Party:
 
 
 @dataclass(frozen=True)
-class Group:
+class Parties:
     """Parties of one kind. ``none`` and ``few`` say why there are no, or too few of them."""
 
     kind: str
@@ -79,35 +79,35 @@ class Group:
         return f"{name} has no peer access to {other}"
 
 
-Grouping = Callable[[Machine], Group]
+Grouping = Callable[[Machine], Parties]
 
 
-def gpus(machine: Machine) -> Group:
+def gpus(machine: Machine) -> Parties:
     """The GPUs of this process."""
     parties = tuple(
         Party(gpu.name, Memory(gpu.name, MemoryKind.DEVICE), Executor(gpu.name)) for gpu in machine.gpus
     )
-    return Group("GPU", parties, NO_GPU, ONE_GPU, tuple(gpu.peers for gpu in machine.gpus), disjoint=True)
+    return Parties("GPU", parties, NO_GPU, ONE_GPU, tuple(gpu.peers for gpu in machine.gpus), disjoint=True)
 
 
-def nodes(machine: Machine) -> Group:
+def nodes(machine: Machine) -> Parties:
     """The NUMA nodes that have cores and memory; one thread for each core."""
     parties = tuple(
         Party(node.name, Memory(node.name, MemoryKind.PAGEABLE), Executor(node.name, cpus=node.cores))
         for node in machine.numa
         if node.cpus and node.memory_bytes
     )
-    return Group("NUMA node", parties, NO_CPU, ONE_NODE)
+    return Parties("NUMA node", parties, NO_CPU, ONE_NODE)
 
 
-def ranks(machine: Machine) -> Group:
+def ranks(machine: Machine) -> Parties:
     """The processes of the job, each with its device."""
     parties = []
     for rank in machine.ranks:
         kind = MemoryKind.DEVICE if rank.device.startswith("gpu") else MemoryKind.PAGEABLE
         memory = Memory(rank.device, kind, rank.index)
         parties.append(Party(str(rank.index), memory, Executor(rank.device, rank.index, rank.cpus)))
-    return Group("rank", tuple(parties), ONE_RANK, ONE_RANK)
+    return Parties("rank", tuple(parties), ONE_RANK, ONE_RANK)
 
 
 def copy(case: Testcase, active: Party, passive: Party, size: int) -> Transfer:

@@ -16,18 +16,18 @@ from ...model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from ...topology import Gpu, Machine
 from ...units import MIB
 from ..base import BackendOptions
+from .launch_config import NODE, WORD, unfit
 from .nvml import Nvml, process_name
 from .packages import BINDINGS, INSTALL, WHEELS, extra
-from .shapes import NODE, WORD, unfit
 
 if TYPE_CHECKING:
-    from ..ranks.base import Job
-    from .contents import Contents
+    from ..distributed.endpoint import JobContext
     from .device import Device, Peers
+    from .endpoint import CudaEndpoint
+    from .fill_verify import Contents
     from .gate import Gate
-    from .memory import Pool
+    from .memory import CudaBufferPool
     from .prepared import CudaPrepared
-    from .side import CudaSide
 
 _PACKAGES = (BINDINGS, *WHEELS.values(), "nvidia-ml-py")
 _CONFIDENTIAL = "the GPUs are in confidential computing mode: {} is not timed reliably by events"
@@ -67,7 +67,7 @@ class CudaBackend:
         self._engines: dict[Transfer, int] = {}
         self._cancelled, self._stuck = threading.Event(), threading.Event()
         self._nvml: Nvml | None = None
-        self._pool: Pool | None = None
+        self._pool: CudaBufferPool | None = None
         self._peers: Peers | None = None
         self._gate: Gate | None = None
 
@@ -143,22 +143,22 @@ class CudaBackend:
         return self._prepare(measurement, engines, options)
 
     def _prepare(self, measurement: Measurement, engines: list[int], options: BackendOptions) -> CudaPrepared:
-        from .binding import Binder
+        from .bound_copy import Binder
         from .device import Peers
         from .gate import Gate, GateKind
-        from .memory import Pool
+        from .memory import CudaBufferPool
         from .prepared import CudaPrepared, Signals
 
         if self._peers is None:
             self._peers = Peers()
         peers = self._peers
         if self._pool is None:
-            self._pool = Pool(self._machine, self._device, self._warn)
+            self._pool = CudaBufferPool(self._machine, self._device, self._warn)
         if self._gate is None:
             first = self._device(measurement.transfers[0].executor.device)
             self._gate = Gate(GateKind(self._gate_kind), first, options.timeout)
 
-        def attempt(pool: Pool, gate: Gate) -> CudaPrepared:
+        def attempt(pool: CudaBufferPool, gate: Gate) -> CudaPrepared:
             binder = Binder(pool, self._device, self._contents_of, options, peers)
             signals = Signals(self._cancelled, self._stuck)
             return CudaPrepared(measurement, engines, binder, pool, gate, signals, options)
@@ -187,17 +187,17 @@ class CudaBackend:
         """Return whether a device is a GPU of this process."""
         return device in self._gpus
 
-    def side(self, job: Job) -> CudaSide:
+    def side(self, job: JobContext) -> CudaEndpoint:
         """Return this process' GPU in a job of several processes."""
+        from .endpoint import CudaEndpoint
         from .gate import GateKind
-        from .side import CudaSide
 
         if self._unusable:
             raise BackendError(self._unusable)
         device = self._device(job.device)
         if users := self._users(device.gpu):
             self._warn(f"{job.device} is in use by {users}; values may be lower than its maximum")
-        return CudaSide(job, device, self._contents_of(device), GateKind(self._gate_kind))
+        return CudaEndpoint(job, device, self._contents_of(device), GateKind(self._gate_kind))
 
     def now(self) -> float:
         """Return the monotonic clock in s."""
@@ -277,7 +277,7 @@ class CudaBackend:
         return ", ".join(process_name(pid) for pid in sorted(others))
 
     def _contents_of(self, device: Device) -> Contents:
-        from .contents import Contents
+        from .fill_verify import Contents
 
         if device.name not in self._contents:
             self._contents[device.name] = Contents(device)

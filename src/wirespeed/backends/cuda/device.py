@@ -53,7 +53,7 @@ def load(source: str, architecture: str) -> Any:
         ) from error
 
 
-class Lane:
+class TimedStream:
     """A stream of a GPU, with the events that time its work."""
 
     def __init__(self, device: Device) -> None:

@@ -15,8 +15,7 @@ from ...errors import BackendError, OutOfMemory
 from ...model import Memory, MemoryKind
 from ...topology import Machine
 from ...units import MIB, format_size
-from ..host.memory import Buffer as HostBuffer
-from ..host.memory import BufferPool
+from ..host.memory import HostBuffer, HostBufferPool
 from . import vmm
 from .device import Device
 from .driver import check
@@ -32,7 +31,7 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 @dataclass(eq=False)
-class Buffer:
+class GpuBuffer:
     """Memory of one kind in one place.
 
     Parameters
@@ -49,7 +48,7 @@ class Buffer:
     release: Callable[[], None]
 
 
-class Pool:
+class CudaBufferPool:
     """Buffers by place and kind; the smallest sufficient buffer is reused.
 
     Parameters
@@ -68,11 +67,11 @@ class Pool:
         self._machine = machine
         self._device = device
         self._warn = warn
-        self._host = BufferPool(several=len(machine.numa) > 1)
-        self._free: list[Buffer] = []
-        self._all: list[Buffer] = []
+        self._host = HostBufferPool(several=len(machine.numa) > 1)
+        self._free: list[GpuBuffer] = []
+        self._all: list[GpuBuffer] = []
 
-    def take(self, memory: Memory, size: int, owner: Device, virtual: bool, affinity: bool) -> Buffer:
+    def take(self, memory: Memory, size: int, owner: Device, virtual: bool, affinity: bool) -> GpuBuffer:
         """Return a buffer of at least ``size`` bytes.
 
         Parameters
@@ -103,7 +102,7 @@ class Pool:
         self._all.append(buffer)
         return buffer
 
-    def give(self, buffer: Buffer) -> None:
+    def give(self, buffer: GpuBuffer) -> None:
         """Take back a buffer."""
         self._free.append(buffer)
 
@@ -132,7 +131,7 @@ class Pool:
             f"of {format_size(total)} is free ({error}); choose a smaller size, or end other processes on it"
         )
 
-    def _allocate(self, memory: Memory, size: int, owner: Device, virtual: bool, affinity: bool) -> Buffer:
+    def _allocate(self, memory: Memory, size: int, owner: Device, virtual: bool, affinity: bool) -> GpuBuffer:
         if memory.kind is not MemoryKind.DEVICE:
             return self._on_host(memory, size, owner, affinity)
         device = self._device(memory.device)
@@ -144,9 +143,9 @@ class Pool:
         else:
             address = int(check(driver.cuMemAlloc, size))
             release = _with(device, driver.cuMemFree, address)
-        return Buffer(memory, virtual, address, 0, size, release)
+        return GpuBuffer(memory, virtual, address, 0, size, release)
 
-    def _on_host(self, memory: Memory, size: int, owner: Device, affinity: bool) -> Buffer:
+    def _on_host(self, memory: Memory, size: int, owner: Device, affinity: bool) -> GpuBuffer:
         """Return memory of a NUMA node, in huge pages if possible, pinned for all GPUs if requested.
 
         Registering existing memory is faster than cuMemHostAlloc, which clears it in one thread.
@@ -158,7 +157,7 @@ class Pool:
         except BackendError as error:  # its message contains the amount of memory
             raise OutOfMemory(str(error)) from error
         if memory.kind is MemoryKind.PAGEABLE:
-            return Buffer(memory, False, 0, host.address, host.bytes, lambda: self._host.give(host))
+            return GpuBuffer(memory, False, 0, host.address, host.bytes, lambda: self._host.give(host))
         owner.use()
         flags = driver.CU_MEMHOSTREGISTER_PORTABLE | driver.CU_MEMHOSTREGISTER_DEVICEMAP
         try:
@@ -173,7 +172,7 @@ class Pool:
             self._host.give(host)
 
         address = int(check(driver.cuMemHostGetDevicePointer, host.address, 0))
-        return Buffer(memory, False, address, host.address, host.bytes, release)
+        return GpuBuffer(memory, False, address, host.address, host.bytes, release)
 
     def _touch(self, buffer: HostBuffer, cpus: Sequence[int]) -> None:
         """Place the pages with threads on the CPUs of its node."""

@@ -7,7 +7,7 @@ from ctypes import byref
 from pathlib import Path
 from typing import Any
 
-from ...results.document import THROTTLED
+from ...document import THROTTLED
 from ...topology import Gpu
 
 _MEGA = 1e6

@@ -14,11 +14,11 @@ from cuda.bindings import driver
 from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
 from ...model import Measurement, Sample, Transfer
 from ..base import BackendOptions
-from .binding import Binder, Bound, Buffers
-from .device import Lane
+from .bound_copy import Binder, BoundCopy, Buffers
+from .device import TimedStream
 from .driver import check, finished, idle
 from .gate import Gate
-from .memory import Pool
+from .memory import CudaBufferPool
 
 #: Copies enqueued in a stream before the release: its queue has room for about 1000 entries, and a copy may
 #: take several.
@@ -59,7 +59,7 @@ class CudaPrepared:
         measurement: Measurement,
         engines: Sequence[int],
         binder: Binder,
-        pool: Pool,
+        pool: CudaBufferPool,
         gate: Gate,
         signals: Signals,
         options: BackendOptions,
@@ -71,7 +71,7 @@ class CudaPrepared:
         self._verified = True
         self._loads_checked = False
         try:
-            self._bound: list[Bound] = [
+            self._bound: list[BoundCopy] = [
                 binder.bind(i, transfer, n, _sharing(transfer, measurement.transfers))
                 for i, (transfer, n) in enumerate(zip(measurement.transfers, engines, strict=True))
             ]
@@ -164,10 +164,10 @@ class CudaPrepared:
         for bound in checked:
             bound.check_account()
 
-    def _lanes(self) -> list[Lane]:
+    def _lanes(self) -> list[TimedStream]:
         return [lane for bound in self._bound for lane, _ in bound.lanes]
 
-    def _warm_up(self, measured: Sequence[Bound]) -> None:
+    def _warm_up(self, measured: Sequence[BoundCopy]) -> None:
         """Enqueue a warm-up in each stream, then let the measured transfers start together.
 
         Loads continue independently: they must run before the others start.
@@ -201,7 +201,7 @@ class CudaPrepared:
             rest.append(copies - turn)
         return rest
 
-    def _put_ends(self, measured: Sequence[Bound]) -> None:
+    def _put_ends(self, measured: Sequence[BoundCopy]) -> None:
         """Record the end of every transfer, and of all measured transfers."""
         for bound in self._bound:
             for lane, _ in bound.lanes[1:]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def discover(machine: Machine) -> Machine:
     """Add this host's NUMA nodes, cores, caches and memory to a Machine."""
-    from . import topology
+    from . import host_discovery as topology
 
     return topology.discover(machine)
 

@@ -11,14 +11,14 @@ from ...model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from ...topology import Machine
 from ..base import BackendOptions
 from .load import CpuLoad
-from .memory import BufferPool
+from .memory import HostBufferPool
 from .procfs import available_bytes, number, read
 from .threads import Workers
 
 if TYPE_CHECKING:
-    from ..ranks.base import Job
+    from ..distributed.endpoint import JobContext
+    from .endpoint import HostEndpoint
     from .prepared import HostPrepared
-    from .side import HostSide
 
 _KILO = 1e3
 
@@ -42,7 +42,7 @@ class HostBackend:
         self.warnings: list[str] = []
         self._machine = machine
         self._workers = Workers()
-        self._pool = BufferPool(several=len(machine.numa) > 1)
+        self._pool = HostBufferPool(several=len(machine.numa) > 1)
         self._last: HostPrepared | None = None
         self._load: CpuLoad | None = None
 
@@ -83,7 +83,7 @@ class HostBackend:
         BackendError
             If there is not enough memory, it is on a wrong node, or the preparation was cancelled.
         """
-        from .prepared import HostPrepared  # imported here because it compiles the kernels
+        from .prepared import HostPrepared
 
         prepared = HostPrepared(self._machine, measurement, options, self._pool, self._workers)
         self._last = prepared
@@ -101,11 +101,11 @@ class HostBackend:
         """Return whether a device is a NUMA node of this host."""
         return any(node.name == device for node in self._machine.numa)
 
-    def side(self, job: Job) -> HostSide:
+    def side(self, job: JobContext) -> HostEndpoint:
         """Return this process' part of the hardware in a job of several."""
-        from .side import HostSide
+        from .endpoint import HostEndpoint
 
-        return HostSide(job, self._workers)
+        return HostEndpoint(job, self._workers)
 
     def now(self) -> float:
         """Return the monotonic clock in s."""

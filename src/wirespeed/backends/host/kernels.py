@@ -32,7 +32,7 @@ from .intrinsics import (
     triad_lines,
     write_lines,
 )
-from .operations import ADD, CHASE, COPY, READ, SAXPY, SCALE, TRIAD, WRITE
+from .kernel_codes import ADD, CHASE, COPY, READ, SAXPY, SCALE, TRIAD, WRITE
 
 #: Rows of the shared table: each word has its own row, so that no two words share a line.
 ROW = 128

@@ -33,7 +33,7 @@ _libc.syscall.restype = ctypes.c_long
 
 
 @dataclass(eq=False)
-class Buffer:
+class HostBuffer:
     """Memory of one node. ``holds`` names its contents, so that they need not be built again.
 
     Mappings are always separated by inaccessible pages, so that the kernel lists each separately.
@@ -48,10 +48,10 @@ class Buffer:
 
 
 #: Makes the kernel place every page of a buffer, from threads of its node if it has CPUs.
-Toucher = Callable[[Buffer], None]
+Toucher = Callable[[HostBuffer], None]
 
 
-class BufferPool:
+class HostBufferPool:
     """Buffers by node, kept until memory is needed or the pool is closed.
 
     Parameters
@@ -73,10 +73,10 @@ class BufferPool:
         self._several = several
         self._available = available
         self._root = root
-        self._free: list[Buffer] = []
-        self._mapped: set[Buffer] = set()
+        self._free: list[HostBuffer] = []
+        self._mapped: set[HostBuffer] = set()
 
-    def take(self, node: int, size: int, touch: Toucher, holds: tuple[int, ...] | None = None) -> Buffer:
+    def take(self, node: int, size: int, touch: Toucher, holds: tuple[int, ...] | None = None) -> HostBuffer:
         """Return a buffer of at least ``size`` bytes, preferably one that already ``holds`` something.
 
         Raises
@@ -101,7 +101,7 @@ class BufferPool:
             raise
         return buffer
 
-    def give(self, buffer: Buffer) -> None:
+    def give(self, buffer: HostBuffer) -> None:
         """Take back a buffer."""
         self._free.append(buffer)
 
@@ -123,13 +123,13 @@ class BufferPool:
                 )
             self._unmap(self._free.pop(0))
 
-    def _map(self, node: int, size: int) -> Buffer:
+    def _map(self, node: int, size: int) -> HostBuffer:
         reserved = size + 2 * GRANULE  # the rest stays inaccessible, on both sides
         start = _libc.mmap(None, reserved, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
         if start == ctypes.c_void_p(-1).value:
             raise BackendError(f"mmap of {format_size(size)} for numa{node} failed: {_last_error()}")
         address = -(-(start + 1) // GRANULE) * GRANULE
-        buffer = Buffer(address, size, node, (start, reserved))
+        buffer = HostBuffer(address, size, node, (start, reserved))
         self._mapped.add(buffer)
         if _libc.mprotect(address, size, mmap.PROT_READ | mmap.PROT_WRITE):
             message = _last_error()
@@ -139,12 +139,12 @@ class BufferPool:
         _libc.madvise(address, size, mmap.MADV_HUGEPAGE)
         return buffer
 
-    def _unmap(self, buffer: Buffer) -> None:
+    def _unmap(self, buffer: HostBuffer) -> None:
         self._mapped.discard(buffer)
         if _libc.munmap(*buffer.mapping):
             raise BackendError(f"munmap of {format_size(buffer.bytes)} failed: {_last_error()}")
 
-    def _check_place(self, buffer: Buffer, bound: bool) -> None:
+    def _check_place(self, buffer: HostBuffer, bound: bool) -> None:
         """Verify with the kernel that the pages of a buffer are on its node."""
         if not self._several:
             return
@@ -159,7 +159,7 @@ class BufferPool:
             )
 
 
-def _bind(buffer: Buffer) -> bool:
+def _bind(buffer: HostBuffer) -> bool:
     """Bind untouched memory to its node; return False if the kernel does not permit it."""
     number = _MBIND.get(platform.machine())
     if number is None:

@@ -12,10 +12,11 @@ from ...model import BUFFERS, Measurement, Memory, Operation, Role, Sample, Tran
 from ...topology import Machine
 from ...units import NANO
 from ..base import BackendOptions
-from . import contents, kernels
-from .bound import WORD, Bound, bypasses, chase_unit, mixed, split, whole_lines
-from .memory import Buffer, BufferPool
-from .operations import CHASE
+from . import fill_verify as contents
+from . import kernels
+from .bound_transfer import WORD, BoundTransfer, bypasses, chase_unit, mixed, split, whole_lines
+from .kernel_codes import CHASE
+from .memory import HostBuffer, HostBufferPool
 from .threads import Workers
 
 _GATE_ROWS = kernels.ROWS // kernels.ROW
@@ -36,7 +37,7 @@ class HostPrepared:
 
     Attributes
     ----------
-    bound : list[Bound]
+    bound : list[BoundTransfer]
         Transfers with their buffers, in the order of the Measurement.
     table
         Words shared by the threads: first the rows of the gate, then one row per thread.
@@ -47,7 +48,7 @@ class HostPrepared:
         machine: Machine,
         measurement: Measurement,
         options: BackendOptions,
-        pool: BufferPool,
+        pool: HostBufferPool,
         workers: Workers,
     ) -> None:
         self._machine = machine
@@ -58,8 +59,8 @@ class HostPrepared:
         self._samples = 0
         self._stale = False  # whether the destinations contain verified data
         self._cancelled = False
-        self.bound: tuple[Bound, ...] = ()
-        self._taken: list[Buffer] = []
+        self.bound: tuple[BoundTransfer, ...] = ()
+        self._taken: list[HostBuffer] = []
         threads = sum(len(t.executor.cpus) for t in measurement.transfers)
         self.table = np.zeros((_GATE_ROWS + threads, kernels.ROW // WORD), np.int64)
         self._set(kernels.EXPECTED, threads)
@@ -146,13 +147,13 @@ class HostPrepared:
             contents.verify(bound, self.table, self._run)
         self._stale = True
 
-    def _bound(self, index: int, transfer: Transfer, rows: tuple[int, ...]) -> Bound:
+    def _bound(self, index: int, transfer: Transfer, rows: tuple[int, ...]) -> BoundTransfer:
         chase, cpus = transfer.operation is Operation.CHASE, transfer.executor.cpus
         sources, destinations = BUFFERS[transfer.operation]
         # Cycles of equal size have the same key, so that the next Measurement can reuse them.
         keys = [mixed(self._options.seed, 0 if chase else index + 1, i) for i in range(3)]
         holds = (whole_lines(transfer), keys[0]) if chase else None
-        return Bound(
+        return BoundTransfer(
             index,
             transfer,
             rows,
@@ -163,11 +164,11 @@ class HostPrepared:
             streaming=bypasses(transfer, self._machine),
         )
 
-    def _take(self, memory: Memory, transfer: Transfer, holds: tuple[int, ...] | None = None) -> Buffer:
+    def _take(self, memory: Memory, transfer: Transfer, holds: tuple[int, ...] | None = None) -> HostBuffer:
         node = next(n.index for n in self._machine.numa if n.name == memory.device)
         cpus = self._cpus_of(memory) or transfer.executor.cpus
 
-        def touch(buffer: Buffer) -> None:
+        def touch(buffer: HostBuffer) -> None:
             parts = zip(cpus, split(buffer.bytes, len(cpus)), strict=True)
             tasks: contents.Tasks = [
                 (cpu, partial(kernels.touch, buffer.address, *part)) for cpu, part in parts
@@ -181,7 +182,7 @@ class HostPrepared:
     def _cpus_of(self, memory: Memory) -> tuple[int, ...]:
         return next(node.cores for node in self._machine.numa if node.name == memory.device)
 
-    def _warm_up(self, bound: Bound) -> None:
+    def _warm_up(self, bound: BoundTransfer) -> None:
         """Follow a cycle that fits into a cache once, so that it is cached when the first sample starts."""
         if bound.transfer.operation is Operation.CHASE and bound.bytes <= self._machine.last_cache_bytes():
             steps = bound.lines // kernels.CHASE_STEP * kernels.CHASE_STEP
@@ -189,7 +190,7 @@ class HostPrepared:
             self._run([(bound.transfer.executor.cpus[0], task)], "warming up the caches")
             bound.step = steps % bound.lines
 
-    def _timed(self, bound: Bound, copies: int) -> contents.Tasks:
+    def _timed(self, bound: BoundTransfer, copies: int) -> contents.Tasks:
         """Return the tasks of one transfer's threads in a sample."""
         tasks: contents.Tasks = []
         bound.draw_scalar(self._samples)

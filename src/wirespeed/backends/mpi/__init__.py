@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ...collectives.base import Group, Provider
     from ...worlds.base import World
     from ..base import Backend
-    from ..ranks.exchange import Exchange
+    from ..distributed.exchange import Exchange
+    from ..provider import Group, Provider
 
 
 def join(world: World, exchange: Exchange) -> Backend:
     """Return the backend for collectives of all ranks of a job."""
-    from ...collectives.base import Group
     from ...worlds import by_mpi
     from ...worlds.mpirun import mpirun
-    from ..collectives import CollectiveBackend
+    from ..collective_backend import CollectiveBackend
+    from ..provider import Group
 
     def why_not() -> str:
         if by_mpi():
@@ -25,7 +25,7 @@ def join(world: World, exchange: Exchange) -> Backend:
         return f"collectives on host memory run over MPI, which did not start this job: start it with {start}"
 
     def make(world: World, group: Group) -> Provider:
-        from ...collectives.mpi import MpiProvider
+        from .provider import MpiProvider
 
         return MpiProvider(world, group)
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from ..cuda import NAME
 
 if TYPE_CHECKING:
-    from ...collectives.base import Group, Provider
     from ...topology import Machine
     from ...worlds.base import World
     from ..base import Backend
-    from ..ranks.exchange import Exchange
+    from ..distributed.exchange import Exchange
+    from ..provider import Group, Provider
 
 
 def connect(machine: Machine) -> Backend | None:
@@ -20,15 +20,15 @@ def connect(machine: Machine) -> Backend | None:
     own = [gpu for gpu in machine.gpus if gpu.backend == NAME]
     if machine.simulated or len(own) < 2:
         return None
-    from ...collectives.base import Group
     from ...worlds.local import alone
+    from ..provider import Group
 
     return _backend(alone(), Group(0, (0,), len(own)), [gpu.bus_id for gpu in own])
 
 
 def join(world: World, machine: Machine, local: Machine, exchange: Exchange) -> Backend:
     """Return the backend for collectives of all ranks of a job, each with a GPU of its own."""
-    from ...collectives.base import Group
+    from ..provider import Group
 
     device = machine.ranks[world.rank].device
     bus_ids = [gpu.bus_id for gpu in local.gpus if gpu.name == device]
@@ -36,7 +36,7 @@ def join(world: World, machine: Machine, local: Machine, exchange: Exchange) -> 
 
 
 def _backend(world: World, group: Group, bus_ids: list[str], exchange: Exchange | None = None) -> Backend:
-    from ..collectives import CollectiveBackend
+    from ..collective_backend import CollectiveBackend
 
     def why_not() -> str:
         from ..cuda.packages import INSTALL_NCCL
@@ -44,7 +44,7 @@ def _backend(world: World, group: Group, bus_ids: list[str], exchange: Exchange 
         return "" if find_spec("nccl") else f"NCCL's bindings are missing: {INSTALL_NCCL}"
 
     def make(world: World, group: Group) -> Provider:
-        from ...collectives.nccl.provider import NcclOptions, NcclProvider
+        from .provider import NcclOptions, NcclProvider
 
         return NcclProvider(world, group, NcclOptions(threads=len(bus_ids), bus_ids=tuple(bus_ids)))
 

@@ -13,10 +13,10 @@ from ...errors import BackendError, Unreachable, WirespeedError
 from ...model import Engine, Measurement, MemoryKind, Message, Sharing
 from ...topology import Machine
 from ..base import BackendOptions, Prepared
-from ..ranks.exchange import Exchange
-from .base import Ends, Place, Wire
-from .messages import PreparedMessages
-from .sharing import PreparedSharing
+from ..distributed.exchange import Exchange
+from .base import Ends, PairMemory, Wire
+from .message_patterns import PreparedMessages
+from .sharing_phases import PreparedSharing
 
 
 class PairsBackend:
@@ -45,7 +45,7 @@ class PairsBackend:
         self.exchange, self.ends = exchange, Ends.of(exchange.world)
         self.tried: set[tuple[str, MemoryKind]] = set()
         self._machine, self._local, self._options = machine, local, options
-        self._places: dict[MemoryKind, Place] = {}
+        self._places: dict[MemoryKind, PairMemory] = {}
         self._opened: set[MemoryKind] = set()
         self._wires: dict[tuple[Engine, MemoryKind], Wire | None] = {}
         self._refused: dict[tuple[Engine, MemoryKind], str] = {}
@@ -86,19 +86,19 @@ class PairsBackend:
         if self.measures:
             self.place(kind)
 
-    def place(self, kind: MemoryKind) -> Place:
+    def place(self, kind: MemoryKind) -> PairMemory:
         """Return memory of this process."""
         if kind not in self._places:
             if kind is MemoryKind.DEVICE:
-                from ..cuda.place import GpuPlace
+                from ..cuda.gpu_buffers import GpuBuffers
 
                 device = self._machine.ranks[self.ends.rank].device
                 gpu = next(gpu for gpu in self._local.gpus if gpu.name == device)
-                self._places[kind] = GpuPlace(gpu, self._options.timeout)
+                self._places[kind] = GpuBuffers(gpu, self._options.timeout)
             else:
-                from ..host.place import HostPlace
+                from ..host.host_buffers import HostBuffers
 
-                self._places[kind] = HostPlace(self._options.timeout)
+                self._places[kind] = HostBuffers(self._options.timeout)
         return self._places[kind]
 
     def wire(self, engine: Engine, kind: MemoryKind) -> Wire | None:
@@ -126,7 +126,7 @@ class PairsBackend:
         """Return why this process cannot send, and what the other end needs to know to connect."""
         measures = self.measures
         if engine is Engine.NCCL:
-            from ..nccl.messages import refuses
+            from ..nccl.channel import refuses
 
             return refuses(self.ends.rank) if measures else ("", b"")
         reason = self._refused_by_mpi()
@@ -161,7 +161,7 @@ class PairsBackend:
             wire = MpiWire(library(), self.ends)
         else:
             from ..native import loaded
-            from ..nccl.messages import NcclMessages
+            from ..nccl.channel import NcclMessages
             from .nccl import NcclWire
 
             place = self.place(kind)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import VerificationError
 from ...worlds.base import World
-from ..sharing import Sharing
+from ..shared_memory import Mechanism
 
 _SEED = 20
 
@@ -49,7 +49,7 @@ class Ends:
         return self.rank == self.size - 1
 
 
-class Place(Protocol):
+class PairMemory(Protocol):
     """Memory of one process: of its host, or of its GPU.
 
     Attributes
@@ -83,7 +83,7 @@ class Place(Protocol):
     def copy(self, destination: int, source: int, size: int) -> None:
         """Copy within reach of this place, and wait for it."""
 
-    def sharing(self, mechanism: str) -> Sharing:
+    def sharing(self, mechanism: str) -> Mechanism:
         """Return a mechanism that shares its memory.
 
         Raises
@@ -146,7 +146,7 @@ def pattern(size: int, end: int) -> Any:
     return found
 
 
-def verify(place: Place, address: int, size: int, end: int, what: str, way: str = "") -> None:
+def verify(place: PairMemory, address: int, size: int, end: int, what: str, way: str = "") -> None:
     """Compare what has come with what an end sent.
 
     Raises

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...worlds.mpi import libraries
-from ...worlds.mpi_functions import MpiFunctions
+from ..mpi.functions import MpiFunctions
 from ..native import Call
 from .base import Ends
 

@@ -8,8 +8,8 @@ from ...errors import BackendError
 from ..native import Call, Functions
 
 if TYPE_CHECKING:
-    from ..cuda.place import GpuPlace
-    from ..nccl.messages import NcclMessages
+    from ..cuda.gpu_buffers import GpuBuffers
+    from ..nccl.channel import NcclMessages
 
 #: ncclUint8 in nccl.h.
 _BYTES = 1
@@ -29,7 +29,7 @@ class NcclWire:
         Whether this is the end that begins.
     """
 
-    def __init__(self, messages: NcclMessages, functions: Functions, first: bool, place: GpuPlace) -> None:
+    def __init__(self, messages: NcclMessages, functions: Functions, first: bool, place: GpuBuffers) -> None:
         self._messages, self._functions, self._place = messages, functions, place
         self._peer, self._first = int(first), first
         self._stream = int(place.stream)

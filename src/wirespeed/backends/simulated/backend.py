@@ -21,7 +21,7 @@ from ..base import BackendOptions, Prepared
 from .faults import faulty
 
 if TYPE_CHECKING:
-    from ..collectives import CollectiveBackend
+    from ..collective_backend import CollectiveBackend
 
 _LAUNCH = 2e-6  # what every transfer costs besides moving its bytes, in s
 _ACCESSES = 2**16  # loads of one unit of a chase
@@ -66,7 +66,7 @@ class SimulatedBackend:
 
     def _of_collectives(self, run: Collective, options: BackendOptions) -> CollectiveBackend:
         if self._collectives is None:
-            from .collectives import connect
+            from .simulated_collectives import connect
 
             self._collectives = connect(self.machine, run.ranks, options.seed)
         return self._collectives

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...results.document import Document
+from ...document import Document
 from .. import Style
 
 __all__ = ["render"]

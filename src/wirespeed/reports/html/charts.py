@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ...document import Table
 from ...model import Axis, Unit
-from ...results.document import Table
 from ...units import fitting, format_quantity, many
 from .._plots import Curve, curves_of, levels, short, steps
 from .svg import LETTER, Element, add, drawing, fitted

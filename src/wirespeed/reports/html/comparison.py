@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...document import Document
 from ...errors import UsageError
 from ...model import Unit
 from ...results.compare import Change, Outcome, compare
-from ...results.document import Document
-from ...statistics import median
+from ...summary import median
 from ...units import fitting
 from .._console import number
 

@@ -12,20 +12,22 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from ...document import Document, Status, TestcaseResult
+from ...judging.verdicts import Check, Judgement, Verdict
 from ...model import Unit
 from ...results.cells import placed
-from ...results.document import Document, Status, TestcaseResult
 from ...units import GB, fitting, format_size, format_time, many
-from ...verdicts import Check, Judgement, Verdict
 from ...version import __version__
 from .. import BY_LIMITS, Criteria
 from .._console import SIMULATED, number
 from .._explanations import explanations
 from .._outcomes import INTERRUPTED, Outcomes, counted, outcomes
 from .._text import one_line, visible
-from . import comparison, state, topology
-from .links import Use, uses
-from .packed import ROOM, packed_document
+from . import comparison
+from . import telemetry as state
+from . import topology_drawing as topology
+from .embedded_data import ROOM, packed_document
+from .link_use import Use, uses
 from .svg import markup
 from .tables import Judgements, table_markup
 
@@ -51,7 +53,7 @@ def shown(word: str, text: str = "") -> Shown:
 
 
 @dataclass(frozen=True)
-class Case:
+class CaseView:
     """A measured testcase, as the page shows it."""
 
     id: str
@@ -198,7 +200,7 @@ def _case(
     found: Outcomes,
     own: Sequence[Judgement],
     judgements: Judgements,
-) -> Case:
+) -> CaseView:
     """Return the template's variables for a testcase; ``own`` are its judgements, the worst first."""
     bad = [j for j in own if j.verdict in (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN) and j.why]
     why = [f"{bad[0].why}: {bad[0].culprit}" if bad[0].culprit else bad[0].why] if bad else []
@@ -210,7 +212,7 @@ def _case(
         table_markup(result, table, f"{at}.{j}", judgements) for j, table in enumerate(result.tables)
     )
     notes = (*result.warnings, *check.causes.get(result.name, ())) if bad else result.warnings
-    return Case(f"case-{at}", result, shown(verdict), values, shares, "; ".join(why), notes, tables)
+    return CaseView(f"case-{at}", result, shown(verdict), values, shares, "; ".join(why), notes, tables)
 
 
 def _values(result: TestcaseResult) -> tuple[str, str]:

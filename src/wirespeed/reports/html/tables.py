@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ...document import Cell, Table, TestcaseResult
+from ...judging.verdicts import Judgement, Verdict
 from ...results.cells import Key
-from ...results.document import Cell, Table, TestcaseResult
 from ...units import fitting, many
-from ...verdicts import Judgement, Verdict
 from .._console import number
 from .._plots import Scale, scale_of, short
 from .._text import one_line, visible
 from .charts import curve_chart
-from .packed import packed
+from .embedded_data import packed
 from .svg import markup
 
 if TYPE_CHECKING:

@@ -1,0 +1,391 @@
+"""The backend of collectives: what all libraries have in common, in one process or between several."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Self, TypeVar
+
+from ..document import RankInfo
+from ..errors import BackendError, BackendLost, OutOfMemory, Unreachable, WirespeedError
+from ..model import Collective, Measurement, Sample
+from ..testcases.collective_ops import OPERATIONS, Setting
+from ..testcases.data_types import BY_NAME
+from ..worlds.base import RankLost, World
+from .base import BackendOptions, CollectiveOptions
+from .distributed.exchange import Exchange
+from .provider import Case, Elapsed, Group, Provider, Refused, Timing
+
+#: Until the first operation is done libraries are loaded, kernels compiled and ranks connected, which may
+#: take this long, in s: a shorter time-out is meant for what follows.
+SETUP_S = 30.0
+#: How long to wait for the news that another rank has failed, if an operation fails here, in s.
+_NEWS_S = 1.0
+#: What of the environment goes into a Document.
+_KEPT = ("NCCL_", "UCX_", "OMPI_MCA_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+
+#: How the times of all threads become one: rank 0's, or by a function.
+_REDUCE: tuple[Callable[[Sequence[float]], float], ...] = (
+    lambda times: times[0],
+    lambda times: sum(times) / len(times),
+    min,
+    max,
+)
+T = TypeVar("T")
+#: Makes the provider of a group; raises Refused where it cannot be.
+Make = Callable[[World, Group], Provider]
+
+
+class CollectiveBackend:
+    """Runs collectives by one library.
+
+    Parameters
+    ----------
+    name
+        ``nccl``, ``mpi``, ``simulated``.
+    world
+        The processes that take part; one of one process for all GPUs of this one.
+    group
+        The ranks that work together, seen from this process.
+    make
+        Makes the provider, in the thread that measures.
+    why_not
+        Returns why this process cannot run collectives; empty if it can. Touches no library.
+    exchange
+        That of the job; None: of its own.
+    virtual
+        Whether time passes only where it is measured.
+    """
+
+    sample_seconds = 5e-3
+
+    def __init__(
+        self,
+        name: str,
+        world: World,
+        group: Group,
+        make: Make,
+        why_not: Callable[[], str] = str,
+        exchange: Exchange | None = None,
+        *,
+        virtual: bool = False,
+    ) -> None:
+        self.name = name
+        self.warnings: list[str] = []
+        self.world = world
+        self.group = group
+        self.exchange = exchange or Exchange(world, self.cancel)
+        if exchange is not None:
+            exchange.on_lost(self.cancel)
+        self.setup_s = 0.0 if virtual else SETUP_S
+        self.can_cancel = False
+        self.provider: Provider | None = None
+        self.seed = 0
+        self._make, self._why_not = make, why_not
+        self._refused: str | None = None
+        self._settings: dict[str, str] = {}
+        self._room, self._full = -1, False
+        self._ranks: tuple[RankInfo, ...] = ()
+        self._memory: dict[str, int] = {}
+        self._virtual, self._spent = virtual, 0.0
+        self._doing = ""
+
+    def refuses(self, measurement: Measurement) -> str | None:
+        """Return why a Measurement cannot run: it runs collectives."""
+        return None if measurement.collective else ""
+
+    def prepare(self, measurement: Measurement, options: BackendOptions) -> PreparedCollective:
+        """Allocate buffers and bind the operation; all processes do it together.
+
+        Raises
+        ------
+        Unreachable
+            If the library, the type or the size is not possible here, in any process.
+        BackendLost
+            If something else fails, or a process is gone.
+        """
+        self.exchange.check()
+        work = measurement.collective
+        assert work is not None
+        provider = self._open()
+        setting = _setting(work)
+        self._agree(setting, provider)
+        prepared = PreparedCollective(self, provider, work, setting, options.collectives)
+        self._make_room(provider, prepared, work, options.collectives.unalign * setting.type.bytes)
+        prepared.set_up()
+        return prepared
+
+    def now(self) -> float:
+        """Rank 0's clock as of the last exchange; virtual where it is simulated."""
+        if self._virtual:
+            return self._spent
+        return self.exchange.now if self.world.size > 1 else time.monotonic()
+
+    def spend(self, seconds: float) -> None:
+        """Note measured time."""
+        self._spent += seconds
+
+    def state(self) -> dict[str, float | str]:
+        """The other backends of the hardware read its state."""
+        return {}
+
+    def libraries(self) -> dict[str, str]:
+        """Return the versions of the library, once it is in use."""
+        return self.provider.libraries() if self.provider is not None else {}
+
+    def describe(self) -> dict[str, Any]:
+        """Return the ranks, the device memory that was taken, and how the ranks reach each other."""
+        kept = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(_KEPT)]
+        options: Mapping[str, Any] = {
+            "ranks": self.group.ranks,
+            "processes": self.world.size,
+            "hosts": len(self.world.hosts),
+            "launcher": self.world.launcher,
+            "transport": self.provider.transport() if self.provider else "",
+            "environment": kept,
+        }
+        return {"ranks": self._ranks, "device_memory": self._memory, "options": options}
+
+    def cancel(self) -> None:
+        """Make the operation under way return, where the library can."""
+        if self.provider is not None and self.provider.can_cancel:
+            self.provider.cancel()
+
+    def interrupted(self) -> str:
+        """After Ctrl-C: return which process is gone, if a launcher ended this one because of that."""
+        lost = self.exchange.news()
+        self.exchange.lost = self.exchange.lost or "interrupted"
+        return lost
+
+    def late(self, stage: str, seconds: float) -> WirespeedError:
+        """Return which process is late; a communicator cannot be used any more."""
+        error = self.world.late(self._doing or stage, seconds)
+        self.exchange.lose(error)
+        return error
+
+    def close(self) -> None:
+        """Give everything back, where all processes are still there."""
+        self.exchange.close()
+        if self.provider is not None and not self.exchange.lost:
+            self.provider.close()
+
+    def refusal(self, setting: Setting) -> str:
+        """Return why a setting was refused, whatever its size; empty if it was not."""
+        return self._refused or self._settings.get(str(setting), "")
+
+    # Setting up.
+
+    def _open(self) -> Provider:
+        """Return the provider, made at the first call."""
+        if self._refused is None:
+            reasons = self.exchange.gather(self._why_not(), f"agreeing on {self.name}")
+            found = [
+                f"{member}: {reason}" if self.world.size > 1 else reason
+                for member, reason in zip(self.world.members, reasons, strict=True)
+                if reason
+            ]
+            self._refused = found[0] if found else ""
+        if self._refused:
+            raise Unreachable(self._refused)
+        if self.provider is None:
+            provider = self.run("setting up the ranks", lambda: self._make(self.world, self.group))
+            self.provider, self.can_cancel = provider, provider.can_cancel
+            mine = [[self.group.color, d.index, d.bus_id, d.name] for d in provider.devices]
+            everyone = self.exchange.gather(mine, "gathering devices")
+            self._ranks = tuple(
+                RankInfo(member.rank * len(devices) + i, color, member.pid, member.host, index, bus_id, model)
+                for member, devices in zip(self.world.members, everyone, strict=True)
+                for i, (color, index, bus_id, model) in enumerate(devices)
+            )
+        return self.provider
+
+    def _agree(self, setting: Setting, provider: Provider) -> None:
+        """Find out, once for each setting, whether all processes can run it."""
+        key = str(setting)
+        if key not in self._settings:
+            mine = (
+                f"{setting.operation.name} is not implemented over {provider.name}; choose one of "
+                f"{', '.join(provider.operations)}"
+                if setting.operation.name not in provider.operations
+                else provider.refuses(setting)
+            )
+            reasons = self.exchange.gather(mine or "", f"agreeing on {setting}")
+            self._settings[key] = next(filter(None, reasons), "")
+        if reason := self._settings[key]:
+            raise Unreachable(reason)
+
+    def _make_room(
+        self, provider: Provider, prepared: PreparedCollective, work: Collective, slack: int
+    ) -> None:
+        """Allocate buffers for the largest size of a sweep; where memory is short, for this one.
+
+        Raises
+        ------
+        Unreachable
+            If this size does not fit, in any process.
+        """
+        if reason := provider.exceeds(prepared.case(1, work.bytes)):
+            raise Unreachable(reason)
+        sizes = (work.bytes,) if self._full else (max(work.room, work.bytes), work.bytes)
+        needed = [prepared.case(1, size).bytes + slack for size in sizes]
+        if self._room >= needed[0]:
+            return
+        for size in dict.fromkeys(needed):
+            try:
+                self.exchange.together(partial(provider.allocate, size), f"allocating for {work}")
+            except OutOfMemory as error:
+                self._room, self._full = -1, True
+                reason = f"out of memory: {error}"
+                continue
+            self.run(f"registering buffers for {work}", provider.register)
+            self._room = size
+            return
+        raise Unreachable(reason)
+
+    def run(self, doing: str, call: Callable[[], T]) -> T:
+        """Do what the other ranks take part in: a failure ends the job, since they would wait for ever.
+
+        Raises
+        ------
+        BackendLost
+            If it fails here, or because another rank has ended.
+        Unreachable
+            If it is refused in a job of one process.
+        """
+        self._doing = doing
+        try:
+            return call()
+        except Refused as error:
+            if self.world.size == 1:
+                self._refused = str(error)
+                raise Unreachable(self._refused) from error
+            raise self._lost(doing, error) from error
+        except BackendError as error:
+            raise self._lost(doing, error) from error
+
+    def _lost(self, doing: str, error: BackendError) -> BackendLost:
+        try:
+            if not isinstance(error, BackendLost) or self.world.size > 1:
+                self.world.check(_NEWS_S if self.world.size > 1 else 0.0)  # often it is another rank's end
+        except RankLost as lost:
+            return self.exchange.lose(lost)
+        if self.world.size > 1:
+            self.world.fail(f"{self.world.me} failed while {doing}: {error}")
+        return self.exchange.lose(error)
+
+    def gather(self, value: object, doing: str) -> list[Any]:
+        """Give all processes the values of all."""
+        self._doing = doing
+        return self.exchange.gather(value, doing)
+
+    def gathered(self, rows: list[Any], memory: bool, doing: str) -> list[list[list[Any]]]:
+        """Return the times of all threads of all processes."""
+        assert self.provider is not None
+        everyone = self.gather([rows, self.provider.memory() if memory else {}], doing)
+        if memory:
+            taken = [one for _, one in everyone]
+            keys = dict.fromkeys(key for one in taken for key in one)
+            self._memory = {key: max(one.get(key, 0) for one in taken) for key in keys}
+        return [times for times, _ in everyone]
+
+
+def _setting(work: Collective) -> Setting:
+    return Setting(OPERATIONS[work.operation], BY_NAME[work.type], work.operator, work.root)
+
+
+class PreparedCollective:
+    """A collective that is bound in all processes; every method is called by all of them at once."""
+
+    def __init__(
+        self,
+        backend: CollectiveBackend,
+        provider: Provider,
+        work: Collective,
+        setting: Setting,
+        options: CollectiveOptions,
+    ) -> None:
+        self._backend, self._provider, self._work = backend, provider, work
+        self._setting, self._options = setting, options
+        self._bound: Case | None = None
+        self._checked = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """The buffers stay for the next size."""
+
+    def case(self, iterations: int, size: int = 0) -> Case:
+        """Return a loop of the operation, of an array of its size or another one."""
+        o, work, width = self._options, self._work, self._setting.type.bytes
+        counts = self._setting.operation.counts((size or work.bytes) // width, width, work.ranks)
+        timing = Timing(iterations, o.aggregate, o.blocking, o.graphs, o.per_iteration)
+        return Case(self._setting, work.ranks, counts, work.in_place, timing)
+
+    def set_up(self) -> None:
+        """Bind, fill, and warm up: the library sets up what it needs for a range of sizes."""
+        self._bind(self.case(1))
+        if self._options.checks:
+            self._run("filling the buffers of", lambda: self._provider.fill(0))
+        for _ in range(self._options.warmup):
+            self._run("warming up", self._provider.once)
+
+    def warm_up(self) -> None:
+        """Run once, untimed."""
+        self._bind(self.case(1))
+        self._run("warming up", self._provider.once)
+        self._backend.setup_s = 0.0
+
+    def sample(self, copies: int) -> Sample:
+        """Run the operation in a loop, from a common start; return the times of all processes."""
+        self._bind(self.case(copies))
+        self._run("aligning the ranks for", self._provider.align)
+        elapsed = self._run("timing", self._provider.loop)
+        mine = [[e.seconds, e.cpu, list(e.iterations)] for e in elapsed]
+        rows = self._backend.gathered(mine, self._options.memory, f"gathering times of {self._work}")
+        self._backend.setup_s = 0.0
+        sample = self._sample(
+            [[Elapsed(seconds, cpu, tuple(each)) for seconds, cpu, each in row] for row in rows], copies
+        )
+        self._backend.spend(sample.wall)
+        return sample
+
+    def _sample(self, rows: list[list[Elapsed]], copies: int) -> Sample:
+        reduce = _REDUCE[self._options.average]
+        every = [elapsed for row in rows for elapsed in row]
+        operations = float(copies * self._options.aggregate)
+        seconds, cpu = (reduce([times[i] for times in [(e.seconds, e.cpu) for e in every]]) for i in (0, 1))
+        iterations = []
+        by_process = (
+            [max(times) for times in zip(*(e.iterations for e in row), strict=True)] for row in rows
+        )
+        for times in zip(*by_process, strict=True):
+            slowest = max(times)
+            iterations.append(Sample((slowest, slowest), (1.0, 1.0), slowest, by_process=tuple(times)))
+        wall = seconds * operations
+        return Sample((wall, cpu * operations), (operations, operations), wall, iterations=tuple(iterations))
+
+    def verify(self) -> int | None:
+        """Run on new data and compare the results; once, however many samples are taken."""
+        if self._checked or not (self._options.checks and self._work.verified):
+            return 0 if self._checked else None
+        wrong = 0
+        for _ in range(self._options.checks):
+            self._backend.seed += 1
+            seed = self._backend.seed
+            self._run("filling the buffers of", partial(self._provider.fill, seed))
+            self._run("running", self._provider.once)
+            wrong += self._run("verifying", partial(self._provider.wrong, seed))
+        self._checked = True
+        counts: list[int] = self._backend.gather(wrong, f"checking {self._work}")
+        return sum(counts)
+
+    def _bind(self, case: Case) -> None:
+        if case != self._bound:
+            self._bound = case
+            self._backend.exchange.together(lambda: self._provider.bind(case), f"preparing {self._work}")
+
+    def _run(self, doing: str, call: Callable[[], T]) -> T:
+        return self._backend.run(f"{doing} {self._work}", call)

@@ -1,0 +1,268 @@
+"""A Transfer bound to buffers, streams and arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ctypes import addressof, c_double, c_uint64
+from dataclasses import dataclass, field
+from typing import Any
+
+from cuda.bindings import driver
+
+from ...errors import VerificationError
+from ...model import BUFFERS, Engine, Memory, MemoryKind, Operation, Role, Transfer
+from ...units import KIB
+from ..base import BackendOptions
+from .arguments import Arguments, narrow, pointer, wide
+from .device import Device, Peers, TimedStream
+from .driver import check
+from .fill_verify import SCALAR, Contents, Expected, Region, key, near, pattern_of
+from .launch_config import WORD, shape
+from .memory import CudaBufferPool, GpuBuffer
+from .stream_ops import Chase, EngineCopy, Kernel, Work
+
+#: Alignment of the halves of a buffer copied both ways, and of the parts of a copy on several engines.
+_ALIGNMENT = 4 * KIB
+_SUMS = 2 * WORD
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """The buffers of a Transfer."""
+
+    sources: tuple[GpuBuffer, ...]
+    destination: GpuBuffer | None
+
+
+@dataclass(eq=False)
+class BoundCopy:
+    """A Transfer that is ready to be enqueued.
+
+    Parameters
+    ----------
+    lanes : list[TimedStream]
+        Its streams with their work; the first one times the transfer.
+    expected : list[Expected]
+        Required content of its destinations after a sample.
+    """
+
+    transfer: Transfer
+    device: Device
+    buffers: Buffers
+    lanes: list[tuple[TimedStream, Work]] = field(default_factory=list)
+    expected: list[Expected] = field(default_factory=list)
+    amount: float = 0.0  #: amount of one copy: bytes of a buffer, or accesses
+    sharing: int = 1  #: transfers that share its source or its destination
+    sums: int = 0  #: for a read: address of the sum that the kernel computes, and of the correct sum
+
+    @property
+    def lane(self) -> TimedStream:
+        """The stream that times the transfer."""
+        return self.lanes[0][0]
+
+    @property
+    def measured(self) -> bool:
+        """Whether the transfer is measured; otherwise it is load."""
+        return self.transfer.role is Role.MEASURED
+
+    @property
+    def held(self) -> bool:
+        """Whether its copies can be enqueued behind a closed gate. The host copies pageable memory itself."""
+        return MemoryKind.PAGEABLE not in (self.transfer.source.kind, self.transfer.destination.kind)
+
+    def check_account(self) -> None:
+        """Check the sum of a read, or the final positions of a chase.
+
+        Raises
+        ------
+        VerificationError
+            If it is wrong. All words count as wrong, because the wrong ones are unknown.
+        """
+        work = self.lanes[0][1]
+        words = self.transfer.bytes // WORD
+        if isinstance(work, Chase) and (strayed := work.strayed()):
+            text = f"{self.transfer} ({strayed} multiprocessors left the cycle)"
+            raise VerificationError(text, 0, words, words)
+        if self.sums and isinstance(work, Kernel):
+            self.device.use()
+            found = (c_uint64 * 2)()
+            check(driver.cuMemcpyDtoH, addressof(found), self.sums, _SUMS)
+            if (found[0] - found[1] * work.done) % 2**64:
+                raise VerificationError(str(self.transfer), 0, words, words)
+
+
+class Binder:
+    """Bind the transfers of one Measurement.
+
+    ``taken``, ``reached``, ``lanes`` and ``fillers`` record what they use.
+
+    Parameters
+    ----------
+    device, contents : callable
+        Return the open GPU with a name, and the Contents that fill and compare on a GPU.
+    """
+
+    def __init__(
+        self,
+        pool: CudaBufferPool,
+        device: Callable[[str], Device],
+        contents: Callable[[Device], Contents],
+        options: BackendOptions,
+        peers: Peers,
+    ) -> None:
+        self.taken: list[GpuBuffer] = []
+        self.reached: list[tuple[Device, Device]] = []
+        self.peers = peers
+        self.lanes: list[TimedStream] = []
+        self.fillers: set[Contents] = set()
+        self._pool, self._device, self._contents, self._options = pool, device, contents, options
+
+    def bind(self, index: int, transfer: Transfer, engines: int, sharing: int = 1) -> BoundCopy:
+        """Allocate and fill the buffers of a transfer, and prepare its work.
+
+        Parameters
+        ----------
+        engines : int
+            Number of streams over which a copy by copy engine is spread.
+        sharing : int
+            Number of transfers that share its source or destination, including itself.
+        """
+        executor = self._device(transfer.executor.device)
+        for end in (transfer.source, transfer.destination):
+            if end.kind is MemoryKind.DEVICE and end.device != executor.name:
+                pair = (executor, self._device(end.device))
+                self.peers.take(*pair)
+                self.reached.append(pair)
+        sources, destinations = BUFFERS[transfer.operation]
+        split = transfer.engine is Engine.SM_SPLIT
+        size = _aligned(transfer.bytes) + transfer.bytes if split else transfer.bytes
+        buffers = Buffers(
+            tuple(self._take(transfer.source, size, executor) for _ in range(sources)),
+            self._take(transfer.destination, size, executor) if destinations else None,
+        )
+        bound = BoundCopy(transfer, executor, buffers, amount=float(transfer.bytes), sharing=sharing)
+        keys = key(self._options.seed, index, 0), key(self._options.seed, index, 1)
+        if transfer.operation is Operation.CHASE:
+            self._chase(bound)
+            return bound
+        self._fill(bound, keys)
+        self.work(bound, keys, engines)
+        return bound
+
+    def work(self, bound: BoundCopy, keys: tuple[int, int], engines: int) -> None:
+        """Prepare the work of a transfer whose buffers exist."""
+        if bound.transfer.engine is Engine.CE:
+            self._engine_copies(bound, engines)
+        else:
+            self._kernel(bound, keys)
+
+    def _take(self, memory: Memory, size: int, executor: Device) -> GpuBuffer:
+        virtual, affinity = self._options.virtual_memory, self._options.affinity
+        buffer = self._pool.take(memory, size, executor, virtual, affinity)
+        self.taken.append(buffer)
+        return buffer
+
+    def _fill(self, bound: BoundCopy, keys: tuple[int, int]) -> None:
+        """Fill the sources and poison the destinations; in a copy both ways, each half is both."""
+        transfer, buffers = bound.transfer, bound.buffers
+        pattern = pattern_of(transfer.operation)
+        regions = [(self._region(bound, b), k) for b, k in zip(buffers.sources, keys, strict=False)]
+        text = str(transfer)
+        if buffers.destination is not None:
+            there = self._region(bound, buffers.destination)
+            bound.expected.append(Expected(there, transfer.operation, keys, text))
+            if transfer.engine is Engine.SM_SPLIT:
+                offset = _aligned(transfer.bytes)
+                regions.append((self._region(bound, buffers.destination, offset), keys[1]))
+                back = self._region(bound, buffers.sources[0], offset)
+                bound.expected.append(
+                    Expected(back, transfer.operation, keys[::-1], f"{text}, the opposite direction")
+                )
+        for region, seed in regions:
+            self._filler(region).fill(region, pattern, seed)
+        for expected in bound.expected:
+            self._filler(expected.region).poison(expected)
+
+    def _lane(self, device: Device) -> TimedStream:
+        # A stream that made other copies before can delay a peer's: with reused streams, concurrent pulls of
+        # two GPUs from each other ran one after the other.
+        self.lanes.append(TimedStream(device))
+        return self.lanes[-1]
+
+    def _region(self, bound: BoundCopy, buffer: GpuBuffer, offset: int = 0) -> Region:
+        device = near(buffer, bound.device, self._device)
+        staging = None
+        if buffer.memory.kind is MemoryKind.PAGEABLE:
+            staging = self._take(Memory(device.name, MemoryKind.DEVICE), bound.transfer.bytes, device)
+        return Region(device, buffer, bound.transfer.bytes, offset, staging)
+
+    def _filler(self, region: Region) -> Contents:
+        contents = self._contents(region.device)
+        self.fillers.add(contents)
+        return contents
+
+    def _engine_copies(self, bound: BoundCopy, engines: int) -> None:
+        size, source, destination = bound.transfer.bytes, bound.buffers.sources[0], bound.buffers.destination
+        assert destination is not None
+        to, origin = destination.address or destination.host, source.address or source.host
+        each = _aligned(-(-size // engines))
+        for begin in range(0, size, each):
+            lane = self._lane(bound.device)
+            part = EngineCopy(lane, to + begin, origin + begin, min(each, size - begin))
+            bound.lanes.append((lane, part))
+
+    def _kernel(self, bound: BoundCopy, keys: tuple[int, int]) -> None:
+        transfer, device, buffers = bound.transfer, bound.device, bound.buffers
+        form = shape(transfer, device.multiprocessors, device.shared_memory, bound.sharing)
+        bound.amount = float(transfer.bytes * form.passes)
+        origin = [pointer(buffer.address) for buffer in buffers.sources]
+        to = [pointer(buffers.destination.address)] if buffers.destination is not None else []
+        size = wide(transfer.bytes)
+        values: list[Any] = [*to, *origin, size]
+        passes: int | None = None
+        if transfer.operation is Operation.COPY:
+            if transfer.engine is Engine.SM_SPLIT:
+                values.append(wide(_aligned(transfer.bytes)))
+            elif transfer.engine is Engine.SM_BULK:
+                values.append(narrow(form.chunk))
+            passes = len(values)
+            values.append(narrow(1))
+        elif transfer.operation is Operation.WRITE:
+            values.append(wide(keys[0]))
+        elif transfer.operation is Operation.READ:
+            bound.sums = self._account(bound, keys[0])
+            values.append(pointer(bound.sums))
+        else:
+            second = origin[1] if len(origin) > 1 else pointer(0)
+            values = [to[0], origin[0], second, size, c_double(SCALAR)]
+        warm = values.index(size) if passes is not None else None
+        lane = self._lane(device)
+        bound.lanes.append((lane, Kernel(lane, form, Arguments(*values), warm, passes)))
+
+    def _account(self, bound: BoundCopy, seed: int) -> int:
+        """Return two words on the GPU: the sum that a read computes, and the correct sum of one pass."""
+        transfer, device = bound.transfer, bound.device
+        memory = Memory(device.name, MemoryKind.DEVICE)
+        account = self._pool.take(memory, _SUMS, device, False, False)
+        self.taken.append(account)
+        contents = self._contents(device)
+        self.fillers.add(contents)
+        contents.zero(account.address, _SUMS)
+        words = transfer.bytes // WORD
+        contents.total(words, pattern_of(transfer.operation), seed, account.address + WORD)
+        return account.address
+
+    def _chase(self, bound: BoundCopy) -> None:
+        device = bound.device
+        ends = self._pool.take(
+            Memory(device.name, MemoryKind.DEVICE), WORD * device.multiprocessors, device, False, False
+        )
+        self.taken.append(ends)
+        lane = self._lane(device)
+        work = Chase(lane, bound.buffers.sources[0], bound.transfer.bytes, ends.address)
+        bound.amount = float(work.accesses)
+        bound.lanes.append((lane, work))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT

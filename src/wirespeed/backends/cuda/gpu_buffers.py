@@ -1,0 +1,88 @@
+"""Buffers in the memory of a GPU, for messages and for sharing between two processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver
+
+from ...errors import BackendError, OutOfMemory
+from ...topology import Gpu
+from ...units import format_size
+from ...worlds.descriptors import Descriptors
+from ..shared_memory import Mechanism
+from .device import Device, handles
+from .driver import check
+from .ipc import FABRIC, IPC, VMM_FD, DescriptorSharing, FabricSharing, IpcSharing
+
+
+class GpuBuffers:
+    """Memory of one GPU, from the plain allocator.
+
+    Parameters
+    ----------
+    gpu : Gpu
+        A GPU of this process.
+    timeout : float
+        Maximum time to open another process' memory, in s.
+    """
+
+    def __init__(self, gpu: Gpu, timeout: float) -> None:
+        self.where = Device(gpu, handles()[gpu.bus_id])
+        self.where.use()
+        self._timeout = timeout
+        self._descriptors: Descriptors | None = None
+        self.stream = check(driver.cuStreamCreate, driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
+
+    def allocate(self, size: int) -> int:
+        """Allocate memory and return its address."""
+        self.where.use()
+        try:
+            return int(check(driver.cuMemAlloc, size))
+        except OutOfMemory as error:
+            raise OutOfMemory(
+                f"a buffer of {format_size(size)} on {self.where.name}: {error}; give a smaller size"
+            ) from error
+
+    def free(self, address: int) -> None:
+        """Free memory."""
+        self.where.use()
+        check(driver.cuMemFree, address)
+
+    def write(self, address: int, data: Any) -> None:
+        """Copy an array to the GPU."""
+        self.where.use()
+        check(driver.cuMemcpyHtoD, address, data.ctypes.data, data.nbytes)
+        check(driver.cuCtxSynchronize)  # the copy can return early; other streams do not wait for it
+
+    def read(self, address: int, size: int) -> Any:
+        """Return a copy of GPU memory."""
+        self.where.use()
+        found = np.empty(size, np.uint8)
+        check(driver.cuMemcpyDtoH, found.ctypes.data, address, size)
+        return found
+
+    def copy(self, destination: int, source: int, size: int) -> None:
+        """Copy with a copy engine."""
+        self.where.use()
+        check(driver.cuMemcpyAsync, destination, source, size, self.stream)
+        check(driver.cuStreamSynchronize, self.stream)
+
+    def sharing(self, mechanism: str) -> Mechanism:
+        """Return a mechanism that shares memory of a GPU."""
+        known = (IPC, VMM_FD, FABRIC)
+        if mechanism not in known:
+            raise BackendError(f"memory of a GPU is shared by {', '.join(known)}, not by {mechanism}")
+        if mechanism == VMM_FD:
+            if self._descriptors is None:
+                self._descriptors = Descriptors()
+            return DescriptorSharing(self._descriptors, self._timeout)
+        return IpcSharing() if mechanism == IPC else FabricSharing()
+
+    def close(self) -> None:
+        """Destroy the stream; the context ends with the process."""
+        self.where.use()
+        check(driver.cuStreamDestroy, self.stream)
+        if self._descriptors is not None:
+            self._descriptors.close()

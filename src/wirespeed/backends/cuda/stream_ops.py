@@ -1,0 +1,185 @@
+"""Work of a stream: copies by a copy engine, kernels, chases. Arguments are bound once."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from typing import Protocol
+
+from cuda.bindings import driver
+
+from ...units import MIB
+from .arguments import Arguments, narrow, pointer
+from .device import TimedStream
+from .driver import check
+from .launch_config import NODE, LaunchConfig
+from .memory import GpuBuffer
+
+#: Bytes of a warm-up: enough to wake links and to load addresses, but fast.
+WARM_UP = 64 * MIB
+
+#: Accesses of one multiprocessor that count as one copy; with fewer, launches would dominate.
+ACCESSES = 192
+
+
+class Work(Protocol):
+    """One transfer, or a part of it, in one stream.
+
+    Attributes
+    ----------
+    loops : bool
+        Whether any number of copies takes a fixed number of entries in the queue of the stream.
+    """
+
+    loops: bool
+
+    def warm_up(self) -> None:
+        """Enqueue a short piece of work of the same kind."""
+
+    def put(self, copies: int) -> None:
+        """Enqueue a number of copies."""
+
+
+class EngineCopy:
+    """Copies by a copy engine of the GPU that owns the stream."""
+
+    loops = False
+
+    def __init__(self, lane: TimedStream, to: int, origin: int, size: int) -> None:
+        self._call = (driver.CUdeviceptr(to), driver.CUdeviceptr(origin), size, lane.stream)
+        self._warm = (*self._call[:2], min(size, WARM_UP), lane.stream)
+
+    def warm_up(self) -> None:
+        """Copy a part."""
+        check(driver.cuMemcpyAsync, *self._warm)
+
+    def put(self, copies: int) -> None:
+        """Enqueue a number of copies."""
+        for _ in range(copies):
+            check(driver.cuMemcpyAsync, *self._call)
+
+
+class Kernel:
+    """Launches of a kernel.
+
+    Parameters
+    ----------
+    size, passes : int or None
+        Index of the argument with the bytes, which is smaller in the warm-up, and of the argument with the
+        passes of a looping kernel; None if there is no such argument.
+
+    Attributes
+    ----------
+    done : int
+        Passes enqueued since it was created, including warm-ups.
+    """
+
+    def __init__(
+        self,
+        lane: TimedStream,
+        shape: LaunchConfig,
+        arguments: Arguments,
+        size: int | None = None,
+        passes: int | None = None,
+    ) -> None:
+        self.loops = shape.loops
+        self.done = 0
+        self._arguments, self._size, self._passes = arguments, size, passes
+        self._unit = shape.passes
+        kernel = lane.device.kernel(shape.file, shape.kernel)
+        if shape.shared:
+            lane.device.allow_shared_memory(kernel)
+        self._launch = (
+            kernel, shape.blocks, 1, 1, shape.threads, 1, 1, shape.shared, lane.stream, arguments.address, 0,
+        )  # fmt: skip
+
+    def warm_up(self) -> None:
+        """Copy a part; the whole buffer if the kernel sums all that it reads."""
+        if self._size is None:
+            self.put(1)
+            return
+        size = self._arguments.values[self._size]
+        whole, size.value = size.value, min(size.value, WARM_UP)
+        self.put(1)
+        size.value = whole
+
+    def put(self, copies: int) -> None:
+        """Enqueue a number of passes, in one launch if the kernel loops."""
+        self.done += copies
+        launches = copies
+        if self._passes is not None:
+            self._arguments.values[self._passes].value = copies * self._unit if self.loops else 1
+            launches = 1 if self.loops else copies
+        for _ in range(launches):
+            check(driver.cuLaunchKernel, *self._launch)
+
+
+class Chase:
+    """Dependent loads by one thread on each multiprocessor in turn, over a cycle of nodes.
+
+    Each launch continues where the previous one stopped, so that the whole working set is visited.
+
+    Parameters
+    ----------
+    ends : int
+        Device memory with a pointer per multiprocessor: the final position of its last launch.
+    """
+
+    loops = True
+
+    def __init__(self, lane: TimedStream, buffer: GpuBuffer, size: int, ends: int) -> None:
+        self._base, self._nodes = buffer.address, size // NODE
+        self._ends = ends
+        self._lane = lane
+        self._multiprocessors = lane.device.multiprocessors
+        self._position = 0
+        self._expected = [0] * self._multiprocessors
+        self._arguments = Arguments(pointer(0), narrow(0), narrow(0), pointer(ends))
+        kernel = lane.device.kernel("chase", "chase")
+        self._launch = (
+            kernel, self._multiprocessors, 1, 1, 1, 1, 1, 0, lane.stream, self._arguments.address, 0,
+        )  # fmt: skip
+        self._build(buffer, size)
+
+    @property
+    def accesses(self) -> int:
+        """Accesses of one copy."""
+        return ACCESSES * self._multiprocessors
+
+    def warm_up(self) -> None:
+        """Follow the cycle for a short distance."""
+        self._follow(0, ACCESSES // 8)
+
+    def put(self, copies: int) -> None:
+        """Let every multiprocessor follow the cycle."""
+        for block in range(self._multiprocessors):
+            self._follow(block, ACCESSES * copies)
+
+    def strayed(self) -> int:
+        """Return the number of multiprocessors that stopped at a wrong position."""
+        self._lane.device.use()
+        found = (ctypes.c_uint64 * self._multiprocessors)()
+        check(driver.cuMemcpyDtoH, ctypes.addressof(found), self._ends, ctypes.sizeof(found))
+        return sum(a != b for a, b in zip(found, self._expected, strict=True))
+
+    def _follow(self, block: int, accesses: int) -> None:
+        start, count, where, _ = self._arguments.values
+        start.value = self._base + self._position * NODE
+        count.value, where.value = accesses, block
+        self._position = (self._position + accesses) % self._nodes
+        self._expected[block] = self._base + self._position * NODE
+        check(driver.cuLaunchKernel, *self._launch)
+
+    def _build(self, buffer: GpuBuffer, size: int) -> None:
+        """Write the pointers; for host memory with the CPU, like an application that prepares GPU work."""
+        words = array("Q", bytes(self._nodes * NODE))
+        following = (self._base + (i + 1) % self._nodes * NODE for i in range(self._nodes))
+        words[:: NODE // words.itemsize] = array("Q", following)
+        address, count = words.buffer_info()
+        if buffer.host:
+            ctypes.memmove(buffer.host, address, count * words.itemsize)
+        else:
+            self._lane.device.use()
+            stream = self._lane.stream
+            check(driver.cuMemcpyHtoDAsync, buffer.address, address, count * words.itemsize, stream)
+            check(driver.cuStreamSynchronize, stream)

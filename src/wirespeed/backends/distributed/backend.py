@@ -1,0 +1,247 @@
+"""The backend of a job: all processes prepare, start and verify the same Measurement together.
+
+Every step ends in an exchange in which each process says how it went, so that all go on in the same
+way: whatever is decided, by the stop rule too, is decided from values that all have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ...errors import BackendError, BackendLost, OutOfMemory, WirespeedError
+from ...model import Engine, Measurement, Operation, Role, Transfer
+from ...topology import Machine
+from ...worlds.base import World
+from ...worlds.descriptors import Descriptors
+from ..base import Backend, BackendOptions
+from .endpoint import Endpoint, JobContext, SupportsDistributed
+from .exchange import Exchange
+from .prepared import DistributedPrepared
+from .release import SynchronisedStart, share_page
+from .shared_pool import SharedBufferPool
+from .transport_selection import TransportSelector
+from .transports import TWO_SIDED
+
+#: Seconds after which the other hosts are looked at again.
+_EVERY = 5.0
+
+
+@dataclass(frozen=True)
+class Running:
+    """What a process has once all have come together."""
+
+    side: Endpoint
+    pool: SharedBufferPool
+    start: SynchronisedStart
+    choice: TransportSelector
+    descriptors: Descriptors
+
+
+class DistributedBackend:
+    """Runs transfers between the processes of a World.
+
+    Parameters
+    ----------
+    machine
+        The machine of all ranks, the same in every process.
+    local
+        The backends of this process.
+    share
+        By what means alone memory is shared; None: the best that works for each pair.
+    """
+
+    name = "ranks"
+    setup_s = 0.0
+    can_cancel = True
+    sample_seconds: float  #: for the clock of this hardware, and so that the skew is small against it
+
+    def __init__(
+        self,
+        world: World,
+        machine: Machine,
+        local: Sequence[Backend],
+        share: str | None,
+        options: BackendOptions,
+    ) -> None:
+        self.warnings: list[str] = []
+        self.world = world
+        self.rank = world.rank
+        self.hosts = [member.host for member in world.members]
+        self.exchange = Exchange(world, self.cancel)
+        self._machine, self._options, self._share = machine, options, share
+        self._local = tuple(local)
+        device = machine.ranks[self.rank].device
+        self._own = next((b for b in local if isinstance(b, SupportsDistributed) and b.holds(device)), None)
+        self.sample_seconds = self._own.sample_seconds if self._own else 0.0
+        self._running: Running | None = None
+        self._side: Endpoint | None = None
+        self._said: set[str] = set()
+        self._looked, self._elsewhere = -_EVERY, dict[str, float | str]()
+        world.timeout = options.timeout + options.grace / 2
+
+    @property
+    def running(self) -> Running:
+        """What there is once a Measurement was prepared."""
+        assert self._running is not None
+        return self._running
+
+    def refuses(self, measurement: Measurement) -> str | None:
+        """Return why the Measurement cannot run in this job, None if it can; the same in all processes."""
+        if not measurement.transfers:
+            return ""  # other backends run what is no transfer
+        for transfer in measurement.transfers:
+            ends = (transfer.source, transfer.destination, transfer.executor)
+            if any(end.rank is None for end in ends):
+                return (
+                    f"this is a job of {self.world.size} processes: only testcases between processes run "
+                    "in it; start one process for the others"
+                )
+            if transfer.operation is not Operation.COPY or transfer.role is not Role.MEASURED:
+                return f"{transfer}: between processes there are copies that are measured, and nothing else"
+            gpu = transfer.executor.device.startswith("gpu")
+            engines = (Engine.CE, Engine.SM, Engine.SM_BULK) if gpu else (Engine.CPU,)
+            if transfer.engine not in engines:
+                return f"{transfer}: between processes there is no such engine"
+        return None
+
+    def prepare(self, measurement: Measurement, options: BackendOptions) -> DistributedPrepared:
+        """Share the buffers of a Measurement by the best means that works, and bind what each enqueues.
+
+        Raises
+        ------
+        Unreachable
+            If no means works for a pair.
+        BackendError
+            If something else fails, in any process.
+        BackendLost
+            If a process is gone, or they cannot come together.
+        """
+        del options  # those of the job
+        self.exchange.check()
+        if self._running is None:
+            try:
+                self._running = self._come_together()
+            except WirespeedError as error:
+                raise self.exchange.lose(error) from error
+        self._look_elsewhere()
+        again = True
+        while True:
+            means = tuple(self.running.choice.of(transfer) for transfer in measurement.transfers)
+            prepared = DistributedPrepared(self, measurement, means)
+            try:
+                failures = prepared.set_up()
+            except OutOfMemory:
+                prepared.close()
+                if not again:
+                    raise
+                again = False
+                self._free_buffers()
+                continue
+            except BaseException:
+                prepared.close()
+                raise
+            if not failures:
+                return prepared
+            prepared.close()
+            for index, reason in failures:
+                self.running.choice.fails(measurement.transfers[index], means[index], reason)
+
+    def now(self) -> float:
+        """Rank 0's clock as of the last exchange: the same in all processes."""
+        return self.exchange.now
+
+    def state(self) -> dict[str, float | str]:
+        """Return the state of this host, of the others a moment ago, and how far apart all start."""
+        return self._here() | self._elsewhere | (self._running.start.state() if self._running else {})
+
+    def _here(self) -> dict[str, float | str]:
+        return {name: value for backend in self._local for name, value in backend.state().items()}
+
+    def _look_elsewhere(self) -> None:
+        """Have the state of the other hosts, every few seconds; all processes do it together."""
+        if len(set(self.hosts)) == 1 or self.exchange.now < self._looked + _EVERY:
+            return
+        speaks = self.hosts.index(self.hosts[self.rank]) == self.rank
+        everyone = self.exchange.gather(self._here() if speaks else {}, "reading the state of all hosts")
+        self._elsewhere = {
+            f"{host}: {name}": value
+            for host, state in zip(self.hosts, everyone, strict=True) if host != self.hosts[self.rank]
+            for name, value in state.items()
+        }  # fmt: skip
+        self._looked = self.exchange.now
+
+    def libraries(self) -> dict[str, str]:
+        """Return the versions of what this process measures with."""
+        return {k: v for backend in self._local for k, v in backend.libraries().items()}
+
+    def cancel(self) -> None:
+        """Let what waits in this process go; all processes then fail the Measurement."""
+        if self._side is not None:
+            self._side.cancel()
+
+    def interrupted(self) -> str:
+        """After Ctrl-C: return which process is gone, if a launcher ended this one because of that."""
+        return self.exchange.interrupted()
+
+    def late(self, stage: str, seconds: float) -> None:
+        """The exchange after the stage finds out which process is late."""
+
+    def close(self) -> None:
+        """Give everything back, in order where all processes are still there."""
+        self.exchange.close()
+        if self._running is not None:
+            if not self.exchange.lost:
+                with suppress(BackendLost):  # then nobody uses anybody's memory any more
+                    self._free_buffers()
+                    self.running.side.close()
+            self.running.descriptors.close()
+        for backend in self._local:
+            backend.close()
+
+    def arriving(self, transfers: Sequence[Transfer]) -> int:
+        """Return how many arrive at this host's gate."""
+        here = {rank for rank, host in enumerate(self.hosts) if host == self.hosts[self.rank]}
+        by_messages = [t for t in transfers if t.engine in TWO_SIDED]
+        messengers = here & {rank for t in by_messages for rank in (t.source.rank, t.destination.rank)}
+        executed = [t for t in transfers if t not in by_messages and t.executor.rank in here]
+        return self.running.side.threads(executed, len(messengers))
+
+    def warn(self, text: str) -> None:
+        """Say something once."""
+        if text not in self._said:
+            self._said.add(text)
+            self.warnings.append(text)
+
+    def _come_together(self) -> Running:
+        """Share the page of the gate, open the hardware, compare clocks, measure the skew."""
+        descriptors = Descriptors()
+        page = share_page(self.exchange, descriptors, self._options.timeout)
+        mine = self._machine.ranks[self.rank]
+        here = [rank for rank, host in enumerate(self.hosts) if host == self.hosts[self.rank]]
+
+        def open_side() -> list[str]:
+            if self._own is None:
+                raise BackendError(f"no backend of this process moves the memory of {mine.device}")
+            place = (here.index(self.rank), len(here))
+            job = JobContext(self.world, descriptors, page, place, mine.device, mine.cpus, self._options)
+            self._side = self._own.side(job)
+            return list(self._own.warnings)
+
+        said = self.exchange.together(open_side, "opening the devices of all ranks")
+        for member, warnings in zip(self.world.members, said, strict=True):
+            for text in warnings:
+                self.warn(f"rank {member.rank} on {member.host}: {text}")
+        if self._options.all_engines or self._options.virtual_memory:
+            self.warn("between processes a copy uses one copy engine, and its memory is as --share has it")
+        assert self._side is not None
+        start = SynchronisedStart(self.exchange, self._side)
+        self.sample_seconds = max(self.sample_seconds, start.sample_seconds)
+        choice = TransportSelector(self.exchange, self._side, self._share, self.warn)
+        return Running(self._side, SharedBufferPool(self._side), start, choice, descriptors)
+
+    def _free_buffers(self) -> None:
+        """Let all buffers go, in all processes: first what was opened, then what it belongs to."""
+        self.exchange.together(self.running.pool.close_opened, "closing buffers")
+        self.exchange.together(self.running.pool.free, "freeing buffers")

@@ -1,0 +1,230 @@
+"""A Measurement that several processes have prepared together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+from ...errors import BackendLost, OutOfMemory, WirespeedError
+from ...model import Engine, Measurement, Memory, Sample, Transfer
+from ...summary import summarise
+from ..shared_memory import Handle
+from .endpoint import LocalPrepared, LocalTransfer
+from .transports import TWO_SIDED
+
+if TYPE_CHECKING:
+    from .backend import DistributedBackend
+    from .shared_pool import Own
+
+#: Samples at the beginning that only find out how many copies a sample needs.
+_WARM = 2
+#: A transfer by its index, and why its means does not work.
+Failures = list[tuple[int, str]]
+
+
+class DistributedPrepared:
+    """This process' part in a Measurement of all; every method is called by all processes at once.
+
+    Parameters
+    ----------
+    means
+        By what each transfer reaches the memory of the other rank.
+    """
+
+    def __init__(self, backend: DistributedBackend, measurement: Measurement, means: tuple[str, ...]) -> None:
+        self._backend = backend
+        self._exchange = backend.exchange
+        self._running = backend.running
+        self._rank = backend.rank
+        self._measurement = measurement
+        self._means = means
+        self._transfers = tuple(
+            replace(transfer, engine=Engine(by)) if by in TWO_SIDED else transfer
+            for transfer, by in zip(measurement.transfers, means, strict=True)
+        )
+        self._skews: list[tuple[float, float]] = []
+        self._own: dict[tuple[int, bool], Own] = {}
+        self._part: LocalPrepared | None = None
+        self._arriving = backend.arriving(self._transfers)
+
+    def set_up(self) -> Failures:
+        """Share the buffers and bind what this process does; return what cannot be shared so.
+
+        Raises
+        ------
+        WirespeedError
+            If something else fails, in any process.
+        """
+        text = str(self._measurement)
+        offers = self._exchange.together(self._offer, f"sharing the buffers of {text}")
+        if failures := _failures(offers):
+            return failures
+        handles = {index: handle for found, _ in offers for index, handle in found}
+        opened = self._exchange.together(lambda: self._open(handles), f"opening the buffers of {text}")
+        if failures := _failures(opened):
+            return failures
+        self._exchange.together(self._fill, f"filling the buffers of {text}")
+        return []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the buffers back, in this process."""
+        if self._part is not None:
+            self._part.close()
+            self._part = None
+        hosts = self._backend.hosts
+        movers = {hosts[t.executor.rank] for t in self._transfers if t.executor.rank is not None}
+        if len(self._skews) > _WARM and len(movers) > 1:
+            skews, walls = zip(*self._skews[_WARM:], strict=True)
+            skew, wall = summarise(skews).median, summarise(walls).median
+            self._running.start.judge(skew, wall, self._backend.warnings)
+        self._skews.clear()
+        self._own.clear()
+        self._running.pool.give_back()
+
+    def sample(self, copies: int) -> Sample:
+        """Run every transfer ``copies`` times from a common release and return the times.
+
+        Raises
+        ------
+        WirespeedError
+            If anything fails in any process.
+        """
+        part, start = self._part, self._running.start
+
+        def arm() -> int:
+            self._running.side.begin()
+            if part is not None:
+                part.arm(copies)
+            return start.ready()
+
+        try:
+            ready = self._exchange.together(arm, f"starting {self._measurement}")
+        except WirespeedError:
+            if part is not None:
+                part.abandon()
+            raise
+
+        def finish() -> list[object]:
+            late = start.open(ready, self._arriving)
+            timings = part.finish() if part is not None else []
+            return [late, [[t.index, t.seconds, t.amount, t.wall] for t in timings]]
+
+        everyone = self._exchange.together(finish, f"running {self._measurement}")
+        return self._sample(everyone)
+
+    def _sample(self, everyone: list[Any]) -> Sample:
+        """Put the times of all processes together: of two sides of a transfer, the one that took longer."""
+        seconds, amounts, wall = [0.0] * len(self._transfers), [0.0] * len(self._transfers), 0.0
+        for _, timings in everyone:
+            for index, time, amount, last in timings:
+                i = int(index)
+                seconds[i], amounts[i] = max(seconds[i], time), amount
+                wall = max(wall, last)
+        self._skews.append((self._running.start.late([late for late, _ in everyone]), wall))
+        return Sample(tuple(seconds), tuple(amounts), wall, self._means)
+
+    def verify(self) -> None:
+        """Compare all destinations, each in the process that owns it.
+
+        Raises
+        ------
+        VerificationError
+            If a word differs in any.
+        """
+
+        def verify() -> None:
+            if self._part is not None:
+                self._part.verify()
+
+        self._exchange.together(verify, f"verifying {self._measurement}")
+
+    # Setting up.
+
+    def _offer(self) -> tuple[list[tuple[int, list[object]]], Failures]:
+        """Take the buffers that this process owns, and export those that another process uses."""
+        handles: list[tuple[int, list[object]]] = []
+        failures: Failures = []
+        for index, transfer in enumerate(self._transfers):
+            for of_source, memory in ((True, transfer.source), (False, transfer.destination)):
+                if memory.rank != self._rank:
+                    continue
+
+                def take(key: tuple[int, bool] = (index, of_source), memory: Memory = memory) -> None:
+                    own = self._take(key, memory)
+                    if self._means[key[0]] not in TWO_SIDED and self._executor(key[0]) != self._rank:
+                        handle = self._running.pool.export(own)
+                        plain = [own.number, handle.means, handle.data, handle.offset, handle.bytes]
+                        handles.append((key[0], plain))
+
+                _attempt(take, index, failures)
+        return handles, failures
+
+    def _executor(self, index: int) -> int | None:
+        return self._transfers[index].executor.rank
+
+    def _take(self, key: tuple[int, bool], memory: Memory) -> Own:
+        index, _ = key
+        means = self._means[index]
+        by = self._running.side.plain if means in TWO_SIDED else means
+        self._own[key] = self._running.pool.take(memory, by, self._transfers[index].bytes)
+        return self._own[key]
+
+    def _open(self, handles: dict[int, list[Any]]) -> tuple[None, Failures]:
+        """Open what belongs to others, and bind this process' part."""
+        pieces: list[LocalTransfer] = []
+        failures: Failures = []
+        for index, (transfer, means) in enumerate(zip(self._transfers, self._means, strict=True)):
+            ends = (transfer.source.rank, transfer.destination.rank)
+            if self._rank not in (*ends, transfer.executor.rank):
+                continue
+            addresses = [
+                self._own[index, of_source].allocation.address if (index, of_source) in self._own else 0
+                for of_source in (True, False)
+            ]
+            executes = transfer.executor.rank == self._rank
+            if executes and means not in TWO_SIDED and ends[0] != ends[1]:
+
+                def open_(
+                    transfer: Transfer = transfer, index: int = index, addresses: list[int] = addresses
+                ) -> None:
+                    far = 0 if transfer.source.rank != self._rank else 1
+                    memories = (transfer.source, transfer.destination)
+                    rank, near = memories[far].rank, memories[1 - far]
+                    number, *fields = handles[index]
+                    assert rank is not None
+                    addresses[far] = self._running.pool.open(rank, number, Handle(*fields), near)
+
+                _attempt(open_, index, failures)
+            peer = next((rank for rank in ends if rank != self._rank), self._rank)
+            pieces.append(LocalTransfer(
+                index, transfer, means, addresses[0], addresses[1], ends[0] == self._rank,
+                ends[1] == self._rank, means in TWO_SIDED or executes, -1 if peer is None else peer,
+            ))  # fmt: skip
+        if not failures and pieces:
+            self._part = self._running.side.part(pieces)
+        return None, failures
+
+    def _fill(self) -> None:
+        if self._part is not None:
+            self._part.fill()
+
+
+def _attempt(call: Callable[[], None], index: int, failures: Failures) -> None:
+    """Do what a means may not be able to; being out of memory is another matter."""
+    try:
+        call()
+    except WirespeedError as error:
+        if isinstance(error, (BackendLost, OutOfMemory)):
+            raise
+        failures.append((index, str(error)))
+
+
+def _failures(everyone: list[tuple[object, Failures]]) -> Failures:
+    return [(index, reason) for _, failures in everyone for index, reason in failures]

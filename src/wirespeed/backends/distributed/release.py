@@ -1,0 +1,146 @@
+"""How the processes of a job start together: the gates of their hosts, and how far apart they open."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+
+from ...document import SKEW
+from ...errors import WirespeedError
+from ...summary import summarise
+from ...worlds.clocks import Clocks, compare
+from ...worlds.descriptors import Descriptors, SharedMemory, fetch
+from .endpoint import LINE, Endpoint
+from .exchange import Exchange
+
+_PAGE = 4096
+#: Rounds in which the skew of the gate is measured.
+_ROUNDS = 9
+#: A skew is small against a sample that lasts so many times as long.
+_SMALL = 100
+#: A skew beyond this part of a sample is told.
+_TOO_FAR = 0.05
+_NANO = 1e-9
+
+
+def share_page(exchange: Exchange, descriptors: Descriptors, timeout: float) -> SharedMemory:
+    """Return the memory of this host's gate, which all its processes have mapped; the first makes it.
+
+    One page, and more where there are so many processes that one has no line for each.
+    """
+    world = exchange.world
+    here = [member.rank for member in world.members if member.host == world.me.host]
+    first, size = here[0], -(-LINE * (1 + len(here)) // _PAGE) * _PAGE
+    page = SharedMemory.create(size) if world.rank == first else None
+    offer = [descriptors.address, descriptors.offer(os.dup(page.descriptor))] if page else None
+    offers = exchange.gather(offer, "sharing the page of the gate")
+    found: list[SharedMemory] = []
+
+    def map_page() -> None:
+        address, token = offers[first]
+        found.append(page or SharedMemory(fetch(address, token, timeout), size))
+
+    exchange.together(map_page, "mapping the page of the gate")
+    return found[0]
+
+
+class SynchronisedStart:
+    """Opens the gate of this host when all processes of all hosts are ready.
+
+    Attributes
+    ----------
+    skews
+        How far apart the processes were let go, in s.
+    """
+
+    def __init__(self, exchange: Exchange, side: Endpoint) -> None:
+        world = exchange.world
+        self._exchange, self._side, self._world = exchange, side, world
+        self._here = [member.rank for member in world.members if member.host == world.me.host]
+        self._opens = world.rank == self._here[0]
+        self._worst = 0.0
+        self._warning = ""
+        try:
+            self.clocks: Clocks = compare(world)
+        except WirespeedError as error:
+            raise exchange.lose(error) from error
+        self.skews: list[float] = []
+        for _ in range(_ROUNDS + 1):
+            self._measure()
+        del self.skews[:1]  # the first round loads what is needed for it
+
+    @property
+    def sample_seconds(self) -> float:
+        """How long a sample must last, so that the skew is small against it, in s."""
+        return _SMALL * summarise(self.skews).median
+
+    def state(self) -> dict[str, float]:
+        """Return how far apart the processes start."""
+        skew = summarise(self.skews)
+        return {SKEW: skew.median, "skew of the gate, largest [s]": skew.max}
+
+    def ready(self) -> int:
+        """Return rank 0's clock, as well as it is known here, in ns."""
+        return time.monotonic_ns() - self.clocks.offsets[self._world.rank]
+
+    def open(self, ready: Sequence[int], arriving: int) -> int:
+        """Open this host's gate; return how late that was, in ns.
+
+        Parameters
+        ----------
+        ready
+            When each process was ready, by rank 0's clock, in ns.
+        arriving
+            How many arrive at the gate of this host.
+        """
+        if not self._opens:
+            return 0
+        if len(self._world.hosts) == 1:
+            self._side.release(arriving)
+            return 0
+        moment = max(ready) + self.clocks.lead + self.clocks.offsets[self._world.rank]
+        while (left := moment - time.monotonic_ns()) > 0:
+            if left > 2_000_000:
+                time.sleep(left / 2 * _NANO)
+        self._side.release(arriving)
+        return time.monotonic_ns() - moment
+
+    def late(self, lateness: Sequence[float]) -> float:
+        """Return how far apart the hosts started, from how late each rank was in ns; 0 for one host."""
+        if len(self._world.hosts) == 1:
+            return 0.0
+        hosts = [member.host for member in self._world.members]
+        lateness = [lateness[hosts.index(host)] for host in self._world.hosts]  # of those that open a gate
+        self.skews.append((max(lateness) - min(lateness)) * _NANO + self.clocks.error)
+        return self.skews[-1]
+
+    def judge(self, skew: float, wall: float, warnings: list[str]) -> None:
+        """Warn once, of the worst Measurement of a testcase, that hosts started too far apart."""
+        if skew <= _TOO_FAR * wall or (skew / wall <= self._worst and self._warning in warnings):
+            return
+        if self._warning in warnings:
+            warnings.remove(self._warning)
+        self._worst = skew / wall
+        self._warning = (
+            f"hosts started {skew * 1e6:.0f} µs apart in samples of {wall * 1e3:.2g} ms: what should run at "
+            "the same time did not quite"
+        )
+        warnings.append(self._warning)
+
+    def _measure(self) -> None:
+        """Let all processes wait at their gate for nothing, and compare when they were let go."""
+
+        def arm() -> int:
+            self._side.begin()
+            self._side.arrive()
+            return self.ready()
+
+        ready = self._exchange.together(arm, "measuring the skew of the gate")
+
+        def arrive() -> int:
+            self.open(ready, len(self._here))
+            return self._side.arrived() - self.clocks.offsets[self._world.rank]
+
+        moments = self._exchange.together(arrive, "gathering the skew of the gate")
+        self.skews.append((max(moments) - min(moments)) * _NANO + self.clocks.error)

@@ -1,0 +1,97 @@
+"""By what means each pair of ranks shares memory: the best that works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...errors import BackendError, BackendLost, Unreachable, WirespeedError
+from ...model import Transfer
+from .endpoint import Endpoint
+from .exchange import Exchange
+from .transports import FAR, MPI, NCCL, TWO_SIDED
+
+
+class TransportSelector:
+    """What is known of the means; the same in all processes.
+
+    Parameters
+    ----------
+    share
+        The means that alone may be used; None: the best that works for each pair.
+    warn
+        Told of means that do not work.
+    """
+
+    def __init__(
+        self, exchange: Exchange, side: Endpoint, share: str | None, warn: Callable[[str], None]
+    ) -> None:
+        self._exchange, self._side, self._share, self._warn = exchange, side, share, warn
+        self._hosts = [member.host for member in exchange.world.members]
+        self._failed: dict[tuple[int | None, int | None, str], str] = {}
+        self._messages: dict[str, str] = {}
+
+    def of(self, transfer: Transfer) -> str:
+        """Return the best means for a transfer that has not failed.
+
+        Raises
+        ------
+        Unreachable, BackendError
+            If there is none left; with what became of each. It is an error where the user chose.
+        """
+        source, destination = transfer.source.rank, transfer.destination.rank
+        assert source is not None and destination is not None
+        if source == destination:
+            return self._side.plain
+        near = self._hosts[source] == self._hosts[destination]
+        reasons = []
+        for means in self._candidates(transfer):
+            if means in TWO_SIDED:
+                reason = self._can_send(means)
+            elif means not in self._side.means:
+                reason = "this hardware has no such thing"
+            elif not near and means not in FAR:
+                reason = "it does not reach another host"
+            else:
+                reason = self._failed.get((source, destination, means), "")
+            if not reason:
+                return means
+            reasons.append(f"{means}: {reason}")
+        where = "within a host" if near else "with another host"
+        text = f"memory cannot be shared {where}: {'; '.join(reasons)}"
+        raise Unreachable(text) if self._share is None else BackendError(text)
+
+    def fails(self, transfer: Transfer, means: str, reason: str) -> None:
+        """Note that a means does not work for a pair, one way."""
+        source, destination = transfer.source.rank, transfer.destination.rank
+        self._failed[source, destination, means] = reason
+        if self._share is None:
+            self._warn(
+                f"{means} does not work between ranks {source} and {destination}, the next means is used: "
+                f"{reason}"
+            )
+
+    def _candidates(self, transfer: Transfer) -> tuple[str, ...]:
+        if self._share is not None:
+            return (self._share,)
+        gpu = transfer.executor.device.startswith("gpu")
+        return (*self._side.means, *((NCCL, MPI) if gpu else (MPI,)))
+
+    def _can_send(self, means: str) -> str:
+        """Return why messages cannot be sent by a means; found out once, by all."""
+        if means not in self._messages:
+            self._messages[means] = self._connect(means)
+        return self._messages[means]
+
+    def _connect(self, means: str) -> str:
+        answers = self._exchange.together(lambda: self._side.can_send(means), f"asking for {means}")
+        for member, (reason, _) in zip(self._exchange.world.members, answers, strict=True):
+            if reason:
+                return f"{member}: {reason}"
+        told = [token for _, token in answers]
+        try:
+            self._exchange.together(lambda: self._side.connect(means, told), f"connecting {means}")
+        except BackendLost:
+            raise
+        except WirespeedError as error:
+            return str(error)
+        return ""

@@ -1,0 +1,141 @@
+"""A Transfer with its buffers: the bytes, kernels and patterns of each thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from ...model import BUFFERS, Operation, Transfer
+from ...topology import Machine
+from ...units import KIB, MIB
+from . import kernels
+from .kernel_codes import CODES
+from .memory import HostBuffer
+
+LINE, WORD = 64, 8
+#: Alignment of the threads' slices, if each thread gets enough bytes.
+_PAGE = 4096
+WORD_MASK = 2**64 - 1
+#: Accesses that count as one copy of a chase, up to a working set: 1 to 6 ms each.
+_CHASE_UNITS = ((256 * KIB, 2**20), (4 * MIB, 2**17))
+_LARGEST_CHASE_UNIT = 2**15
+#: Factors of scale, triad and saxpy are from 2 to 15: with integers below 2**48 (2**20 as floats), results
+#: are exact.
+_FACTORS = 14
+
+
+@dataclass(eq=False)
+class BoundTransfer:
+    """A Transfer with what it needs to run.
+
+    Parameters
+    ----------
+    index : int
+        Position in the Measurement.
+    rows : tuple[int, ...]
+        Its threads' rows in the shared table.
+    helpers : tuple[int, ...]
+        CPUs for work that is not timed: filling, comparing, building cycles.
+    keys : tuple[int, ...]
+        Keys of the patterns in the two sources, and of the destination's previous content.
+    streaming : bool
+        Whether stores bypass the caches. A transfer larger than the last cache of its CPUs must not read its
+        destination in order to write it; a smaller one must leave it in the cache.
+    """
+
+    index: int
+    transfer: Transfer
+    rows: tuple[int, ...]
+    helpers: tuple[int, ...]
+    sources: tuple[HostBuffer, ...]
+    destination: HostBuffer | None
+    keys: tuple[int, int, int]
+    streaming: bool
+    scalar: int = 0
+    step: int = 0  #: for a chase: step of the cycle at which the next sample starts
+
+    @property
+    def code(self) -> int:
+        """The kernels' number of its operation."""
+        return CODES[self.transfer.operation]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a buffer, in whole lines."""
+        return whole_lines(self.transfer)
+
+    @property
+    def lines(self) -> int:
+        """Lines of a buffer."""
+        return self.bytes // LINE
+
+    @property
+    def start(self) -> int:
+        """Address of the line at which the next sample of a chase starts."""
+        return self.sources[0].address + LINE * int(kernels.shuffled(self.step, self.lines, self.keys[0]))
+
+    def shares(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield for each thread its CPU, its row, and the begin and end of its bytes."""
+        cpus = self.transfer.executor.cpus
+        for cpu, row, (begin, end) in zip(cpus, self.rows, split(self.bytes, len(cpus)), strict=True):
+            yield cpu, row, begin, end
+
+    def helped(self) -> Iterator[tuple[int, int, int]]:
+        """Yield the CPUs for work that is not timed, each with the begin and end of its bytes."""
+        for cpu, (begin, end) in zip(self.helpers, split(self.bytes, len(self.helpers)), strict=True):
+            yield cpu, begin, end
+
+    def addresses(self, begin: int) -> tuple[int, int, int]:
+        """Return the addresses of a byte offset in the destination and the two sources; 0 if absent."""
+        buffers = (self.destination, *self.sources, None, None)[:3]
+        return tuple(0 if b is None else b.address + begin for b in buffers)  # type: ignore[return-value]
+
+    def draw_scalar(self, sample: int) -> None:
+        """Choose the factor or constant of a sample, so that a stale result is detected."""
+        if self.transfer.operation is Operation.WRITE:
+            self.scalar = signed(mixed(self.keys[0], sample))
+        else:
+            self.scalar = 2 + sample % _FACTORS
+
+
+def split(size: int, parts: int) -> list[tuple[int, int]]:
+    """Return begin and end of nearly equal parts of whole lines; of whole pages for large sizes."""
+    step = _PAGE if size >= 16 * _PAGE * parts else LINE
+    edges = [size * i // parts // step * step for i in range(parts)] + [size]
+    return list(pairwise(edges))
+
+
+def whole_lines(transfer: Transfer) -> int:
+    """Return the bytes of a buffer, rounded up to whole lines; a chase has at least two lines."""
+    least = 2 if transfer.operation is Operation.CHASE else 1
+    return max(least, -(-transfer.bytes // LINE)) * LINE
+
+
+def chase_unit(size: int) -> int:
+    """Return the accesses that count as one copy of a chase through ``size`` bytes."""
+    return next((unit for largest, unit in _CHASE_UNITS if size <= largest), _LARGEST_CHASE_UNIT)
+
+
+def bypasses(transfer: Transfer, machine: Machine) -> bool:
+    """Return whether the buffers of a transfer exceed the last cache of its CPUs."""
+    caches = [c for c in machine.caches if c.type != "instruction"]
+    cpus = len(transfer.executor.cpus)
+    reached = machine.last_cache_bytes()
+    if caches:
+        last = max(caches, key=lambda c: c.level)
+        siblings = max((n.threads_per_core for n in machine.numa), default=1)
+        reached = last.bytes * max(1, round(cpus * siblings / last.shared_by))
+    return transfer.bytes * sum(BUFFERS[transfer.operation]) > reached
+
+
+def mixed(*numbers: int) -> int:
+    """Return 64 bits that depend on every bit of every number."""
+    return int(np.random.SeedSequence([n & WORD_MASK for n in numbers]).generate_state(1, np.uint64)[0])
+
+
+def signed(word: int) -> int:
+    """Return the same 64 bits as a signed number."""
+    return (word & WORD_MASK) - ((word & 2**63) << 1)

@@ -1,0 +1,189 @@
+"""Contents of buffers: patterns before a sample, and verification after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...errors import VerificationError
+from ...model import Operation
+from . import kernels
+from .bound_transfer import LINE, WORD, WORD_MASK, BoundTransfer, signed
+from .kernel_codes import WRITE
+from .threads import Task
+
+#: Tasks with the CPUs on which they run.
+Tasks = list[tuple[int, Task[Any]]]
+#: Run tasks at the same time and return their results; the text names the stage.
+Run = Callable[[Tasks, str], list[Any]]
+Table = np.ndarray[Any, np.dtype[np.int64]]
+
+#: Contents of the sources of arithmetic: integers with exact results. Other operations use bit patterns.
+_FILLERS = {
+    Operation.SCALE: kernels.fill_numbers,
+    Operation.ADD: kernels.fill_numbers,
+    Operation.TRIAD: kernels.fill_numbers,
+    Operation.SAXPY: kernels.fill_pairs,
+}
+
+
+def fill(bounds: Sequence[BoundTransfer], run: Run) -> None:
+    """Write the patterns of all sources and destinations, and build missing cycles."""
+    tasks: Tasks = []
+    for bound in bounds:
+        if bound.transfer.operation is Operation.CHASE:
+            _provide_cycle(bound, run)
+            continue
+        filler = _FILLERS.get(bound.transfer.operation, kernels.fill_words)
+        for source, key in zip(bound.sources, bound.keys, strict=False):
+            source.holds = None
+            tasks += [
+                (cpu, partial(filler, source.address, begin // WORD, end // WORD, key))
+                for cpu, begin, end in bound.helped()
+            ]
+    run(tasks, "filling the sources")
+    poison(bounds, run)
+
+
+def poison(bounds: Sequence[BoundTransfer], run: Run) -> None:
+    """Write a pattern that no operation produces to all destinations, with the stores of the operation.
+
+    So the caches are in the same state as after a sample: buffers that exceed them leave nothing to be
+    written back during the next sample.
+    """
+    tasks: Tasks = []
+    for bound in bounds:
+        if bound.destination is not None:
+            bound.destination.holds = None
+            tasks += [
+                (cpu, partial(kernels.once, WRITE, bound.streaming, *bound.addresses(begin),
+                              signed(bound.keys[2]), end - begin, 0))
+                for cpu, begin, end in bound.helped()
+            ]  # fmt: skip
+    run(tasks, "filling the destinations")
+
+
+def verify(bound: BoundTransfer, table: Table, run: Run) -> None:
+    """Compare a transfer's result with the expected content after the last sample.
+
+    Parameters
+    ----------
+    table
+        Rows written by its threads.
+
+    Raises
+    ------
+    VerificationError
+        If a word differs. If the sum of a read or the final position of a chase is wrong, its source is
+        compared;
+            if no word of the source is wrong, all words count as wrong.
+    """
+    check = {Operation.CHASE: _check_chase, Operation.READ: _check_sums}.get(
+        bound.transfer.operation, _check_words
+    )
+    check(bound, table, run)
+
+
+def _check_words(bound: BoundTransfer, table: Table, run: Run) -> None:
+    assert bound.destination is not None
+    ranges = [
+        (cpu, begin, begin + min(_amount(table, row), end - begin)) for cpu, row, begin, end in bound.shares()
+    ]
+    _compare(bound, bound.destination.address, ranges, _counter(bound), run)
+
+
+def _check_sums(bound: BoundTransfer, table: Table, run: Run) -> None:
+    key = bound.keys[0]
+
+    def due(begin: int, end: int, amount: int) -> int:
+        passes, rest = divmod(amount, max(end - begin, 1))
+        whole, part = (int(kernels.total(begin // WORD, to // WORD, key)) for to in (end, begin + rest))
+        return signed(passes * whole + part)
+
+    shares = list(bound.shares())
+    sums = run([(cpu, partial(due, begin, end, _amount(table, row))) for cpu, row, begin, end in shares],
+               "adding up what was to be read")  # fmt: skip
+    if sums != [_carry(table, row) for _, row, _, _ in shares]:
+        ranges = [(cpu, begin, end) for cpu, _, begin, end in shares]
+        _compare(bound, bound.sources[0].address, ranges, (kernels.count_words, key, kernels.STEP), run)
+        raise _all_wrong(bound)
+
+
+def _check_chase(bound: BoundTransfer, table: Table, run: Run) -> None:
+    if _carry(table, bound.rows[0]) != bound.start:
+        bound.sources[0].holds = None
+        found = _walk(bound, run, build=False)
+        wrong, first = sum(n for n, _ in found), min(lowest for _, lowest in found)
+        if wrong:
+            raise VerificationError(str(bound.transfer), first * WORD, wrong, bound.lines, bound.transfer.way)
+        raise _all_wrong(bound)
+
+
+def _provide_cycle(bound: BoundTransfer, run: Run) -> None:
+    source, holds = bound.sources[0], (bound.bytes, bound.keys[0])
+    if source.holds != holds:
+        source.holds = None
+        _walk(bound, run, build=True)
+        source.holds = holds
+
+
+def _walk(bound: BoundTransfer, run: Run, *, build: bool) -> list[tuple[int, int]]:
+    """Build or check a cycle; return for each part the number of wrong words and the first one's index."""
+    address, key = bound.sources[0].address, bound.keys[0]
+    tasks: Tasks = [
+        (cpu, partial(kernels.cycle, address, bound.lines, begin // LINE, end // LINE, key, build))
+        for cpu, begin, end in bound.helped()
+    ]
+    return run(tasks, "building a cycle" if build else "checking a cycle")
+
+
+def _counter(bound: BoundTransfer) -> tuple[Any, ...]:
+    """Return the kernel that counts wrong words of a destination, and its arguments after the range."""
+    first, second, _ = bound.keys
+    match bound.transfer.operation:
+        case Operation.SCALE:
+            return kernels.count_numbers, first, second, bound.scalar, 0
+        case Operation.ADD:
+            return kernels.count_numbers, first, second, 1, 1
+        case Operation.TRIAD:
+            return kernels.count_numbers, first, second, 1, bound.scalar
+        case Operation.SAXPY:
+            return kernels.count_pairs, first, second, bound.scalar, 1
+        case Operation.WRITE:
+            return kernels.count_words, bound.scalar & WORD_MASK, 0
+    return kernels.count_words, first, kernels.STEP
+
+
+def _compare(
+    bound: BoundTransfer, address: int, ranges: list[tuple[int, int, int]], counter: tuple[Any, ...], run: Run
+) -> None:
+    """Raise VerificationError if a word in the byte ranges is wrong; each range has its CPU."""
+    kernel, *arguments = counter
+
+    def count(begin: int, end: int) -> int:
+        return int(kernel(address, begin // WORD, end // WORD, *arguments))
+
+    counts = run([(cpu, partial(count, begin, end)) for cpu, begin, end in ranges], "comparing")
+    for (_, begin, end), wrong in zip(ranges, counts, strict=True):
+        if wrong:
+            while end - begin > WORD:
+                middle = (begin + end) // 2 // WORD * WORD
+                begin, end = (begin, middle) if count(begin, middle) else (middle, end)
+            words = sum(end - begin for _, begin, end in ranges) // WORD
+            raise VerificationError(str(bound.transfer), begin, sum(counts), words, bound.transfer.way)
+
+
+def _all_wrong(bound: BoundTransfer) -> VerificationError:
+    words = bound.bytes // WORD
+    return VerificationError(str(bound.transfer), 0, words, words, bound.transfer.way)
+
+
+def _amount(table: Table, row: int) -> int:
+    return int(table[row, kernels.AMOUNT // WORD])
+
+
+def _carry(table: Table, row: int) -> int:
+    return int(table[row, kernels.CARRY // WORD])

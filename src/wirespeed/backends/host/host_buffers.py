@@ -1,0 +1,74 @@
+"""Buffers in host memory."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from ...errors import BackendError, OutOfMemory
+from ...units import format_size
+from ...worlds.descriptors import Descriptors
+from ..shared_memory import Mechanism
+from .endpoint import SHM, ShmSharing
+
+
+class HostBuffers:
+    """Memory of the process, as ``malloc`` gives it: its pages come to be when they are written.
+
+    Parameters
+    ----------
+    timeout
+        Seconds that opening another process' memory may take.
+    """
+
+    where: Any = None
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._held: dict[int, Any] = {}
+        self._descriptors: Descriptors | None = None
+
+    def allocate(self, size: int) -> int:
+        """Return the address of new memory."""
+        try:
+            array = np.empty(size, np.uint8)
+        except MemoryError as error:
+            raise OutOfMemory(
+                f"a buffer of {format_size(size)} in host memory: {error}; give a smaller size"
+            ) from error
+        self._held[array.ctypes.data] = array
+        return int(array.ctypes.data)
+
+    def free(self, address: int) -> None:
+        """Give it back."""
+        del self._held[address]
+
+    def write(self, address: int, data: Any) -> None:
+        """Copy an array there."""
+        ctypes.memmove(address, data.ctypes.data, data.nbytes)
+
+    def read(self, address: int, size: int) -> Any:
+        """Return a copy of what is there."""
+        found = np.empty(size, np.uint8)
+        ctypes.memmove(found.ctypes.data, address, size)
+        return found
+
+    def copy(self, destination: int, source: int, size: int) -> None:
+        """Copy by this thread."""
+        ctypes.memmove(destination, source, size)
+
+    def sharing(self, mechanism: str) -> Mechanism:
+        """Return a mechanism that shares host memory."""
+        if mechanism != SHM:
+            raise BackendError(f"host memory is shared by {SHM}, not by {mechanism}")
+        if self._descriptors is None:
+            self._descriptors = Descriptors()
+        return ShmSharing(self._descriptors, self._timeout)
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._held.clear()
+        if self._descriptors is not None:
+            self._descriptors.close()

@@ -1,0 +1,176 @@
+"""The calls of MPI that make an operation, as data: names of C functions with their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...testcases.collective_ops import unequal
+from ..native import Call
+from ..provider import Case
+
+
+@dataclass(frozen=True)
+class MpiSite:
+    """Where a rank's calls go.
+
+    Parameters
+    ----------
+    comm, type, operator, in_place, status
+        MPI's handles and addresses, as numbers; the operator is 0 where the operation has none.
+    send, receive
+        The arrays; in place, both are views of one buffer.
+    keep
+        Arrays whose addresses are in calls.
+    """
+
+    comm: int
+    type: int
+    in_place: int
+    status: int
+    rank: int
+    send: Any
+    receive: Any
+    operator: int = 0
+    keep: list[Any] = field(default_factory=list)
+
+    def kept(self, values: Sequence[int]) -> int:
+        """Return the address of numbers that a call refers to."""
+        array = np.array(values, np.int32)
+        self.keep.append(array)
+        return int(array.ctypes.data)
+
+
+def _at(array: Any) -> int:
+    return int(array.ctypes.data)
+
+
+def _copied(to: Any, origin: Any) -> Call:
+    return ("copy", (_at(to), _at(origin), to.nbytes))
+
+
+def _source(case: Case, site: MpiSite) -> int:
+    return site.in_place if case.in_place else _at(site.send)
+
+
+def _all_reduce(case: Case, site: MpiSite) -> list[Call]:
+    buffers = (_source(case, site), _at(site.receive), len(site.receive))
+    return [("MPI_Allreduce", (*buffers, site.type, site.operator, site.comm))]
+
+
+def _all_gather(case: Case, site: MpiSite) -> list[Call]:
+    each = len(site.receive) // case.ranks
+    sends, receives = (_source(case, site), each, site.type), (_at(site.receive), each, site.type)
+    return [("MPI_Allgather", (*sends, *receives, site.comm))]
+
+
+def _alltoall(case: Case, site: MpiSite) -> list[Call]:
+    each = len(site.receive) // case.ranks
+    sends, receives = (_source(case, site), each, site.type), (_at(site.receive), each, site.type)
+    return [("MPI_Alltoall", (*sends, *receives, site.comm))]
+
+
+def _reduce_scatter(case: Case, site: MpiSite) -> list[Call]:
+    name, each = "MPI_Reduce_scatter_block", case.counts.each
+    how = (each, site.type, site.operator, site.comm)
+    if not case.in_place:
+        return [(name, (_at(site.send), _at(site.receive), *how))]
+    # MPI leaves the result at the beginning, NCCL at the rank's own part.
+    made: list[Call] = [(name, (site.in_place, _at(site.send), *how))]
+    own = site.send[:each]
+    return made if _at(own) == _at(site.receive) else [*made, _copied(site.receive, own)]
+
+
+def _alltoallv(case: Case, site: MpiSite) -> list[Call]:
+    sends, receives = unequal(case.counts, case.width, site.rank, case.ranks)
+    source, before = site.send, list[Call]()
+    if case.in_place:  # MPI wants equal parts in place
+        source = np.empty_like(site.send)
+        site.keep.append(source)
+        before = [_copied(source, site.send)]
+
+    def side(array: Any, counts: Sequence[int]) -> tuple[int, ...]:
+        places = np.cumsum([0, *counts[:-1]])
+        return _at(array), site.kept(counts), site.kept(places.tolist()), site.type
+
+    return [*before, ("MPI_Alltoallv", (*side(source, sends), *side(site.receive, receives), site.comm))]
+
+
+def _broadcast(case: Case, site: MpiSite) -> list[Call]:
+    root, receive = case.setting.root, site.receive
+    spread: Call = ("MPI_Bcast", (_at(receive), len(receive), site.type, root, site.comm))
+    return [spread] if case.in_place or site.rank != root else [_copied(receive, site.send), spread]
+
+
+def _reduce(case: Case, site: MpiSite) -> list[Call]:
+    root = case.setting.root
+    here, receive = site.rank == root, _at(site.receive)
+    source = (site.in_place if here else receive) if case.in_place else _at(site.send)
+    count = len(site.receive if case.in_place else site.send)
+    how = (count, site.type, site.operator, root, site.comm)
+    return [("MPI_Reduce", (source, receive if here else 0, *how))]
+
+
+def _gather(case: Case, site: MpiSite) -> list[Call]:
+    root = case.setting.root
+    here = site.rank == root
+    sends = (site.in_place if here and case.in_place else _at(site.send), len(site.send), site.type)
+    receives = (_at(site.receive) if here else 0, len(site.send), site.type)
+    return [("MPI_Gather", (*sends, *receives, root, site.comm))]
+
+
+def _scatter(case: Case, site: MpiSite) -> list[Call]:
+    root = case.setting.root
+    here = site.rank == root
+    each = len(site.receive)
+    sends = (_at(site.send) if here else 0, each, site.type)
+    receives = (site.in_place if here and case.in_place else _at(site.receive), each, site.type)
+    return [("MPI_Scatter", (*sends, *receives, root, site.comm))]
+
+
+def _sendrecv(case: Case, site: MpiSite) -> list[Call]:
+    after, before = (site.rank + 1) % case.ranks, (site.rank - 1) % case.ranks
+    if case.in_place:
+        buffer = (_at(site.receive), len(site.receive), site.type)
+        return [("MPI_Sendrecv_replace", (*buffer, after, 0, before, 0, site.comm, site.status))]
+    return [_exchange(site, site.send, after, site.receive, before)]
+
+
+def _exchange(site: MpiSite, give: Any, after: int, take: Any, before: int) -> Call:
+    sends, receives = (_at(give), len(give), site.type), (_at(take), len(take), site.type)
+    return ("MPI_Sendrecv", (*sends, after, 0, *receives, before, 0, site.comm, site.status))
+
+
+def _hypercube(case: Case, site: MpiSite) -> list[Call]:
+    """An all-gather in steps, each with the rank whose number differs in one bit."""
+    here, receive, each = site.rank, site.receive, case.counts.each
+    made = [] if case.in_place else [_copied(receive[here * each : (here + 1) * each], site.send)]
+    for bit in range(case.ranks.bit_length() - 1):
+        mask = 1 << bit
+        mine = here & ~(mask - 1)
+        theirs = mine ^ mask
+        give, take = (
+            receive[mine * each : (mine + mask) * each],
+            receive[theirs * each : (theirs + mask) * each],
+        )
+        made.append(_exchange(site, give, here ^ mask, take, here ^ mask))
+    return made
+
+
+#: Operation -> what makes the calls that run it once.
+CALLS: dict[str, Callable[[Case, MpiSite], list[Call]]] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "alltoall": _alltoall,
+    "alltoallv": _alltoallv,
+    "broadcast": _broadcast,
+    "reduce": _reduce,
+    "gather": _gather,
+    "scatter": _scatter,
+    "sendrecv": _sendrecv,
+    "hypercube": _hypercube,
+}

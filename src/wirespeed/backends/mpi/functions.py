@@ -1,0 +1,87 @@
+"""C functions of the MPI library that mpi4py uses, with handles as numbers, and calls as data."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from ...errors import BackendError
+from ..native import Call, Functions, copier
+
+
+class MpiFunctions:
+    """Calls of MPI without the Python interpreter.
+
+    Parameters
+    ----------
+    mpi : module
+        The module ``mpi4py.MPI``.
+
+    Attributes
+    ----------
+    status : int
+        Address of a status that is ignored.
+    """
+
+    def __init__(self, mpi: Any) -> None:
+        self._mpi = mpi
+        # The extension module finds the functions of the library it was linked with, whatever its ABI.
+        self.functions = Functions(ctypes.CDLL(mpi.__file__), copy=copier())
+        self._status = np.zeros(self.status_bytes, np.uint8)
+        self.status = int(self._status.ctypes.data)
+
+    def handle(self, thing: Any) -> int:
+        """Return the handle of a communicator, type or operator as a number."""
+        return int(self._mpi._handleof(thing))
+
+    @property
+    def in_place(self) -> int:
+        """Buffer argument for operations in place."""
+        return int(self._mpi.IN_PLACE)
+
+    @property
+    def request_bytes(self) -> int:
+        """Size of a request in bytes."""
+        return int(self._mpi._sizeof(self._mpi.Request))
+
+    @property
+    def status_bytes(self) -> int:
+        """Size of a status in bytes."""
+        return int(self._mpi._sizeof(self._mpi.Status))
+
+    def run(self, calls: list[Call]) -> None:
+        """Make the calls.
+
+        Raises
+        ------
+        BackendError
+            For the first call that fails.
+        """
+        self.refuse(self.functions.bind(calls)())
+
+    def timed(
+        self, before: list[Call], calls: list[Call], after: list[Call], rounds: int = 1
+    ) -> tuple[float, float]:
+        """Make the calls; return the time of ``calls``, and of ``calls`` and ``after``, in s.
+
+        Raises
+        ------
+        BackendError
+            For the first call that fails.
+        """
+        failed, between, whole = self.functions.timed(before, calls, after, rounds)
+        self.refuse(failed)
+        return between, whole
+
+    def refuse(self, failed: str) -> None:
+        """Raise an error if a call failed.
+
+        Raises
+        ------
+        BackendError
+            If ``failed`` is not empty.
+        """
+        if failed:
+            raise BackendError(f"MPI failed in {failed}")

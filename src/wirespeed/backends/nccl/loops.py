@@ -1,0 +1,250 @@
+"""What one thread does with its ranks: run an operation once, or a loop of them in every timing mode.
+
+The calls of a loop are made beforehand, so that one loop serves all operations and decides nothing
+while it is timed. Neither the calls nor the waits hold the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Event
+from typing import Any
+
+from cuda.bindings import driver
+
+from ...errors import BackendError, BackendLost
+from ..cuda.driver import check
+from ..native import Call, Functions
+from ..provider import Case, Elapsed
+from .calls import Site, calls, grouped, in_context
+from .rank_gpu import RankGpu
+
+_SUM, _FLOAT = 0, 7
+_THREAD_LOCAL = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+#: A graph and what can be launched of it.
+Captured = list[tuple[Any, Any]]
+#: Makes calls that were prepared.
+Run = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Library:
+    """NCCL as the loops need it.
+
+    Parameters
+    ----------
+    functions
+        Those of NCCL and of the driver.
+    reason
+        What NCCL says of its last failure; empty where it says nothing.
+    cancelled
+        Set when the communicators were aborted.
+    """
+
+    functions: Functions
+    reason: Callable[[], str]
+    cancelled: Event
+
+
+class Loop:
+    """A case, bound to the ranks of one thread.
+
+    Parameters
+    ----------
+    sites
+        The thread's ranks, and the GPU of each.
+    shifts
+        By how many bytes the buffers of each operation of the loop are shifted.
+    """
+
+    def __init__(
+        self, library: Library, case: Case, sites: Sequence[tuple[Site, RankGpu]], shifts: Sequence[int]
+    ) -> None:
+        self._library = library
+        self._timing = case.timing
+        self._case = case
+        self._sites = [site for site, _ in sites]
+        self._gpus = [gpu for _, gpu in sites]
+        self._shifts = shifts
+        self._waiting = library.functions.bind(self._waits())
+
+    def once(self) -> None:
+        """Run the first operation and wait for it; from a graph where the loop is one."""
+        first = self._bind(calls(self._case, self._sites, 0))
+        if self._timing.graphs:
+            captured = self._capture([first])
+            self._launch(captured)
+            self._wait()
+            _forget(captured)
+        else:
+            first()
+            self._wait()
+
+    def align(self) -> None:
+        """Meet the other ranks by a reduction of one element, which none leaves before all have come."""
+        self._bind(self._meeting())()
+        self._wait()
+
+    def time(self) -> Elapsed:
+        """Run the loop."""
+        if self._timing.graphs:
+            return self._graph()
+        if self._timing.blocking or self._timing.per_iteration:
+            return self._stepwise()
+        return self._free_running()
+
+    def _program(self) -> list[list[Call]]:
+        """Return the calls of each iteration."""
+        made: dict[int, list[Call]] = {}
+        iterations = []
+        for i in range(self._timing.iterations):
+            some: list[Call] = []
+            for shift in self._shifts[i * self._timing.aggregate : (i + 1) * self._timing.aggregate]:
+                if shift not in made:
+                    made[shift] = calls(self._case, self._sites, shift)
+                some += made[shift]
+            iterations.append(grouped(some) if self._timing.aggregate > 1 else some)
+        return iterations
+
+    def _meeting(self) -> list[Call]:
+        return grouped([
+            ("ncclAllReduce", (gpu.scratch, gpu.scratch + 8, 1, _FLOAT, _SUM, site.comm, site.stream))
+            for site, gpu in zip(self._sites, self._gpus, strict=True)
+        ])  # fmt: skip
+
+    def _waits(self) -> list[Call]:
+        return [call for site in self._sites for call in in_context(site, "cuStreamSynchronize", site.stream)]
+
+    def _marks(self, count: int) -> tuple[list[list[Any]], list[Run]]:
+        """Return so many events of each rank, and what records each of them on all ranks."""
+        events = [gpu.events(count) for gpu in self._gpus]
+        marks = [
+            self._bind([
+                call
+                for site, mine in zip(self._sites, events, strict=True)
+                for call in in_context(site, "cuEventRecord", int(mine[i]), site.stream)
+            ])
+            for i in range(count)
+        ]  # fmt: skip
+        return events, marks
+
+    def _bind(self, some: Sequence[Call]) -> Run:
+        """Return what makes these calls."""
+        bound = self._library.functions.bind(some)
+
+        def run() -> None:
+            self._look(bound())
+
+        return run
+
+    def _look(self, failed: str) -> None:
+        """Raise what the calls that were made mean."""
+        if self._library.cancelled.is_set():
+            raise BackendLost("the operation was ended because another rank failed or a time-out passed")
+        if failed:
+            raise BackendError(f"NCCL failed: {self._library.reason() or failed}")
+
+    def _wait(self) -> None:
+        failed = self._waiting()
+        self._look("")
+        if failed:
+            for gpu in self._gpus:
+                gpu.wait()  # raises what the driver has to say
+        self._look(failed)
+
+    def _elapsed(self, spent: float, enqueued: float, iterations: tuple[float, ...] = ()) -> Elapsed:
+        count = self._timing.operations * max(1, self._timing.graphs)
+        return Elapsed(spent / count, enqueued / count, iterations)
+
+    def _free_running(self) -> Elapsed:
+        """Enqueue all, then wait."""
+        flat = [call for some in self._program() for call in some]
+        failed, enqueued, spent = self._library.functions.timed(
+            [*self._meeting(), *self._waits()], flat, self._waits()
+        )
+        self._look(failed)
+        return self._elapsed(spent, enqueued)
+
+    def _stepwise(self) -> Elapsed:
+        """Enqueue iteration by iteration, with waits and meetings between, and events at their edges."""
+        timing, count = self._timing, self._timing.iterations
+        paired = timing.blocking == 3  # iterations that do not touch each other
+        program = [self._bind(some) for some in self._program()]
+        meeting = self._bind(self._meeting())
+        edges = [(2 * i, 2 * i + 1) if paired else (i, i + 1) for i in range(count)]
+        events, marks = self._marks(edges[-1][1] + 1 if timing.per_iteration else 0)
+        self.align()
+        counted, now = 0.0, time.perf_counter
+        start = now()
+        for i, some in enumerate(program):
+            before, after = edges[i]
+            began = now()
+            if marks:
+                marks[before]()
+            some()
+            if timing.blocking:
+                self._wait()
+            if paired:
+                if marks:
+                    marks[after]()
+                counted += now() - began
+            if timing.blocking in (1, 3):
+                meeting()
+                self._wait()
+        if marks and not paired:
+            marks[-1]()
+        enqueued = now() - start
+        self._wait()
+        spent = now() - start
+        if paired:
+            spent = enqueued = counted
+        iterations = tuple(
+            max(_between(mine[a], mine[b]) for mine in events) / timing.aggregate
+            for a, b in (edges if marks else ())
+        )
+        return self._elapsed(spent, enqueued, iterations)
+
+    def _graph(self) -> Elapsed:
+        """Capture the whole loop once and launch it as often as asked for."""
+        captured = self._capture([self._bind(some) for some in self._program()])
+        self.align()
+        start = time.perf_counter()
+        for _ in range(self._timing.graphs):
+            self._launch(captured)
+        enqueued = time.perf_counter() - start
+        self._wait()
+        spent = time.perf_counter() - start
+        _forget(captured)
+        return self._elapsed(spent, enqueued)
+
+    def _capture(self, program: Sequence[Run]) -> Captured:
+        """Return a graph of each rank's calls. Other threads may go on allocating meanwhile."""
+        for gpu in self._gpus:
+            gpu.use()
+            check(driver.cuStreamBeginCapture, gpu.stream, _THREAD_LOCAL)
+        for run in program:
+            run()
+        graphs = [check(driver.cuStreamEndCapture, gpu.stream) for gpu in self._gpus]
+        captured = []
+        for gpu, graph in zip(self._gpus, graphs, strict=True):  # none may be made during a capture
+            gpu.use()
+            captured.append((graph, check(driver.cuGraphInstantiate, graph, 0)))
+        return captured
+
+    def _launch(self, captured: Captured) -> None:
+        for gpu, (_, executable) in zip(self._gpus, captured, strict=True):
+            gpu.use()
+            check(driver.cuGraphLaunch, executable, gpu.stream)
+
+
+def _between(start: Any, stop: Any) -> float:
+    """Seconds between two events."""
+    return float(check(driver.cuEventElapsedTime, start, stop)) * 1e-3
+
+
+def _forget(captured: Captured) -> None:
+    for graph, executable in captured:
+        check(driver.cuGraphExecDestroy, executable)
+        check(driver.cuGraphDestroy, graph)

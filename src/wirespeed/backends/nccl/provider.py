@@ -1,0 +1,410 @@
+"""The NCCL provider: ranks as processes, as threads, or as GPUs of one thread."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from threading import Event
+from typing import Any, TypeVar
+
+from cuda.bindings import driver
+
+from ...errors import BackendError, OutOfMemory
+from ...testcases.collective_ops import Setting
+from ...testcases.data_types import OPERATORS, DataType
+from ...units import format_size
+from ...worlds.base import World
+from .. import native
+from ..cuda.device import handles
+from ..cuda.driver import check
+from ..cuda.packages import INSTALL_NCCL
+from ..provider import Case, Elapsed, Group, RankDevice, Refused
+from ..test_data import BEFORE, scalar
+from .calls import CALLS, Site, addresses
+from .debug import Debug
+from .loops import Library, Loop
+from .rank_gpu import RankGpu, format_of
+
+_GATHERS = 22800  # the first NCCL with all-to-all, gather and scatter as functions
+_SINCE = {"alltoall": _GATHERS, "gather": _GATHERS, "scatter": _GATHERS}
+_SYMMETRIC = 22700
+_FP8 = 22400
+_WINDOW = 1  # NCCL_WIN_COLL_SYMMETRIC in nccl.h
+_HOST_SCALAR = 1  # ncclScalarHostImmediate
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class NcclOptions:
+    """How NCCL is used.
+
+    Parameters
+    ----------
+    threads, gpus
+        Threads in each process, and GPUs driven by each.
+    first
+        CUDA's number of the first GPU; below 0: by the local rank.
+    registration
+        0 none, 1 of each rank on its own, 2 symmetric.
+    policy
+        NCCL's policy for CTAs; below 0: its own choice.
+    bus_ids
+        The GPUs to use, one for each rank here; none: by ``first``.
+    """
+
+    threads: int = 1
+    gpus: int = 1
+    first: int = -1
+    unalign: int = 0
+    registration: int = 0
+    policy: int = -1
+    null_stream: bool = False
+    parallel_init: bool = False
+    bus_ids: tuple[str, ...] = ()
+
+
+def count_gpus() -> int:
+    """Return how many GPUs CUDA lets this process use; 0 without a driver or the bindings."""
+    try:
+        check(driver.cuInit, 0)
+        return int(check(driver.cuDeviceGetCount))
+    except BackendError:
+        return 0
+
+
+@dataclass
+class _Rank:
+    """One rank of the collective."""
+
+    number: int
+    gpu: RankGpu
+    comm: Any = None
+    send: int = 0
+    receive: int = 0
+    site: Site | None = None
+    handles: tuple[Any, ...] = ()
+    operators: tuple[int, ...] = ()
+
+
+class NcclProvider:
+    """Runs collectives with NCCL.
+
+    Raises
+    ------
+    Refused
+        If NCCL or its bindings are missing, or there are fewer GPUs than ranks.
+    """
+
+    name = "nccl"
+    can_cancel = True
+    operations = CALLS.keys()
+
+    def __init__(self, world: World, group: Group, options: NcclOptions) -> None:
+        self._debug = Debug()
+        try:
+            from nccl.bindings import nccl
+        except (ImportError, RuntimeError) as error:
+            raise Refused(f"NCCL cannot be used: {error}; {INSTALL_NCCL}") from error
+        self._nccl = nccl
+        self.group = group
+        self.options = options
+        self._world = world
+        self.version = self._call(nccl.get_version)
+        self._functions = native.loaded()
+        if options.registration == 2 and self.version < _SYMMETRIC:
+            raise Refused(f"symmetric registration needs NCCL 2.27; this is {self._version()}")
+        if options.policy > 1 and self.version < _GATHERS:
+            raise Refused(f"this CTA policy needs NCCL 2.28; this is {self._version()}")
+        mine = options.threads * options.gpus
+        first = options.first if options.first >= 0 else world.local_rank * mine
+        present = count_gpus()
+        if options.first < 0 and present == mine and "CUDA_VISIBLE_DEVICES" in os.environ:
+            first = 0  # the launcher shows each process its own; NCCL finds out if two have the same
+        ordinals = list(range(first, first + mine))
+        if options.bus_ids:
+            known = list(handles())
+            ordinals = [known.index(bus_id) for bus_id in options.bus_ids]
+        elif first + mine > present:
+            raise Refused(
+                f"{world.me} needs GPUs {first} to {first + mine - 1}; {present} are here: "
+                "use fewer ranks, threads (-t) or GPUs (-g)"
+            )
+        base = group.processes.index(world.rank) * mine
+        self._ranks = [_Rank(base + i, RankGpu(n, options.null_stream)) for i, n in enumerate(ordinals)]
+        self.devices: tuple[RankDevice, ...] = tuple(rank.gpu.device for rank in self._ranks)
+        self._threads = [
+            self._ranks[i * options.gpus : (i + 1) * options.gpus] for i in range(options.threads)
+        ]
+        self._pool = ThreadPoolExecutor(options.threads) if options.threads > 1 else None
+        self._taken: dict[str, int] = {}
+        self._room = self._registered = 0
+        self._case: Case | None = None
+        self._loops: list[Loop] = []
+        self._cancelled = Event()
+        self._initialise()
+
+    # What it is.
+
+    def _version(self) -> str:
+        return f"{self.version // 10000}.{self.version // 100 % 100}.{self.version % 100}"
+
+    def libraries(self) -> dict[str, str]:
+        """Return NCCL and its bindings."""
+        from importlib.metadata import version
+
+        return {"nccl": self._version(), "nccl4py": version("nccl4py")}
+
+    def transport(self) -> str:
+        """Return what NCCL said while it connected the ranks."""
+        return f"NCCL {self._version()}: {self._debug.transports()}"
+
+    def refuses(self, setting: Setting) -> str | None:
+        """Refuse what this NCCL or this GPU lacks."""
+        name = setting.operation.name
+        if self.version < _SINCE.get(name, 0):
+            return f"{name} is a function of NCCL 2.28 and later; this is {self._version()}"
+        if setting.type.name.startswith("f8"):
+            least = min(rank.gpu.capability for rank in self._ranks)
+            if self.version < _FP8 or least < (9, 0):
+                return f"{setting.type.name} needs NCCL 2.24 and compute capability 9.0"
+        return setting.operation.why_not(self.group.ranks)
+
+    # Setting up.
+
+    def _call(self, function: Callable[..., T], *arguments: Any) -> T:
+        try:
+            return function(*arguments)
+        except self._nccl.NCCLError as error:
+            reason = self._debug.warnings() or str(error)
+            raise BackendError(f"NCCL failed: {reason}") from error
+
+    def _initialise(self) -> None:
+        nccl = self._nccl
+        colors = self._world.allgather(
+            [self.group.color, self._identifier() if self._ranks[0].number == 0 else b""],
+            "exchanging NCCL's identifier",
+        )
+        raw = next(bytes(uid) for color, uid in colors if color == self.group.color and uid)
+        identifier = nccl.UniqueId.from_buffer(bytearray(raw))
+        config = nccl.Config()
+        if self.version >= _GATHERS:
+            config.nvlink_centric_sched = 1  # as nccl-tests has it
+        if self.options.policy >= 0:
+            config.cta_policy = self.options.policy
+
+        def start(ranks: Sequence[_Rank]) -> None:
+            self._call(nccl.group_start)
+            for rank in ranks:
+                rank.gpu.use()
+                rank.comm = self._call(
+                    nccl.comm_init_rank_config, self.group.ranks, identifier, rank.number, config
+                )
+            self._call(nccl.group_end)
+
+        before = self._free()
+        if self.options.parallel_init:
+            self._in_threads(start, self._threads)
+        else:
+            start(self._ranks)
+        self._taken["Initialization"] = before - self._free()
+
+    def _identifier(self) -> bytes:
+        identifier = self._call(self._nccl.get_unique_id)
+        return ctypes.string_at(identifier.ptr, 128)
+
+    def _free(self) -> int:
+        return min(rank.gpu.free_memory() for rank in self._ranks)
+
+    def _each(self, work: Callable[[Loop], T]) -> list[T]:
+        """Let every thread run its part of the bound operation."""
+
+        def here(loop: Loop, ranks: Sequence[_Rank]) -> T:
+            ranks[0].gpu.use()
+            return work(loop)
+
+        return self._in_threads(here, self._loops, self._threads)
+
+    def _in_threads(self, work: Callable[..., T], *arguments: Sequence[Any]) -> list[T]:
+        if self._pool is None:
+            return [work(*one) for one in zip(*arguments, strict=True)]
+        futures = [self._pool.submit(work, *one) for one in zip(*arguments, strict=True)]
+        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+        for future in done:
+            future.result()  # raises what failed, without waiting for the threads that wait for that one
+        return [future.result() for future in futures]
+
+    def exceeds(self, case: Case) -> str:
+        """NCCL counts with 64 bits."""
+        del case
+        return ""
+
+    def allocate(self, size: int) -> None:
+        """Have buffers from NCCL's allocator, which all its ways of moving data can use."""
+        self._release()
+        before = self._free()
+        for rank in self._ranks:
+            rank.gpu.use()
+            try:
+                rank.send = self._nccl.mem_alloc(max(size, 16))
+                rank.receive = self._nccl.mem_alloc(max(size, 16))
+            except self._nccl.NCCLError as error:
+                self._release()
+                free = format_size(before)
+                raise OutOfMemory(
+                    f"2 buffers of {format_size(size)} on GPU {rank.gpu.device.index}, {free} free: {error}"
+                ) from error
+        self._room = size
+        self._taken["User-Allocated"] = before - self._free()
+
+    def register(self) -> None:
+        """Register both buffers of each rank, where that was asked for."""
+        if self.options.registration:
+            self._register()
+        self._registered = self._free()
+
+    def _register(self) -> None:
+        size = max(self._room, 16)
+
+        def one(rank: _Rank) -> tuple[Any, Any]:
+            rank.gpu.use()
+            if self.options.registration == 2:
+                function = partial(self._nccl.comm_window_register, win_flags=_WINDOW)
+            else:
+                function = self._nccl.comm_register
+            return (
+                self._call(function, rank.comm, rank.send, size),
+                self._call(function, rank.comm, rank.receive, size),
+            )
+
+        with ThreadPoolExecutor(len(self._ranks)) as pool:  # symmetric registration waits for all ranks
+            for rank, handles in zip(self._ranks, pool.map(one, self._ranks), strict=True):
+                rank.handles = handles
+
+    def _release(self) -> None:
+        gone = (
+            self._nccl.comm_window_deregister
+            if self.options.registration == 2
+            else self._nccl.comm_deregister
+        )
+        for rank in self._ranks:
+            rank.gpu.use()
+            for handle in rank.handles:
+                self._call(gone, rank.comm, handle)
+            for address in (rank.send, rank.receive):
+                if address:
+                    self._call(self._nccl.mem_free, address)
+            rank.handles, rank.send, rank.receive = (), 0, 0
+
+    # Running.
+
+    def bind(self, case: Case) -> None:
+        """Make the places of the buffers and the operators that NCCL wants made."""
+        self._case = case
+        offset = self.options.unalign * case.width
+        shifts = case.shifts(self._room - offset)
+        for rank in self._ranks:
+            self._drop_operators(rank)
+            operator = -1
+            if case.setting.operator == "mulsum":
+                operator = self._scaled(rank, case.setting.type)
+                rank.operators = (operator,)
+            elif case.setting.operator:
+                operator = OPERATORS.index(case.setting.operator)
+            rank.site = Site(
+                rank.number, int(rank.comm), int(rank.gpu.stream), int(rank.gpu.context),
+                rank.send + offset, rank.receive + offset, operator,
+            )  # fmt: skip
+        library = Library(self._functions, self._debug.warnings, self._cancelled)
+        self._loops = [
+            Loop(library, case, [(rank.site, rank.gpu) for rank in ranks if rank.site], shifts)
+            for ranks in self._threads
+        ]
+
+    def _scaled(self, rank: _Rank, type: DataType) -> int:
+        held = ctypes.create_string_buffer(type.encode(scalar(rank.number)).to_bytes(8, "little"), 8)
+        made = self._call(
+            self._nccl.red_op_create_pre_mul_sum, ctypes.addressof(held), type.code, _HOST_SCALAR, rank.comm
+        )
+        return int(made)
+
+    def _drop_operators(self, rank: _Rank) -> None:
+        for operator in rank.operators:
+            self._call(self._nccl.red_op_destroy, operator, rank.comm)
+        rank.operators = ()
+
+    def fill(self, seed: int) -> None:
+        """Write the data by kernels; the streams order it before what follows."""
+        case = self._bound()
+        format = format_of(case.setting.type, case.setting.operator, case.ranks)
+        bits = format_of(case.setting.type, "", case.ranks)
+        for rank in self._ranks:
+            assert rank.site is not None
+            send, receive = addresses(case, rank.site, 0)
+            if not case.in_place:
+                rank.gpu.fill(receive, case.counts.receive, bits, BEFORE, rank.number)
+            rank.gpu.fill(send, case.counts.send, format, seed, rank.number)
+        for rank in self._ranks:
+            rank.gpu.wait()
+
+    def once(self) -> None:
+        """Run the operation once, from a graph where the loop does."""
+        self._each(Loop.once)
+
+    def align(self) -> None:
+        """Meet by a reduction of one element, which no rank leaves before all have come."""
+        self._each(Loop.align)
+
+    def loop(self) -> list[Elapsed]:
+        """Run the loop in every thread at once."""
+        return self._each(Loop.time)
+
+    def wrong(self, seed: int) -> int:
+        """Compare by kernels."""
+        case = self._bound()
+        format = format_of(case.setting.type, case.setting.operator, case.ranks)
+        found = 0
+        for rank in self._ranks:
+            assert rank.site is not None
+            pieces = case.setting.operation.holds(
+                case.counts, case.width, rank.number, case.ranks, case.setting.root
+            )
+            found += rank.gpu.wrong(addresses(case, rank.site, 0)[1], pieces, format, seed)
+        return found
+
+    # Ending.
+
+    def memory(self) -> dict[str, int]:
+        """Return the device memory that was taken, of the GPU that has the least left."""
+        return {**self._taken, "Collective": self._registered - self._free()}
+
+    def cancel(self) -> None:
+        """Abort the communicators: the kernels under way end, and so does the wait for them."""
+        self._cancelled.set()
+        for rank in self._ranks:
+            if rank.comm is not None:
+                with suppress(self._nccl.NCCLError):  # why the run ends is known already
+                    self._nccl.comm_abort(rank.comm)
+
+    def close(self) -> None:
+        """Give back buffers, communicators and streams."""
+        if not self._cancelled.is_set():
+            for rank in self._ranks:
+                self._drop_operators(rank)
+            self._release()
+            for rank in self._ranks:
+                self._call(self._nccl.comm_destroy, rank.comm)
+            for rank in self._ranks:
+                rank.gpu.close()
+        if self._pool is not None:
+            self._pool.shutdown(wait=not self._cancelled.is_set())
+        self._debug.close()
+
+    def _bound(self) -> Case:
+        assert self._case is not None
+        return self._case

@@ -1,0 +1,168 @@
+"""The phases of sharing a buffer, prepared: the first rank owns it, the last one uses a part of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from ...errors import BackendError, BackendLost, OutOfMemory, Unreachable
+from ...model import (
+    ALLOCATE,
+    CLOSE,
+    EXPORT,
+    FIRST_COPY,
+    FREE,
+    NEXT_COPIES,
+    OPEN,
+    Measurement,
+    Sample,
+    Sharing,
+)
+from ..shared_memory import Allocation, Handle
+from .base import PairMemory, Wire, pattern, verify
+
+if TYPE_CHECKING:
+    from .backend import PairsBackend
+
+#: Copies, or messages, whose mean time is that of the next ones.
+_NEXT = 10
+
+T = TypeVar("T")
+
+
+class _Clock:
+    """Times the phases of this process."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, float] = {}
+
+    def of(self, phase: str, call: Callable[[], T]) -> T:
+        """Do it, and note how long it took."""
+        start = time.perf_counter()
+        result = call()
+        self.found[phase] = time.perf_counter() - start
+        return result
+
+    def copies(self, call: Callable[[], object]) -> None:
+        """Do it once, and then several times more."""
+        self.of(FIRST_COPY, call)
+        start = time.perf_counter()
+        for _ in range(_NEXT):
+            call()
+        self.found[NEXT_COPIES] = (time.perf_counter() - start) / _NEXT
+
+
+class PreparedSharing:
+    """This process' part in sharing new buffers; every method is called by all processes at once."""
+
+    def __init__(self, backend: PairsBackend, measurement: Measurement, works: tuple[Sharing, ...]) -> None:
+        self._backend, self._measurement, self._works = backend, measurement, works
+        self._together, self._ends = backend.exchange.together, backend.ends
+        sent, kind = works[0].sent, works[0].memory.kind
+        self._wire: Wire | None = backend.wire(sent, kind) if sent else None
+        self._place: PairMemory | None = backend.place(kind) if backend.measures else None
+        if (works[0].mechanism, kind) not in backend.tried:
+            self._try()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is held between samples."""
+
+    def sample(self, copies: int) -> Sample:
+        """Share a new buffer for each of the over-allocations, in turn.
+
+        Raises
+        ------
+        VerificationError
+            If something else arrived than was there.
+        """
+        del copies  # one: a buffer is new once
+        found = [(work, self._phases(work)) for work in self._works]
+        seconds = tuple(times[phase] for work, times in found for phase in work.phases)
+        return Sample(seconds, (1.0,) * len(seconds), sum(seconds))
+
+    def verify(self) -> None:
+        """Each buffer is compared while it is there."""
+
+    def _try(self) -> None:
+        """Share a small buffer: what is set up once is no part of any phase, and it shows what cannot be."""
+        work = self._works[0]
+        try:
+            self._phases(replace(work, bytes=work.copied, over=0))
+        except (BackendLost, OutOfMemory):
+            raise
+        except BackendError as error:
+            raise Unreachable(str(error)) from error
+        self._backend.tried.add((work.mechanism, work.memory.kind))
+
+    def _phases(self, work: Sharing) -> dict[str, float]:
+        """Return the seconds of each phase: of copies the last end's, of what both do the first one's."""
+        mine = self._sent(work) if work.sent else self._opened(work)
+        everyone = self._backend.exchange.gather(mine, f"timing {work}")
+        first, last = everyone[0], everyone[-1]
+        return {**last, **first, **{phase: last[phase] for phase in (FIRST_COPY, NEXT_COPIES)}}
+
+    def _opened(self, work: Sharing) -> dict[str, float]:
+        """Let the last rank open the memory of the first one and copy from it."""
+        clock, size = _Clock(), work.bytes + work.over
+        owned: list[Allocation] = []
+
+        def export(place: PairMemory) -> list[Any]:
+            sharing = place.sharing(work.mechanism)
+            owned.append(clock.of(ALLOCATE, lambda: sharing.allocate(place.where, size)))
+            place.write(owned[0].address, pattern(work.copied, 0))
+            handle = clock.of(EXPORT, lambda: sharing.export(owned[0]))
+            return [handle.means, handle.data, handle.offset, handle.bytes]
+
+        def use(place: PairMemory, handle: Handle) -> None:
+            sharing, local = place.sharing(work.mechanism), place.allocate(work.copied)
+            try:
+                opened = clock.of(OPEN, lambda: sharing.open(place.where, handle))
+                clock.copies(lambda: place.copy(local, opened.address, work.copied))
+                clock.of(CLOSE, opened.close)
+                verify(place, local, work.copied, 0, str(work), work.way)
+            finally:
+                place.free(local)
+
+        owner = self._place if self._ends.first else None
+        user = self._place if self._ends.last else None
+        try:
+            plain = self._together(lambda: export(owner) if owner else None, f"exporting {work}")[0]
+            self._together(lambda: use(user, Handle(*plain)) if user else None, f"opening {work}")
+        finally:
+            for allocation in owned:
+                clock.of(FREE, allocation.release)
+        return clock.found
+
+    def _sent(self, work: Sharing) -> dict[str, float]:
+        """Let the first rank send from its buffer to one of the last rank that is just large enough."""
+        clock, place, wire = _Clock(), self._place, self._wire
+        size = work.bytes + work.over if self._ends.first else work.copied
+        held: list[int] = []
+
+        def allocate() -> None:
+            if place is not None:
+                held.append(clock.of(ALLOCATE, lambda: place.allocate(size)))
+                place.write(held[0], pattern(work.copied, 0 if self._ends.first else 1))
+
+        def send() -> None:
+            if wire is not None:
+                clock.found[FIRST_COPY] = wire.one(held[0], work.copied)
+                clock.found[NEXT_COPIES] = sum(wire.one(held[0], work.copied) for _ in range(_NEXT)) / _NEXT
+
+        def compare() -> None:
+            if place is not None and self._ends.last:
+                verify(place, held[0], work.copied, 0, str(work), work.way)
+
+        try:
+            self._together(allocate, f"allocating {work}")
+            self._backend.moving(send, f"sending {work}")
+            self._together(compare, f"verifying {work}")
+        finally:
+            if place is not None and held:
+                clock.of(FREE, lambda: place.free(held[0]))
+        return clock.found

@@ -1,0 +1,91 @@
+"""Which ranks work together, and what they run: nccl-tests' environment variables and lists of options."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from ..errors import UsageError
+from ..testcases.collective_ops import CollectiveOp, Setting
+from ..testcases.data_types import DataType
+from ..worlds.base import World
+from .provider import Group
+
+SPLIT, MASK = "NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK"
+
+
+def settings(
+    operation: CollectiveOp, types: Sequence[DataType], operators: Sequence[str], root: int | None, ranks: int
+) -> tuple[Setting, ...]:
+    """Return what is measured, in nccl-tests' order: types, operators, roots (None: each rank in turn).
+
+    Raises
+    ------
+    UsageError
+        If there is no such root.
+    """
+    operators = operators if operation.operator is None else ("",)
+    roots: Sequence[int] = (-1,)
+    if operation.rooted:
+        roots = range(ranks) if root is None else (root,)
+        if roots[-1] >= ranks:
+            raise UsageError(f"there is no root {roots[-1]}: the ranks are 0 to {ranks - 1}")
+    return tuple(Setting(operation, t, o, r) for t in types for o in operators for r in roots)
+
+
+def group_of(world: World, each: int, environment: Mapping[str, str] = os.environ) -> Group:
+    """Return the group of this process: all, or as ``NCCL_TESTS_SPLIT`` divides them.
+
+    Raises
+    ------
+    UsageError
+        If the variable is not understood.
+    """
+    colors = _colors(world.size, environment)
+    mine = colors[world.rank]
+    return Group(mine, tuple(rank for rank, color in enumerate(colors) if color == mine), each)
+
+
+def _colors(size: int, environment: Mapping[str, str] = os.environ) -> list[int]:
+    """Return the group of each process."""
+    text = environment.get(SPLIT, "")
+    if MASK in environment:
+        try:
+            text = f"&{int(environment[MASK], 16)}"
+        except ValueError as error:
+            raise UsageError(f"{MASK}={environment[MASK]!r} is not a hexadecimal number") from error
+    return [_color(text, rank) for rank in range(size)]
+
+
+def _color(text: str, rank: int) -> int:
+    if not text.strip():
+        return 0
+    calculations: dict[str, Callable[[int, int], int]] = {
+        "AND": lambda a, b: a & b, "&": lambda a, b: a & b, "OR": lambda a, b: a | b, "|": lambda a, b: a | b,
+        "MOD": lambda a, b: a % b, "%": lambda a, b: a % b,
+        "DIV": lambda a, b: a // b, "/": lambda a, b: a // b,
+    }  # fmt: skip
+    for word, calculate in calculations.items():
+        if text.strip().upper().startswith(word):
+            try:
+                return calculate(rank, int(text.strip()[len(word) :].strip(), 0))
+            except (ValueError, ZeroDivisionError):
+                break
+    raise UsageError(
+        f"{SPLIT}={text!r} is not understood; write it like 'MOD 8', 'DIV 8', 'AND 0x7' or 'OR 0x7'"
+    )
+
+
+def smallest(world: World) -> int:
+    """Return the number of processes of the smallest group."""
+    return min(Counter(_colors(world.size)).values())
+
+
+def minimum() -> float | None:
+    """The mean bus bandwidth that ``NCCL_TESTS_MIN_BW`` asks for (GB/s there), in B/s."""
+    text = os.environ.get("NCCL_TESTS_MIN_BW")
+    try:
+        return float(text) * 1e9 if text else None
+    except ValueError as error:
+        raise UsageError(f"NCCL_TESTS_MIN_BW={text!r} is not a number of GB/s") from error

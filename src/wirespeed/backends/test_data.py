@@ -1,0 +1,144 @@
+"""What the buffers contain before, what they must contain afterwards, and how far off a value may be.
+
+Everything follows from (seed, rank, index), so that every rank can work out the result by itself.
+``kernels/contents.cu`` does the same on a GPU.
+
+Reductions get small integers, chosen so that every partial sum is an integer that the type holds:
+then the result is exact whatever the order, and so is the comparison. Where the type is too narrow
+for that (fp8 over many ranks; averages over a number of ranks that is not a power of two) the
+error may be as large as theory allows: k roundings put at most k u / (1 - k u) times the sum
+of the magnitudes on a sum, u being the unit roundoff (N. J. Higham, *Accuracy and Stability of
+Numerical Algorithms*, section 4.2). Products get powers of two and are exact. Other collectives
+move bits and get bits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..testcases.data_types import DataType
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..testcases.collective_ops import Piece
+
+    Array = NDArray[np.generic]
+    Words = NDArray[np.uint32]
+
+_MOST = 127  # the largest number in a buffer
+#: Ranks whose factors are not 1: a product of any of them is between 2**-6 and 2**6.
+FACTORS = 12
+BEFORE = 8191  # the seed of what a receive buffer holds before
+
+
+def highest(type: DataType, operator: str, ranks: int) -> int:
+    """Return the largest number in the buffers that are reduced."""
+    return max(1, min(_MOST, type.largest // (ranks * _scale(operator))))
+
+
+def scalar(rank: int) -> int:
+    """Return what ``mulsum`` multiplies a rank's array with."""
+    return 1 + rank % 2
+
+
+def _scale(operator: str) -> int:
+    return 2 if operator == "mulsum" else 1
+
+
+def tolerance(type: DataType, operator: str, ranks: int) -> float:
+    """Return how far off a result may be, as a fraction of the sum of the magnitudes; 0: exact."""
+    if not type.is_float or operator in ("prod", "min", "max"):
+        return 0.0
+    fits = highest(type, operator, ranks) * ranks * _scale(operator) <= type.largest
+    if fits and (operator != "avg" or ranks & (ranks - 1) == 0):
+        return 0.0
+    error = (ranks + 1) * type.roundoff
+    return min(1.0, error / (1 - error)) if error < 1 else 1.0
+
+
+def words(seed: int, rank: int, start: int, count: int) -> Words:
+    """Return 32 bits for each of ``count`` elements from ``start``, as if drawn at random."""
+    index = np.arange(start, start + count, dtype=np.uint64)
+    low, high = (index & 0xFFFFFFFF).astype(np.uint32), (index >> np.uint64(32)).astype(np.uint32)
+    salt = (seed * 0x85EBCA77 + rank * 0xC2B2AE3D) & 0xFFFFFFFF
+    x: Words = low * np.uint32(0x9E3779B1) + high * np.uint32(0x27D4EB2F) + np.uint32(salt)
+    for shift, factor in ((15, 0x2C1B3C6D), (12, 0x297A2D39)):
+        x ^= x >> np.uint32(shift)
+        x *= np.uint32(factor)
+    return x ^ (x >> np.uint32(15))
+
+
+def numbers(
+    type: DataType, operator: str, ranks: int, seed: int, rank: int, start: int, count: int
+) -> NDArray[np.float64]:
+    """Return the numbers in a rank's array that is reduced."""
+    x = words(seed, rank, start, count)
+    if operator == "prod":
+        powers = (x & 1).astype(np.float64) if rank < FACTORS else np.zeros(count)
+        if rank % 2 and type.is_float:
+            return np.asarray(2.0**-powers)
+        return np.asarray(2.0**powers) if rank % 2 == 0 else np.ones(count)
+    return np.asarray((x % np.uint32(highest(type, operator, ranks) + 1)).astype(np.float64))
+
+
+def raw(type: DataType, seed: int, rank: int, start: int, count: int) -> Array:
+    """Return a rank's array that is moved as it is: bits, in elements as wide as the type's."""
+    wide = words(seed, rank, start, count).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return np.asarray((wide >> np.uint64(64 - 8 * type.bytes)).astype(f"uint{8 * type.bytes}"))
+
+
+def before(type: DataType, rank: int, start: int, count: int) -> Array:
+    """Return elements of what a receive buffer holds before: nothing that could pass for a result."""
+    return raw(type, BEFORE, rank, start, count)
+
+
+def given(
+    type: DataType, operator: str | None, ranks: int, seed: int, rank: int, start: int, count: int
+) -> Array:
+    """Return elements of what a rank sends, for types that numpy has; no operator: bits."""
+    if operator is None:
+        return raw(type, seed, rank, start, count)
+    return numbers(type, operator, ranks, seed, rank, start, count).astype(type.numpy)
+
+
+def reduced(
+    type: DataType, operator: str, ranks: int, seed: int, start: int, count: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the exact result of a reduction, and the sum of the magnitudes that go into it."""
+    arrays = [numbers(type, operator, ranks, seed, rank, start, count) for rank in range(ranks)]
+    if operator == "prod":
+        result = np.asarray(np.prod(arrays, axis=0))
+        return result, result
+    if operator in ("min", "max"):
+        result = np.asarray(np.min(arrays, axis=0) if operator == "min" else np.max(arrays, axis=0))
+        return result, result
+    if operator == "mulsum":
+        arrays = [array * scalar(rank) for rank, array in enumerate(arrays)]
+    total = np.asarray(np.sum(arrays, axis=0))
+    if operator == "avg":
+        total = total / ranks if type.is_float else np.floor(total / ranks)
+    return total, total
+
+
+def wrong(found: Array, piece: Piece, type: DataType, operator: str | None, ranks: int, seed: int) -> int:
+    """Return how many elements of a piece are not what they must be.
+
+    Parameters
+    ----------
+    found
+        The elements of the piece: of numpy's type for reductions, as bits otherwise.
+    """
+    if piece.source is not None:
+        want = raw(type, seed, piece.source, piece.start, piece.count)
+        return int(np.count_nonzero(found != want))
+    assert operator is not None
+    exact, magnitude = reduced(type, operator, ranks, seed, piece.start, piece.count)
+    allowed = tolerance(type, operator, ranks)
+    if not type.is_float and not allowed:  # integers wrap around
+        return int(np.count_nonzero(found != exact.astype(np.int64).astype(type.numpy)))
+    values = found.astype(np.float64)
+    off = ~(np.abs(values - exact) <= allowed * magnitude)  # so that a NaN is wrong too
+    return int(np.count_nonzero(off))

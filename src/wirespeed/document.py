@@ -1,0 +1,390 @@
+"""Document: the complete record of one run. Every report is a view of it.
+
+The schema is versioned: ``SCHEMA`` increases whenever a reader of the older schema would misread the
+newer one. Values are in base units: bytes, seconds, bytes per second.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+
+from .model import Axis, Unit
+from .topology import Machine
+
+SCHEMA = 1
+#: ``interrupted`` of a Document until its run ends; it remains if the process is killed.
+UNFINISHED = "the process ended before the run was complete"
+#: Key in the state of a testcase: start skew between the processes of a job.
+SKEW = "skew of the gate, median [s]"
+#: Key in the state of a testcase, after the name of a GPU: its throttle reasons.
+THROTTLED = "clocks held back by"
+
+#: Key of the table of a collective whose values are judged.
+BUSBW = "busbw"
+
+_MOST = 2**63 - 1
+
+
+def shown_state(name: str) -> str:
+    """Return the name of a reading for people: ``gpu0 throttle reasons``."""
+    return name.replace(THROTTLED, "throttle reasons")
+
+
+def shown_reading(value: float | str) -> str:
+    """Return the value of a text or counter for people."""
+    if isinstance(value, str):
+        return "none" if value == "nothing" else value
+    return f"{value:g}"
+
+
+#: An integer that JSON readers of other languages can represent, and a non-negative one.
+Integer = Annotated[int, msgspec.Meta(ge=-_MOST, le=_MOST)]
+Whole = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
+
+
+class Status(StrEnum):
+    """Status of a testcase."""
+
+    PASSED = "passed"
+    FAILED = "failed"  #: wrong data at a destination
+    ERROR = "error"  #: the hardware or a library reported an error
+    TIMED_OUT = "timed out"
+    WAIVED = "waived"  #: not possible on this machine
+    NOT_FOUND = "not found"  #: no testcase has this name
+    INTERRUPTED = "interrupted"  #: by the user, after a part was measured
+
+    @property
+    def good(self) -> bool:
+        """Whether the testcase passed or was waived."""
+        return self in (Status.PASSED, Status.WAIVED)
+
+
+class Statistics(msgspec.Struct, frozen=True):
+    """Statistics of the samples of a cell, in the unit of its table.
+
+    Parameters
+    ----------
+    n : int
+        Number of samples.
+    median, mean, min, max : float
+        Median, mean and range of the samples.
+    cv : float
+        Coefficient of variation: sample standard deviation over mean.
+    low, high : float
+        Confidence interval of the median, distribution-free, from order statistics. With too few samples for
+        the desired confidence it is the range of the samples.
+    confidence : float
+        Confidence of the interval, as a fraction.
+    """
+
+    n: int
+    median: float
+    mean: float
+    min: float
+    max: float
+    cv: float
+    low: float
+    high: float
+    confidence: float
+
+
+class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One cell: a measured value, or the ``reason`` why there is none.
+
+    Parameters
+    ----------
+    row, column : int
+        Indices into the labels of the table's axes.
+    value : float or None
+        Median in base units (B/s, s, 1/s); None if nothing was measured.
+    limit : float or None
+        What the links allow at line rate, all transfers of the measurement considered, in B/s.
+    peak : float or None
+        Limit without the other transfers of the measurement, in B/s, where it differs.
+    expected : tuple[float, float] or None
+        Lower end of the expected range and typical value, in B/s; None if unknown.
+    links : tuple[tuple[int, float, float], ...]
+        Links that the cell uses: index in the machine's links, fraction of the capacity that all transfers
+        typically use, and how far the value depends on the link (0 to 1).
+    shared : tuple[tuple[int, float], ...]
+        Memories of unknown capacity that several transfers share: index of the memory's link, and bytes that
+        it carries per byte of the value; 0 if transfers pass its host without touching the memory.
+        ``expected`` holds only if they do not limit.
+    reason : str
+        Why there is no value, or a remark on the value.
+    corrupted : str
+        Path that delivered wrong data, source and destination (``gpu0->gpu1``); empty if none did.
+    bytes : int
+        Counted bytes of one copy.
+    copies : int
+        Number of copies per sample.
+    means : str
+        Transport to the memory of another process (``vmm-fd``, ``ipc``, ``nccl``).
+    wrong : int or None
+        Number of wrong elements after a collective, in the cell of its time; None if not verified.
+    statistics : Statistics or None
+        Statistics of the samples.
+    samples : tuple[float, ...]
+        All samples, in order, in the unit of the value.
+    """
+
+    row: int
+    column: int
+    value: float | None = None
+    limit: float | None = None
+    peak: float | None = None
+    expected: tuple[float, float] | None = None
+    links: tuple[tuple[int, float, float], ...] = ()
+    shared: tuple[tuple[int, float], ...] = ()
+    reason: str = ""
+    corrupted: str = ""
+    bytes: int = 0
+    copies: int = 0
+    means: str = ""
+    wrong: Whole | None = None
+    statistics: Statistics | None = None
+    samples: tuple[float, ...] = ()
+
+
+class Table(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A table of cells; curves if the column axis is a quantity. Absent cells do not exist.
+
+    Parameters
+    ----------
+    key : str
+        Name of the table within its testcase; empty if it is the only one.
+    title : str
+        Title for people.
+    unit : Unit
+        Unit of all values.
+    rows, columns : Axis
+        Names and labels of the rows and columns.
+    cells : tuple[Cell, ...]
+        The cells, in any order.
+    """
+
+    key: str
+    title: str
+    unit: Unit
+    rows: Axis
+    columns: Axis
+    cells: tuple[Cell, ...] = ()
+
+    @property
+    def is_curve(self) -> bool:
+        """Whether the columns are values of a quantity."""
+        return bool(self.columns.values)
+
+    def grid(self) -> list[list[Cell | None]]:
+        """Return the cells as rows x columns; None for absent cells."""
+        grid: list[list[Cell | None]] = [[None] * len(self.columns.labels) for _ in self.rows.labels]
+        for cell in self.cells:
+            grid[cell.row][cell.column] = cell
+        return grid
+
+    def values(self) -> list[float]:
+        """Return the values of all measured cells, row by row."""
+        return [cell.value for row in self.grid() for cell in row if cell and cell.value is not None]
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """State of the hardware during a testcase.
+
+    Parameters
+    ----------
+    seconds : float
+        Time since the start of the testcase, in s.
+    state : dict[str, float or str]
+        Name, with unit -> value.
+    """
+
+    seconds: float
+    state: dict[str, float | str]
+
+
+class RankInfo(msgspec.Struct, frozen=True):
+    """One rank of a collective.
+
+    Parameters
+    ----------
+    rank : int
+        Number among all ranks.
+    group : int
+        Group that the rank belongs to.
+    pid : int
+        ID of its process.
+    host : str
+        Name of its host.
+    device : int
+        Index of its device on the host.
+    bus_id : str
+        PCI bus ID of the device.
+    model : str
+        Name of the device.
+    """
+
+    rank: Whole
+    group: Integer
+    pid: Whole
+    host: str
+    device: Integer
+    bus_id: str
+    model: str
+
+
+class CollectiveInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The collective that a testcase measures, in nccl-tests' terms.
+
+    Parameters
+    ----------
+    operation : str
+        Name of the operation, e.g. ``all_reduce``.
+    type : str
+        Data type, e.g. ``float``.
+    ranks : int
+        Number of ranks that take part.
+    operator : str
+        Reduction operator; empty if the operation has none.
+    root : int
+        Root rank; -1 if the operation has none.
+    """
+
+    operation: str
+    type: str
+    ranks: Whole
+    operator: str = ""
+    root: Integer = -1
+
+
+class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Result of one testcase.
+
+    Parameters
+    ----------
+    name : str
+        Name of the testcase.
+    status : Status
+        Whether it passed.
+    description : str
+        What it measures.
+    reason : str
+        Why it did not pass.
+    index : int or None
+        Number of the testcase in nvbandwidth; None if it has none.
+    engine : str
+        Engine that moves the bytes.
+    counts : str
+        Which bytes a rate counts.
+    tables : tuple[Table, ...]
+        The measured values.
+    started : str
+        Start, as ISO 8601 text.
+    seconds : float
+        Duration in s.
+    warnings : tuple[str, ...]
+        Conditions that may explain low values.
+    state_before, state_after : dict[str, float or str]
+        State of the hardware before and after: name, with unit -> value.
+    readings : tuple[Reading, ...]
+        State of the hardware during a long testcase.
+    busy : dict[str, str]
+        Devices that another process used meanwhile -> how, to be read after "is".
+    collective : CollectiveInfo or None
+        The collective, if the testcase measures one.
+    """
+
+    __test__ = False
+
+    name: str
+    status: Status
+    description: str = ""
+    reason: str = ""
+    index: int | None = None
+    engine: str = ""
+    counts: str = ""
+    tables: tuple[Table, ...] = ()
+    started: str = ""
+    seconds: float = 0
+    warnings: tuple[str, ...] = ()
+    state_before: dict[str, float | str] = {}
+    state_after: dict[str, float | str] = {}
+    readings: tuple[Reading, ...] = ()
+    busy: dict[str, str] = {}
+    collective: CollectiveInfo | None = None
+
+    def key(self, table: Table) -> str:
+        """Return the name of one of its tables among all tables of the Document."""
+        return f"{self.name}_{table.key}" if table.key else self.name
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One run.
+
+    Parameters
+    ----------
+    schema : int
+        Version of the schema (``wirespeed_schema`` in JSON).
+    version : str
+        Version of wirespeed.
+    command : str
+        Command line.
+    host : str
+        Name of the host.
+    python : str
+        Version of Python.
+    libraries : dict[str, str]
+        Library -> version.
+    simulated : bool
+        Whether the machine is simulated.
+    machine : Machine
+        The measured machine.
+    options : dict
+        Options of the run: name -> value.
+    started, ended : str
+        Start and end, as ISO 8601 text.
+    seconds : float
+        Duration in s.
+    interrupted : str
+        Why the run did not finish; empty if it did.
+    testcases : tuple[TestcaseResult, ...]
+        Results, in the order of measurement.
+    warnings : tuple[str, ...]
+        Conditions of the whole run that may explain low values.
+    ranks : tuple[RankInfo, ...]
+        Ranks of collectives.
+    device_memory : dict[str, int]
+        Device memory that collectives used, by purpose, in bytes, of the device with the least free memory.
+    """
+
+    schema: int = msgspec.field(name="wirespeed_schema")
+    version: str
+    command: str = ""
+    host: str = ""
+    python: str = ""
+    libraries: dict[str, str] = {}
+    simulated: bool = False
+    machine: Machine
+    options: dict[str, str | int | float | bool | list[str] | None] = {}
+    started: str
+    ended: str = ""
+    seconds: float = 0
+    interrupted: str = ""
+    testcases: tuple[TestcaseResult, ...] = ()
+    warnings: tuple[str, ...] = ()
+    ranks: tuple[RankInfo, ...] = ()
+    device_memory: dict[str, Integer] = {}
+
+    def __repr__(self) -> str:
+        """Return one line, for the prompt; ``wirespeed.render`` shows everything."""
+        counts = Counter(result.status.value for result in self.testcases)
+        found = ", ".join(f"{count} {status}" for status, count in counts.items()) or "no testcases"
+        return f"<Document of {self.machine.name or self.host}, {self.started}: {found}>"
+
+    @property
+    def good(self) -> bool:
+        """Whether every testcase passed or was waived, and the run was not interrupted."""
+        return not self.interrupted and all(result.status.good for result in self.testcases)

@@ -1,0 +1,1 @@
+"""Plan, waive, run, summarise: the Session and what it consists of."""

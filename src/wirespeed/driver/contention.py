@@ -1,0 +1,122 @@
+"""Concurrent measurement of pairs: which pairs can run together, look low, or slowed each other down."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+from ..data import efficiencies
+from ..document import Cell, Table
+from ..limits import Network, allowances, undisturbed
+from ..model import Measurement, Reduce
+from ..testcases.pair_schedule import ALONE
+from ..units import many
+
+#: A pair looks low if it is below its typical value by this fraction.
+_LOOKS_LOW = 0.05
+
+#: Differences below this fraction are ignored.
+_NOISE = 0.02
+
+
+def scheduled(network: Network, measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Split Measurements so that pairs run together only if the links give each its full rate."""
+    found: list[Measurement] = []
+    for measurement in measurements:
+        apart = measurement.independent and not undisturbed(network, measurement)
+        found += measurement.separate() if apart else [measurement]
+    return found
+
+
+def suspects(
+    network: Network, pairs: Sequence[Measurement], cells: Mapping[str, Mapping[tuple[int, int], Cell]]
+) -> list[Measurement]:
+    """Return the pairs with low values among those that were measured concurrently.
+
+    Low means below the typical value of a single pair, or below the median of similar pairs, by more than
+    5 %; or without a value, because another pair may have failed.
+
+    Parameters
+    ----------
+    cells
+        The measured cells, by table, row and column.
+    """
+    alike: dict[tuple[str, str], list[float]] = {}
+    looked = []
+    for pair in pairs:
+        for place, alone in zip(pair.places, allowances(network, pair, efficiencies()), strict=True):
+            value = cells[place.table][place.row, place.column].value
+            key = (place.table, f"{alone.limit or 0:.3g}")
+            looked.append((pair, place, value, alone.expected[1] if alone.expected else 0.0, key))
+            if value is not None:
+                alike.setdefault(key, []).append(value)
+    found: dict[Measurement, None] = {}
+    for pair, place, value, typical, key in looked:
+        median = statistics.median(alike.get(key, [0.0]))
+        if value is None:
+            low = True
+        elif place.reduce is Reduce.LATENCY:
+            low = value > median * (1 + _LOOKS_LOW)
+        else:
+            low = value < max(median, typical) * (1 - _LOOKS_LOW)
+        if low:
+            found[pair] = None
+    return list(found)
+
+
+def blocking(tables: Sequence[Table]) -> str:
+    """Return which pairs were significantly slower together than separately; empty if none.
+
+    Significantly: the confidence intervals of the medians do not overlap, and the medians differ by over 2 %.
+    """
+    alone = next((table for table in tables if table.key == ALONE), None)
+    others = [table for table in tables if table.key != ALONE]
+    if alone is None or not others:
+        return ""
+    together = others[-1]  # the last of several is the total
+    cells = {f"{together.rows.labels[c.row]}->{together.columns.labels[c.column]}": c for c in together.cells}
+    slower: list[tuple[float, str]] = []
+    compared = 0
+    for cell in alone.cells:
+        pair = alone.columns.labels[cell.column]
+        other = cells.get(pair)
+        if other is None or not other.value or not cell.value:
+            continue
+        compared += 1
+        if _apart(other, cell):
+            slower.append((1 - other.value / cell.value, pair))
+    if not slower:
+        return ""
+    most, where = max(slower)
+    return (
+        f"the fabric blocks: {len(slower)} of {compared} pairs that were also measured separately are slower "
+        f"while others run, {where} by {most:.0%}; omit --parallel-pairs to measure each pair separately"
+    )
+
+
+def slowed(cells: Sequence[tuple[Cell, Cell]], left: int) -> list[str]:
+    """Return warnings about pairs that had low values while others ran and were measured again.
+
+    Parameters
+    ----------
+    cells : Sequence[tuple[Cell, Cell]]
+        For each pair, its cell while others ran, and its cell measured separately.
+    left : int
+        Number of other low pairs that were not measured again.
+    """
+    changes = [1 - slow.value / fast.value for slow, fast in cells
+               if _apart(slow, fast) and slow.value and fast.value]  # fmt: skip
+    found = []
+    if changes:
+        slower = f"{many(len(changes), 'cell')} up to {max(changes):.0%} slower while other pairs ran"
+        found.append(f"{slower}; measured again separately")
+    if left:
+        found.append(f"{left} more pairs look low; not all were measured again separately")
+    return found
+
+
+def _apart(slow: Cell, fast: Cell) -> bool:
+    """Return whether one value is significantly below another."""
+    if slow.value is None or fast.value is None or slow.statistics is None or fast.statistics is None:
+        return False
+    return slow.value < (1 - _NOISE) * fast.value and slow.statistics.high < fast.statistics.low

@@ -1,0 +1,158 @@
+"""Jobs of several processes: join them, and describe the machine of all processes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..errors import UsageError
+from ..topology import Link, Machine, NumaNode, Rank
+
+if TYPE_CHECKING:
+    from ..worlds.base import World
+
+
+def join(
+    processes: int, arguments: Sequence[str], timeout: float, environment: Mapping[str, str] = os.environ
+) -> World | None:
+    """Join the job and return the World of this process; None if it is the only process.
+
+    Parameters
+    ----------
+    processes : int
+        Number of processes to start on this host if no launcher started any; 1 starts none.
+    arguments : Sequence[str]
+        Command line of the started processes.
+    timeout : float
+        Maximum time for all processes to join, in s.
+
+    Raises
+    ------
+    WorldError
+        If the other processes do not join.
+    """
+    from .. import worlds
+    from ..worlds.environment import promised
+
+    if processes < 1:
+        raise UsageError(f"the number of processes must be at least 1, not {processes}")
+    if promised(environment)[1] == 1 and processes == 1:
+        return None
+    world = worlds.join(timeout, spawn=processes, arguments=arguments, environment=environment)
+    if world.size > 1:
+        return world
+    world.close()
+    return None
+
+
+def gather_machine(world: World, local: Machine) -> Machine:
+    """Return the Machine of all ranks; every process returns the same.
+
+    Each rank owns one device: the GPU with its local rank, or host memory if no rank has a GPU. The
+    description of a host is sent once per host.
+
+    Raises
+    ------
+    UsageError
+        If a host has more ranks than GPUs, or only some hosts have GPUs.
+    """
+    content = replace(local, notes=(), numa=tuple(replace(node, free_bytes=0) for node in local.numa))
+    digest = hashlib.blake2b(content.to_json(), digest_size=16).hexdigest()
+    everyone = world.allgather([digest, [gpu.bus_id or gpu.name for gpu in local.gpus]], "describing ranks")
+    digests = [digest for digest, _ in everyone]
+    hosts = [member.host for member in world.members]
+    unique = [(host, digest) for host, digest in zip(hosts, digests, strict=True)]
+    mine = local.to_json() if unique.index(unique[world.rank]) == world.rank else b""
+    sent = world.allgather(mine, "describing hosts")
+    machines = [
+        msgspec.json.decode(sent[unique.index(unique[rank])], type=Machine) for rank in range(world.size)
+    ]
+    devices = _devices(world, machines, [visible for _, visible in everyone])
+    cpus = _cpus(world, machines, devices, digests)
+    ranks = tuple(
+        Rank(i, host, device, share)
+        for i, (host, device, share) in enumerate(zip(hosts, devices, cpus, strict=True))
+    )
+    name = f"{world.size} ranks on {len(world.hosts)} host{'s' if len(world.hosts) > 1 else ''}"
+    return replace(machines[0], name=name, ranks=ranks, links=_links(machines, ranks))
+
+
+def _devices(world: World, machines: Sequence[Machine], visible: Sequence[Sequence[str]]) -> list[str]:
+    """Return the device of each rank."""
+    if not any(visible):
+        return [_node(world.members[r].local_rank, m).name for r, m in enumerate(machines)]
+    if without := [world.members[rank] for rank, gpus in enumerate(visible) if not gpus]:
+        raise UsageError(
+            f"{without[0]} sees no GPU, but other ranks do: use only hosts with GPUs, and check which GPUs "
+            "the launcher makes visible to each rank (CUDA_VISIBLE_DEVICES)"
+        )  # fmt: skip
+    found = []
+    taken: set[tuple[str, str]] = set()
+    for member, gpus, machine in zip(world.members, visible, machines, strict=True):
+        preferred = gpus[member.local_rank : member.local_rank + 1]
+        free = [bus for bus in (*preferred, *gpus) if (member.host, bus) not in taken]
+        if not free:
+            ranks = sum(other.host == member.host for other in world.members)
+            raise UsageError(
+                f"{ranks} ranks were started on {member.host}, but {member} can use only {len(gpus)} GPUs, "
+                f"one per rank; start {len(gpus)} ranks on each host"
+            )
+        taken.add((member.host, free[0]))
+        found.append(machine.gpus[list(gpus).index(free[0])].name)
+    return found
+
+
+def _node(local_rank: int, machine: Machine) -> NumaNode:
+    nodes = [node for node in machine.numa if node.cpus and node.memory_bytes]
+    if not nodes:
+        raise UsageError("found no NUMA node with both cores and memory")
+    return nodes[local_rank % len(nodes)]
+
+
+def _cpus(
+    world: World, machines: Sequence[Machine], devices: Sequence[str], digests: Sequence[str]
+) -> list[tuple[int, ...]]:
+    """Divide the cores of each NUMA node among the ranks that own its memory; none for GPUs."""
+    found: list[tuple[int, ...]] = []
+    for rank, (machine, device) in enumerate(zip(machines, devices, strict=True)):
+        cores = next((node.cores for node in machine.numa if node.name == device), ())
+        key = (world.members[rank].host, device, digests[rank])
+        sharing = [
+            r for r, member in enumerate(world.members) if (member.host, devices[r], digests[r]) == key
+        ]
+        place = sharing.index(rank)
+        if len(cores) < len(sharing):  # some ranks share a core
+            found.append(cores[place % len(cores) :][:1] if cores else ())
+        else:
+            found.append(cores[len(cores) * place // len(sharing) : len(cores) * (place + 1) // len(sharing)])
+    return found
+
+
+def _links(machines: Sequence[Machine], ranks: Sequence[Rank]) -> tuple[Link, ...]:
+    """Return the links of all hosts, with vertices that are unique across hosts.
+
+    A rank's device is ``3/gpu0``. Other vertices of the first host keep their name; on other hosts the name
+    of the host is added. Every host gets separate NVLink switches: whether they are connected is unknown.
+    """
+    links: dict[Link, None] = {}
+    bus_of = {(i, gpu.name): gpu.bus_id or gpu.name for i, m in enumerate(machines) for gpu in m.gpus}
+    owner = {(r.host, bus_of.get((r.index, r.device), r.device)): r.index for r in reversed(ranks)}
+    first = ranks[0].host
+    for rank in ranks:
+
+        def vertex(name: str, rank: Rank = rank) -> str:
+            bus = bus_of.get((rank.index, name), name)
+            if (rank.host, bus) in owner:
+                of = ranks[owner[rank.host, bus]]
+                return f"{of.index}/{of.device}"
+            return name if rank.host == first else f"{rank.host}:{name}"
+
+        for link in machines[rank.index].links:
+            moved = replace(link, source=vertex(link.source), destination=vertex(link.destination))
+            links[moved] = None
+    return tuple(links)

@@ -1,0 +1,1 @@
+"""Is every value what the hardware can do, and if not, what is slow?"""

@@ -1,0 +1,95 @@
+"""Apply the expected ranges of this version to a saved run, by repeating its plan.
+
+A Document keeps the ranges of the version that measured it, and a newer version may know better. Machine,
+options and testcase names determine the plan, so plan and limits can be derived again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import suppress
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..data import efficiencies
+from ..document import Cell, Document, TestcaseResult
+from ..errors import UsageError, WirespeedError
+from ..limits import Network, allowances
+from ..model import Engine, Measurement, Reduce, Role
+from ..options import PlanOptions, declared
+from ..testcases import TABLE, Plan
+from ..version import __version__
+
+
+def renewed(document: Document) -> Document:
+    """Return a Document of another version with the limits and expected ranges of this version.
+
+    Cells that are not in today's plan (sweeps, collectives, testcases of other packages) are unchanged.
+    """
+    if document.version == __version__:
+        return document
+    known = {case.name: case for case in TABLE}
+    network, options = Network(document.machine), _options(document)
+    results = []
+    for result in document.testcases:
+        case = known.get(result.name)
+        if case is not None and case.engine is Engine.SM and result.engine == Engine.SM_BULK:
+            case = dataclasses.replace(case, engine=Engine.SM_BULK)
+        try:
+            plan = case.plan(document.machine, options) if case and result.tables else Plan()
+            results.append(_renewed(result, plan, network))
+        except WirespeedError:  # the recorded machine is no longer a valid description
+            results.append(result)
+    return replace(document, testcases=tuple(results))
+
+
+def _options(document: Document) -> PlanOptions:
+    """Return the options that changed the plan; what is wrong in the Document has its default."""
+    options = PlanOptions()
+    for field, about in declared(PlanOptions):
+        value: Any = document.options.get(field.name)
+        if value is not None and (about.parse or isinstance(value, bool)):
+            with suppress(UsageError):
+                options = dataclasses.replace(options, **{field.name: value})
+    return options
+
+
+def _renewed(result: TestcaseResult, plan: Plan, network: Network) -> TestcaseResult:
+    """Return a result with new limits for the cells that a plan measures in the same way."""
+    by_label: dict[tuple[str, str, str], tuple[Measurement, int]] = {}
+    labels = {layout.key: (layout.rows.labels, layout.columns.labels) for layout in plan.tables}
+    for whole in plan.measurements:
+        for measurement in whole.separate() if whole.independent else (whole,):
+            for i, place in enumerate(measurement.places if measurement.transfers else ()):
+                rows, columns = labels[place.table]
+                by_label[place.table, rows[place.row], columns[place.column]] = measurement, i
+    tables = []
+    for table in result.tables:
+        cells = []
+        for cell in table.cells:
+            key = (table.key, table.rows.labels[cell.row], table.columns.labels[cell.column])
+            if (there := by_label.get(key)) and _is_of(cell, *there):
+                cell = _of_today(cell, network, *there)
+            cells.append(cell)
+        tables.append(replace(table, cells=tuple(cells)))
+    return replace(result, tables=tuple(tables))
+
+
+def _of_today(cell: Cell, network: Network, measurement: Measurement, place: int) -> Cell:
+    allowance = allowances(network, measurement, efficiencies())[place]
+    return replace(cell, **vars(allowance))
+
+
+def _is_of(cell: Cell, measurement: Measurement, index: int) -> bool:
+    """Return whether a cell was measured with the buffers of a Measurement's place.
+
+    A copy by a kernel may make several passes over the buffer.
+    """
+    place = measurement.places[index]
+    if measurement.collective:
+        return cell.bytes in (0, measurement.collective.counted)
+    transfers = [measurement.transfers[i] for i in place.transfers]
+    if place.reduce is Reduce.LATENCY or any(t.role is Role.LOAD for t in transfers):
+        return cell.bytes == 0
+    return cell.bytes > 0 and cell.bytes % sum(t.bytes * t.counted for t in transfers) == 0

@@ -1,0 +1,266 @@
+"""Find the device or link that explains which cells are low.
+
+Pure. Each candidate (a link in one or both directions, a device or switch with all its links, a pair)
+has a set of cells that it would slow down. The culprits are the fewest candidates that explain the low
+cells and few others.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..topology import Link, LinkKind, Machine
+
+#: A cell is low if it is below its peers by this fraction, and by this many of their deviations.
+LOW, DEVIATIONS = 0.06, 5
+#: Minimum number of comparable cells for a comparison with peers.
+_FEWEST = 4
+#: The deviations between the quantiles 0.75 and 0.9 of a normal distribution.
+_BETTER = 1.2816 - 0.6745
+#: A cell without enough peers acquits a link only if it is below the typical value by at most this fraction.
+_DOUBTFUL = 0.07
+#: A link matters to a cell that loads or depends on it by this fraction. A cell that loads it fully and
+#: depends on nothing else shows whether the link is slow.
+_MATTERS, _SHOWS = 0.2, 0.98
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One cell, as input to ``localise``.
+
+    Parameters
+    ----------
+    group : Hashable
+        Equal for cells that are comparable.
+    ratio : float
+        Value over limit.
+    normal : float
+        Typical value over limit on a good machine.
+    links : tuple[tuple[int, float, float], ...]
+        Links of the cell: index, used fraction of the capacity, and how far the value depends on the link.
+    low : bool
+        Whether the cell is low regardless of its peers.
+    """
+
+    group: Hashable
+    ratio: float
+    normal: float
+    links: tuple[tuple[int, float, float], ...]
+    low: bool = False
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """Explanation of low cells. If several ``names`` explain the same cells, it is one of them.
+
+    Parameters
+    ----------
+    names : tuple[str, ...]
+        Links, devices or pairs, e.g. ``pcie pcie1->gpu3``, ``memory of gpu0``.
+    ratio : float
+        Median over its cells of value over normal.
+    cells : tuple[int, ...]
+        Indices of the observations that it explains.
+    """
+
+    names: tuple[str, ...]
+    ratio: float
+    cells: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return " or ".join(self.names)
+
+    @property
+    def described(self) -> str:
+        """The names for people: ``PCIe link pcie1->gpu3``."""
+        return " or ".join(map(_described, self.names))
+
+
+#: Kinds of links as people write them.
+_KINDS = {
+    LinkKind.NVLINK: "NVLink", LinkKind.PCIE: "PCIe link", LinkKind.C2C: "C2C link",
+    LinkKind.SOCKET: "socket link", LinkKind.NETWORK: "network link",
+}  # fmt: skip
+
+
+def _described(name: str) -> str:
+    """Return the name of a candidate, as ``_Graph.names`` makes it, with its kind of link spelled out."""
+    kind, _, ends = name.partition(" ")
+    return f"{_KINDS[LinkKind(kind)]} {ends}" if kind in _KINDS else name
+
+
+def localise(machine: Machine, observations: Sequence[Observation]) -> list[Culprit]:
+    """Return the culprits that explain the low observations, the one that explains most first."""
+    ratios, doubtful = _relative(machine, observations)
+    low = frozenset(ratios)
+    candidates = _candidates(machine, observations, low, doubtful) if low else []
+    found: list[Culprit] = []
+    left = low
+    while left:
+        scores = {
+            c: (len(c.touched & left) - c.innocent, *c.preferred(left))
+            for c in candidates
+            if 2 * c.innocent <= len(c.touched & low)
+        }
+        best = max(scores.values(), default=(0,))
+        if best[0] <= 0:
+            break
+        equal = [c for c, score in scores.items() if score == best]
+        cells = equal[0].touched & left
+        names = dict.fromkeys(c.name for c in equal if c.touched & left == cells)
+        ratio = statistics.median(ratios[i] for i in cells)
+        found.append(Culprit(tuple(names), ratio, tuple(sorted(cells))))
+        left -= cells
+    return found
+
+
+def _relative(
+    machine: Machine, observations: Sequence[Observation]
+) -> tuple[dict[int, float], frozenset[int]]:
+    """Return the low observations with their ratios to normal, and the doubtful ones.
+
+    Normal is the value that the better quarter of comparable cells reaches; this holds while at most three
+    quarters are slow. The deviation is that of the same better quarter, for a normal distribution; the
+    median over all groups that use links of the same kinds is taken, because a few cells say little about
+    it. An observation without enough peers is doubtful if it is below typical but not low: where the normal
+    range is wide, it neither accuses nor acquits a link.
+    """
+    groups: dict[Hashable, list[int]] = {}
+    for i, observation in enumerate(observations):
+        groups.setdefault(observation.group, []).append(i)
+    references: dict[Hashable, float] = {}
+    deviations: dict[frozenset[LinkKind], list[float]] = {}
+    kinds = [frozenset(machine.links[link].kind for link, *_ in x.links) for x in observations]
+    for group, members in groups.items():
+        if len(members) >= _FEWEST:
+            cuts = statistics.quantiles((observations[i].ratio for i in members), n=20, method="inclusive")
+            references[group] = cuts[14]
+            deviations.setdefault(kinds[members[0]], []).append((cuts[17] / cuts[14] - 1) / _BETTER)
+    spread = {kind: statistics.median(found) for kind, found in deviations.items()}
+    found, doubtful = {}, set()
+    for i, one in enumerate(observations):
+        reference = references.get(one.group, 0.0)
+        margin = max(LOW, DEVIATIONS * spread.get(kinds[i], 0.0))
+        if one.low or one.ratio < reference * (1 - margin):
+            normals = (reference, one.normal if one.low else 0.0)
+            found[i] = min(one.ratio / normal for normal in normals if normal)
+        elif not reference and one.ratio < one.normal * (1 - _DOUBTFUL):
+            doubtful.add(i)
+    return found, frozenset(doubtful)
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """A link, device or pair that may be slow.
+
+    Parameters
+    ----------
+    order : int
+        Of candidates that explain the same observations, the lowest is named.
+    touched : frozenset[int]
+        The observations that it may slow down.
+    weights : Mapping[int, float]
+        How far each of them depends on it.
+    innocent : int
+        Number of observations that show that it is not slow.
+    """
+
+    name: str
+    order: int
+    touched: frozenset[int]
+    weights: Mapping[int, float]
+    innocent: int
+
+    def preferred(self, low: frozenset[int]) -> tuple[int, float, int]:
+        """Return a sort key; of candidates that explain the same observations, the largest is named.
+
+        A link goes before a device or switch, which goes before a pair; of links, the one that decides more.
+        """
+        decided = sum(self.weights.get(i, 0.0) for i in low)
+        return -max(1, self.order), round(decided, 2), -self.order
+
+
+def _candidates(
+    machine: Machine, observations: Sequence[Observation], low: frozenset[int], doubtful: frozenset[int]
+) -> list[_Candidate]:
+    graph = _Graph(machine)
+    touched: dict[tuple[int, str], set[int]] = {}
+    weights: dict[tuple[int, str], dict[int, float]] = {}
+    showing: dict[tuple[int, str], set[int]] = {}
+    by_link: dict[int, set[int]] = {}
+    names = [graph.names(link) for link in machine.links]
+    for i, observation in enumerate(observations):
+        for link, taken, part in observation.links:
+            if taken < _MATTERS:
+                continue
+            by_link.setdefault(link, set()).add(i)
+            for key in names[link]:
+                touched.setdefault(key, set()).add(i)
+                of_key = weights.setdefault(key, {})
+                of_key[i] = min(1.0, of_key.get(i, 0.0) + taken * part)
+                if taken * part >= _SHOWS:
+                    showing.setdefault(key, set()).add(i)
+    strength = [{link: taken * part for link, taken, part in x.links if part} for x in observations]
+    paths = [graph.path(observation) for observation in observations]
+    for path in {paths[i] for i in low}:
+        back = graph.reverse(path)
+        if len(path) < 2 or path & back:  # single links are candidates already; both directions come with one
+            continue
+        if not graph.ends(path, "->"):  # a ring has no ends
+            continue
+        one, other = (
+            {i for i in set.intersection(*(by_link.get(x, set()) for x in way))
+             if len(paths[i]) <= 2 * len(way)} if way else set[int]()
+            for way in (path, back)
+        )  # fmt: skip
+        for key, cells in (((3, graph.ends(path, "->")), one), ((4, graph.ends(path, "-")), one | other)):
+            touched[key] = showing[key] = cells
+            weights[key] = {i: min(strength[i].get(link, 1.0) for link in path | back) for i in cells}
+    return [
+        _Candidate(*key[::-1], frozenset(cells), weights[key], len(showing.get(key, set()) - low - doubtful))
+        for key, cells in touched.items()
+        if cells & low
+    ]
+
+
+class _Graph:
+    """The links of a machine, and the names of devices, switches and pairs."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.links = machine.links
+        self.devices = {x.source for x in machine.links if x.kind is LinkKind.MEMORY}
+        self.index = {(x.source, x.destination, x.kind): i for i, x in enumerate(machine.links)}
+
+    def names(self, link: Link) -> list[tuple[int, str]]:
+        """Return the candidates that a link belongs to, each with its order."""
+        if link.kind is LinkKind.MEMORY:
+            return [(0, f"memory of {link.source}"), (2, link.source)]
+        ends = sorted((link.source, link.destination), key=lambda end: (end not in self.devices, end))
+        return [
+            (0, f"{link.kind} {link.source}->{link.destination}"),
+            (1, f"{link.kind} {'-'.join(ends)}"),
+            *((2, end if end in self.devices else f"switch {end}") for end in ends),
+        ]
+
+    def path(self, observation: Observation) -> frozenset[int]:
+        """Return the links between vertices that an observation uses."""
+        return frozenset(
+            link
+            for link, taken, part in observation.links
+            if min(taken, part) >= _MATTERS and self.links[link].kind is not LinkKind.MEMORY
+        )
+
+    def reverse(self, path: Iterable[int]) -> frozenset[int]:
+        """Return the links in the opposite direction, where they exist."""
+        links = (self.links[i] for i in path)
+        found = (self.index.get((x.destination, x.source, x.kind)) for x in links)
+        return frozenset(i for i in found if i is not None)
+
+    def ends(self, path: Iterable[int], joint: str) -> str:
+        """Name a path by the vertices at its ends."""
+        links = [self.links[i] for i in path]
+        sources, destinations = {x.source for x in links}, {x.destination for x in links}
+        ends = [*sorted(sources - destinations)[:1], *sorted(destinations - sources)[:1]]
+        return joint.join(ends if joint == "->" else sorted(ends))

@@ -1,0 +1,441 @@
+"""Verdicts: does every value reach what the hardware can do? A pure, deterministic view of a Document."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from ..data import measured_memory
+from ..document import BUSBW, THROTTLED, Cell, Document, Status, TestcaseResult, shown_reading, shown_state
+from ..errors import UsageError
+from ..model import Engine, Unit
+from ..results.baseline import Baseline, Entry
+from ..results.cells import Key, Placed, placed
+from ..results.overrides import Override, check_links
+from ..topology import LinkKind, Machine
+from .expectations import renewed
+from .localise import Culprit, Observation, localise
+
+#: A value above the limit by at most this fraction is not implausible: clocks are not exact.
+IMPLAUSIBLE = 0.01
+#: A value that passes by less than this fraction gets a warning.
+WARN = 0.05
+#: A value fails if it is below its baseline by more than this fraction, or by more than this many of the
+#: baseline's deviations, whichever is larger.
+TOLERANCE, DEVIATIONS = 0.05, 3
+
+
+class Verdict(StrEnum):
+    """Whether a value is as expected; the worst first."""
+
+    IMPLAUSIBLE = "implausible"  #: above the limit of the links
+    FAIL = "fail"
+    WARN = "warn"
+    BUSY = "busy"  #: not judged: another process used the device
+    UNKNOWN = "unknown"  #: not judged: no range is known
+    PASS = "pass"
+    WAIVED = "waived"  #: not possible on this machine, or accepted by an override
+
+    @property
+    def rank(self) -> int:
+        """Position in the order; 0 is the worst."""
+        return list(Verdict).index(self)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on one cell; without row and column, on a testcase or run that failed as a whole.
+
+    Parameters
+    ----------
+    key : Key
+        Location of the cell.
+    unit : Unit
+        Unit of the value.
+    verdict : Verdict
+        The verdict.
+    value : float or None
+        Measured median in base units; None if there is none.
+    limit : float or None
+        What the links allow, in the unit of the value.
+    least : float or None
+        The lowest value that passes; for a latency, the highest.
+    normal : float or None
+        The typical value.
+    why : str
+        Reason if the verdict is not a pass.
+    culprit : str
+        The device or link that explains a low value; empty if none does.
+    basis : str
+        Measurement of the same run that the range was derived from; empty if it is derived from the links.
+    """
+
+    key: Key
+    unit: Unit
+    verdict: Verdict
+    value: float | None = None
+    limit: float | None = None
+    least: float | None = None
+    normal: float | None = None
+    why: str = ""
+    culprit: str = ""
+    basis: str = ""
+
+    @property
+    def margin(self) -> float:
+        """Value over the lowest value that passes, inverted for a latency; 0 if no range is known."""
+        if not self.value or not self.least:
+            return 0.0
+        return self.value / self.least if self.unit.more_is_better else self.least / self.value
+
+
+@dataclass(frozen=True)
+class Check:
+    """All verdicts on a Document.
+
+    Parameters
+    ----------
+    judgements : tuple[Judgement, ...]
+        One per cell, the worst first.
+    testcases : Mapping[str, Verdict]
+        Testcase name -> the worst verdict of its cells.
+    culprits : tuple[Culprit, ...]
+        Devices and links that explain low cells.
+    accepted : Mapping[Override, int]
+        Override -> number of cells that it accepts.
+    causes : Mapping[str, tuple[str, ...]]
+        Testcase name -> states of the hardware that may explain low values.
+    corrupted : Mapping[str, tuple[str, ...]]
+        Path (``gpu0->gpu1``) that delivered wrong data -> the testcases in which it did.
+    """
+
+    judgements: tuple[Judgement, ...]
+    testcases: Mapping[str, Verdict]
+    culprits: tuple[Culprit, ...] = ()
+    accepted: Mapping[Override, int] = field(default_factory=dict)
+    causes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    corrupted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Return one line; ``wirespeed check`` shows everything."""
+        counts = Counter(judgement.verdict for judgement in self.judgements)
+        cells = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
+        slow = "".join(f"; slow: {culprit}" for culprit in self.culprits)
+        return f"<Check: {self.verdict}; cells: {cells or 'none'}{slow}>"
+
+    @property
+    def verdict(self) -> Verdict:
+        """Verdict on the machine: fail, warn, busy or pass; unknown if no value could be judged."""
+        found = {judgement.verdict for judgement in self.judgements}
+        for verdict, such in (
+            (Verdict.FAIL, {Verdict.IMPLAUSIBLE, Verdict.FAIL}),
+            (Verdict.WARN, {Verdict.WARN}),
+            (Verdict.BUSY, {Verdict.BUSY}),
+            (Verdict.PASS, {Verdict.PASS}),
+        ):
+            if found & such:
+                return verdict
+        return Verdict.PASS if any(self.accepted.values()) else Verdict.UNKNOWN
+
+
+def judge(
+    document: Document,
+    overrides: Sequence[Override] = (),
+    baseline: Baseline | None = None,
+    tolerance: float = TOLERANCE,
+    ignore_busy: bool = False,
+) -> Check:
+    """Judge every cell of a Document, and find the likely causes of low values.
+
+    A rate is compared with the limit of its links, and with its expected range or, if given, its baseline;
+    a latency only with its baseline. If several transfers share a memory of unknown capacity, the rate that
+    the CPUs reached in the same run replaces the capacity.
+
+    Parameters
+    ----------
+    document : Document
+        The run to judge.
+    overrides : Sequence[Override]
+        Accepted deviations.
+    baseline : Baseline or None
+        Values of good machines of the same model.
+    tolerance : float
+        A value fails if it is below its baseline by more than this fraction.
+    ignore_busy : bool
+        Whether to judge cells of devices that another process used, too.
+
+    Returns
+    -------
+    Check
+        The verdicts, culprits and possible causes.
+
+    Raises
+    ------
+    UsageError
+        If an override matches no cell, or the baseline is for a different kind of machine.
+    """
+    document = renewed(document)
+    machine = document.machine
+    check_links(overrides, machine)
+    entries = baseline.entries(machine) if baseline else {}
+    cells = [one for one in placed(document) if one.key in entries or not _restated(one)]
+    memories = _measured_memories(cells, machine)
+    judged = [
+        (None if ignore_busy else _busy(one, machine))
+        or _judge(one, machine, memories, entries.get(one.key), tolerance)
+        for one in cells
+    ]
+    accepted, exempt = _accept(judged, cells, overrides, machine)
+    culprits = _blame(judged, cells, exempt, machine)
+    judged += _failures(document)
+    testcases: dict[str, Verdict] = {result.name: Verdict.WAIVED for result in document.testcases}
+    for judgement in judged:
+        name = judgement.key.testcase
+        if name in testcases:
+            testcases[name] = min(testcases[name], judgement.verdict, key=lambda v: v.rank)
+    return Check(
+        tuple(sorted(judged, key=lambda j: (j.verdict.rank, j.margin, j.key))),
+        testcases,
+        tuple(culprits),
+        accepted,
+        {result.name: found for result in document.testcases if (found := _causes(result, machine))},
+        _corrupted(cells),
+    )
+
+
+def _restated(one: Placed) -> bool:
+    """Whether the bus bandwidth of a collective says the same, and is what is judged."""
+    return one.result.collective is not None and one.key.table != BUSBW
+
+
+def _corrupted(cells: Iterable[Placed]) -> dict[str, tuple[str, ...]]:
+    """Return the paths that delivered wrong data, the most frequent first, with their testcases."""
+    found: dict[str, dict[str, None]] = {}
+    for one in cells:
+        if one.cell.corrupted:
+            found.setdefault(one.cell.corrupted, {})[one.result.name] = None
+    return {way: tuple(found[way]) for way in sorted(found, key=lambda way: -len(found[way]))}
+
+
+def _busy(one: Placed, machine: Machine) -> Judgement | None:
+    """Return the judgement on a cell of a device that another process used; None for other cells."""
+    busy = one.result.busy
+    if not busy or one.cell.value is None:
+        return None
+    ends = {
+        end for i, *_ in one.cell.links for end in (machine.links[i].source, machine.links[i].destination)
+    }
+    devices = ends | {one.key.row, one.key.column}
+    if one.result.engine != Engine.CPU:  # busy CPUs slow threads, not copy engines
+        devices -= {node.name for node in machine.numa}
+    why = "; ".join(f"{device} is {how}" for device, how in busy.items() if device in devices)
+    if not why:
+        return None
+    return Judgement(one.key, one.unit, Verdict.BUSY, one.cell.value, one.cell.limit, why=why)
+
+
+def _measured_memories(cells: Sequence[Placed], machine: Machine) -> dict[int, float]:
+    """Return the rate that the CPUs reached in each memory: link index -> bytes read and written, in B/s."""
+    found: dict[int, float] = {}
+    for one in cells:
+        if one.result.name.startswith("host_stream_") and one.cell.value and len(one.cell.links) == 1:
+            ((link, *_),) = one.cell.links
+            if machine.links[link].kind is LinkKind.MEMORY:
+                found[link] = max(found.get(link, 0.0), one.cell.value)
+    return found
+
+
+def _judge(
+    one: Placed, machine: Machine, memories: Mapping[int, float], entry: Entry | None, tolerance: float
+) -> Judgement:
+    """Judge one cell independently of the others."""
+    cell, value = one.cell, one.cell.value
+    if value is None:
+        verdict = Verdict.WAIVED if one.result.status.good else Verdict.FAIL
+        return Judgement(one.key, one.unit, verdict, why=cell.reason)
+    judgement = Judgement(one.key, one.unit, Verdict.PASS, value, cell.limit)
+    peak = cell.peak or cell.limit
+    if cell.expected and peak and value > peak * (1 + IMPLAUSIBLE):
+        why = f"{value / peak - 1:.0%} above the limit: the value or a link capacity is wrong"
+        least, normal = cell.expected
+        return replace(
+            judgement, verdict=Verdict.IMPLAUSIBLE, limit=peak, least=least, normal=normal, why=why
+        )
+    if entry:
+        return _by_baseline(judgement, value, entry, tolerance)
+    if not cell.expected:
+        return replace(judgement, verdict=Verdict.UNKNOWN, why=_unjudged(one, machine))
+    least, normal = cell.expected
+    if cell.shared and value < least * (1 + WARN):
+        return _by_memories(judgement, value, cell, machine, memories)
+    verdict = Verdict.FAIL if value < least else Verdict.WARN if value < least * (1 + WARN) else Verdict.PASS
+    why = {
+        Verdict.FAIL: "below the expected range",
+        Verdict.WARN: "at the low end of the expected range",
+    }.get(verdict, "")
+    return replace(judgement, verdict=verdict, least=least, normal=normal, why=why)
+
+
+def _by_memories(
+    judgement: Judgement, value: float, cell: Cell, machine: Machine, memories: Mapping[int, float]
+) -> Judgement:
+    """Judge a value that is low for its links, but whose transfers share memories of unknown capacity.
+
+    The rate of the CPUs is only an estimate of the capacity, so a low value is at most a warning.
+    """
+    assert cell.expected
+    low, typical = measured_memory()
+    least, normal = cell.expected
+    for link, carried in cell.shared:
+        where = machine.links[link].source
+        if not carried:
+            why = f"several transfers pass through the host bridges of {where}, whose capacity is unknown"
+            return replace(judgement, verdict=Verdict.UNKNOWN, why=why)
+        if link not in memories:
+            why = (
+                f"several transfers share the memory of {where}, whose capacity is unknown; "
+                "measure host_stream_copy in the same run"
+            )
+            return replace(judgement, verdict=Verdict.UNKNOWN, why=why)
+        least = min(least, memories[link] * low / carried)
+        normal = min(normal, memories[link] * typical / carried)
+    measured = ", ".join(f"{machine.links[i].source} {memories[i] / 1e9:.0f} GB/s" for i, _ in cell.shared)
+    basis = f"transfers share host memory; the CPUs reached {measured} in this run"
+    if value < least:
+        return replace(judgement, verdict=Verdict.WARN, least=least, normal=normal, why=f"low; {basis}")
+    return replace(judgement, least=least, normal=normal, basis=basis)
+
+
+def _by_baseline(judgement: Judgement, value: float, entry: Entry, tolerance: float) -> Judgement:
+    allowed = max(tolerance, DEVIATIONS * entry.spread)
+    if judgement.unit.more_is_better:
+        least, change = entry.median * (1 - allowed), 1 - value / entry.median
+        failed, side = value < least, "below"
+    else:
+        least, change = entry.median * (1 + allowed), value / entry.median - 1
+        failed, side = value > least, "above"
+    why = f"{change:.1%} {side} the baseline of {entry.runs} run{'s' * (entry.runs > 1)}" if failed else ""
+    verdict = Verdict.FAIL if failed else Verdict.PASS
+    return replace(judgement, verdict=verdict, least=least, normal=entry.median, why=why)
+
+
+def _unjudged(one: Placed, machine: Machine) -> str:
+    """Return why a cell with a value cannot be judged."""
+    if one.unit is Unit.TIME:
+        return "latency needs a baseline"
+    if one.cell.limit is not None:
+        return "not limited by link bandwidth"
+    unknown = [link for i, *_ in one.cell.links if (link := machine.links[i]).capacity is None]
+    kinds = {LinkKind.MEMORY: "memory"}
+    what = dict.fromkeys(kinds.get(link.kind, f"{link.kind} links") for link in unknown)
+    return f"unknown capacity of {' and '.join(what)}" if what else "no limit is known"
+
+
+def _accept(
+    judged: list[Judgement], cells: Sequence[Placed], overrides: Sequence[Override], machine: Machine
+) -> tuple[dict[Override, int], set[int]]:
+    """Waive what overrides accept; the first matching override counts.
+
+    Returns
+    -------
+    accepted
+        Override -> number of cells that it waives.
+    exempt
+        The cells that may be slow, waived or not; they are not compared with their peers.
+    """
+    accepted: dict[Override, int] = {}
+    exempt: set[int] = set()
+    for override in overrides:
+        fitting = [
+            i for i, one in enumerate(cells) if judged[i].value and override.fits(one.key, one.cell, machine)
+        ]
+        if not fitting:
+            raise UsageError(f"the override of {override} matches no measured cell")
+        bad = [i for i in fitting if _is_accepted(override, judged[i])]
+        exempt.update(bad, (i for i in fitting if judged[i].verdict is Verdict.PASS))
+        for i in bad:
+            judged[i] = replace(judged[i], verdict=Verdict.WAIVED, why=override.reason)
+        accepted[override] = len(bad)
+    return accepted, exempt
+
+
+def _is_accepted(override: Override, judgement: Judgement) -> bool:
+    if override.accept is None:
+        return judgement.verdict in (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN)
+    return judgement.verdict in (Verdict.FAIL, Verdict.WARN) and judgement.margin >= override.accept
+
+
+def _blame(
+    judged: list[Judgement], cells: Sequence[Placed], exempt: set[int], machine: Machine
+) -> list[Culprit]:
+    """Find the culprits and record them with the cells; cells that would pass get a warning."""
+    indices, observations = [], []
+    for i, (judgement, one) in enumerate(zip(judged, cells, strict=True)):
+        cell = one.cell
+        if i in exempt or not cell.value or not cell.limit or not cell.expected:
+            continue
+        if judgement.verdict is Verdict.BUSY or (cell.shared and judgement.verdict is not Verdict.PASS):
+            continue  # another activity explains the value
+        kinds = tuple(sorted({machine.links[link].kind for link, *_ in cell.links}))
+        normal = (judgement.normal or cell.expected[1]) / cell.limit
+        low = judgement.verdict is Verdict.FAIL
+        group = (one.key.testcase, one.key.table, kinds, f"{cell.limit:.3g}", f"{cell.expected[1]:.3g}")
+        indices.append(i)
+        observations.append(Observation(group, cell.value / cell.limit, normal, cell.links, low))
+    culprits = localise(machine, observations)
+    for culprit in culprits:
+        for observation in culprit.cells:
+            i = indices[observation]
+            judged[i] = replace(judged[i], culprit=str(culprit))
+            if judged[i].verdict is Verdict.PASS:
+                judged[i] = replace(judged[i], verdict=Verdict.WARN, why="below its peers")
+    return culprits
+
+
+def _failures(document: Document) -> list[Judgement]:
+    """Return failures of whole testcases (wrong data, errors) and of an interrupted run."""
+    found = [
+        Judgement(Key(r.name, "", "", ""), Unit.RATE, Verdict.FAIL, why=f"{r.status}: {r.reason}")
+        for r in document.testcases
+        if not r.status.good
+    ]
+    if document.interrupted:
+        why = f"run interrupted: {document.interrupted}"
+        found.append(Judgement(Key("", "", "", ""), Unit.RATE, Verdict.FAIL, why=why))
+    return found
+
+
+#: Maximum number of values shown for a reading that changed.
+_TOLD = 4
+#: Throttle reasons of a GPU that is not throttled.
+_HARMLESS = {"nothing", "idle"}
+
+
+def _causes(result: TestcaseResult, machine: Machine) -> tuple[str, ...]:
+    """Return states of the hardware that may explain a low value.
+
+    Quantities with a unit (temperatures, clocks) always vary. Texts, counters and links that changed, and
+    throttle reasons, say more.
+    """
+    if result.status is Status.WAIVED:
+        return ()
+    gpus = {gpu.name for gpu in machine.gpus}
+    found = []
+    states = [result.state_before, *(reading.state for reading in result.readings), result.state_after]
+    for name in dict.fromkeys(name for state in states for name in state):
+        values = [state[name] for state in states if name in state]
+        course = [value for i, value in enumerate(values) if i == 0 or value != values[i - 1]]
+        of_gpu = name.partition(" ")[0] in gpus
+        if "[" in name or not (of_gpu or isinstance(course[0], str)):
+            continue
+        if "PCIe generation" in name and course == sorted(course, key=float):
+            continue  # an idle link wakes up
+        if len(course) > 1:
+            found.append(
+                f"{shown_state(name)}: " + " → ".join(shown_reading(value) for value in course[:_TOLD])
+            )
+        elif of_gpu and name.endswith(THROTTLED) and course[0] not in _HARMLESS:
+            found.append(f"{shown_state(name)}: {course[0]}")
+    return tuple(found)

@@ -1,0 +1,74 @@
+"""Data embedded in a page: gzip in base64, so that no data can be interpreted as markup."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ...document import Document
+from ...results.store import encode
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+#: Maximum size of the embedded Documents in a page, in bytes of base64.
+ROOM = 6_800_000
+#: Significant digits of values in shortened Documents: a hundred times finer than measurement noise.
+_DIGITS = 5
+_VALUES = ("value", "limit", "peak", "expected", "samples")
+#: Minimum size of a packed sample in bytes (most of its bits are noise), and of a cell's other fields.
+_SAMPLE, _CELL = 7 * 4 / 3, 60
+
+
+def packed(data: bytes) -> Markup:
+    """Return data as gzip in base64; without a timestamp, so that pages are reproducible."""
+    from markupsafe import Markup
+
+    return Markup(base64.b64encode(gzip.compress(data, 6, mtime=0)).decode())
+
+
+def packed_document(document: Document, room: int = ROOM) -> tuple[Markup, str]:
+    """Pack a Document into at most ``room`` bytes; return it with a note on what was left out."""
+    text, said = packed(b""), ""
+    for data, note in _forms(document, room):
+        text, said = packed(data), note
+        if len(text) <= room:
+            break
+    return text, said
+
+
+def _forms(document: Document, room: int) -> Iterator[tuple[bytes, str]]:
+    """Yield the Document, then shorter forms of it, each with a note on what was left out."""
+    cells = [cell for result in document.testcases for table in result.tables for cell in table.cells]
+    samples = sum(len(cell.samples) for cell in cells)
+    if samples * _SAMPLE + len(cells) * _CELL <= room:
+        yield encode(document), ""
+    shorter = msgspec.to_builtins(document)
+    _shorten(shorter, keep_samples=True)
+    note = f"The Document in this page has values of {_DIGITS} digits"
+    yield msgspec.json.encode(shorter), f"{note}, to keep the page small."
+    _shorten(shorter, keep_samples=False)
+    yield msgspec.json.encode(shorter), f"{note} and no samples, to keep the page small."
+
+
+def _shorten(document: Any, *, keep_samples: bool) -> None:
+    """Round the values of all cells of a Document as plain data, or remove its samples."""
+    for result in document["testcases"]:
+        for table in result.get("tables", ()):
+            for cell in table.get("cells", ()):
+                if not keep_samples:
+                    cell.pop("samples", None)
+                    continue
+                cell.update((key, _rounded(cell[key])) for key in _VALUES if key in cell)
+                if statistics := cell.get("statistics"):
+                    cell["statistics"] = {key: _rounded(value) for key, value in statistics.items()}
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    return [_rounded(one) for one in value] if isinstance(value, (list, tuple)) else value

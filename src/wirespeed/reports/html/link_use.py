@@ -1,0 +1,93 @@
+"""The best measured rate over each link of a machine, and its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ...judging.verdicts import Check, Judgement, Verdict
+from ...model import Unit
+from ...results.cells import Placed
+from ...topology import Link, LinkKind, Machine
+from .tables import Judgements
+
+#: A cell measures a link if only this link bounds it: their limits differ by at most this fraction.
+_SAME = 0.01
+_DEPENDS = 0.98
+#: Of the links that a cell depends on, only those loaded nearly as much as the busiest one count:
+#: the total of all_to_one uses one link fully, and each peer's link only in part.
+_BUSY = 0.98
+
+
+@dataclass(frozen=True)
+class Use:
+    """The best measured rate over a link, in B/s; None if no cell measures the link."""
+
+    link: Link
+    measured: float | None
+    verdict: Verdict
+
+    @property
+    def share(self) -> float | None:
+        """Measured rate over the link's limit."""
+        return self.measured / self.link.capacity if self.measured and self.link.capacity else None
+
+
+def uses(machine: Machine, cells: Iterable[Placed], judgements: Judgements, check: Check) -> list[Use]:
+    """Return for each link the best rate of the cells that it bounds.
+
+    The best cell counts because the link is at least that fast. The verdict of a link is the worst of that
+    cell's verdict and the verdicts of cells that name the link as a culprit.
+    """
+    best: dict[int, tuple[float, Judgement | None]] = {}
+    for one in cells:
+        value, limit = one.cell.value, one.cell.limit
+        if value is None or one.unit is not Unit.RATE:
+            continue
+        deciding = {index: load for index, load, part in one.cell.links if part >= _DEPENDS}
+        busiest = max(deciding.values(), default=0.0)
+        for index, load in deciding.items():
+            if load < _BUSY * busiest:
+                continue
+            times = _times(machine.links[index], limit, alone=len(deciding) == 1)
+            if times and (index not in best or value * times > best[index][0]):
+                best[index] = value * times, judgements.get(one.key)
+    blamed = _blamed(machine, check)
+    found = []
+    for i, link in enumerate(machine.links):
+        value, judgement = best.get(i, (None, None))
+        verdict = judgement.verdict if judgement else Verdict.UNKNOWN
+        verdict = min((verdict, *blamed.get(i, ())), key=lambda v: v.rank)
+        found.append(Use(link, value, verdict))
+    return found
+
+
+def _times(link: Link, limit: float | None, *, alone: bool) -> int:
+    """Return how often the counted bytes of a cell cross a link; 0 if the link does not bound the cell.
+
+    A copy within one memory counts its bytes once, but both reads and writes them there.
+    """
+    if link.capacity is None:
+        return int(alone)
+    for times in (1, 2) if alone and link.kind is LinkKind.MEMORY else (1,):
+        if limit is not None and abs(limit * times / link.capacity - 1) <= _SAME:
+            return times
+    return 0
+
+
+def _blamed(machine: Machine, check: Check) -> dict[int, list[Verdict]]:
+    """Return the links named as culprits, with the verdicts of the cells that name them."""
+    names: dict[str, list[int]] = {}
+    for i, link in enumerate(machine.links):
+        if link.kind is LinkKind.MEMORY:
+            names.setdefault(f"memory of {link.source}", []).append(i)
+            continue
+        names.setdefault(f"{link.kind} {link.source}->{link.destination}", []).append(i)
+        for ends in (f"{link.source}-{link.destination}", f"{link.destination}-{link.source}"):
+            names.setdefault(f"{link.kind} {ends}", []).append(i)
+    found: dict[int, list[Verdict]] = {}
+    for judgement in check.judgements:
+        for name in judgement.culprit.split(" or ") if judgement.culprit else ():
+            for i in names.get(name, ()):
+                found.setdefault(i, []).append(judgement.verdict)
+    return found
