@@ -17,7 +17,8 @@ PIP    := -m pip install --quiet --disable-pip-version-check -c constraints.txt
 run: $(VENV)/run-$(EXTRA).stamp
 	$(BIN)/wirespeed
 
-test: $(VENV)/dev-$(CUDA).stamp $(VENV12)/dev.stamp
+test:
+	$(MAKE) -j2 $(VENV)/dev-$(CUDA).stamp $(VENV12)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -328,3 +328,8 @@ def test_comparing(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     assert code == 1 and "lost" in out and "wrong data" in out
     code, _, err = run("compare", "a.json", "other.json", capsys=capsys)
     assert code == 2 and "no cell has a value in both Documents" in err
+
+
+def test_saved_runs_are_not_saved_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["check", "--from", "a.json", "-o", str(tmp_path / "b.json")]) == 2
+    assert "--from judges saved ones" in capsys.readouterr().err

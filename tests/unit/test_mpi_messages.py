@@ -39,10 +39,10 @@ class Comm:
         return "request"
 
 
-def library(size: int = 2, thread: int = 3) -> Any:
+def library(size: int = 2) -> Any:
     waits: list[int] = []
     return SimpleNamespace(
-        COMM_WORLD=Comm(0, size), Query_thread=lambda: thread, THREAD_SERIALIZED=2, BYTE="byte", waits=waits,
+        COMM_WORLD=Comm(0, size), BYTE="byte", waits=waits,
         memory=SimpleNamespace(fromaddress=lambda address, size: (address, size)),
         Request=SimpleNamespace(Waitall=lambda requests: waits.append(len(requests))),
     )  # fmt: skip
@@ -64,9 +64,6 @@ def test_messages_go_in_windows_and_large_ones_in_parts(monkeypatch: pytest.Monk
 def test_why_mpi_cannot_carry_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mpi, "library", lambda: library(size=1))
     with pytest.raises(MessagesRefused, match="MPI has 1 ranks, this job 2: start all with mpirun"):
-        Messages(WORLD)
-    monkeypatch.setattr(mpi, "library", lambda: library(thread=1))
-    with pytest.raises(MessagesRefused, match="only in the main thread"):
         Messages(WORLD)
 
     def missing() -> None:

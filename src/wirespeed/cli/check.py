@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     options = _parser(name).parse_args(argv)
+    if options.source and options.output:
+        raise UsageError("-o saves a new measurement, --from judges saved ones: give one of them")
     by = criteria(options)
     interrupted = None
     with texts_aside(options.output):

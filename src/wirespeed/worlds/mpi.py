@@ -119,10 +119,6 @@ class Messages:
             raise MessagesRefused(
                 f"MPI has {everyone.Get_size()} ranks, this job {world.size}: start all with mpirun or srun"
             )
-        if self._mpi.Query_thread() < self._mpi.THREAD_SERIALIZED:
-            raise MessagesRefused(
-                "this MPI allows messages only in the main thread; MPI_THREAD_SERIALIZED is required"
-            )
         self._comm = everyone
 
     def move(self, moves: Sequence[Move], copies: int) -> None:
