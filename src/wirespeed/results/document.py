@@ -149,6 +149,11 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     statistics: Statistics | None = None
     samples: tuple[float, ...] = ()
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether the value is marked as slow for its column; the reason says how slow."""
+        return self.value is not None and bool(self.reason) and not self.wrong
+
 
 class Table(msgspec.Struct, frozen=True, omit_defaults=True):
     """A table of cells; curves if the column axis is a quantity. Absent cells do not exist.
