@@ -75,8 +75,8 @@ class Judgement:
         The typical value.
     why : str
         Reason if the verdict is not a pass.
-    culprit : str
-        The device or link that explains a low value; empty if none does.
+    culprits : tuple[str, ...]
+        The devices or links of which one explains a low value; empty if none does.
     basis : str
         Measurement of the same run that the range was derived from; empty if it is derived from the links.
     """
@@ -89,8 +89,13 @@ class Judgement:
     least: float | None = None
     normal: float | None = None
     why: str = ""
-    culprit: str = ""
+    culprits: tuple[str, ...] = ()
     basis: str = ""
+
+    @property
+    def explanation(self) -> str:
+        """Why the verdict is not a pass, and the culprits, for people."""
+        return self.why + (f": {' or '.join(self.culprits)}" if self.culprits else "")
 
     @property
     def margin(self) -> float:
@@ -397,7 +402,7 @@ def _blame(
     for culprit in culprits:
         for observation in culprit.cells:
             i = indices[observation]
-            judged[i] = replace(judged[i], culprit=str(culprit))
+            judged[i] = replace(judged[i], culprits=culprit.names)
             if judged[i].verdict is Verdict.PASS:
                 judged[i] = replace(judged[i], verdict=Verdict.WARN, why="below its peers")
     return culprits

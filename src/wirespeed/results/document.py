@@ -25,6 +25,8 @@ THROTTLED = "clocks held back by"
 
 #: Key of the table of a collective whose values are judged.
 BUSBW = "busbw"
+#: Keys of the tables of how late each process comes to a collective: out of place, in place.
+LATE = ("late-out-of-place", "late-in-place")
 
 _MOST = 2**63 - 1
 
