@@ -16,13 +16,14 @@ from .results.baseline import Baseline, Entry
 from .results.cells import Key, Placed, placed
 from .results.document import (
     BUSBW,
+    GENERATION,
+    IDLE,
     THROTTLED,
     Cell,
     Document,
     Status,
     TestcaseResult,
-    shown_reading,
-    shown_state,
+    courses,
 )
 from .results.overrides import Override, check_links
 from .topology import LinkKind, Machine
@@ -423,8 +424,6 @@ def _failures(document: Document) -> list[Judgement]:
 
 #: Maximum number of values shown for a reading that changed.
 _TOLD = 4
-#: Throttle reasons of a GPU that is not throttled.
-_HARMLESS = {"nothing", "idle"}
 
 
 def _causes(result: TestcaseResult, machine: Machine) -> tuple[str, ...]:
@@ -437,19 +436,15 @@ def _causes(result: TestcaseResult, machine: Machine) -> tuple[str, ...]:
         return ()
     gpus = {gpu.name for gpu in machine.gpus}
     found = []
-    states = [result.state_before, *(reading.state for reading in result.readings), result.state_after]
-    for name in dict.fromkeys(name for state in states for name in state):
-        values = [state[name] for state in states if name in state]
-        course = [value for i, value in enumerate(values) if i == 0 or value != values[i - 1]]
-        of_gpu = name.partition(" ")[0] in gpus
-        if "[" in name or not (of_gpu or isinstance(course[0], str)):
+    for readings in courses([result]):
+        course = [one for i, one in enumerate(readings) if i == 0 or one.value != readings[i - 1].value]
+        first, values = course[0], [one.value for one in course]
+        of_gpu = first.device in gpus
+        if first.unit or not (of_gpu or isinstance(first.value, str)):
             continue
-        if "PCIe generation" in name and course == sorted(course, key=float):
+        if first.name == GENERATION and values == sorted(v for v in values if isinstance(v, (int, float))):
             continue  # an idle link wakes up
-        if len(course) > 1:
-            found.append(
-                f"{shown_state(name)}: " + " → ".join(shown_reading(value) for value in course[:_TOLD])
-            )
-        elif of_gpu and name.endswith(THROTTLED) and course[0] not in _HARMLESS:
-            found.append(f"{shown_state(name)}: {course[0]}")
+        throttled = of_gpu and first.name == THROTTLED and first.value not in ((), (IDLE,))
+        if len(course) > 1 or throttled:
+            found.append(f"{first.label}: " + " → ".join(one.shown for one in course[:_TOLD]))
     return tuple(found)

@@ -21,6 +21,7 @@ from wirespeed.model import (
     Sample,
     Transfer,
 )
+from wirespeed.results.document import THROTTLED
 from wirespeed.topology import Machine
 from wirespeed.units import MIB
 
@@ -292,9 +293,9 @@ def test_buffers_are_used_again(backend: CudaBackend, options: BackendOptions) -
 
 
 def test_state_and_libraries(backend: CudaBackend, machine: Machine) -> None:
-    state = backend.state()
-    assert float(state["gpu0 SM clock [Hz]"]) > 1e8
-    assert float(state["gpu0 temperature [°C]"]) > 0
-    assert "gpu0 clocks held back by" in state
+    state = {quantity.name: quantity for quantity in backend.state() if quantity.device == "gpu0"}
+    assert state["SM clock"].value > 1e8 and state["SM clock"].unit == "Hz"
+    assert state["temperature"].value > 0
+    assert isinstance(state[THROTTLED].value, tuple)
     assert {"cuda-bindings", "nvidia-ml-py", "NVIDIA driver"} <= backend.libraries().keys()
     assert backend.libraries()["NVIDIA driver"] == machine.driver

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 from ..errors import WirespeedError
 from ..model import Measurement, Sample
 from ..options import RunOptions
+from ..results.document import State
 from ..topology import Machine
 
 if TYPE_CHECKING:
@@ -163,8 +164,8 @@ class Backend(Protocol):
         """Seconds on the clock that time budgets are kept on (virtual when simulated)."""
         ...
 
-    def state(self) -> dict[str, float | str]:
-        """Return the state of the hardware now: name of the quantity with its unit -> value."""
+    def state(self) -> State:
+        """Return the state of the hardware now."""
         ...
 
     def libraries(self) -> dict[str, str]:

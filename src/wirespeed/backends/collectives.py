@@ -13,7 +13,7 @@ from ..collectives.operations import OPERATIONS
 from ..collectives.types import BY_NAME
 from ..errors import BackendError, BackendLost, OutOfMemory, Unreachable, WirespeedError
 from ..model import Collective, Measurement, Sample
-from ..results.document import RankInfo
+from ..results.document import RankInfo, State
 from ..worlds.base import RankLost, World
 from .base import BackendOptions, CollectiveOptions
 from .ranks.exchange import Exchange
@@ -127,9 +127,9 @@ class CollectiveBackend:
         """Note measured time."""
         self._spent += seconds
 
-    def state(self) -> dict[str, float | str]:
+    def state(self) -> State:
         """The other backends of the hardware read its state."""
-        return {}
+        return ()
 
     def libraries(self) -> dict[str, str]:
         """Return the versions of the library, once it is in use."""

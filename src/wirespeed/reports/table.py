@@ -137,7 +137,7 @@ def shared(result: TestcaseResult) -> list[Text]:
         if means != most:
             more = f" and {len(where) - _NAMED} more" if len(where) > _NAMED else ""
             text += f"; {means}: {' · '.join(where[:_NAMED])}{more}"
-    skew = result.state_after.get(SKEW)
+    skew = next((quantity.value for quantity in result.state_after if quantity.name == SKEW), None)
     if isinstance(skew, float):
         text += f"; start skew {format_time(skew)}"
     return [Text(text, style="dim")]

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from ...errors import BackendError, Unreachable, WirespeedError
 from ...model import Engine, Measurement, MemoryKind, Message, Sharing
+from ...results.document import State
 from ...topology import Machine
 from ..base import BackendOptions, Prepared
 from ..ranks.exchange import Exchange
@@ -189,9 +190,9 @@ class PairsBackend:
         """Rank 0's clock as of the last exchange: the same in all processes."""
         return self.exchange.now
 
-    def state(self) -> dict[str, float | str]:
+    def state(self) -> State:
         """Nothing is read."""
-        return {}
+        return ()
 
     def libraries(self) -> dict[str, str]:
         """Return what carries the messages."""
