@@ -7,6 +7,7 @@ newer one. Values are in base units: bytes, seconds, bytes per second.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated
 
@@ -15,30 +16,20 @@ import msgspec
 from .model import Axis, Unit
 from .topology import Machine
 
-SCHEMA = 1
+SCHEMA = 2
 #: ``interrupted`` of a Document until its run ends; it remains if the process is killed.
 UNFINISHED = "the process ended before the run was complete"
-#: Key in the state of a testcase: start skew between the processes of a job.
-SKEW = "skew of the gate, median [s]"
-#: Key in the state of a testcase, after the name of a GPU: its throttle reasons.
-THROTTLED = "clocks held back by"
+#: Names of quantities: start skew between the processes of a job; throttle reasons, PCIe generation of a GPU.
+SKEW, THROTTLED, GENERATION = "start skew, median", "throttle reasons", "PCIe generation"
+#: The throttle reason of a GPU that is not throttled.
+IDLE = "idle"
 
 #: Key of the table of a collective whose values are judged.
 BUSBW = "busbw"
+#: Keys of the tables of how late each process comes to a collective: out of place, in place.
+LATE = ("late-out-of-place", "late-in-place")
 
 _MOST = 2**63 - 1
-
-
-def shown_state(name: str) -> str:
-    """Return the name of a reading for people: ``gpu0 throttle reasons``."""
-    return name.replace(THROTTLED, "throttle reasons")
-
-
-def shown_reading(value: float | str) -> str:
-    """Return the value of a text or counter for people."""
-    if isinstance(value, str):
-        return "none" if value == "nothing" else value
-    return f"{value:g}"
 
 
 #: An integer that JSON readers of other languages can represent, and a non-negative one.
@@ -149,6 +140,11 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     statistics: Statistics | None = None
     samples: tuple[float, ...] = ()
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether the value is marked as slow for its column; the reason says how slow."""
+        return self.value is not None and bool(self.reason) and not self.wrong
+
 
 class Table(msgspec.Struct, frozen=True, omit_defaults=True):
     """A table of cells; curves if the column axis is a quantity. Absent cells do not exist.
@@ -191,6 +187,58 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True):
         return [cell.value for row in self.grid() for cell in row if cell and cell.value is not None]
 
 
+class Quantity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A quantity of the state of the hardware, and its value at one time.
+
+    Parameters
+    ----------
+    device : str
+        Name of the device; empty for a host or the whole job.
+    name : str
+        Name of the quantity.
+    value : float, str or tuple[str, ...]
+        The value; several texts, or none, for throttle reasons.
+    unit : str
+        Unit of the value; empty for texts, counters and other numbers without one.
+    host : str
+        Name of its host; empty for the host of the first process.
+    counter : bool
+        Whether it counts errors, and only increases.
+    """
+
+    device: str
+    name: str
+    value: float | str | tuple[str, ...]
+    unit: str = ""
+    host: str = ""
+    counter: bool = False
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What identifies the quantity at all times."""
+        return self.host, self.device, self.name
+
+    @property
+    def where(self) -> str:
+        """Host and device, for people."""
+        return ": ".join(filter(None, (self.host, self.device)))
+
+    @property
+    def label(self) -> str:
+        """Host, device and name, for people: ``gpu0 throttle reasons``."""
+        return f"{self.where}{' ' if self.device else ': ' if self.host else ''}{self.name}"
+
+    @property
+    def shown(self) -> str:
+        """The value, for people, without its unit."""
+        if isinstance(self.value, tuple):
+            return ", ".join(self.value) or "none"
+        return self.value if isinstance(self.value, str) else f"{self.value:g}"
+
+
+State = tuple[Quantity, ...]
+
+
 class Reading(msgspec.Struct, frozen=True):
     """State of the hardware during a testcase.
 
@@ -198,12 +246,12 @@ class Reading(msgspec.Struct, frozen=True):
     ----------
     seconds : float
         Time since the start of the testcase, in s.
-    state : dict[str, float or str]
-        Name, with unit -> value.
+    state : tuple[Quantity, ...]
+        The quantities that the backends reported.
     """
 
     seconds: float
-    state: dict[str, float | str]
+    state: State
 
 
 class RankInfo(msgspec.Struct, frozen=True):
@@ -287,8 +335,8 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
         Duration in s.
     warnings : tuple[str, ...]
         Conditions that may explain low values.
-    state_before, state_after : dict[str, float or str]
-        State of the hardware before and after: name, with unit -> value.
+    state_before, state_after : tuple[Quantity, ...]
+        State of the hardware before and after.
     readings : tuple[Reading, ...]
         State of the hardware during a long testcase.
     busy : dict[str, str]
@@ -310,15 +358,30 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
     started: str = ""
     seconds: float = 0
     warnings: tuple[str, ...] = ()
-    state_before: dict[str, float | str] = {}
-    state_after: dict[str, float | str] = {}
+    state_before: State = ()
+    state_after: State = ()
     readings: tuple[Reading, ...] = ()
     busy: dict[str, str] = {}
     collective: CollectiveInfo | None = None
 
+    @property
+    def history(self) -> tuple[Reading, ...]:
+        """The state of the hardware from before to after the testcase."""
+        return Reading(0.0, self.state_before), *self.readings, Reading(self.seconds, self.state_after)
+
     def key(self, table: Table) -> str:
         """Return the name of one of its tables among all tables of the Document."""
         return f"{self.name}_{table.key}" if table.key else self.name
+
+
+def courses(results: Iterable[TestcaseResult]) -> Iterable[list[Quantity]]:
+    """Return the values of each quantity during some testcases, in order of time."""
+    found: dict[tuple[str, str, str], list[Quantity]] = {}
+    for result in results:
+        for reading in result.history:
+            for quantity in reading.state:
+                found.setdefault(quantity.key, []).append(quantity)
+    return found.values()
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

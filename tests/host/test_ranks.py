@@ -23,7 +23,7 @@ from wirespeed.backends.distributed.endpoint import JobContext, TransferTiming
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.host.endpoint import HostEndpoint, HostPart, ShmSharing
 from wirespeed.backends.shared_memory import Allocation, Handle, Opened
-from wirespeed.document import Document, Status
+from wirespeed.document import SKEW, Document, State, Status
 from wirespeed.driver.jobs import gather_machine
 from wirespeed.errors import (
     BackendError,
@@ -69,8 +69,9 @@ def test_all_eleven_with_the_data_checked(tmp_path: Path) -> None:
     assert len(values(document)) == 6 and len(values(document, 8)) == 3 and len(values(document, 10)) == 3
     assert document.testcases[0].tables[0].title == "memcpy CPU rank(row) -> rank(column) bandwidth"
     assert {c.means for r in document.testcases for t in r.tables for c in t.cells} == {"shm"}
-    state = document.testcases[-1].state_after
-    assert 0 < float(state["skew of the gate, median [s]"]) <= float(state["skew of the gate, largest [s]"])
+    state = {quantity.name: quantity for quantity in document.testcases[-1].state_after}
+    median, largest = state[SKEW], state["start skew, largest"]
+    assert 0 < median.value <= largest.value and median.unit == largest.unit == "s"
     text = wirespeed.render(document, "table")
     assert "3 ranks on 1" in text and "transport between ranks: shm" in text
     assert "Process 2 (" in wirespeed.render(document, "nvbandwidth")
@@ -189,7 +190,7 @@ def test_hosts_that_share_nothing_are_waived(monkeypatch: pytest.MonkeyPatch) ->
     reason = pairs.tables[0].cells[0].reason
     assert "memory cannot be shared with another host: shm: it does not reach another host" in reason
     assert "start all with mpirun or srun" in reason
-    assert "skew of the gate, median [s]" in found[0].testcases[0].state_after
+    assert SKEW in {quantity.name for quantity in found[0].testcases[0].state_after}
     alone = run(worlds_on(monkeypatch, ["a", "b"]), [READ])[0].testcases[0]
     assert alone.status is Status.WAIVED and "another host" in alone.reason
 
@@ -230,8 +231,8 @@ def test_hosts_that_share_nothing_send_messages(monkeypatch: pytest.MonkeyPatch)
     assert set(by.values()) == {"shm", "mpi"}
     assert all(1e7 < v < 1e12 for r in found.testcases for t in r.tables for v in t.values())
     seen = found.testcases[-1].state_after
-    assert {"available memory [B]", "b: available memory [B]"} <= seen.keys()
-    assert not any(name.startswith("a: ") for name in seen)
+    assert {q.label for q in seen if q.unit == "B"} == {"available memory", "b: available memory"}
+    assert {quantity.host for quantity in seen} == {"", "b"}
     titles = [r.tables[0].title for r in found.testcases]
     assert titles[0].startswith("memcpy CPU+MPI rank(row)") and "CPU+MPI" in titles[2]
     text = wirespeed.render(found, "table")
@@ -370,8 +371,8 @@ class NoMemory:
     def __init__(self) -> None:
         self.warnings: list[str] = []
 
-    def state(self) -> dict[str, float | str]:
-        return {}
+    def state(self) -> State:
+        return ()
 
     def libraries(self) -> dict[str, str]:
         return {}

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.document import Document, Reading
+from wirespeed.document import THROTTLED, Document, Quantity, Reading
 from wirespeed.reports.html.page import page
 from wirespeed.results.store import decode
 from wirespeed.summary import summarise
@@ -175,7 +175,10 @@ def test_the_state_over_time_is_drawn(recorded, browser):
     readings = tuple(
         Reading(
             float(i),
-            {"gpu0 temperature [°C]": 40.0 + i, "gpu0 clocks held back by": "power" if i > 2 else "nothing"},
+            (
+                Quantity("gpu0", "temperature", 40.0 + i, "°C"),
+                Quantity("gpu0", THROTTLED, ("power",) if i > 2 else ()),
+            ),
         )
         for i in range(5)
     )

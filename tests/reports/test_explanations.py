@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.document import Document, Status
+from wirespeed.document import GENERATION, THROTTLED, Document, Quantity, State, Status
 from wirespeed.judging.verdicts import judge
 from wirespeed.reports import BY_LIMITS, Style, _check, _compare
 from wirespeed.reports._explanations import explanations
@@ -25,25 +25,16 @@ def plain() -> Document:
 @pytest.fixture(scope="module")
 def explained(plain: Document) -> Document:
     """The same while something else used the machine, a GPU grew hot and a link made errors."""
-    states: list[dict[str, float | str]] = [
-        {
-            "gpu1 ECC": "on",
-            "gpu1 clocks held back by": "idle",
-            "gpu1 PCIe replays": 3.0,
-            "gpu1 PCIe generation": 1.0,
-        },
-        {
-            "gpu1 ECC": "on",
-            "gpu1 clocks held back by": "power cap, idle",
-            "gpu1 PCIe replays": 3.0,
-            "gpu1 power [W]": 9.0,
-        },
-        {
-            "gpu1 ECC": "on",
-            "gpu1 clocks held back by": "nothing",
-            "gpu1 PCIe replays": 8.0,
-            "gpu1 PCIe generation": 5.0,
-        },
+    ecc = Quantity("gpu1", "ECC", "on")
+
+    def state(*reasons: str, replays: float, last: Quantity) -> State:
+        errors = Quantity("gpu1", "PCIe replays", replays, counter=True)
+        return ecc, Quantity("gpu1", THROTTLED, reasons), errors, last
+
+    states = [
+        state("idle", replays=3.0, last=Quantity("gpu1", GENERATION, 1.0)),
+        state("power cap", "idle", replays=3.0, last=Quantity("gpu1", "power", 9.0, "W")),
+        state(replays=8.0, last=Quantity("gpu1", GENERATION, 5.0)),
     ]
     first, second, third = plain.testcases
     return replace(

@@ -46,7 +46,7 @@ def hostile(value: Any, text: str, key: str = "", parent: Any = None) -> Any:
         of_rate = key == "engine" and isinstance(parent, dict) and "efficiency" in parent
         return value if key in _KEPT or of_table or of_rate else text
     if isinstance(value, dict):
-        if key in ("libraries", "options", "state", "state_before", "state_after"):
+        if key in ("libraries", "options"):
             return {f"{text} {i}": hostile(one, text) for i, one in enumerate(value.values())}
         return {name: hostile(one, text, name, value) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -69,8 +69,13 @@ def whole() -> Document:
 def with_state(document: Document) -> Document:
     plain = msgspec.to_builtins(document)
     for result in plain["testcases"]:
-        result["state_before"] = {"gpu0 temperature [C]": 40.0, "gpu0 clocks held back by": "power"}
-        result["state_after"] = {"gpu0 temperature [C]": 50.0, "gpu0 clocks held back by": "nothing"}
+        result["state_before"], result["state_after"] = (
+            [
+                {"device": "gpu0", "name": "temperature", "value": degrees, "unit": "°C"},
+                {"device": "gpu0", "name": "throttle reasons", "value": reasons},
+            ]
+            for degrees, reasons in ((40.0, ["power"]), (50.0, []))
+        )
         result["warnings"] = ["a warning"]
     plain["warnings"], plain["interrupted"] = ["a warning"], "Ctrl-C"
     plain["libraries"] = {"numba": "1.0"}

@@ -11,6 +11,7 @@ import pytest
 import wirespeed
 from tests.conftest import SPECS, still
 from wirespeed.cli.main import main
+from wirespeed.document import THROTTLED, Quantity
 from wirespeed.judging.verdicts import Verdict, judge
 from wirespeed.reports import Style, _check, _compare, _machine
 
@@ -261,13 +262,18 @@ def test_what_the_state_says_is_shown() -> None:
     from msgspec.structs import replace
 
     document = wirespeed.run(["0"], machine="simulated:hgx-h200-2+speed@numa0-gpu1=0.5")
-    before = {"gpu1 PCIe width": 16.0, "gpu0 clocks held back by": "idle", "gpu0 power [W]": 80.0}
-    after = {"gpu1 PCIe width": 8.0, "gpu0 clocks held back by": "power cap", "gpu0 power [W]": 400.0}
+    before, after = (
+        (
+            Quantity("gpu1", "PCIe width", width), Quantity("gpu0", THROTTLED, (reason,)),
+            Quantity("gpu0", "power", power, "W"),
+        )
+        for width, reason, power in ((16.0, "idle", 80.0), (8.0, "power cap", 400.0))
+    )  # fmt: skip
     result = replace(document.testcases[0], state_before=before, state_after=after)
     document = replace(document, testcases=(result,))
     text = _check.render(document, judge(document), Style())
     assert "  gpu1 PCIe width: 16 → 8\n" in text
-    assert "  gpu0 throttle reasons: idle → power cap\n" in text and "power [W]" not in text
+    assert "  gpu0 throttle reasons: idle → power cap\n" in text and "power:" not in text
 
 
 def plain(text: str) -> str:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.backends.base import BackendOptions
-from wirespeed.document import Document
+from wirespeed.document import Document, State
 from wirespeed.judging.verdicts import Check, Verdict, judge
 from wirespeed.model import Engine, Measurement, Role, Sample, Transfer
 from wirespeed.topology import Gpu, Link, LinkKind, Machine, NumaNode
@@ -40,8 +40,8 @@ class Published:
     def now(self) -> float:
         return 0.0
 
-    def state(self) -> dict[str, float | str]:
-        return {}
+    def state(self) -> State:
+        return ()
 
     def libraries(self) -> dict[str, str]:
         return {}

@@ -75,10 +75,13 @@ def test_rows_that_are_slow_are_marked_and_told(monkeypatch: pytest.MonkeyPatch)
         return [factor * s if i == 2 else s for i, s in enumerate(sharing(self, work))]
 
     monkeypatch.setattr(SimulatedPair, "_sharing", slow)
-    (result,) = run("sharing_vmm_fd_gpu").testcases
+    document = run("sharing_vmm_fd_gpu")
+    (result,) = document.testcases
     marked = [c for c in result.tables[0].cells if c.reason]
     assert [(c.row, c.column) for c in marked] == [(1, 2)] and "times the fastest" in marked[0].reason
     assert result.warnings == ("sharing_vmm_fd_gpu: open takes up to 1 ms in place of 500 µs with 1 B over",)
+    text = wirespeed.render(document, "table")
+    assert text.count("*") == 2 and "\n* half as long again as the fastest" in text and "n/a" not in text
 
 
 def test_outside_of_a_job_they_are_waived_with_how_to_start() -> None:

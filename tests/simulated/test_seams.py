@@ -15,7 +15,7 @@ from wirespeed import backends
 from wirespeed.backends import cuda
 from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.cuda.backend import CudaBackend
-from wirespeed.document import Document
+from wirespeed.document import Document, Quantity, State
 from wirespeed.model import Access, Engine, Measurement, Sample, Unit
 from wirespeed.reports import Style, formats
 from wirespeed.testcases import Testcase
@@ -84,8 +84,8 @@ class ExactBackend:
         self.time += 1
         return self.time
 
-    def state(self) -> dict[str, float | str]:
-        return {"mood": "good"}
+    def state(self) -> State:
+        return (Quantity("", "mood", "good"),)
 
     def libraries(self) -> dict[str, str]:
         return {"exact": "1.0"}
@@ -101,7 +101,7 @@ def test_a_backend_from_outside() -> None:
     copy, kernel = document.testcases
     assert copy.tables[0].values() == pytest.approx([1e9, 1e9])
     assert copy.tables[0].unit is Unit.RATE
-    assert copy.warnings == ("it is not real",) and copy.state_before == {"mood": "good"}
+    assert copy.warnings == ("it is not real",) and copy.state_before == backend.state()
     assert kernel.reason == "it has copy engines only"
     assert document.libraries == {"exact": "1.0"}
 

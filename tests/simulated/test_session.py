@@ -17,7 +17,7 @@ import wirespeed
 from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend, SimulatedMeasurement
-from wirespeed.document import UNFINISHED, Document, Status, TestcaseResult
+from wirespeed.document import UNFINISHED, Document, Quantity, State, Status, TestcaseResult
 from wirespeed.driver import session
 from wirespeed.driver.listener import Listener
 from wirespeed.model import Measurement
@@ -96,10 +96,11 @@ def test_a_crash_of_ours_is_not_swallowed(tmp_path: Path) -> None:
         def now(self) -> float:
             return 0.0
 
-        def state(self) -> dict[str, float | str]:
-            return {}
+        def state(self) -> State:
+            return ()
 
-        libraries = state
+        def libraries(self) -> dict[str, str]:
+            return {}
 
         def cancel(self) -> None: ...
         def close(self) -> None: ...
@@ -142,9 +143,9 @@ class Counting(SimulatedBackend):
 
     looks = reads = 0
 
-    def state(self) -> dict[str, float | str]:
+    def state(self) -> State:
         self.reads += 1
-        return {"reads": float(self.reads)}
+        return (Quantity("", "reads", float(self.reads)),)
 
     def busy(self) -> dict[str, str]:
         self.looks += 1
@@ -153,8 +154,10 @@ class Counting(SimulatedBackend):
 
 def test_the_state_is_read_after_every_testcase_however_short() -> None:
     document = wirespeed.run(["0", "4", "5"], machine=TWO, backends=[Counting(parse("hgx-h200-2"))])
-    states = [(r.state_before["reads"], r.state_after["reads"]) for r in document.testcases]
-    assert all(before < after for before, after in states)
+    reads = [quantity.value for r in document.testcases for quantity in (*r.state_before, *r.state_after)]
+    assert len(reads) == 6 and all(
+        before < after for before, after in zip(reads[::2], reads[1::2], strict=True)
+    )
     assert [r.busy for r in document.testcases] == [{"gpu1": "in use by another"}] * 3
 
 
@@ -281,8 +284,9 @@ def test_no_thread_is_left_after_a_run() -> None:
 
 def test_the_state_is_read_while_a_long_testcase_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_EVERY", 0.2)
-    monkeypatch.setattr(SimulatedBackend, "state", lambda self: {"clock [Hz]": 1e9})
+    state = (Quantity("", "clock", 1e9, "Hz"),)
+    monkeypatch.setattr(SimulatedBackend, "state", lambda self: state)
     result = only(wirespeed.run(["4"], machine=f"{TWO}+hang", timeout=1.0))
     assert 3 <= len(result.readings) <= 6
     assert [reading.seconds for reading in result.readings] == sorted(r.seconds for r in result.readings)
-    assert result.readings[0].state == {"clock [Hz]": 1e9}
+    assert result.readings[0].state == state

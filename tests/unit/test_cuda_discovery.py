@@ -18,6 +18,7 @@ from cuda.bindings import driver as real
 from tests.fakes.cuda import FakeCuda
 from wirespeed.backends.cuda.discovery import discover, visible
 from wirespeed.backends.cuda.nvml import Nvml, process_name
+from wirespeed.document import Quantity
 from wirespeed.limits import Network, ceilings
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Place, Transfer
 from wirespeed.testcases import PlanOptions
@@ -600,9 +601,9 @@ def test_what_is_not_visible_is_noted(
 def test_ecc_off() -> None:
     """The counters of errors are not supported then."""
     gpu = Gpu(0, "NVIDIA A10", "00000000:00:06")
-    assert Nvml(FakeNvml(fields={94: 4}, nvmlDeviceGetEccMode=[0, 0])).state(gpu) == {
-        "gpu0 ECC": "off", "gpu0 PCIe replays": 4.0
-    }  # fmt: skip
+    assert Nvml(FakeNvml(fields={94: 4}, nvmlDeviceGetEccMode=[0, 0])).state(gpu) == (
+        Quantity("gpu0", "ECC", "off"), Quantity("gpu0", "PCIe replays", 4.0, counter=True)
+    )  # fmt: skip
 
 
 def test_nothing_without_a_gpu(tmp_path: Path) -> None:
@@ -688,14 +689,14 @@ def test_state() -> None:
         )
     )
     gpu = Gpu(0, "NVIDIA H200", "00000000:00:06")
-    assert nvml.state(gpu) == {
-        "gpu0 SM clock [Hz]": 1980e6,
-        "gpu0 memory clock [Hz]": 3201e6,
-        "gpu0 ECC": "on",
-        "gpu0 power [W]": 120.5,
-        "gpu0 clocks held back by": "power cap, thermal slowdown",
-        "gpu0 PCIe replays": 4.0,
-        "gpu0 processes": 1,
-    }
+    assert nvml.state(gpu) == (
+        Quantity("gpu0", "SM clock", 1980e6, "Hz"),
+        Quantity("gpu0", "memory clock", 3201e6, "Hz"),
+        Quantity("gpu0", "ECC", "on"),
+        Quantity("gpu0", "power", 120.5, "W"),
+        Quantity("gpu0", "throttle reasons", ("power cap", "thermal slowdown")),
+        Quantity("gpu0", "PCIe replays", 4.0, counter=True),
+        Quantity("gpu0", "processes", 1),
+    )
     assert nvml.processes(gpu) == {2**22 + 1}
     assert process_name(2**22 + 1) == f"a process (PID {2**22 + 1})"

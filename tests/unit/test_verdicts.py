@@ -15,7 +15,16 @@ from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.host.load import CpuLoad
 from wirespeed.backends.simulated import parse
 from wirespeed.data import efficiencies
-from wirespeed.document import Document, Reading, Status, TestcaseResult
+from wirespeed.document import (
+    GENERATION,
+    THROTTLED,
+    Document,
+    Quantity,
+    Reading,
+    State,
+    Status,
+    TestcaseResult,
+)
 from wirespeed.judging.verdicts import Verdict, _causes, judge
 from wirespeed.limits import JUDGED_BYTES
 from wirespeed.results.baseline import make
@@ -149,12 +158,17 @@ def test_a_run_that_ended_early_fails() -> None:
 
 
 def test_what_held_a_gpu_back_while_it_was_measured_is_named() -> None:
-    held = "gpu0 clocks held back by"
+    def state(reasons: tuple[str, ...], generation: float, power: float) -> State:
+        return (
+            Quantity("gpu0", THROTTLED, reasons), Quantity("gpu0", GENERATION, generation),
+            Quantity("gpu0", "power", power, "W"),
+        )  # fmt: skip
+
     result = TestcaseResult(
         "t",
         Status.PASSED,
-        state_before={held: "nothing", "gpu0 ECC": "on", "gpu0 PCIe generation": 1, "gpu0 power [W]": 80},
-        readings=(Reading(1.0, {held: "heat", "gpu0 PCIe generation": 5, "gpu0 power [W]": 700}),),
-        state_after={held: "nothing", "gpu0 PCIe generation": 5, "gpu0 power [W]": 90},
+        state_before=(*state((), 1, 80), Quantity("gpu0", "ECC", "on")),
+        readings=(Reading(1.0, state(("heat",), 5, 700)),),
+        state_after=state((), 5, 90),
     )
     assert _causes(result, parse("hgx-h200-2")) == ("gpu0 throttle reasons: none → heat → none",)

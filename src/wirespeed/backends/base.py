@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
+from ..document import State
 from ..errors import WirespeedError
 from ..model import Measurement, Sample
 from ..options import RunOptions
@@ -163,8 +164,8 @@ class Backend(Protocol):
         """Seconds on the clock that time budgets are kept on (virtual when simulated)."""
         ...
 
-    def state(self) -> dict[str, float | str]:
-        """Return the state of the hardware now: name of the quantity with its unit -> value."""
+    def state(self) -> State:
+        """Return the state of the hardware now."""
         ...
 
     def libraries(self) -> dict[str, str]:

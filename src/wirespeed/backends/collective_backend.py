@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from ..document import RankInfo
+from ..document import RankInfo, State
 from ..errors import BackendError, BackendLost, OutOfMemory, Unreachable, WirespeedError
 from ..model import Collective, Measurement, Sample
 from ..testcases.collective_ops import OPERATIONS, Setting
@@ -127,9 +127,9 @@ class CollectiveBackend:
         """Note measured time."""
         self._spent += seconds
 
-    def state(self) -> dict[str, float | str]:
+    def state(self) -> State:
         """The other backends of the hardware read its state."""
-        return {}
+        return ()
 
     def libraries(self) -> dict[str, str]:
         """Return the versions of the library, once it is in use."""

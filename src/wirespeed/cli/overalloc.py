@@ -127,8 +127,8 @@ def _sweep(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
     counts = f"{format_size(options.copy)} of a buffer of {format_size(options.buffer)}"
     cases = []
     for one in means:
-        case = sharing(one, options.memory, options.buffer, options.copy, over)
-        cases.append(replace(case, name=case.name.replace("sharing", "overalloc", 1), counts=counts))
+        case = sharing(one, options.memory, options.buffer, options.copy, over, "overalloc")
+        cases.append(replace(case, counts=counts))
     return between_two(name, argv, options, cases, described, samples=1, copies=1, cycles=options.repeats)
 
 

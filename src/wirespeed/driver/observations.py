@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..document import Table
+from ..document import LATE, Table
 
 #: A late process is worth a line from this share of the operation's time on, and from this time on, in s.
 _LATE, _LATE_S = 0.1, 5e-6
@@ -25,14 +25,13 @@ def observations(tables: Sequence[Table]) -> list[str]:
             )
             break
     late = [
-        (cell.value or 0.0, cell.row, cell.column, table)
-        for table in tables if table.key.startswith("late-") for cell in table.cells
+        (cell.value or 0.0, cell.row, cell.column, place)
+        for place, key in enumerate(LATE) if key in by_key for cell in by_key[key].cells
     ]  # fmt: skip
     if late:
-        seconds, process, column, table = max(late, key=lambda one: one[:3])
-        buffers = by_key["time"].rows.labels.index(table.key.removeprefix("late-"))
+        seconds, process, column, place = max(late, key=lambda one: one[:3])
         times = {(c.row, c.column): c.value or 0.0 for c in by_key["time"].cells}
-        if seconds > max(_LATE * times[buffers, column], _LATE_S):
-            size = table.columns.labels[column]
+        if seconds > max(_LATE * times[place, column], _LATE_S):
+            size = by_key["time"].columns.labels[column]
             found.append(f"process {process} comes {seconds * 1e6:.1f} µs late on average at {size}")
     return found

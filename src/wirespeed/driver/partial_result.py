@@ -85,11 +85,9 @@ def _table(layout: Layout, cells: Mapping[tuple[int, int], Cell]) -> Table:
 
 def _title(layout: Layout, cells: Sequence[Cell]) -> str:
     """Return the title of a table; where messages moved the bytes it names their engine."""
+    if layout.engine is None:
+        return layout.title
     measured = {cell.means for cell in cells if cell.value is not None}
     messages = [engine for engine in (Engine.NCCL, Engine.MPI) if any(engine in m for m in measured)]
-    title = layout.title
-    for engine in (Engine.CE, Engine.SM, Engine.CPU) if messages else ():
-        others = any(not m or m not in (Engine.NCCL, Engine.MPI) for m in measured)
-        names = "+".join([*([engine.upper()] if others else []), *(m.upper() for m in messages)])
-        title = title.replace(f" {engine.upper()} ", f" {names} ")
-    return title
+    others = not messages or any(m not in (Engine.NCCL, Engine.MPI) for m in measured)
+    return layout.title.format(engine="+".join([layout.engine] * others + messages).upper())

@@ -13,6 +13,8 @@ from ..units import format_time
 #: A cell is slow if it takes this much longer than the fastest of its column, and every sample of it takes
 #: longer than all of that one.
 SLOW = 1.5
+#: The explanation of the mark on slow cells.
+FOOTNOTE = "* half as long again as the fastest of the phase, or longer, in every sample"
 
 
 def slow(samples: Sequence[Sequence[float]]) -> list[str]:
@@ -45,7 +47,7 @@ def warnings(name: str, table: Table) -> list[str]:
     lines = []
     for j, phase in enumerate(table.columns.labels):
         cells = [cell for cell in table.cells if cell.column == j and cell.value is not None]
-        slowest = [cell for cell in cells if cell.reason]
+        slowest = [cell for cell in cells if cell.is_slow]
         if slowest:
             fastest = min(cell.value or 0 for cell in cells)
             over = ", ".join(table.rows.labels[cell.row] for cell in slowest)

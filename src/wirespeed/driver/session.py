@@ -32,7 +32,17 @@ from ..backends.base import (
     WarmsUp,
 )
 from ..data import efficiencies
-from ..document import SCHEMA, UNFINISHED, Cell, CollectiveInfo, Document, Reading, Status, TestcaseResult
+from ..document import (
+    SCHEMA,
+    UNFINISHED,
+    Cell,
+    CollectiveInfo,
+    Document,
+    Reading,
+    State,
+    Status,
+    TestcaseResult,
+)
 from ..errors import (
     BackendLost,
     MeasurementTimeout,
@@ -139,7 +149,7 @@ class Session:
         self._started = time.monotonic()
         self._document = self._begun()
         #: When, of which backends, and what was read of the state last.
-        self._read: tuple[float, tuple[Backend, ...], dict[str, float | str]] = (-math.inf, (), {})
+        self._read: tuple[float, tuple[Backend, ...], State] = (-math.inf, (), ())
 
     def run(self) -> Document:
         """Run every testcase and return the Document.
@@ -272,7 +282,7 @@ class Session:
             seconds=seconds,
             warnings=tuple(dict.fromkeys(warnings)),
             state_before=before,
-            state_after={} if ending else self._state(watched),
+            state_after=() if ending else self._state(watched),
             readings=tuple(outcome.readings),
             busy=busy | ({} if ending else _busy(watched)),
         )
@@ -280,13 +290,13 @@ class Session:
             backend.warnings.clear()
         return result, ending
 
-    def _state(self, used: tuple[Backend, ...]) -> dict[str, float | str]:
+    def _state(self, used: tuple[Backend, ...]) -> State:
         """Read the state of the hardware."""
-        state = {name: value for backend in used for name, value in backend.state().items()}
+        state = _state(used)
         self._read = (time.monotonic(), used, state)
         return state
 
-    def _state_before(self, used: tuple[Backend, ...]) -> dict[str, float | str]:
+    def _state_before(self, used: tuple[Backend, ...]) -> State:
         """Return the state of the hardware; what was read a moment ago, after another testcase, will do."""
         read, backends, state = self._read
         fresh = backends == used and time.monotonic() - read <= _FRESH
@@ -296,10 +306,7 @@ class Session:
         """Read the state of the hardware under load, once a second, of testcases that last so long."""
         if seconds < (len(outcome.readings) + 1) * _EVERY or len(outcome.readings) >= _MOST_READINGS:
             return
-        state: dict[str, float | str] = {}
-        for backend in watched:
-            state |= backend.state()
-        outcome.readings.append(Reading(round(seconds, 1), state))
+        outcome.readings.append(Reading(round(seconds, 1), _state(watched)))
 
     def _assign(
         self, measurements: Iterable[Measurement]
@@ -558,6 +565,11 @@ BY_USER = "Ctrl-C"
 
 def _means(transfers: Sequence[int], means: Sequence[str]) -> str:
     return ", ".join(dict.fromkeys(means[i] for i in transfers)) if means else ""
+
+
+def _state(used: Sequence[Backend]) -> State:
+    """Read the state of the hardware of some backends, each quantity once."""
+    return tuple({quantity.key: quantity for backend in used for quantity in backend.state()}.values())
 
 
 def _busy(used: Sequence[Backend]) -> dict[str, str]:

@@ -24,6 +24,8 @@ _DOUBTFUL = 0.07
 #: A link matters to a cell that loads or depends on it by this fraction. A cell that loads it fully and
 #: depends on nothing else shows whether the link is slow.
 _MATTERS, _SHOWS = 0.2, 0.98
+#: Order of candidates that are a device or switch; links have lower ones, pairs higher ones.
+_DEVICE = 2
 
 
 @dataclass(frozen=True)
@@ -63,19 +65,17 @@ class Culprit:
         Median over its cells of value over normal.
     cells : tuple[int, ...]
         Indices of the observations that it explains.
+    described : str
+        The names for people: ``PCIe link pcie1->gpu3``.
     """
 
     names: tuple[str, ...]
     ratio: float
     cells: tuple[int, ...]
+    described: str
 
     def __str__(self) -> str:
         return " or ".join(self.names)
-
-    @property
-    def described(self) -> str:
-        """The names for people: ``PCIe link pcie1->gpu3``."""
-        return " or ".join(map(_described, self.names))
 
 
 #: Kinds of links as people write them.
@@ -85,17 +85,12 @@ _KINDS = {
 }  # fmt: skip
 
 
-def _described(name: str) -> str:
-    """Return the name of a candidate, as ``_Graph.names`` makes it, with its kind of link spelled out."""
-    kind, _, ends = name.partition(" ")
-    return f"{_KINDS[LinkKind(kind)]} {ends}" if kind in _KINDS else name
-
-
 def localise(machine: Machine, observations: Sequence[Observation]) -> list[Culprit]:
     """Return the culprits that explain the low observations, the one that explains most first."""
     ratios, doubtful = _relative(machine, observations)
     low = frozenset(ratios)
-    candidates = _candidates(machine, observations, low, doubtful) if low else []
+    graph = _Graph(machine)
+    candidates = _candidates(graph, observations, low, doubtful) if low else []
     found: list[Culprit] = []
     left = low
     while left:
@@ -109,9 +104,10 @@ def localise(machine: Machine, observations: Sequence[Observation]) -> list[Culp
             break
         equal = [c for c, score in scores.items() if score == best]
         cells = equal[0].touched & left
-        names = dict.fromkeys(c.name for c in equal if c.touched & left == cells)
+        names = tuple(dict.fromkeys(c.name for c in equal if c.touched & left == cells))
         ratio = statistics.median(ratios[i] for i in cells)
-        found.append(Culprit(tuple(names), ratio, tuple(sorted(cells))))
+        described = " or ".join(graph.described.get(name, name) for name in names)
+        found.append(Culprit(names, ratio, tuple(sorted(cells)), described))
         left -= cells
     return found
 
@@ -183,14 +179,13 @@ class _Candidate:
 
 
 def _candidates(
-    machine: Machine, observations: Sequence[Observation], low: frozenset[int], doubtful: frozenset[int]
+    graph: _Graph, observations: Sequence[Observation], low: frozenset[int], doubtful: frozenset[int]
 ) -> list[_Candidate]:
-    graph = _Graph(machine)
     touched: dict[tuple[int, str], set[int]] = {}
     weights: dict[tuple[int, str], dict[int, float]] = {}
     showing: dict[tuple[int, str], set[int]] = {}
     by_link: dict[int, set[int]] = {}
-    names = [graph.names(link) for link in machine.links]
+    names = [graph.names(link) for link in graph.links]
     for i, observation in enumerate(observations):
         for link, taken, part in observation.links:
             if taken < _MATTERS:
@@ -225,23 +220,31 @@ def _candidates(
     ]
 
 
+def names_of_links(machine: Machine) -> list[tuple[str, ...]]:
+    """Return the names of each link as a culprit: in its direction, and in both directions."""
+    graph = _Graph(machine)
+    return [tuple(name for order, name in graph.names(link) if order < _DEVICE) for link in machine.links]
+
+
 class _Graph:
     """The links of a machine, and the names of devices, switches and pairs."""
 
     def __init__(self, machine: Machine) -> None:
         self.links = machine.links
         self.devices = {x.source for x in machine.links if x.kind is LinkKind.MEMORY}
+        self.described: dict[str, str] = {}  #: name of a link -> the same for people
         self.index = {(x.source, x.destination, x.kind): i for i, x in enumerate(machine.links)}
 
     def names(self, link: Link) -> list[tuple[int, str]]:
         """Return the candidates that a link belongs to, each with its order."""
         if link.kind is LinkKind.MEMORY:
-            return [(0, f"memory of {link.source}"), (2, link.source)]
+            return [(0, f"memory of {link.source}"), (_DEVICE, link.source)]
         ends = sorted((link.source, link.destination), key=lambda end: (end not in self.devices, end))
+        ways = (f"{link.source}->{link.destination}", "-".join(ends))
+        self.described |= {f"{link.kind} {way}": f"{_KINDS[link.kind]} {way}" for way in ways}
         return [
-            (0, f"{link.kind} {link.source}->{link.destination}"),
-            (1, f"{link.kind} {'-'.join(ends)}"),
-            *((2, end if end in self.devices else f"switch {end}") for end in ends),
+            *((order, f"{link.kind} {way}") for order, way in enumerate(ways)),
+            *((_DEVICE, end if end in self.devices else f"switch {end}") for end in ends),
         ]
 
     def path(self, observation: Observation) -> frozenset[int]:

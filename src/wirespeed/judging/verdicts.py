@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ..data import measured_memory
-from ..document import BUSBW, THROTTLED, Cell, Document, Status, TestcaseResult, shown_reading, shown_state
+from ..document import BUSBW, GENERATION, IDLE, THROTTLED, Cell, Document, Status, TestcaseResult, courses
 from ..errors import UsageError
 from ..model import Engine, Unit
 from ..results.baseline import Baseline, Entry
@@ -66,8 +66,8 @@ class Judgement:
         The typical value.
     why : str
         Reason if the verdict is not a pass.
-    culprit : str
-        The device or link that explains a low value; empty if none does.
+    culprits : tuple[str, ...]
+        The devices or links of which one explains a low value; empty if none does.
     basis : str
         Measurement of the same run that the range was derived from; empty if it is derived from the links.
     """
@@ -80,8 +80,13 @@ class Judgement:
     least: float | None = None
     normal: float | None = None
     why: str = ""
-    culprit: str = ""
+    culprits: tuple[str, ...] = ()
     basis: str = ""
+
+    @property
+    def explanation(self) -> str:
+        """Why the verdict is not a pass, and the culprits, for people."""
+        return self.why + (f": {' or '.join(self.culprits)}" if self.culprits else "")
 
     @property
     def margin(self) -> float:
@@ -388,7 +393,7 @@ def _blame(
     for culprit in culprits:
         for observation in culprit.cells:
             i = indices[observation]
-            judged[i] = replace(judged[i], culprit=str(culprit))
+            judged[i] = replace(judged[i], culprits=culprit.names)
             if judged[i].verdict is Verdict.PASS:
                 judged[i] = replace(judged[i], verdict=Verdict.WARN, why="below its peers")
     return culprits
@@ -409,8 +414,6 @@ def _failures(document: Document) -> list[Judgement]:
 
 #: Maximum number of values shown for a reading that changed.
 _TOLD = 4
-#: Throttle reasons of a GPU that is not throttled.
-_HARMLESS = {"nothing", "idle"}
 
 
 def _causes(result: TestcaseResult, machine: Machine) -> tuple[str, ...]:
@@ -423,19 +426,15 @@ def _causes(result: TestcaseResult, machine: Machine) -> tuple[str, ...]:
         return ()
     gpus = {gpu.name for gpu in machine.gpus}
     found = []
-    states = [result.state_before, *(reading.state for reading in result.readings), result.state_after]
-    for name in dict.fromkeys(name for state in states for name in state):
-        values = [state[name] for state in states if name in state]
-        course = [value for i, value in enumerate(values) if i == 0 or value != values[i - 1]]
-        of_gpu = name.partition(" ")[0] in gpus
-        if "[" in name or not (of_gpu or isinstance(course[0], str)):
+    for readings in courses([result]):
+        course = [one for i, one in enumerate(readings) if i == 0 or one.value != readings[i - 1].value]
+        first, values = course[0], [one.value for one in course]
+        of_gpu = first.device in gpus
+        if first.unit or not (of_gpu or isinstance(first.value, str)):
             continue
-        if "PCIe generation" in name and course == sorted(course, key=float):
+        if first.name == GENERATION and values == sorted(v for v in values if isinstance(v, (int, float))):
             continue  # an idle link wakes up
-        if len(course) > 1:
-            found.append(
-                f"{shown_state(name)}: " + " → ".join(shown_reading(value) for value in course[:_TOLD])
-            )
-        elif of_gpu and name.endswith(THROTTLED) and course[0] not in _HARMLESS:
-            found.append(f"{shown_state(name)}: {course[0]}")
+        throttled = of_gpu and first.name == THROTTLED and first.value not in ((), (IDLE,))
+        if len(course) > 1 or throttled:
+            found.append(f"{first.label}: " + " → ".join(one.shown for one in course[:_TOLD]))
     return tuple(found)

@@ -77,9 +77,7 @@ def _testcase(judgements: list[Judgement], check: Check, style: Style) -> Iterat
     yield heading
     for judgement in judgements if style.verbose else judgements[:1]:
         yield Text(f"  {_measured(judgement)}")
-        yield Text(
-            f"  {judgement.why}" + (f": {judgement.culprit}" if judgement.culprit else ""), style="dim"
-        )
+        yield Text(f"  {judgement.explanation}", style="dim")
     for cause in check.causes.get(worst.key.testcase, ()):
         yield Text(f"  {cause}", style="yellow")
 

@@ -4,62 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..document import THROTTLED, Document, TestcaseResult, shown_state
+from ..document import IDLE, THROTTLED, Document, TestcaseResult, courses
 from ..units import many
-
-#: Throttle reasons of a GPU that is not throttled.
-_HARMLESS = {"nothing", "idle"}
-#: Unitless GPU readings that are not counters: they go up and down.
-_LEVELS = ("PCIe generation", "PCIe width", "processes")
 
 
 def explanations(document: Document) -> list[str]:
     """Return busy devices, warnings, throttle reasons, and error counters that increased."""
-    names = _names(document)
+    gpus = {gpu.name for gpu in document.machine.gpus}
     found: dict[str, list[str]] = {}
     for result in document.testcases:
         busy = (f"{device} was {how}" for device, how in result.busy.items())
-        for text in (*busy, *result.warnings, *_held_back(result, names)):
+        for text in (*busy, *result.warnings, *_throttled(result, gpus)):
             found.setdefault(text, []).append(result.name)
     of_run = list(dict.fromkeys(document.warnings))
     of_testcases = [f"{text} ({_where(cases)})" for text, cases in found.items() if text not in of_run]
-    return [*of_run, *of_testcases, *_counted(document, names)]
+    return [*of_run, *of_testcases, *_counted(document, gpus)]
 
 
 def _where(cases: list[str]) -> str:
     return f"in {cases[0]}" if len(cases) == 1 else f"in {many(len(cases), 'testcase')}"
 
 
-def _held_back(result: TestcaseResult, names: list[str]) -> Iterator[str]:
+def _throttled(result: TestcaseResult, gpus: set[str]) -> Iterator[str]:
     """Yield the throttle reasons of each GPU in a testcase."""
-    for name in names:
-        if not name.endswith(THROTTLED):
-            continue
-        texts = [value for state in _states(result) if isinstance(value := state.get(name), str)]
-        reasons = dict.fromkeys(reason for text in texts for reason in text.split(", "))
-        if bad := [reason for reason in reasons if reason not in _HARMLESS]:
-            yield f"{shown_state(name)}: {', '.join(bad)}"
+    for readings in courses([result]):
+        if readings[0].name == THROTTLED and readings[0].device in gpus:
+            values = [one.value for one in readings if isinstance(one.value, tuple)]
+            reasons = dict.fromkeys(reason for value in values for reason in value if reason != IDLE)
+            if reasons:
+                yield f"{readings[0].label}: {', '.join(reasons)}"
 
 
-def _counted(document: Document, names: list[str]) -> Iterator[str]:
+def _counted(document: Document, gpus: set[str]) -> Iterator[str]:
     """Yield the increase of each GPU error counter from the first to the last reading of a run."""
-    states = [state for result in document.testcases for state in _states(result)]
-    for name in names:
-        values = [value for state in states if isinstance(value := state.get(name), (int, float))]
-        if "[" not in name and not name.endswith(_LEVELS) and values and values[-1] > values[0]:
-            yield f"{name}: {values[-1] - values[0]:g} during the run"
-
-
-def _names(document: Document) -> list[str]:
-    """Return the names of the readings that belong to GPUs."""
-    gpus = {gpu.name for gpu in document.machine.gpus}
-    states = (state for result in document.testcases for state in _states(result))
-    return [
-        n for n in dict.fromkeys(name for state in states for name in state) if n.partition(" ")[0] in gpus
-    ]
-
-
-def _states(result: TestcaseResult) -> Iterator[dict[str, float | str]]:
-    yield result.state_before
-    yield from (reading.state for reading in result.readings)
-    yield result.state_after
+    for readings in courses(document.testcases):
+        values = [one.value for one in readings if isinstance(one.value, (int, float))]
+        if readings[0].counter and readings[0].device in gpus and values and values[-1] > values[0]:
+            yield f"{readings[0].label}: {values[-1] - values[0]:g} during the run"

@@ -41,12 +41,10 @@ def _joined(machine: Machine, width: int) -> list[RenderableType]:
         return []
     network = Network(machine)
     names = [gpu.name for gpu in machine.gpus]
-    words = {
-        (gpu.name, other): _way(network, gpu.name, other) + ("" if other in gpu.peers else "*")
-        for gpu in machine.gpus
-        for other in names
-        if other != gpu.name
-    }
+    pairs = [(gpu, other) for gpu in machine.gpus for other in names if other != gpu.name]
+    ways = {(gpu.name, other): _way(network, gpu.name, other) for gpu, other in pairs}
+    apart = {(gpu.name, other) for gpu, other in pairs if other not in gpu.peers}
+    words = {pair: f"{word} {rate}".strip() + "*" * (pair in apart) for pair, (word, rate) in ways.items()}
     widest = max(len(text) for text in (*names, *words.values())) + 2
     fitting = max(1, (width - 8) // widest)
     parts: list[RenderableType] = [Text("\nhow GPUs are joined, and GB/s each way", style="bold")]
@@ -58,22 +56,21 @@ def _joined(machine: Machine, width: int) -> list[RenderableType]:
         for row in names:
             grid.add_row(row, *(words.get((row, name), "-") for name in names[start : start + fitting]))
         parts.append(grid)
-    shown = dict.fromkeys(text.split()[0].removesuffix("*") for text in words.values())
-    used = [f"{word}: {_WORDS[word]}" for word in shown]
-    if any(text.endswith("*") for text in words.values()):
+    used = [f"{word}: {_WORDS[word]}" for word in dict.fromkeys(word for word, _ in ways.values())]
+    if apart:
         used.append("*: no peer access")
     parts.append(Text("; ".join(used), style="dim"))
     return parts
 
 
-def _way(network: Network, source: str, destination: str) -> str:
-    """Return the word for the way between two GPUs, and the least capacity on it."""
+def _way(network: Network, source: str, destination: str) -> tuple[str, str]:
+    """Return the word for the way between two GPUs, and the least capacity on it in GB/s."""
     machine = network.machine
     ends = [machine.vertex(Executor(name)) for name in (source, destination)]
     try:
         links = [machine.links[i] for i in network.route(*ends)]
     except MachineError:
-        return "none"
+        return "none", ""
     kinds = {link.kind for link in links}
     by_host = any(link.destination in {node.name for node in machine.numa} for link in links)
     word = (
@@ -87,7 +84,7 @@ def _way(network: Network, source: str, destination: str) -> str:
     )  # fmt: skip
     rates = [link.capacity for link in links]
     known = [rate for rate in rates if rate is not None]
-    return f"{word} {min(known) / GB:.0f}" if len(known) == len(rates) else f"{word} ?"
+    return word, f"{min(known) / GB:.0f}" if len(known) == len(rates) else "?"
 
 
 def _tree(machine: Machine, width: int) -> list[RenderableType]:

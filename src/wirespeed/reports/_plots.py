@@ -82,8 +82,9 @@ def plot(
     result.append(Text(heading.center(width).rstrip(), style="bold"))
     result += [_colored(line, len(shown)) for line in lines]
     if len(shown) > 1:
-        legend = Text("  ".join(f"{_LETTERS[i]} {curve.name}" for i, curve in enumerate(shown)))
-        result.append(_colored_legend(legend))
+        marks = zip(_LETTERS, _COLORS, shown, strict=False)
+        entries = [Text(mark, f"bold {color}") + Text(f" {curve.name}") for mark, color, curve in marks]
+        result.append(Text("  ").join(entries))
     if more > 0:
         result.append(Text(f"{many(more, 'more curve')}: see the table and CSV formats", style="dim"))
     return result
@@ -181,13 +182,6 @@ def _colored(line: str, curves: int) -> Text:
         elif curves > 1 and line[i] in _LETTERS:
             text.stylize(f"bold {_COLORS[_LETTERS.index(line[i])]}", i, i + 1)
     return text
-
-
-def _colored_legend(legend: Text) -> Text:
-    for i, part in enumerate(legend.plain.split("  ")):
-        at = legend.plain.find(part)
-        legend.stylize(f"bold {_COLORS[i % len(_COLORS)]}", at, at + 1)
-    return legend
 
 
 def short(value: float) -> str:

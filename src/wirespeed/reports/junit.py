@@ -87,7 +87,7 @@ def _told(judgement: Judgement) -> str:
     text = f"{where}: {number(judgement.value or 0.0, scale)} {unit}, {judgement.why}"
     if judgement.least:
         text += f", expected at least {number(judgement.least, scale)}"
-    return text + (f": {judgement.culprit}" if judgement.culprit else "")
+    return text + (f": {' or '.join(judgement.culprits)}" if judgement.culprits else "")
 
 
 def _values(result: TestcaseResult) -> str:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from ..document import Document, RankInfo, Status
+from ..document import LATE, Document, RankInfo, Status
 from ..units import GB
 from . import Style
 from .nccl_tests import Half, View, has_collectives, spread
@@ -121,7 +121,7 @@ def _results(view: View) -> list[dict[str, object]]:
                 "redop": row.operator,
                 "root": f"{row.root:6d}",
             }
-            for place, half in zip(("out_of_place", "in_place"), row.halves, strict=True):
+            for place, key, half in zip(("out_of_place", "in_place"), LATE, row.halves, strict=True):
                 if half is None:
                     continue
                 entry[place] = {
@@ -130,7 +130,7 @@ def _results(view: View) -> list[dict[str, object]]:
                     "bus_bw": half.bus / GB,
                     "nwrong": None if half.wrong is None else float(half.wrong),
                 }
-                late = tables.get(f"late-{place.replace('_', '-')}")
+                late = tables.get(key)
                 if given.per_iteration:
                     processes = [c.samples for c in late.cells if c.column == j] if late else []
                     entry[f"{place}_per_iter"] = _iterations(half, processes, given.skip)

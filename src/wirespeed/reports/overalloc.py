@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import textwrap
 
-from ..document import Cell, Document, Status, Table, TestcaseResult
+from ..document import Document, Status, Table, TestcaseResult
+from ..driver.phases import FOOTNOTE
 from ..testcases.sharing import WITH, WITHOUT
 from ..units import format_time
 from . import Style
-
-_MARK = "*"
 
 
 def render(document: Document, style: Style) -> str:
@@ -23,15 +22,11 @@ def render(document: Document, style: Style) -> str:
         if result.status is not Status.PASSED:
             reason = f"{result.name}: {result.status}, {result.reason}"
             lines += [*textwrap.wrap(reason, style.width, break_on_hyphens=False), ""]
-    if any(_is_slow(cell) for r in document.testcases for t in r.tables for cell in t.cells):
-        lines.append(f"{_MARK} half as long again as the fastest of the phase, or longer, in every sample")
+    if any(cell.is_slow for r in document.testcases for t in r.tables for cell in t.cells):
+        lines.append(FOOTNOTE)
     if document.interrupted:
         lines += textwrap.wrap(f"the run ended early: {document.interrupted}", style.width)
     return "\n".join(lines).rstrip("\n") + "\n"
-
-
-def _is_slow(cell: Cell) -> bool:
-    return bool(cell.reason) and cell.value is not None
 
 
 def reproduced(document: Document, result: TestcaseResult) -> list[str]:
@@ -65,7 +60,7 @@ def _sweep(result: TestcaseResult) -> list[str]:
         for i in range(len(table.rows.labels)):
             cell = next((c for c in table.cells if (c.row, c.column) == (i, j)), None)
             shown = "-" if cell is None or cell.value is None else format_time(cell.value)
-            column.append(f"{_MARK if cell and _is_slow(cell) else ''}{shown}")
+            column.append(f"{'*' if cell and cell.is_slow else ''}{shown}")
         columns.append(column)
     widths = [max(map(len, column)) for column in columns]
     for i in range(len(first)):

@@ -13,6 +13,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from ..document import SKEW, Cell, Document, Status, Table, TestcaseResult
+from ..driver.phases import FOOTNOTE
 from ..model import Unit
 from ..summary import half_width, summarise
 from ..units import fitting, format_time, many
@@ -136,7 +137,7 @@ def shared(result: TestcaseResult) -> list[Text]:
         if means != most:
             more = f" and {len(where) - _NAMED} more" if len(where) > _NAMED else ""
             text += f"; {means}: {' · '.join(where[:_NAMED])}{more}"
-    skew = result.state_after.get(SKEW)
+    skew = next((quantity.value for quantity in result.state_after if quantity.name == SKEW), None)
     if isinstance(skew, float):
         text += f"; start skew {format_time(skew)}"
     return [Text(text, style="dim")]
@@ -168,13 +169,13 @@ def _grid(
 
 
 def _value(cell: Cell | None, scale: float) -> Text:
-    """Return a value; a dash if there is no cell, ``n/a`` if the cell has no value."""
+    """Return a value, with its marks; a dash if there is no cell, ``n/a`` if the cell has no value."""
     if cell is None:
         return Text("-", style="dim")
     if cell.value is None:
         return Text("n/a", style="yellow")
-    uncertain = cell.statistics is not None and _UNCERTAIN < half_width(cell.statistics) < math.inf
-    return Text(("~" if uncertain else "") + number(cell.value, scale))
+    marks = "*" * cell.is_slow + "~" * _is_uncertain(cell)
+    return Text(marks + number(cell.value, scale))
 
 
 def _details(cells: list[Cell | None], scale: float) -> list[str]:
@@ -310,12 +311,16 @@ def _closing(document: Document, style: Style) -> RenderableType:
     for result in document.testcases:
         if not result.status.good:
             lines.append(Text(f"{result.name}: {result.status}: {result.reason}", style="red"))
-        reasons = {cell.reason for table in result.tables for cell in table.cells if cell.reason}
         if result.status is Status.PASSED:
-            lines += [Text(f"{result.name}: n/a: {reason}", style="yellow") for reason in sorted(reasons)]
+            cells = (cell for table in result.tables for cell in table.cells if cell.value is None)
+            reasons = sorted({cell.reason for cell in cells if cell.reason})
+            lines += [Text(f"{result.name}: n/a: {reason}", style="yellow") for reason in reasons]
     if document.interrupted:
         lines.append(Text(f"run interrupted: {document.interrupted}", style="bold red"))
-    if any(_is_uncertain(cell) for r in document.testcases for t in r.tables for cell in t.cells):
+    measured = [cell for result in document.testcases for table in result.tables for cell in table.cells]
+    if any(cell.is_slow for cell in measured):
+        lines.append(Text(FOOTNOTE, style="dim"))
+    if any(map(_is_uncertain, measured)):
         lines.append(Text(f"~ 95 % confidence interval wider than ±{_UNCERTAIN:.0%}", style="dim"))
     lines += _waived(document, style)
     counts = Counter(result.status for result in document.testcases)

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from ..document import SCHEMA, UNFINISHED, Document, TestcaseResult
 from ..driver.listener import Filled, Listener
 from ..errors import DocumentError, StorageError
-from .upgrade import upgraded
+from .upgrade import from_schema_1, upgraded
 
 if TYPE_CHECKING:
     from ..testcases import Testcase
@@ -168,7 +168,10 @@ def decode(data: bytes, name: str) -> Document:
             f"{name} has schema {head.schema}, this version reads up to {SCHEMA}; use a newer wirespeed"
         )
     try:
-        return upgraded(_checked(msgspec.json.decode(data, type=Document)))
+        if head.schema < SCHEMA:
+            raw = from_schema_1(msgspec.json.decode(data))
+            return upgraded(_checked(msgspec.convert(raw, Document)))
+        return _checked(msgspec.json.decode(data, type=Document))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DocumentError(f"{name} is a broken wirespeed Document: {error}") from error
 

@@ -1,26 +1,80 @@
 """Upgrade Documents of older versions, which wrote sentences instead of fields.
 
-Version 0.1 kept the types, operators and roots of collectives, their ranks and the numbers of wrong
-elements as text only. Text that does not have the form of that version is left out.
+Schema 1 kept the state of the hardware as names with units and values. Its first Documents also kept the
+types, operators and roots of collectives, their ranks and the numbers of wrong elements as text only. Text
+that does not have the form of that version is left out.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import Any
 
 from msgspec.structs import replace
 
-from ..document import Cell, CollectiveInfo, Document, RankInfo, Table, TestcaseResult
+from ..document import (
+    SCHEMA,
+    SKEW,
+    THROTTLED,
+    Cell,
+    CollectiveInfo,
+    Document,
+    RankInfo,
+    Table,
+    TestcaseResult,
+)
 
 _SETTING = re.compile(r"(\w+)\|(\w*)\|(-?\d{1,18})")
 _RANK = re.compile(
     r" Rank +(\d{1,18}) Group +(-?\d{1,18}) Pid +(\d{1,18}) on +(\S+) device +(-?\d{1,18}) \[([^]]*)\] (.*)"
 )
 _WRONG = re.compile(r"(\d{1,18}) elements are wrong")
+#: Parts of the name of a reading: host, device, quantity and unit.
+_READING = re.compile(r"(?:(\S+): )?(?:((?:gpu|numa)\d+) )?(.*?)(?: \[([^]]*)\])?", re.DOTALL)
+_OF_CPU = re.compile(r"(frequency|governor) of CPU (\d+)")
+_RENAMED = {
+    "clocks held back by": THROTTLED,
+    "skew of the gate, median": SKEW,
+    "skew of the gate, largest": "start skew, largest",
+}
+_COUNTERS = {
+    "PCIe replays", "corrected ECC errors", "uncorrected ECC errors", "NVLink CRC errors", "NVLink replays",
+    "NVLink recoveries",
+}  # fmt: skip
+
+
+def from_schema_1(raw: Any) -> Any:
+    """Return a decoded Document of schema 1 with its states as quantities; other parts are unchanged."""
+    for result in _items(raw, "testcases"):
+        readings = ((reading, "state") for reading in _items(result, "readings"))
+        for owner, key in ((result, "state_before"), (result, "state_after"), *readings):
+            if isinstance(owner, dict) and isinstance(state := owner.get(key), dict):
+                owner[key] = [_quantity(name, value) for name, value in state.items()]
+    return raw
+
+
+def _items(owner: Any, key: str) -> Iterator[Any]:
+    found = owner.get(key) if isinstance(owner, dict) else None
+    return iter(found if isinstance(found, list) else ())
+
+
+def _quantity(text: str, value: Any) -> dict[str, Any]:
+    match = _READING.fullmatch(text)
+    assert match
+    host, device, name, unit = match.groups("")
+    if of_cpu := _OF_CPU.fullmatch(name):
+        name, device = of_cpu[1], f"cpu{of_cpu[2]}"
+    name = _RENAMED.get(name, name)
+    if name == THROTTLED and isinstance(value, str):
+        value = [] if value == "nothing" else value.split(", ")
+    counter = name in _COUNTERS
+    return {"device": device, "name": name, "value": value, "unit": unit, "host": host, "counter": counter}
 
 
 def upgraded(document: Document) -> Document:
-    """Return a Document with its fields filled from older text; unchanged if there is no such text."""
+    """Return a Document of the current schema with its fields filled from older text, if there is any."""
+    document = replace(document, schema=SCHEMA)
     options = dict(document.options)
     settings = options.pop("settings", None)
     operation, ranks = options.get("operation"), options.get("ranks")

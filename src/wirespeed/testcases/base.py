@@ -19,6 +19,7 @@ class Layout:
     """An empty table: its key (``""``, ``"read1"``), title, axes and unit.
 
     ``rows_alike``: rows should have equal times, so that those are marked that are slow for their column.
+    ``engine``: the engine that fills ``{engine}`` in the title, unless messages move the bytes.
     """
 
     key: str
@@ -27,6 +28,7 @@ class Layout:
     columns: Axis
     unit: Unit
     rows_alike: bool = False
+    engine: Engine | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ class Testcase:
     pattern
         Turns a Machine into Measurements: who talks to whom.
     title
-        Title of its table, without the unit; ``{part}`` is replaced where there are several.
+        Title of its table, without the unit; ``{part}`` is filled where there are several, and ``{engine}``
+        once it is known whether messages move the bytes.
     size
         Default bytes of a buffer, where they depend on the machine as a function of it.
     fixed_size
@@ -171,7 +174,8 @@ def both_ways(case: Testcase, rows: Axis, columns: Axis, cells: Cells) -> Plan:
             )
             measurements.append(Measurement(content, places))
     tables = tuple(
-        Layout(key, case.title.format(part=key.capitalize()), rows, columns, case.unit) for key in keys
+        Layout(key, case.title.format(part=key.capitalize(), engine="{engine}"), rows, columns, case.unit)
+        for key in keys
     )
     return _plan(tables, measurements, waived)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..document import LATE
 from ..model import Axis, Collective, Engine, Measurement, Memory, MemoryKind, Place, Reduce, Unit
 from ..testcases.collective_ops import Setting
 from ..topology import Machine
@@ -100,9 +101,9 @@ def _plan(setting: Setting, works: Sequence[tuple[Collective, ...]], lateness: i
         Layout("busbw", f"{setting}: bus bandwidth", rows, columns, Unit.RATE),
     ]
     processes = Axis("process", tuple(f"process {i}" for i in range(lateness)))
-    for buffers in PLACES if lateness else ():
+    for buffers, key in zip(PLACES, LATE, strict=True) if lateness else ():
         title = f"{setting} {buffers}: how late each process comes (samples: its own times)"
-        layouts.append(Layout(f"late-{buffers}", title, processes, columns, Unit.TIME))
+        layouts.append(Layout(key, title, processes, columns, Unit.TIME))
     factor = setting.operation.factor(works[0][0].ranks)
     measurements = [
         Measurement(
@@ -111,7 +112,7 @@ def _plan(setting: Setting, works: Sequence[tuple[Collective, ...]], lateness: i
                 Place("time", row, column, Reduce.LATENCY, (int(cpu_time),)),
                 Place("algbw", row, column),
                 Place("busbw", row, column, Reduce.BUS, factor=factor),
-                *(Place(f"late-{PLACES[row]}", i, column, Reduce.LATENESS, (i,)) for i in range(lateness)),
+                *(Place(LATE[row], i, column, Reduce.LATENESS, (i,)) for i in range(lateness)),
             ),
         )
         for column, pair in enumerate(works)
@@ -148,7 +149,10 @@ def names(settings: Sequence[Setting]) -> list[str]:
     """Return the names of the testcases of some settings: the operation's, and what else differs."""
     if len(settings) == 1:
         return [settings[0].operation.name]
-    return ["_".join(str(setting).replace("root ", "root").split()) for setting in settings]
+    return [
+        "_".join(filter(None, (s.operation.name, s.type.name, s.operator, f"root{s.root}" * (s.root >= 0))))
+        for s in settings
+    ]
 
 
 #: All eleven, of floats, with the sum and root 0.

@@ -156,8 +156,7 @@ def pairs_both_ways(group_of: Grouping) -> Pattern:
         ]  # fmt: skip
         cells = sampled(cells, len(group.parties), options.sample_peers)
         plan = both_ways(case, group.axis, group.axis, cells)
-        title = case.title.format(part="Total")
-        return group.scheduled(plan, options, title)
+        return group.scheduled(plan, options, case.title.format(part="Total", engine="{engine}"))
 
     return pattern
 

@@ -12,7 +12,11 @@ from ..topology import Machine
 from .base import Pattern, Plan, PlanOptions, Testcase
 from .patterns import bisect, pairs, pairs_both_ways, ranks, star
 
-_PULL, _PUSH, _PAIR = "GPU(row) -> GPU(column)", "GPU(row) <- GPU(column)", "GPU(row) <-> GPU(column) {part}"
+#: What titles call one rank and all ranks: where these own GPUs, and where they own host memory.
+_GPUS, _RANKS = {"one": "GPU", "all": "All Gpus"}, {"one": "rank", "all": "all ranks"}
+_LATER = {"part": "{part}", "engine": "{engine}"}
+_PULL, _PUSH = "{one}(row) -> {one}(column)", "{one}(row) <- {one}(column)"
+_PAIR = "{one}(row) <-> {one}(column) {part}"
 _READ, _WRITE = Access.READ, Access.WRITE
 
 
@@ -24,18 +28,18 @@ def _anywhere(pattern: Pattern) -> Pattern:
     """Let CPUs copy, and the title say so, where the ranks own host memory."""
 
     def planned(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
-        if machine.ranks and not machine.ranks[0].device.startswith("gpu"):
-            title = case.title.replace(f" {case.engine.upper()} ", " CPU ")
-            title = title.replace("GPU(", "rank(").replace("All Gpus", "all ranks")
-            case = replace(case, engine=Engine.CPU, title=title)
-        return pattern(machine, case, options)
+        of_hosts = bool(machine.ranks) and not machine.ranks[0].device.startswith("gpu")
+        title = case.title.format_map(_LATER | (_RANKS if of_hosts else _GPUS))
+        engine = Engine.CPU if of_hosts else case.engine
+        plan = pattern(machine, replace(case, engine=engine, title=title), options)
+        return replace(plan, tables=tuple(replace(layout, engine=engine) for layout in plan.tables))
 
     return planned
 
 
 def _pairs(engine: Engine) -> tuple[Testcase, ...]:
     def row(name: str, arrow: str, access: Access, pattern: Pattern, does: str) -> Testcase:
-        title = f"memcpy {engine.upper()} {arrow} bandwidth"
+        title = f"memcpy {{engine}} {arrow} bandwidth"
         return _row(f"device_to_device_{name}", title, access, engine, pattern, does)
 
     return (
@@ -59,11 +63,11 @@ TESTCASES = tuple(
         (
             *_pairs(Engine.CE),
             *_pairs(Engine.SM),
-            _row("device_to_device_all_to_one_write", f"memcpy SM All Gpus -> GPU(column) {_TOTAL}",
+            _row("device_to_device_all_to_one_write", "memcpy {engine} {all} -> {one}(column) " + _TOTAL,
                  _WRITE, Engine.SM, _STAR, "all ranks push to the column's memory at once; sum of rates"),
-            _row("device_to_device_all_from_one_read", f"memcpy SM All Gpus <- GPU(column) {_TOTAL}",
+            _row("device_to_device_all_from_one_read", "memcpy {engine} {all} <- {one}(column) " + _TOTAL,
                  _READ, Engine.SM, _STAR, "all ranks pull from the column's memory at once; sum of rates"),
-            _row("bisect_write", "Bisect benchmarking, simultaneous write CE BW", _WRITE, Engine.CE,
+            _row("bisect_write", "Bisect benchmarking, simultaneous write {engine} BW", _WRITE, Engine.CE,
                  bisect(ranks), "every rank pushes to the one half of the job away, all at once"),
         ),
         strict=True,

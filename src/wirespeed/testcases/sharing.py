@@ -68,12 +68,17 @@ def phases(memory: str, mechanism: str, copied: int, over: tuple[int, ...]) -> P
 
 
 def sharing(
-    mechanism: str, memory: str, buffer: int = BUFFER, copied: int = COPIED, over: tuple[int, ...] = OVER
+    mechanism: str,
+    memory: str,
+    buffer: int = BUFFER,
+    copied: int = COPIED,
+    over: tuple[int, ...] = OVER,
+    group: str = "sharing",
 ) -> Testcase:
-    """Return the testcase of a mechanism and a memory."""
+    """Return the testcase of a mechanism and a memory; ``group`` begins its name."""
     does = _SENT if mechanism in ("mpi", "nccl") else _OPENED
     return Testcase(
-        f"sharing_{mechanism.replace('-', '_')}_{memory}",
+        f"{group}_{mechanism.replace('-', '_')}_{memory}",
         f"{does}: the time of each phase, with and without over-allocation ({mechanism}, {memory} memory)",
         phases(memory, mechanism, copied, over),
         "time of each phase",

@@ -37,7 +37,7 @@ def sweep(case: Testcase, sizes: tuple[int, ...]) -> Testcase:
             cells = sorted(set(there))
             rows |= {(layout.key, *cell): i for i, cell in enumerate(cells)}
             labels = tuple(_label(layout, row, column) for row, column in cells)
-            tables.append(Layout(layout.key, layout.title, Axis("cell", labels), columns, layout.unit))
+            tables.append(replace(layout, rows=Axis("cell", labels), columns=columns, rows_alike=False))
         measurements = tuple(
             replace(
                 m,

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from ...document import State
 from ...errors import BackendError, BackendLost, OutOfMemory
 from ...model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from ...topology import Gpu, Machine
@@ -203,12 +204,12 @@ class CudaBackend:
         """Return the monotonic clock in s."""
         return time.monotonic()
 
-    def state(self) -> dict[str, float | str]:
+    def state(self) -> State:
         """Return clocks, temperatures, links and error counters of all GPUs, as NVML reports them."""
         nvml = self._monitor()
         if nvml is None:
-            return {}
-        return {name: value for gpu in self._machine.gpus for name, value in nvml.state(gpu).items()}
+            return ()
+        return tuple(quantity for gpu in self._machine.gpus for quantity in nvml.state(gpu))
 
     def busy(self) -> dict[str, str]:
         """Return the other processes that use the GPUs; empty if there are none."""

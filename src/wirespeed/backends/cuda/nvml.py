@@ -7,7 +7,7 @@ from ctypes import byref
 from pathlib import Path
 from typing import Any
 
-from ...document import THROTTLED
+from ...document import GENERATION, IDLE, THROTTLED, Quantity, State
 from ...topology import Gpu
 
 _MEGA = 1e6
@@ -15,7 +15,7 @@ _MILLI = 1e-3
 
 #: Bits of throttle reasons. Source: nvmlClocksEventReason* in nvml.h.
 _REASONS = {
-    0x1: "idle",
+    0x1: IDLE,
     0x2: "application clocks",
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -31,7 +31,7 @@ _REASONS = {
 _JOINED = 3
 _JOINING = {1: "not started", 2: "in progress"}
 
-#: Quantity -> name of the field in NVML.
+#: Counter of errors -> name of the field in NVML.
 _COUNTERS = {
     "PCIe replays": "NVML_FI_DEV_PCIE_REPLAY_COUNTER",
     "corrected ECC errors": "NVML_FI_DEV_ECC_SBE_VOL_TOTAL",
@@ -111,37 +111,37 @@ class Nvml:
             break
         return ""
 
-    def state(self, gpu: Gpu) -> dict[str, float | str]:
+    def state(self, gpu: Gpu) -> State:
         """Return the readings that affect the speed of a GPU."""
         handle, lib = self.handle(gpu), self.library
         if handle is None:
-            return {}
-        found: dict[str, float | str] = {}
+            return ()
+        found: list[Quantity] = []
 
-        def note(name: str, function: str, *arguments: Any, scale: float = 1) -> None:
+        def note(name: str, function: str, *arguments: Any, scale: float = 1, unit: str = "") -> None:
             if (value := self.ask(function, handle, *arguments)) is not None:
-                found[f"{gpu.name} {name}"] = value * scale
+                found.append(Quantity(gpu.name, name, value * scale, unit))
 
-        note("SM clock [Hz]", "nvmlDeviceGetClockInfo", lib.NVML_CLOCK_SM, scale=_MEGA)
-        note("memory clock [Hz]", "nvmlDeviceGetClockInfo", lib.NVML_CLOCK_MEM, scale=_MEGA)
-        note("temperature [°C]", "nvmlDeviceGetTemperature", lib.NVML_TEMPERATURE_GPU)
+        note("SM clock", "nvmlDeviceGetClockInfo", lib.NVML_CLOCK_SM, scale=_MEGA, unit="Hz")
+        note("memory clock", "nvmlDeviceGetClockInfo", lib.NVML_CLOCK_MEM, scale=_MEGA, unit="Hz")
+        note("temperature", "nvmlDeviceGetTemperature", lib.NVML_TEMPERATURE_GPU, unit="°C")
         ecc = self.ask("nvmlDeviceGetEccMode", handle)
         if ecc is not None:
-            found[f"{gpu.name} ECC"] = "on" if ecc[0] else "off"
-        note("power [W]", "nvmlDeviceGetPowerUsage", scale=_MILLI)
-        note("PCIe generation", "nvmlDeviceGetCurrPcieLinkGeneration")
+            found.append(Quantity(gpu.name, "ECC", "on" if ecc[0] else "off"))
+        note("power", "nvmlDeviceGetPowerUsage", scale=_MILLI, unit="W")
+        note(GENERATION, "nvmlDeviceGetCurrPcieLinkGeneration")
         note("PCIe width", "nvmlDeviceGetCurrPcieLinkWidth")
         reasons = self.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
         if reasons is not None:
-            held = [text for bit, text in _REASONS.items() if reasons & bit]
-            found[f"{gpu.name} {THROTTLED}"] = ", ".join(held) or "nothing"
+            held = tuple(text for bit, text in _REASONS.items() if reasons & bit)
+            found.append(Quantity(gpu.name, THROTTLED, held))
         wanted = {name: getattr(lib, field) for name, field in _COUNTERS.items() if hasattr(lib, field)}
         for name, value in self.fields(handle, wanted).items():
-            found[f"{gpu.name} {name}"] = value
+            found.append(Quantity(gpu.name, name, value, counter=True))
         processes = self.ask("nvmlDeviceGetComputeRunningProcesses", handle)
         if processes is not None:
-            found[f"{gpu.name} processes"] = len(processes)
-        return found
+            found.append(Quantity(gpu.name, "processes", len(processes)))
+        return tuple(found)
 
     def processes(self, gpu: Gpu) -> set[int]:
         """Return the IDs of the processes that compute on a GPU."""

@@ -10,6 +10,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import msgspec
+from msgspec.structs import replace
+
+from ...document import State
 from ...errors import BackendError, BackendLost, OutOfMemory, WirespeedError
 from ...model import Engine, Measurement, Operation, Role, Transfer
 from ...topology import Machine
@@ -78,7 +82,8 @@ class DistributedBackend:
         self._running: Running | None = None
         self._side: Endpoint | None = None
         self._said: set[str] = set()
-        self._looked, self._elsewhere = -_EVERY, dict[str, float | str]()
+        self._looked = -_EVERY
+        self._elsewhere: State = ()
         world.timeout = options.timeout + options.grace / 2
 
     @property
@@ -152,24 +157,25 @@ class DistributedBackend:
         """Rank 0's clock as of the last exchange: the same in all processes."""
         return self.exchange.now
 
-    def state(self) -> dict[str, float | str]:
+    def state(self) -> State:
         """Return the state of this host, of the others a moment ago, and how far apart all start."""
-        return self._here() | self._elsewhere | (self._running.start.state() if self._running else {})
+        skew = self._running.start.state() if self._running else ()
+        return *self._here(), *self._elsewhere, *skew
 
-    def _here(self) -> dict[str, float | str]:
-        return {name: value for backend in self._local for name, value in backend.state().items()}
+    def _here(self) -> State:
+        return tuple(quantity for backend in self._local for quantity in backend.state())
 
     def _look_elsewhere(self) -> None:
         """Have the state of the other hosts, every few seconds; all processes do it together."""
         if len(set(self.hosts)) == 1 or self.exchange.now < self._looked + _EVERY:
             return
         speaks = self.hosts.index(self.hosts[self.rank]) == self.rank
-        everyone = self.exchange.gather(self._here() if speaks else {}, "reading the state of all hosts")
-        self._elsewhere = {
-            f"{host}: {name}": value
+        everyone = self.exchange.gather(self._here() if speaks else (), "reading the state of all hosts")
+        self._elsewhere = tuple(
+            replace(quantity, host=host)
             for host, state in zip(self.hosts, everyone, strict=True) if host != self.hosts[self.rank]
-            for name, value in state.items()
-        }  # fmt: skip
+            for quantity in msgspec.convert(state, State)
+        )  # fmt: skip
         self._looked = self.exchange.now
 
     def libraries(self) -> dict[str, str]:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from ...document import SKEW
+from ...document import SKEW, Quantity, State
 from ...errors import WirespeedError
 from ...summary import summarise
 from ...worlds.clocks import Clocks, compare
@@ -75,10 +75,10 @@ class SynchronisedStart:
         """How long a sample must last, so that the skew is small against it, in s."""
         return _SMALL * summarise(self.skews).median
 
-    def state(self) -> dict[str, float]:
+    def state(self) -> State:
         """Return how far apart the processes start."""
         skew = summarise(self.skews)
-        return {SKEW: skew.median, "skew of the gate, largest [s]": skew.max}
+        return Quantity("", SKEW, skew.median, "s"), Quantity("", "start skew, largest", skew.max, "s")
 
     def ready(self) -> int:
         """Return rank 0's clock, as well as it is known here, in ns."""

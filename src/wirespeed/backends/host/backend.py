@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...document import Quantity, State
 from ...model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from ...topology import Machine
 from ..base import BackendOptions
@@ -111,25 +112,26 @@ class HostBackend:
         """Return the monotonic clock in s."""
         return time.monotonic()
 
-    def state(self, root: Path = Path("/")) -> dict[str, float | str]:
+    def state(self, root: Path = Path("/")) -> State:
         """Return the readings that affect memory speed, as far as the kernel reports them."""
-        state: dict[str, float | str] = {}
+        state: list[Quantity] = []
         for node in self._machine.numa:
             for cpu in node.cpus[:1]:  # reading a frequency can interrupt the CPU
                 folder = root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq"
                 if (kilohertz := number(folder / "scaling_cur_freq")) is not None:
-                    state[f"frequency of CPU {cpu} [Hz]"] = kilohertz * _KILO
+                    state.append(Quantity(f"cpu{cpu}", "frequency", kilohertz * _KILO, "Hz"))
                 if (governor := read(folder / "scaling_governor")) is not None:
-                    state[f"governor of CPU {cpu}"] = governor
+                    state.append(Quantity(f"cpu{cpu}", "governor", governor))
         if (load := read(root / "proc/loadavg")) is not None:
-            state["load average of 1 minute"] = float(load.split()[0])
+            state.append(Quantity("", "load average of 1 minute", float(load.split()[0])))
         if (balancing := read(root / "proc/sys/kernel/numa_balancing")) is not None:
-            state["NUMA balancing"] = balancing
+            state.append(Quantity("", "NUMA balancing", balancing))
         if (huge := read(root / "sys/kernel/mm/transparent_hugepage/enabled")) is not None:
-            state["transparent huge pages"] = huge.partition("[")[2].partition("]")[0]
+            chosen = huge.partition("[")[2].partition("]")[0]
+            state.append(Quantity("", "transparent huge pages", chosen))
         if (available := available_bytes(root)) is not None:
-            state["available memory [B]"] = float(available)
-        return state
+            state.append(Quantity("", "available memory", float(available), "B"))
+        return tuple(state)
 
     def busy(self) -> dict[str, str]:
         """Return the CPU use of other processes since the last call, the same for every NUMA node."""

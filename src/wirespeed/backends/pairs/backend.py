@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+from ...document import State
 from ...errors import BackendError, Unreachable, WirespeedError
 from ...model import Engine, Measurement, MemoryKind, Message, Sharing
 from ...topology import Machine
@@ -189,9 +190,9 @@ class PairsBackend:
         """Rank 0's clock as of the last exchange: the same in all processes."""
         return self.exchange.now
 
-    def state(self) -> dict[str, float | str]:
+    def state(self) -> State:
         """Nothing is read."""
-        return {}
+        return ()
 
     def libraries(self) -> dict[str, str]:
         """Return what carries the messages."""

@@ -13,6 +13,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
+from ...document import State
 from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
 from ...limits import Demand, Network, fair_shares
 from ...model import Collective, Engine, Measurement, Message, Operation, Role, Sample, Sharing, Transfer
@@ -79,9 +80,9 @@ class SimulatedBackend:
         """Virtual seconds."""
         return self.clock + (self._collectives.now() if self._collectives else 0.0)
 
-    def state(self) -> dict[str, float | str]:
+    def state(self) -> State:
         """Return no readings: a simulated machine has no state."""
-        return {}
+        return ()
 
     def busy(self) -> dict[str, str]:
         """Return the devices with a ``busy`` fault: one, or all if the fault names none."""

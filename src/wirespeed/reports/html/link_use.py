@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ...judging.localise import names_of_links
 from ...judging.verdicts import Check, Judgement, Verdict
 from ...model import Unit
 from ...results.cells import Placed
@@ -78,16 +79,12 @@ def _times(link: Link, limit: float | None, *, alone: bool) -> int:
 def _blamed(machine: Machine, check: Check) -> dict[int, list[Verdict]]:
     """Return the links named as culprits, with the verdicts of the cells that name them."""
     names: dict[str, list[int]] = {}
-    for i, link in enumerate(machine.links):
-        if link.kind is LinkKind.MEMORY:
-            names.setdefault(f"memory of {link.source}", []).append(i)
-            continue
-        names.setdefault(f"{link.kind} {link.source}->{link.destination}", []).append(i)
-        for ends in (f"{link.source}-{link.destination}", f"{link.destination}-{link.source}"):
-            names.setdefault(f"{link.kind} {ends}", []).append(i)
+    for i, own in enumerate(names_of_links(machine)):
+        for name in own:
+            names.setdefault(name, []).append(i)
     found: dict[int, list[Verdict]] = {}
     for judgement in check.judgements:
-        for name in judgement.culprit.split(" or ") if judgement.culprit else ():
+        for name in judgement.culprits:
             for i in names.get(name, ()):
                 found.setdefault(i, []).append(judgement.verdict)
     return found

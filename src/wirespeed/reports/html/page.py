@@ -203,7 +203,7 @@ def _case(
 ) -> CaseView:
     """Return the template's variables for a testcase; ``own`` are its judgements, the worst first."""
     bad = [j for j in own if j.verdict in (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN) and j.why]
-    why = [f"{bad[0].why}: {bad[0].culprit}" if bad[0].culprit else bad[0].why] if bad else []
+    why = [bad[0].explanation] if bad else []
     verdict = found.testcases.get(result.name, Verdict.UNKNOWN)
     if not why and verdict == Verdict.UNKNOWN:
         why = [next((j.why for j in own if j.verdict is Verdict.UNKNOWN), "")]

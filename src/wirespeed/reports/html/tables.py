@@ -117,8 +117,7 @@ def _cell(
     css, title = f"h{scale.step(cell.value, _STEPS)}", ""
     if judgement is not None and judgement.verdict in _SIGNS:
         css += f" {_SIGNS[judgement.verdict]}"
-        culprit = f": {judgement.culprit}" if judgement.culprit else ""
-        title = f' title="{escape(one_line(f"{judgement.verdict}: {judgement.why}{culprit}"))}"'
+        title = f' title="{escape(one_line(f"{judgement.verdict}: {judgement.explanation}"))}"'
     elif cell.reason:  # the cell has a value and a remark
         title = f' title="{escape(one_line(cell.reason))}"'
     quoted = f'"{css}"' if " " in css else css
