@@ -113,8 +113,8 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
         Counted bytes of one copy.
     copies : int
         Number of copies per sample.
-    means : str
-        Transport to the memory of another process (``vmm-fd``, ``ipc``, ``nccl``).
+    means : tuple[str, ...]
+        Transports to the memory of other processes (``vmm-fd``, ``ipc``, ``nccl``).
     wrong : int or None
         Number of wrong elements after a collective, in the cell of its time; None if not verified.
     statistics : Statistics or None
@@ -135,7 +135,7 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     corrupted: str = ""
     bytes: int = 0
     copies: int = 0
-    means: str = ""
+    means: tuple[str, ...] = ()
     wrong: Whole | None = None
     statistics: Statistics | None = None
     samples: tuple[float, ...] = ()

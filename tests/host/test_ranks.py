@@ -68,7 +68,7 @@ def test_all_eleven_with_the_data_checked(tmp_path: Path) -> None:
     assert all(0 < r.seconds < elapsed for r in document.testcases)  # not since the host started
     assert len(values(document)) == 6 and len(values(document, 8)) == 3 and len(values(document, 10)) == 3
     assert document.testcases[0].tables[0].title == "memcpy CPU rank(row) -> rank(column) bandwidth"
-    assert {c.means for r in document.testcases for t in r.tables for c in t.cells} == {"shm"}
+    assert {c.means for r in document.testcases for t in r.tables for c in t.cells} == {("shm",)}
     state = {quantity.name: quantity for quantity in document.testcases[-1].state_after}
     median, largest = state[SKEW], state["start skew, largest"]
     assert 0 < median.value <= largest.value and median.unit == largest.unit == "s"
@@ -171,7 +171,7 @@ def side_with(sharing: type[ShmSharing]) -> Callable[[World], Patched]:
 def test_handles_that_cannot_be_opened_fall_back_to_the_next_means(sharing: type[ShmSharing]) -> None:
     found = run(worlds(2), [READ, BOTH], backend=side_with(sharing))
     case = found[0].testcases[0]
-    assert case.status is Status.PASSED and {c.means for c in case.tables[0].cells} == {"shm"}
+    assert case.status is Status.PASSED and {c.means for c in case.tables[0].cells} == {("shm",)}
     assert len(case.warnings) == 2
     assert case.warnings[0].startswith("fabric does not work between ranks ")
     assert "not valid here" in case.warnings[0] or "no channel" in case.warnings[0]
@@ -227,8 +227,8 @@ def test_hosts_that_share_nothing_send_messages(monkeypatch: pytest.MonkeyPatch)
     found = run(worlds_on(monkeypatch, ["a", "b", "a"]), [READ, BOTH, STAR, BISECT])[0]
     assert [r.status for r in found.testcases] == [Status.PASSED] * 4
     by = {(c.row, c.column): c.means for c in found.testcases[0].tables[0].cells}
-    assert {place for place, means in by.items() if means == "shm"} == {(0, 2), (2, 0)}
-    assert set(by.values()) == {"shm", "mpi"}
+    assert {place for place, means in by.items() if means == ("shm",)} == {(0, 2), (2, 0)}
+    assert set(by.values()) == {("shm",), ("mpi",)}
     assert all(1e7 < v < 1e12 for r in found.testcases for t in r.tables for v in t.values())
     seen = found.testcases[-1].state_after
     assert {q.label for q in seen if q.unit == "B"} == {"available memory", "b: available memory"}

@@ -40,7 +40,7 @@ def launch(
 
 
 def means(document: Document, case: int = 0) -> dict[tuple[int, int], str]:
-    return {(c.row, c.column): c.means for c in document.testcases[case].tables[0].cells}
+    return {(c.row, c.column): " ".join(c.means) for c in document.testcases[case].tables[0].cells}
 
 
 def test_mpirun(start: Start, mpirun: list[str], tmp_path: Path) -> None:

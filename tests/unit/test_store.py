@@ -216,9 +216,11 @@ def test_states_of_schema_1_become_quantities(document: Document) -> None:
     ]  # fmt: skip
     raw = json.loads(store.encode(document)) | {"wirespeed_schema": 1}
     raw["testcases"][0] |= {"state_before": state, "readings": [{"seconds": 1.0, "state": state}]}
+    raw["testcases"][0]["tables"][0]["cells"][0]["means"] = "ipc, nccl"
     (result,) = store.decode(json.dumps(raw).encode(), "d.json").testcases
     assert result.state_before == quantities and result.readings == (Reading(1.0, quantities),)
-    for broken in (1, [[]], [{"readings": 1}], [{"state_after": {"x": {}}}]):
+    assert result.tables[0].cells[0].means == ("ipc", "nccl")
+    for broken in (1, [[]], [{"tables": [{"cells": [1]}]}], [{"readings": 1}], [{"state_after": {"x": {}}}]):
         with pytest.raises(DocumentError, match="is a broken wirespeed Document"):
             store.decode(json.dumps(raw | {"testcases": broken}).encode(), "d.json")
 

@@ -87,7 +87,7 @@ def _title(layout: Layout, cells: Sequence[Cell]) -> str:
     """Return the title of a table; where messages moved the bytes it names their engine."""
     if layout.engine is None:
         return layout.title
-    measured = {cell.means for cell in cells if cell.value is not None}
-    messages = [engine for engine in (Engine.NCCL, Engine.MPI) if any(engine in m for m in measured)]
-    others = not messages or any(m not in (Engine.NCCL, Engine.MPI) for m in measured)
+    measured = {means for cell in cells if cell.value is not None for means in cell.means or ("",)}
+    messages = [engine for engine in (Engine.NCCL, Engine.MPI) if engine in measured]
+    others = not messages or len(measured) > len(messages)
     return layout.title.format(engine="+".join([layout.engine] * others + messages).upper())

@@ -563,8 +563,8 @@ class Session:
 BY_USER = "Ctrl-C"
 
 
-def _means(transfers: Sequence[int], means: Sequence[str]) -> str:
-    return ", ".join(dict.fromkeys(means[i] for i in transfers)) if means else ""
+def _means(transfers: Sequence[int], means: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(means[i] for i in transfers)) if means else ()
 
 
 def _state(used: Sequence[Backend]) -> State:

@@ -54,14 +54,14 @@ def _entries(result: TestcaseResult, style: Style) -> list[dict[str, object]]:
         entry["warning"] = "; ".join(result.warnings)
     if result.status is Status.WAIVED or not result.tables:
         return [entry]
-    return [{**entry, "name": result.key(table), **_matrix(table, style)} for table in result.tables]
+    return [{**entry, "name": result.key(table), **_matrix(result, table, style)} for table in result.tables]
 
 
-def _matrix(table: Table, style: Style) -> dict[str, object]:
+def _matrix(result: TestcaseResult, table: Table, style: Style) -> dict[str, object]:
     scale = displayed(table.unit)[0]
     values = [value / scale for value in table.values()]
     found: dict[str, object] = {
-        "bandwidth_description": title(table),
+        "bandwidth_description": title(result, table),
         "bandwidth_matrix": [[_text(cell, scale) for cell in row] for row in table.grid()],
         "sum": sum(values),
     }

@@ -125,18 +125,18 @@ def _single(result: TestcaseResult, style: Style) -> RenderableType:
 
 def shared(result: TestcaseResult) -> list[Text]:
     """Return the transport to the memory of other ranks, and the cells that used a rarer one."""
-    cells: dict[str, list[str]] = {}
+    cells: dict[tuple[str, ...], list[str]] = {}
     for cell in result.tables[0].cells:
         if cell.means:
             cells.setdefault(cell.means, []).append(_where(result.tables[0], cell))
     if not cells:
         return []
     most = max(cells, key=lambda means: len(cells[means]))
-    text = f"transport between ranks: {most}"
+    text = f"transport between ranks: {', '.join(most)}"
     for means, where in cells.items():
         if means != most:
             more = f" and {len(where) - _NAMED} more" if len(where) > _NAMED else ""
-            text += f"; {means}: {' · '.join(where[:_NAMED])}{more}"
+            text += f"; {', '.join(means)}: {' · '.join(where[:_NAMED])}{more}"
     skew = next((quantity.value for quantity in result.state_after if quantity.name == SKEW), None)
     if isinstance(skew, float):
         text += f"; start skew {format_time(skew)}"

@@ -45,8 +45,11 @@ _COUNTERS = {
 
 
 def from_schema_1(raw: Any) -> Any:
-    """Return a decoded Document of schema 1 with its states as quantities; other parts are unchanged."""
+    """Return a decoded Document of schema 1 with its states as quantities and its transports as lists."""
     for result in _items(raw, "testcases"):
+        for cell in (cell for table in _items(result, "tables") for cell in _items(table, "cells")):
+            if isinstance(cell, dict) and isinstance(means := cell.get("means"), str):
+                cell["means"] = means.split(", ") if means else []
         readings = ((reading, "state") for reading in _items(result, "readings"))
         for owner, key in ((result, "state_before"), (result, "state_after"), *readings):
             if isinstance(owner, dict) and isinstance(state := owner.get(key), dict):
