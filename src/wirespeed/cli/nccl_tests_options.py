@@ -54,7 +54,7 @@ def parser(program: str) -> Parser:
     made = Parser(
         prog=f"wirespeed {program}",
         formatter_class=formatter(),
-        description=f"Measure {does}. Options, text and JSON are those of nccl-tests.\n"
+        description=f"{program}: {does}.\nOptions, text and JSON are those of nccl-tests.\n"
         "Uses NCCL with one process per GPU; without GPUs, MPI on host memory.",
     )
     for title, options in _table():

@@ -1,6 +1,6 @@
 """Testcases between the processes of a job, one device each: nvbandwidth's, without multicast.
 
-nvbandwidth's two ``broadcast`` testcases need NVLink multicast objects and are left out.
+nvbandwidth's two ``broadcast`` testcases require NVLink multicast objects and are not implemented.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ TESTCASES = tuple(
             _row("device_to_device_all_from_one_read", f"memcpy SM All Gpus <- GPU(column) {_TOTAL}",
                  _READ, Engine.SM, _STAR, "all ranks pull from the column's memory at once; sum of rates"),
             _row("bisect_write", "Bisect benchmarking, simultaneous write CE BW", _WRITE, Engine.CE,
-                 bisect(ranks), "every rank pushes to the one half of the job away, all at once"),
+                 bisect(ranks), "every rank pushes to the rank half the job away, all at once"),
         ),
         strict=True,
     )
