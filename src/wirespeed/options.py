@@ -1,8 +1,8 @@
-"""The options of a run: one record, each field of which declares all that is known of an option.
+"""The options of a run: one record, in which each field declares one option completely.
 
-The parsers, ``wirespeed.run``'s keywords and their description, the agreement between ranks and the options
-of a Document are made from it: to add an option, add a field with `option` and read it where it takes effect.
-A field of `PlanOptions` changes which Measurements there are.
+The command-line options, the keywords of ``wirespeed.run`` and their description, the comparison of options
+between ranks, and the options of a Document are generated from it. To add an option, add a field with
+`option` and read it where it takes effect. Fields of `PlanOptions` change which Measurements are planned.
 """
 
 from __future__ import annotations
@@ -31,46 +31,46 @@ class Tier(StrEnum):
     FULL = "full"
 
     def includes(self, other: Tier) -> bool:
-        """Whether a run of this tier runs what belongs to ``other``."""
+        """Return whether a run of this tier contains the testcases of ``other``."""
         order = list(Tier)
         return order.index(other) <= order.index(self)
 
 
-# Where ``--help`` lists an option: the titles of the groups.
+# The groups of options in ``--help``.
 WHAT = "what to measure"
 STOP = "when to stop: at a precision (default), or after fixed counts (--samples, --copies)"
 HOW = "how to measure"
 GPU = "how GPUs copy"
 JOB = "several processes (also under mpirun, srun or torchrun)"
-PYTHON = ""  # no command but the compatible ones has it
-#: The rule of each tier where neither counts, a precision nor a time budget are given.
+PYTHON = ""  # not listed: from Python and in the compatible commands only
+#: The stopping rule of each tier if no count, precision or time budget is given.
 RULES = {Tier.QUICK: Precise(0.01, 0.3, 1.0, 3), Tier.STANDARD: Precise(), Tier.FULL: Precise(0.005, 10.0)}
-#: Errors of numbers that are out of range.
+#: Error messages for numbers out of range.
 _SHAPE = "blocks must be 0 or more, threads from 0 to 1024"
 _PEERS = "the number of sampled peers must be 0 (all) or more, not {}"
-#: Transports that processes can be restricted to.
+#: Transports that ``--share`` accepts.
 SHARES = ("fabric", "vmm-fd", "ipc", "shm", "nccl", "mpi")
 
 
 @dataclass(frozen=True)
 class Option:
-    """What is known of an option besides its name, type and default value.
+    """The declaration of an option, in addition to its name, type and default value.
 
     Parameters
     ----------
-    help
-        Description in one phrase that begins in lower case; what is done, for a switch.
-    group
-        Where ``--help`` lists it; empty: nowhere.
-    parse
-        Turns a text, or a value from Python, into the value, or raises UsageError; None for a switch.
-    metavar
+    help : str
+        Description in one phrase that begins in lower case; for a switch, an imperative.
+    group : str
+        Group of ``--help`` that lists it; empty if none does.
+    parse : Callable or None
+        Converts a text, or a value from Python, to the value; raises UsageError. None for a switch.
+    metavar : str or None
         Name of the value in ``--help``.
-    default
-        What happens by default, where the default value does not show it.
-    documented
-        Whether the Document's options contain it.
-    agreed
+    default : str
+        Description of the default, if the default value does not show it.
+    documented : bool
+        Whether the options of the Document contain it.
+    agreed : bool
         Whether all ranks must have the same value.
     """
 
@@ -84,22 +84,22 @@ class Option:
 
 
 def option(value: object, *about: Any, **more: Any) -> Any:
-    """Return a field with its default value, and what else is known of the option (see `Option`)."""
+    """Return a field with its default value and its declaration (the parameters of `Option`)."""
     return field(default=value, metadata={"option": Option(*about, **more)})
 
 
 def declared(record: type[PlanOptions]) -> Iterator[tuple[Field[Any], Option]]:
-    """Return the options of a record: their fields, and what is known of them."""
+    """Return the options of a record: the fields and their declarations."""
     return ((one, one.metadata["option"]) for one in fields(record) if "option" in one.metadata)
 
 
 def _parser(parse: Callable[[str], float]) -> Callable[[Any], float]:
-    """Return the parser of texts that leaves numbers as they are."""
+    """Return a parser that converts texts and returns numbers unchanged."""
     return lambda value: parse(value) if isinstance(value, str) else value
 
 
 def _whole(least: int | None = None, most: int | None = None, wrong: str = "") -> Callable[[Any], int]:
-    """Return the parser of whole numbers within a range, and of their texts."""
+    """Return a parser of whole numbers within a range, given as numbers or texts."""
 
     def parse(value: Any) -> int:
         try:
@@ -115,7 +115,7 @@ def _whole(least: int | None = None, most: int | None = None, wrong: str = "") -
 
 def _tier(value: Any) -> Tier:
     if value not in list(Tier):
-        raise UsageError(f"there is no tier {value!r}; there are {', '.join(Tier)}")
+        raise UsageError(f"there is no tier {value!r}; choose one of {', '.join(Tier)}")
     return Tier(value)
 
 
@@ -125,7 +125,7 @@ def _size(value: Any) -> int:
     try:
         size = int(value)
     except (TypeError, ValueError, OverflowError):
-        raise UsageError(f"{value!r} is not a size; give bytes, or a text such as 64MiB") from None
+        raise UsageError(f"{value!r} is not a size; use bytes, or a text such as 64MiB") from None
     if not 1 <= size <= LARGEST_SIZE:
         raise UsageError(f"size {size} is out of range; it must be from 1 B to 1 EiB")
     return size
@@ -134,14 +134,14 @@ def _size(value: Any) -> int:
 def _sizes(value: Any) -> tuple[int, ...]:
     sizes = parse_sizes(value) if isinstance(value, str) else tuple(map(_size, value))
     if not sizes:
-        raise UsageError("sizes is empty; give some, or leave it out")
+        raise UsageError("sizes is empty; give at least one size, or omit it")
     return sizes
 
 
 def _indices(value: Any) -> tuple[int, ...]:
     parts = value.split(",") if isinstance(value, str) else value
     if isinstance(value, str) and not all(part.isascii() and part.isdecimal() for part in parts):
-        raise UsageError(f"{value!r} is not a list of GPU indices; write it like 0,2")
+        raise UsageError(f"{value!r} is not a list of GPU indices; an example is 0,2")
     return tuple(map(_whole(), parts))
 
 
@@ -154,31 +154,33 @@ def _timeout(value: Any) -> float:
 
 def _share(value: Any) -> str:
     if value not in SHARES:
-        raise UsageError(f"there is no means {value!r} of sharing memory; there are {', '.join(SHARES)}")
+        raise UsageError(f"there is no transport {value!r}; choose one of {', '.join(SHARES)}")
     return str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
-    """The options that change which Measurements there are."""
+    """The options that change which Measurements are planned."""
 
     # fmt: off
     tier: Tier = option(Tier.STANDARD, "how thorough the run is", WHAT, _tier)
-    size: int | None = option(None, "buffer size, such as 512MiB", WHAT, _size, "SIZE", "each testcase's own")
-    blocks: int = option(0, "blocks of a copy kernel", GPU, _whole(0, None, _SHAPE), "N", "chosen")
-    threads: int = option(0, "threads of a block", GPU, _whole(0, 1024, _SHAPE), "N", "chosen")
+    size: int | None = option(None, "buffer size, such as 512MiB", WHAT, _size, "SIZE",
+        "depends on the testcase")
+    blocks: int = option(0, "blocks of a copy kernel", GPU, _whole(0, None, _SHAPE), "N", "automatic")
+    threads: int = option(0, "threads per block of a copy kernel", GPU, _whole(0, 1024, _SHAPE), "N",
+        "automatic")
     local_copy: bool = option(False, "measure local copies on the diagonal of tables of GPU pairs", WHAT)
     pageable: bool = option(
-        False, "use pageable host memory in place of pinned, in copies between host and GPU", WHAT)
-    parallel_pairs: bool = option(False, "measure pairs that have no device in common at the same time", JOB)
+        False, "use pageable instead of pinned host memory in copies between host and GPU", WHAT)
+    parallel_pairs: bool = option(False, "measure pairs without a common device concurrently", JOB)
     sample_peers: int = option(
-        0, "measure each row of a table of pairs with K columns only", JOB, _whole(0, None, _PEERS), "K",
+        0, "measure only K columns of each row in tables of pairs", JOB, _whole(0, None, _PEERS), "K",
         "all")
     # fmt: on
 
     @property
     def concurrent(self) -> bool:
-        """Whether cells may be measured at the same time to save time: always in the quick tier."""
+        """Whether cells may be measured concurrently to save time; always in the quick tier."""
         return self.parallel_pairs or self.tier is Tier.QUICK
 
     def __post_init__(self) -> None:
@@ -187,7 +189,7 @@ class PlanOptions:
         Raises
         ------
         UsageError
-            If one is wrong.
+            If a value is invalid.
         """
         for one, about in declared(type(self)):
             value = getattr(self, one.name)
@@ -197,7 +199,7 @@ class PlanOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(PlanOptions):
-    """All options of a run. Texts such as ``"64MiB"``, ``"0.5%"`` and ``"5s"`` stand for numbers."""
+    """All options of a run. Numbers may be texts with units, such as ``"64MiB"``, ``"0.5%"`` and ``"5s"``."""
 
     # fmt: off
     sizes: tuple[int, ...] | None = option(
@@ -206,7 +208,7 @@ class RunOptions(PlanOptions):
     devices: tuple[int, ...] | None = option(
         None, "use only these GPUs, given by their indices", WHAT, _indices, "0,2", "all",
         documented=False, agreed=False)
-    # The Document contains the stopping rule that these four make.
+    # The Document contains the stopping rule instead of these four.
     precision: float | None = option(
         None, "target for half of the 95 % interval of the median, as a fraction of the median", STOP,
         _parser(parse_fraction), "PERCENT", "0.5%; quick: 1%", documented=False)
@@ -219,20 +221,20 @@ class RunOptions(PlanOptions):
         None, "make exactly N copies per sample", STOP, _whole(), "N", "16 if only samples are given",
         documented=False)
     verify: bool = option(True, "verify the data after every sample", HOW)
-    use_mean: bool = option(False, "show the mean of the samples of a cell in place of their median", PYTHON)
+    use_mean: bool = option(False, "show the mean of the samples of a cell instead of their median", PYTHON)
     affinity: bool = option(True, "pin threads to cores", HOW)
     bulk: bool = option(
-        False, "copy with SM kernels of bulk asynchronous copies where all GPUs have them", GPU,
+        False, "copy with SM kernels of bulk asynchronous copies if all GPUs support them", GPU,
         documented=False)
     virtual_memory: bool = option(
-        False, "allocate device memory with cuMemCreate and cuMemMap, not cuMemAlloc", GPU)
-    all_engines: bool = option(False, "spread a copy over all copy engines where that is faster", GPU)
+        False, "allocate device memory with cuMemCreate and cuMemMap instead of cuMemAlloc", GPU)
+    all_engines: bool = option(False, "use all copy engines for a copy if that is faster", GPU)
     timeout: float = option(
         60.0, "maximum time of one stage: preparing, measuring or verifying one cell", HOW, _timeout, "TIME",
         "60s")
-    seed: int = option(0, "seed of data and order", HOW, _whole(), "N")
+    seed: int = option(0, "random seed of data and order", HOW, _whole(), "N")
     share: str | None = option(
-        None, f"share memory between processes only by this transport: {', '.join(SHARES)}", JOB, _share,
+        None, f"use only this transport between processes: {', '.join(SHARES)}", JOB, _share,
         "TRANSPORT", "the best that works for each pair", documented=False)
     # fmt: on
 
@@ -243,12 +245,12 @@ class RunOptions(PlanOptions):
 
     @property
     def rule(self) -> Rule:
-        """When to stop: after fixed counts where one is given, else at a precision.
+        """The stopping rule: fixed counts if one is given, else a precision.
 
         Raises
         ------
         UsageError
-            If both kinds are given, or a value is out of range.
+            If counts and targets are both given, or a value is out of range.
         """
         counts, targets = (
             {name: value for name in names if (value := getattr(self, name)) is not None}
@@ -256,7 +258,7 @@ class RunOptions(PlanOptions):
         )
         if counts and targets:
             raise UsageError(
-                "samples and copies are fixed counts, precision and time budget stop by themselves: "
+                "samples and copies (fixed counts) exclude precision and time budget (targets): "
                 "give one kind or the other"
             )
         usual = RULES[self.tier]
@@ -266,7 +268,7 @@ class RunOptions(PlanOptions):
 
 
 def parameters(record: type[PlanOptions]) -> str:
-    """Return the part of a docstring that describes the options."""
+    """Return the description of the options for a docstring."""
     found = []
     for one, about in declared(record):
         default = about.default or ("" if one.default is None else str(one.default))
@@ -280,9 +282,9 @@ for _record in (PlanOptions, RunOptions):
 
 
 def takes_options(function: F) -> F:
-    """Give a function that takes options as keywords their description and its full signature.
+    """Decorate a function that takes options as keywords: complete its signature and its docstring.
 
-    A line ``...`` of its docstring stands for the description.
+    The description of the options replaces a line ``...`` of the docstring.
     """
     signature, kind = inspect.signature(function), inspect.Parameter.KEYWORD_ONLY
     own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -296,14 +298,14 @@ def takes_options(function: F) -> F:
 
 
 def changed(options: RunOptions, changes: Mapping[str, Any], function: Callable[..., object]) -> RunOptions:
-    """Return options with those replaced that a function was called with.
+    """Return options with the keywords of a function call applied.
 
     Raises
     ------
     TypeError
-        If there is no such option; it names the nearest.
+        If there is no such option; the message suggests the nearest name.
     UsageError
-        If a value is wrong.
+        If a value is invalid.
     """
     known = [one.name for one, _ in declared(type(options))]
     for name in (name for name in changes if name not in known):
@@ -314,12 +316,12 @@ def changed(options: RunOptions, changes: Mapping[str, Any], function: Callable[
 
 
 def described(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a Document contains of the values of options."""
+    """Return the values of options that a Document contains."""
     return {one.name: values[one.name] for one, about in declared(RunOptions) if about.documented}
 
 
 def agreed(options: RunOptions) -> dict[str, object]:
-    """Return what must be the same in all processes of a job."""
+    """Return the values of options that must be equal in all processes of a job."""
     return {
         one.name: str(getattr(options, one.name)) for one, about in declared(type(options)) if about.agreed
     }

@@ -202,7 +202,7 @@ def test_without_mpi_messages_are_waived() -> None:
     for document in run(["message_mpi_host", "message_mpi_gpu", SMALL]):
         mpi, gpu, shared = document.testcases
         assert mpi.status is Status.WAIVED and "the processes were not started by MPI" in mpi.reason
-        assert gpu.reason == "there is no GPU for each rank" and shared.status is Status.PASSED
+        assert gpu.reason == "requires a GPU for each rank" and shared.status is Status.PASSED
     alone = wirespeed.run(["message_mpi_host"])
     assert "wirespeed run --processes 2" in alone.testcases[0].reason
 

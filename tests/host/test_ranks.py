@@ -295,7 +295,7 @@ def test_ranks_with_different_options() -> None:
 def test_wrong_use() -> None:
     for error in together(worlds(2), lambda w: wirespeed.run([READ], world=w, machine="simulated:nvl72")):
         assert isinstance(error, UsageError) and "without a launcher" in str(error)
-    with pytest.raises(UsageError, match="there is no means 'telepathy'"):
+    with pytest.raises(UsageError, match="there is no transport 'telepathy'"):
         wirespeed.run([READ], machine="simulated:nvl72", share="telepathy")
 
 

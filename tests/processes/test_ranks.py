@@ -196,4 +196,4 @@ def test_a_rank_that_hangs(start: Start, mpirun: list[str], tmp_path: Path) -> N
 
 def test_a_wrong_command_is_told_once(start: Start, mpirun: list[str]) -> None:
     job = start([*mpirun, "2", *WIRESPEED, "run", "-t", "35", "--share", "telepathy"], **OPEN_MPI)
-    assert job.end() == 2 and job.text.count("there is no means 'telepathy'") == 1
+    assert job.end() == 2 and job.text.count("there is no transport 'telepathy'") == 1

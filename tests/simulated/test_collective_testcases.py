@@ -58,7 +58,7 @@ def test_options_of_run_hold_for_collectives(tmp_path: Path) -> None:
     [
         ("simulated:cpu-2-sockets", "a collective needs two GPUs, or several processes"),
         (f"{H200}", ""),
-        ("simulated:nvl72", "hypercube needs a power of two of ranks, not 72"),
+        ("simulated:nvl72", "hypercube requires a power of two of ranks, not 72"),
     ],
 )
 def test_what_cannot_run_says_why(machine: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:

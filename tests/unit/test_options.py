@@ -146,13 +146,13 @@ def test_an_unknown_keyword_is_a_type_error_that_names_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"tier": "huge"}, "there is no tier 'huge'; there are quick, standard, full"),
+        ({"tier": "huge"}, "there is no tier 'huge'; choose one of quick, standard, full"),
         ({"size": 0}, "size 0 is out of range; it must be from 1 B to 1 EiB"),
         ({"size": []}, r"\[\] is not a size"),
         ({"size": float("nan")}, "nan is not a size"),
-        ({"sizes": []}, "sizes is empty; give some, or leave it out"),
+        ({"sizes": []}, "sizes is empty; give at least one size, or omit it"),
         ({"sizes": "8:1"}, "is no sizes"),
-        ({"devices": "0,x"}, "'0,x' is not a list of GPU indices; write it like 0,2"),
+        ({"devices": "0,x"}, "'0,x' is not a list of GPU indices; an example is 0,2"),
         ({"blocks": -1}, "blocks must be 0 or more, threads from 0 to 1024"),
         ({"threads": 1025}, "blocks must be 0 or more, threads from 0 to 1024"),
         ({"sample_peers": -1}, r"the number of sampled peers must be 0 \(all\) or more, not -1"),
@@ -162,7 +162,7 @@ def test_an_unknown_keyword_is_a_type_error_that_names_the_nearest() -> None:
         ({"time_budget": 0.0}, "the time budget must be more than 0 s"),
         ({"samples": 3, "precision": "1%"}, "give one kind or the other"),
         ({"timeout": 0}, "the time-out must be more than 0 s, not 0"),
-        ({"share": "telepathy"}, "there is no means 'telepathy' of sharing memory; there are fabric, vmm-fd"),
+        ({"share": "telepathy"}, "there is no transport 'telepathy'; choose one of fabric, vmm-fd"),
         ({"seed": "x"}, "'x' is not a whole number"),
     ],
 )

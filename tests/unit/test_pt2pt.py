@@ -124,11 +124,11 @@ def test_wrong_data_is_found() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["overalloc"], "give either --sweep or the five numbers"),
-        (["overalloc", "1", "2", "3"], "give either --sweep or the five numbers"),
+        (["overalloc"], "pass either --sweep or the five numbers"),
+        (["overalloc", "1", "2", "3"], "pass either --sweep or the five numbers"),
         (["overalloc", "0", "2", "1", "2", "3"], "NUM_ITERATIONS must be a whole number of 1 or more"),
         (["overalloc", "1", "2", "9", "2", "3"], "P2P_SIZE must be from 1 to BUFFER_SIZE"),
-        (["overalloc", "--sweep", "--copy", "2GiB"], "--copy must not be more than --buffer"),
+        (["overalloc", "--sweep", "--copy", "2GiB"], "--copy must not be larger than --buffer"),
         (["overalloc", "--sweep", "--repeats", "0"], "--repeats must be 1 or more"),
         (["overalloc", "--sweep", "--over", "x"], "'x' is not a size"),
         (
@@ -136,8 +136,8 @@ def test_wrong_data_is_found() -> None:
             "gpu memory is shared by ipc, vmm-fd, fabric, mpi, nccl",
         ),
         (["pt2pt", "--format", "x"], "there is no format 'x'"),
-        (["pt2pt", "--over", "nccl", "--memory", "host"], "NCCL sends memory of GPUs alone"),
-        (["pt2pt", "--sizes", "4GiB"], "is more than MPI counts"),
+        (["pt2pt", "--over", "nccl", "--memory", "host"], "NCCL sends only GPU memory"),
+        (["pt2pt", "--sizes", "4GiB"], "is too large for MPI"),
     ],
 )
 def test_wrong_use_is_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,13 +154,13 @@ def test_one_rank_is_too_few(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     }.items():
         monkeypatch.setenv(name, value)
     assert main(["pt2pt"]) == 2
-    assert "pt2pt needs two ranks" in capsys.readouterr().err
+    assert "pt2pt requires two ranks" in capsys.readouterr().err
 
 
 def test_a_list_of_unknown_words_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["pt2pt", "--over", "mpi,udp"])
-    assert end.value.code == 2 and "'udp' is none of mpi, nccl" in capsys.readouterr().err
+    assert end.value.code == 2 and "'udp' is not one of mpi, nccl" in capsys.readouterr().err
 
 
 def test_the_two_ends_of_a_job() -> None:

@@ -1,4 +1,4 @@
-"""What the commands share: the parser, options that several have, and printing a report."""
+"""Code that commands share: the parser, common options, and printing a report."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: Exit codes.
 OK, FAILED, WRONG_USE, WARNED, INTERRUPTED = 0, 1, 2, 3, 130
 
 
@@ -29,12 +30,12 @@ class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one line, with exit code 2."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what was wrong and where to look."""
+        """Print the error and a hint to ``--help``, and exit."""
         self.exit(WRONG_USE, f"{self.prog}: error: {message} (see `{self.prog} --help`)\n")
 
 
 class TakesOptions(Protocol):
-    """What options can be added to: a parser, or a group of one."""
+    """An object that options can be added to: a parser or a group."""
 
     def add_argument(self, *names: str, **settings: Any) -> argparse.Action: ...
 
@@ -45,7 +46,7 @@ def parser(name: str, does: str) -> Parser:
 
 
 def formatter() -> type[argparse.HelpFormatter]:
-    """Coloured help on a terminal; plain where nobody would see it, which is faster."""
+    """Return the formatter of ``--help``: coloured on a terminal, else plain, which starts faster."""
     if not colored():
         return argparse.RawDescriptionHelpFormatter
     from rich_argparse import RawDescriptionRichHelpFormatter
@@ -63,7 +64,7 @@ def add_machine(to: TakesOptions) -> None:
 
 
 def add_options(to: TakesOptions, group: str | None = None, names: Collection[str] = ()) -> None:
-    """Add the options of a run that belong to a group, or have these names."""
+    """Add the options of a run of one group, and those with these names."""
     from ..options import JOB, RunOptions, declared
 
     for field, about in declared(RunOptions):
@@ -77,7 +78,7 @@ def add_options(to: TakesOptions, group: str | None = None, names: Collection[st
             continue
         default = about.default.replace("%", "%%") or ("" if given is None else "%(default)s")
         choices = [one.value for one in type(given)] if isinstance(given, Enum) else None
-        later = choices or about.group == JOB  # what is wrong with those of jobs is reported by one rank only
+        later = choices or about.group == JOB  # only one rank reports errors of job options
         to.add_argument(
             f"--{flag}", default=given, choices=choices, type=str if later else typed(about.parse),
             metavar=about.metavar, help=f"{help} (default: {default})" if default else help,
@@ -85,7 +86,7 @@ def add_options(to: TakesOptions, group: str | None = None, names: Collection[st
 
 
 def run_options(options: argparse.Namespace, **changes: Any) -> RunOptions:
-    """Return the options of a run that were parsed, some of them replaced."""
+    """Return the parsed options of a run, with changes."""
     from ..options import RunOptions, declared
 
     names = [field.name for field, _ in declared(RunOptions) if hasattr(options, field.name)]
@@ -93,12 +94,12 @@ def run_options(options: argparse.Namespace, **changes: Any) -> RunOptions:
 
 
 def add_judging(to: TakesOptions) -> None:
-    """Add what values are judged by."""
+    """Add the options of judgement."""
     from ..judging.verdicts import TOLERANCE
     from ..units import parse_fraction
 
-    to.add_argument("--overrides", metavar="FILE.toml", help="known deviations that are accepted")
-    to.add_argument("--baseline", metavar="FILE", help="what good machines of this model reach")
+    to.add_argument("--overrides", metavar="FILE.toml", help="accepted deviations, with reasons")
+    to.add_argument("--baseline", metavar="FILE", help="medians and spreads of good machines of this model")
     to.add_argument(
         "--tolerance",
         type=typed(parse_fraction),
@@ -110,7 +111,7 @@ def add_judging(to: TakesOptions) -> None:
 
 
 def criteria(options: argparse.Namespace) -> Criteria:
-    """Return what values are judged by, the files read."""
+    """Return the criteria of judgement; reads the files."""
     from ..reports import Criteria
     from ..results import baseline, overrides
 
@@ -126,25 +127,25 @@ def add_output(to: TakesOptions, help: str = "also save the Document") -> None:
     """Add ``-o``."""
     to.add_argument(
         "-o", "--output", type=output_path, metavar="FILE.json",
-        help=f"{help}; in a folder, or - for standard output",
+        help=f"{help}; a folder, or - for standard output",
     )  # fmt: skip
 
 
 def output_path(text: str) -> Path:
-    """Return where a Document goes: a file, with a name of its own in a folder; ``-`` is standard output."""
+    """Return the path of the Document; in a folder it gets the default name. ``-`` is standard output."""
     path = Path(text)
     return path / default_name() if text.endswith("/") or path.is_dir() else path
 
 
 def default_name() -> str:
-    """Return a name for the Document of a run that begins now."""
+    """Return the default file name of the Document of a run that starts now."""
     import platform
 
     return f"wirespeed-{platform.node() or 'host'}-{time.strftime('%Y%m%d-%H%M%S')}.json"
 
 
 def texts_aside(output: Path | None) -> AbstractContextManager[object]:
-    """Show what is printed on standard error while standard output is for the Document."""
+    """Redirect printed text to standard error if the Document goes to standard output."""
     from ..results.store import STDOUT
 
     return redirect_stdout(sys.stderr) if output == STDOUT else nullcontext()
@@ -163,11 +164,11 @@ def add_report(to: TakesOptions) -> None:
 
 def add_verbose(to: TakesOptions) -> None:
     """Add ``-v``."""
-    to.add_argument("-v", "--verbose", action="store_true", help="every sample, every cell, every name")
+    to.add_argument("-v", "--verbose", action="store_true", help="show every sample, cell and name")
 
 
 def add_measuring(parser: argparse.ArgumentParser) -> None:
-    """Add what to measure, when to stop and how."""
+    """Add the options of measuring: what, when to stop, and how."""
     from ..options import GPU, HOW, STOP, WHAT
 
     what = parser.add_argument_group(WHAT)
@@ -186,7 +187,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
 
 
 def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """Let argparse show the message of our own parsers."""
+    """Return a parser whose UsageErrors argparse reports."""
 
     def convert(text: str) -> T:
         try:
@@ -198,7 +199,7 @@ def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def measuring(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of ``wirespeed.run`` that the options of ``add_measuring`` stand for."""
+    """Return the arguments of ``wirespeed.run`` from the options of ``add_measuring``."""
     return {
         "testcases": options.testcase,
         "prefixes": options.prefix,
@@ -214,7 +215,7 @@ def check_format(name: str) -> None:
     Raises
     ------
     UsageError
-        With the formats that there are.
+        If there is no such format; the message lists all.
     """
     from ..reports import formats
 
@@ -223,7 +224,7 @@ def check_format(name: str) -> None:
 
 
 def print_report(document: Document, options: argparse.Namespace) -> None:
-    """Print a Document in the format and detail that were asked for."""
+    """Print a Document in the requested format and detail."""
     from ..reports import render
 
     shown = style(options)
@@ -234,7 +235,7 @@ def print_report(document: Document, options: argparse.Namespace) -> None:
 
 
 def style(options: argparse.Namespace) -> Style:
-    """Return how to show something on this terminal, in the detail that was asked for."""
+    """Return the style for this terminal, with the requested detail."""
     from ..reports import Style
 
     return Style(columns(), colored(), getattr(options, "verbose", False))

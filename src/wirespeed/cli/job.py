@@ -1,4 +1,4 @@
-"""A command that may be one of several processes: who speaks, and how all come to an end."""
+"""Commands in a job of several processes: rank 0 prints, and all processes end together."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 def add_job(to: TakesOptions) -> None:
-    """Add what concerns several processes."""
+    """Add the options of jobs of several processes."""
     to.add_argument(
         "--processes", type=int, default=1, metavar="N",
-        help="start N processes here, one for each GPU; not under a launcher (default: 1)",
+        help="start N processes on this host, one per GPU; not under a launcher (default: 1)",
     )  # fmt: skip
     add_options(to, JOB)
 
 
 def good(document: Document) -> int:
-    """Return the exit code of a run that may have nothing to do."""
+    """Return the exit code of a run: success also if all testcases were waived."""
     return OK if document.good else FAILED
 
 
@@ -35,14 +35,25 @@ def lead(
     show: Callable[[Document], None],
     code: Callable[[Document], int] = good,
 ) -> int:
-    """Measure, show the Document in the process that speaks for all, and return the exit code of it.
+    """Measure, show the Document on rank 0, and return the exit code.
+
+    Parameters
+    ----------
+    world : World or None
+        The processes of the job; None for a single process.
+    measure : Callable
+        Runs the measurements; called on all ranks.
+    show : Callable
+        Prints the Document; called on rank 0.
+    code : Callable
+        Returns the exit code of a Document; called on rank 0.
 
     Raises
     ------
     RunInterrupted
-        On Ctrl-C, after the Document was shown.
+        On Ctrl-C, after showing the Document.
     WirespeedError
-        If nothing could be measured; only in the process that speaks.
+        If nothing could be measured; only on rank 0.
     """
     first = world is None or world.rank == 0
     interrupted = None
@@ -50,7 +61,7 @@ def lead(
         document = measure()
     except RunInterrupted as error:
         document, interrupted = error.document, error
-    except WirespeedError as error:  # all ranks find the same
+    except WirespeedError as error:  # the same on all ranks
         if world is not None:
             world.close()
             if not first:

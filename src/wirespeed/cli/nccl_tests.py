@@ -1,4 +1,4 @@
-"""``wirespeed all_reduce_perf`` and its siblings: nccl-tests' command lines."""
+"""``wirespeed all_reduce_perf`` and its siblings, with the command lines of nccl-tests."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from ..topology import Machine
     from ..worlds.base import World
 
+#: Time-out that stands for no limit, in s.
 _FOREVER = 1e9
-#: Seconds that an exchange may take beyond the time-out, so that the latter names the stage.
+#: Time that an exchange may take beyond the time-out of a stage, in s, so that the error names the stage.
 _PATIENCE_S = 10.0
 
 
 def main(program: str, argv: Sequence[str]) -> int:
-    """Run a program of nccl-tests and return the exit code."""
+    """Run a command of nccl-tests and return its exit code."""
     from ..backends.rank_groups import minimum
     from ..testcases.collective_ops import OPERATIONS
 
@@ -56,7 +57,7 @@ def main(program: str, argv: Sequence[str]) -> int:
 
     threads, gpus, alone, processes = options.nthreads or 1, options.ngpus, not launched(), 1
     if machine and not alone:
-        raise UsageError("a simulated machine has all ranks in one process: start it without a launcher")
+        raise UsageError("a simulated machine runs all ranks in one process: start it without a launcher")
     by_process = options.launch == "processes" or (options.launch == "auto" and options.nthreads is None)
     if provider == NCCL and alone and by_process:
         processes = threads * gpus
@@ -72,14 +73,14 @@ def main(program: str, argv: Sequence[str]) -> int:
         from ..worlds.mpirun import mpirun
 
         start = mpirun(f"wirespeed {program} --mpi ...")
-        print(f"wirespeed: note: one rank moves no data; start several with {start}", file=sys.stderr)
+        print(f"wirespeed: note: one rank moves no data; start several ranks with {start}", file=sys.stderr)
     return code
 
 
 def _in(
     world: World, options: argparse.Namespace, wanted: Asked, provider: str, machine: Machine | None
 ) -> int:
-    """Run in a World, and leave it."""
+    """Run in a World, and leave it at the end."""
     from ..reports.nccl_tests import View
 
     lines = _Lines(wanted, options.format == FORMAT)
@@ -102,7 +103,7 @@ def _in(
 
     try:
         return lead(world if world.size > 1 else None, measure, show, code)
-    except OSError as error:  # the reader of the output has gone, or there is no room for it
+    except OSError as error:  # the reader of the output has ended, or the disk is full
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
         world.fail(f"{error}")
         if world.size > 1:
@@ -119,7 +120,7 @@ def _measure(
     Raises
     ------
     UsageError
-        If the ranks do not agree, or nothing of what was asked for is possible here.
+        If the ranks have different options, or none of the requested settings can run here.
     """
     from ..backends.base import BackendOptions
     from ..backends.collective_backend import CollectiveBackend
@@ -134,7 +135,7 @@ def _measure(
 
     agree_on(world, wanted.comparable())
     group = Group(0, (0,), wanted.each) if machine else group_of(world, wanted.each)
-    # All groups run the same settings, with roots that the smallest of them has too.
+    # All groups run the same settings, with roots that also the smallest group has.
     fewest = wanted.each * (1 if machine else smallest(world))
     chosen = settings(wanted.operation, wanted.types, wanted.operators, wanted.root, fewest)
     if reason := wanted.operation.why_not(group.ranks):
@@ -173,7 +174,7 @@ def _measure(
 
 
 class _Lines(Listener):
-    """Prints every line as soon as it is known."""
+    """Listener that prints each line when its size has been measured."""
 
     def __init__(self, wanted: Asked, live: bool) -> None:
         self.wanted, self.live = wanted, live
@@ -185,12 +186,12 @@ class _Lines(Listener):
         self._held: list[Row] = []
 
     def testcase_started(self, case: Testcase, measurements: int) -> None:
-        """Know whose lines follow."""
+        """Count the testcase."""
         self._case += 1
         self._info = None
 
     def measured(self, case: Testcase, cells: Sequence[Filled], known: Callable[[], Document]) -> None:
-        """Print the header before the first line, and a line when a size was measured in both ways."""
+        """Print the header before the first line, and a line when both halves of a size are measured."""
         from ..reports import nccl_tests
 
         first = cells[0][1]
@@ -214,7 +215,7 @@ class _Lines(Listener):
             self.print(known)
 
     def print(self, known: Callable[[], Document]) -> None:
-        """Print what is held back until something was measured, since all may turn out to be refused."""
+        """Print the waiting lines. Lines wait until one has a value, because all settings may be refused."""
         from ..reports import nccl_tests
 
         if not self.begun:
@@ -227,7 +228,7 @@ class _Lines(Listener):
 
 
 def _finish(document: Document, options: argparse.Namespace, lines: _Lines, files: Sequence[Path]) -> None:
-    """Print and write what remains."""
+    """Write the JSON, and print the remaining lines or the requested format."""
     from ..driver.session import BY_USER
     from ..reports import Style, nccl_tests, nccl_tests_json, render
     from ..results.store import write
@@ -247,7 +248,7 @@ def _finish(document: Document, options: argparse.Namespace, lines: _Lines, file
 
 
 def _maker(options: argparse.Namespace, wanted: Asked, provider: str, machine: Machine) -> Make:
-    """Return what makes the provider, in the thread that measures."""
+    """Return the function that creates the provider; the thread that measures calls it."""
     if provider == SIMULATED:
         from ..backends.simulated.simulated_collectives import SimulatedProvider
 
@@ -273,29 +274,29 @@ def _maker(options: argparse.Namespace, wanted: Asked, provider: str, machine: M
 
 
 def _simulated(options: argparse.Namespace) -> Machine | None:
-    """Return the machine that was asked for.
+    """Return the simulated machine of ``--machine``; None if the option is not given.
 
     Raises
     ------
     UsageError
-        If it is not a simulated one: where ranks run is for the launcher to say.
+        If it is not simulated: the launcher places real ranks.
     """
     if options.machine is None:
         return None
     from ..backends import SIMULATED, describe
 
     if not options.machine.startswith(SIMULATED):
-        raise UsageError(f"--machine takes {SIMULATED}NAME here; real ranks are placed by their launcher")
+        raise UsageError(f"--machine must be {SIMULATED}NAME here; the launcher places real ranks")
     return describe(options.machine)
 
 
 def _gpus() -> int:
-    """How many GPUs this process may use.
+    """Return the number of GPUs that this process may use.
 
     Raises
     ------
     UsageError
-        If there are some, and the packages to use them are missing.
+        If an NVIDIA driver is loaded but the packages that use it are missing.
     """
     from importlib.util import find_spec
 
@@ -304,7 +305,7 @@ def _gpus() -> int:
     if not all(find_spec(package) for package in ("cuda", "nccl")) or not find_spec("cuda.bindings"):
         raise UsageError(
             "an NVIDIA driver is loaded, but cuda-bindings or nccl4py is missing: "
-            "pip install 'wirespeed[cuda]', or give --mpi to measure host memory"
+            "pip install 'wirespeed[cuda]', or pass --mpi to measure host memory"
         )
     from ..backends.nccl.provider import count_gpus
 
@@ -318,21 +319,21 @@ def _here() -> Machine:
 
 
 def _elsewhere() -> Machine:
-    """What ranks that make no Document know of their machine."""
+    """Return an empty Machine, for ranks that make no Document."""
     from ..topology import Machine
 
     return Machine("")
 
 
 def _reserve(options: argparse.Namespace) -> list[Path]:
-    """Find out that the files can be written, before anything is measured; return where JSON goes.
+    """Check, before anything is measured, that the files can be written; return the paths of the JSON.
 
-    As with nccl-tests, a file that is there is left alone: ``.0``, ``.1``... is put behind the name.
+    Like nccl-tests, an existing file is not replaced: ``.0``, ``.1``... is appended to the name.
 
     Raises
     ------
     StorageError
-        If one cannot be written.
+        If a file cannot be written.
     """
     from ..results.store import check_writable
 

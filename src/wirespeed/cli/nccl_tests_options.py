@@ -1,4 +1,4 @@
-"""nccl-tests' options, and which of them are refused, with the reason."""
+"""The options of nccl-tests, and which of them each provider refuses."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ if TYPE_CHECKING:
     from ..testcases.data_types import DataType
 
 NCCL, MPI, SIMULATED = "nccl", "mpi", "simulated"
-#: What ``--format`` is if not told: printed line by line.
+#: The default of ``--format``; it is printed line by line.
 FORMAT = "nccl-tests"
 SUFFIX = "_perf"
-_TIMEOUT = 300
-_LONGEST = 10**9  # seconds
+#: Default and maximum of ``-T``, in s.
+_TIMEOUT, _LONGEST = 300, 10**9
+#: Maximum number of sizes of a run.
 _MOST_SIZES = 10**5
-_NO_GPU = "MPI moves data between processes of the host: this option is about GPUs"
-_NO_LIBRARY = "nothing runs on a simulated machine that it could have an effect on"
+_NO_GPU = "over MPI the data is in host memory, and this option is for GPUs"
+_NO_LIBRARY = "it has no effect on a simulated machine"
 _PROCESSES = "over MPI every rank is a process"
-#: Provider -> option -> why it is not possible; an option is refused where it is not at its default.
+#: Provider -> option -> why it is not supported. An option is refused if its value is not the default.
 _IMPOSSIBLE = {
     NCCL: {},
     MPI: {
@@ -42,22 +43,19 @@ _IMPOSSIBLE = {
         "launch": _NO_LIBRARY,
     },
 }  # fmt: skip
-_DEVICE = (
-    "kernels of the device API are compiled by nvcc against NCCL's headers, and wirespeed compiles nothing "
-    "that needs either"
-)
+_DEVICE = "kernels of NCCL's device API are not supported: they require nvcc and NCCL's headers"
 
 
 def parser(program: str) -> Parser:
-    """Return nccl-tests' options, and ours."""
+    """Return the parser of nccl-tests' options and of those that wirespeed adds."""
     from ..testcases.collective_ops import OPERATIONS
 
     does = OPERATIONS[program.removesuffix(SUFFIX)].does
     made = Parser(
         prog=f"wirespeed {program}",
         formatter_class=formatter(),
-        description=f"Measure {does}: nccl-tests' options, text and JSON.\n"
-        "Over NCCL where GPUs are, one process for each; over MPI on host memory otherwise.",
+        description=f"{program}: {does}.\nOptions, text and JSON are those of nccl-tests.\n"
+        "Uses NCCL with one process per GPU; without GPUs, MPI on host memory.",
     )
     for title, options in _table():
         group = made.add_argument_group(title)
@@ -76,67 +74,69 @@ def parser(program: str) -> Parser:
 
 
 def _table() -> tuple[tuple[str, tuple[tuple[str, str, str, Any, Any, str], ...]], ...]:
-    """Return the options: letter, name, metavar, default, type or choices, help."""
+    """Return groups of options: short and long name, metavar, default, type or choices, help."""
     from ..testcases.data_types import BY_NAME, OPERATORS
 
     size = typed(_bytes)
     # fmt: off
     return (
         ("ranks", (
-            ("-t", "--nthreads", "N", None, _count, "threads of a process"),
-            ("-g", "--ngpus", "N", 1, _count, "GPUs of a thread (1)"),
-            ("-p", "--parallel_init", "0|1", 0, _flag, "each thread sets up its ranks (0)"),
+            ("-t", "--nthreads", "N", None, _count, "threads per process"),
+            ("-g", "--ngpus", "N", 1, _count, "GPUs per thread (1)"),
+            ("-p", "--parallel_init", "0|1", 0, _flag, "each thread initialises its own ranks (0)"),
             ("", "--launch", "HOW", "auto", ("auto", "processes", "here"),
-             "without a launcher: processes, one for each GPU; here, as -t and -g say; "
-             "auto: here if -t is given, else processes"),
-            ("", "--mpi", "", False, bool, "over MPI on host memory, although GPUs are here"),
+             "without a launcher: processes (one per GPU), here (one process, as given by -t and -g), "
+             "or auto (here if -t is given, else processes)"),
+            ("", "--mpi", "", False, bool, "use MPI on host memory, even if there are GPUs"),
         )),
         ("sizes (K, M, G are powers of 1024)", (
-            ("-b", "--minbytes", "SIZE", 32 * 2**20, size, "the first (32M)"),
-            ("-e", "--maxbytes", "SIZE", None, size, "the last (32M)"),
+            ("-b", "--minbytes", "SIZE", 32 * 2**20, size, "smallest size (32M)"),
+            ("-e", "--maxbytes", "SIZE", None, size, "largest size (32M)"),
             ("-i", "--stepbytes", "SIZE", 2**20, size, "step between sizes (1M)"),
-            ("-f", "--stepfactor", "N", 1, _count, "factor between sizes, in place of a step"),
+            ("-f", "--stepfactor", "N", 1, _count, "factor between sizes, instead of a step"),
         )),
         ("operation", (
             ("-o", "--op", "OP", "sum", (*OPERATORS, "all"),
              f"operator: {', '.join(OPERATORS)} or all (sum)"),
             ("-d", "--datatype", "TYPE", "float", (*BY_NAME, "all"), f"{', '.join(BY_NAME)} or all (float)"),
             ("-r", "--root", "RANK", 0, _root, "root, or all (0)"),
-            ("-u", "--unalign", "N", 0, _whole, "buffers begin N elements behind their alignment (0)"),
+            ("-u", "--unalign", "N", 0, _whole, "start buffers N elements after an aligned address (0)"),
             ("-R", "--local_register", "HOW", 0, (0, 1, 2),
-             "register buffers: 1 of each rank, 2 symmetric (0: no)"),
-            ("-x", "--cta_policy", "HOW", None, (0, 1, 2), "NCCL's CTAs: 0 default, 1 efficiency, 2 zero"),
+             "register buffers with NCCL: 0 no, 1 per rank, 2 symmetric (0)"),
+            ("-x", "--cta_policy", "HOW", None, (0, 1, 2), "CTA policy: 0 default, 1 efficiency, 2 zero"),
             ("-y", "--stream_null", "0|1", 0, _flag, "use the default stream (0)"),
-            ("-D", "--device_implementation", "N", 0, _whole, "refused: kernels of NCCL's device API"),
-            ("-V", "--device_cta_count", "N", None, _count, "refused: their CTAs"),
+            ("-D", "--device_implementation", "N", 0, _whole, "not supported: kernels of NCCL's device API"),
+            ("-V", "--device_cta_count", "N", None, _count, "not supported: number of their CTAs"),
         )),
         ("timing", (
             ("-n", "--iters", "N", 20, _count, "iterations (20)"),
-            ("-w", "--warmup_iters", "N", 1, _whole, "iterations that are not timed (1)"),
-            ("-m", "--agg_iters", "N", 1, _count, "operations grouped in each iteration (1)"),
-            ("-N", "--run_cycles", "N", 1, _whole, "run all sizes so often (1; 0: until interrupted)"),
+            ("-w", "--warmup_iters", "N", 1, _whole, "untimed iterations before the timed ones (1)"),
+            ("-m", "--agg_iters", "N", 1, _count, "operations per iteration, in one group (1)"),
+            ("-N", "--run_cycles", "N", 1, _whole, "repeat all sizes N times (1; 0: until interrupted)"),
             ("-z", "--blocking", "HOW", 0, (0, 1, 2, 3),
-             "1: wait and meet after each operation, 2: wait, 3: wait and meet after each iteration, "
-             "untimed (0)"),
-            ("-G", "--cudagraph", "N", 0, _whole, "launch a graph of all iterations N times (0: no graph)"),
-            ("-C", "--report_cputime", "0|1", 0, _flag, "time until all is enqueued (0)"),
+             "1: wait and synchronise the ranks after each operation; 2: wait after each operation; "
+             "3: wait and synchronise after each iteration, untimed (0)"),
+            ("-G", "--cudagraph", "N", 0, _whole,
+             "capture all iterations in a CUDA graph and launch it N times (0: no graph)"),
+            ("-C", "--report_cputime", "0|1", 0, _flag,
+             "report the CPU time until all operations are enqueued (0)"),
             ("-a", "--average", "HOW", 1, (0, 1, 2, 3),
-             "time of: 0 rank 0, 1 the mean, 2 least, 3 largest (1)"),
+             "how times of ranks are combined: 0 rank 0, 1 mean, 2 minimum, 3 maximum (1)"),
             ("-I", "--per_iter_timing", "0|1", 0, _flag,
-             "time each iteration; say which process is late (0)"),
-            ("-K", "--per_iter_skip", "N", 0, _whole, "leave the first N out of -I (0)"),
+             "time each iteration, and name a straggler (0)"),
+            ("-K", "--per_iter_skip", "N", 0, _whole, "ignore the first N iterations with -I (0)"),
             ("-T", "--timeout", "SECONDS", _TIMEOUT, _whole,
-             f"give up when a stage takes longer ({_TIMEOUT}; 0: never)"),
+             f"maximum time of one stage ({_TIMEOUT}; 0: no limit)"),
         )),
         ("checks and output", (
-            ("-c", "--check", "N", 1, _whole, "check the data N times at each size (1)"),
-            ("-M", "--memory", "0|1", 0, _flag, "report GPU memory (0)"),
-            ("-S", "--report_timestamps", "0|1", 0, _flag, "a time stamp on each line (0)"),
+            ("-c", "--check", "N", 1, _whole, "verify the data N times at each size (1)"),
+            ("-M", "--memory", "0|1", 0, _flag, "report the use of GPU memory (0)"),
+            ("-S", "--report_timestamps", "0|1", 0, _flag, "print a time stamp on each line (0)"),
             ("-J", "--output_file", "FILE.json", None, Path, "also write nccl-tests' JSON"),
             ("", "--output", "FILE.json", None, output_path,
-             "also save the Document, after each size; in a folder, or - for standard output"),
+             "also save the Document, during the run; a folder, or - for standard output"),
             ("", "--format", "FORMAT", FORMAT, str,
-             "what is printed: nccl-tests (line by line), table, csv, json, ..."),
+             "output format: nccl-tests (line by line), table, csv, json, ..."),
         )),
     )
     # fmt: on
@@ -163,7 +163,7 @@ def _flag(text: str) -> int:
 
 
 def _bytes(text: str) -> int:
-    """A size as nccl-tests reads it: KB, MB and GB are powers of 1024 too."""
+    """Parse a size like nccl-tests: KB, MB and GB are powers of 1024 too."""
     from ..units import parse_size
 
     text = text.strip()
@@ -175,12 +175,12 @@ def _root(text: str) -> int | None:
 
 
 def check(options: argparse.Namespace, operation: CollectiveOp) -> None:
-    """Refuse options that contradict each other or have no meaning for the operation.
+    """Refuse options that exclude each other or do not apply to the operation.
 
     Raises
     ------
     UsageError
-        With the reason.
+        If one does; the message has the reason.
     """
     if options.maxbytes is None:
         options.maxbytes = max(options.minbytes, 32 * 2**20)
@@ -193,19 +193,19 @@ def check(options: argparse.Namespace, operation: CollectiveOp) -> None:
         f"-D: {_DEVICE}": o.device_implementation,
         f"-V: {_DEVICE}": o.device_cta_count is not None,
         "-I and -G: iterations inside a graph cannot be timed one by one": o.per_iter_timing and o.cudagraph,
-        "-z and -G: a graph is launched as a whole, nothing waits inside": o.blocking and o.cudagraph,
+        "-z and -G: a graph is launched as a whole, without waiting inside": o.blocking and o.cudagraph,
         "-z 1 or 2 and -m: operations of a group end together; use -z 3": o.blocking in (1, 2)
         and o.agg_iters > 1,
         "-y and -G: the default stream cannot be captured": o.stream_null and o.cudagraph,
         f"-K must be less than -n {o.iters}": o.per_iter_skip >= o.iters,
-        "-K is about -I 1": o.per_iter_skip and not o.per_iter_timing,
-        f"-J {file}: only .json can be written": file is not None and file.suffix.lower() != ".json",
+        "-K requires -I 1": o.per_iter_skip and not o.per_iter_timing,
+        f"-J {file}: the name must end in .json": file is not None and file.suffix.lower() != ".json",
         "-J and --output are the same file": file is not None and file == o.output,
-        f"-T is {_LONGEST} at most; 0 is no time-out": o.timeout > _LONGEST,
+        f"-T must be at most {_LONGEST}; 0 sets no limit": o.timeout > _LONGEST,
     }
     for variable in ("MATRIX_FILE", "MATRIX_SCALE", "SPREAD", "PRINT_SUMMARY"):
         variable = f"NCCL_TESTS_ALLTOALLV_{variable}"
-        problems[f"{variable} is set: only the pattern that grows with the distance is there"] = (
+        problems[f"{variable} is set, but the only pattern is parts that grow with the distance"] = (
             name == "alltoallv" and variable in os.environ
         )
     for problem, there in problems.items():
@@ -214,37 +214,51 @@ def check(options: argparse.Namespace, operation: CollectiveOp) -> None:
 
 
 def refuse(options: argparse.Namespace, parser: Parser, provider: str) -> None:
-    """Refuse what the provider cannot do.
+    """Refuse options that the provider does not support.
 
     Raises
     ------
     UsageError
-        With the reason.
+        If one is set; the message has the reason.
     """
     from ..worlds.mpirun import mpirun
 
     for name, reason in _IMPOSSIBLE[provider].items():
         value = getattr(options, name)
         if value != parser.get_default(name) and not (name == "nthreads" and value == 1):
-            found = "" if options.mpi or provider != MPI else "no GPU was found, so that this runs over MPI; "
+            found = "" if options.mpi or provider != MPI else "no GPU was found, so MPI is used; "
             start = f": start them with {mpirun('wirespeed ...')}" if reason is _PROCESSES else ""
             raise UsageError(f"--{name}: {found}{reason}{start}")
     if provider == SIMULATED and any(name in os.environ for name in (SPLIT, MASK)):
         raise UsageError(
-            "NCCL_TESTS_SPLIT: a simulated machine has all ranks in one process, which is one group"
+            "NCCL_TESTS_SPLIT: a simulated machine runs all ranks in one process, which is one group"
         )
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What the options ask for, in the terms of the Session and of the Document.
+    """The requested run, in the terms of the Session and of the Document.
 
     Parameters
     ----------
-    each
-        Ranks of the collective in a process.
-    timestamps
-        Those of the lines printed so far, which go into the Document; None: not asked for.
+    operation : CollectiveOp
+        The collective.
+    types : tuple of DataType
+        Element types.
+    operators : tuple of str
+        Reduction operators.
+    root : int or None
+        Root; None for all ranks in turn.
+    sizes : tuple of int
+        Sizes of the array, in bytes.
+    collectives : CollectiveOptions
+        How operations run and are timed.
+    each : int
+        Number of ranks of the collective per process.
+    timestamps : list of str or None
+        Time stamps of the lines printed so far, for the Document; None if not requested.
+    described : dict
+        The options as the Document contains them.
     """
 
     operation: CollectiveOp
@@ -258,7 +272,7 @@ class Asked:
     described: dict[str, Any]
 
     def comparable(self) -> dict[str, object]:
-        """Return what must be the same on all ranks, by name."""
+        """Return the options that must be equal on all ranks, by name."""
         return {
             **{name: value for name, value in self.described.items() if not isinstance(value, list)},
             "operators": list(self.operators),
@@ -271,7 +285,7 @@ class Asked:
 
 
 def asked(options: argparse.Namespace, program: str, provider: str, each: int, arguments: list[str]) -> Asked:
-    """Return what the options ask for."""
+    """Return the requested run."""
     from ..backends.base import CollectiveOptions
     from ..backends.rank_groups import minimum
     from ..testcases.collective_ops import OPERATIONS
@@ -324,7 +338,7 @@ def asked(options: argparse.Namespace, program: str, provider: str, each: int, a
 
 
 def nccl(options: argparse.Namespace) -> dict[str, int]:
-    """Return what only NCCL can be asked for."""
+    """Return the options that only NCCL supports."""
     return {
         "first": _first(),
         "registration": options.local_register,
@@ -334,11 +348,11 @@ def nccl(options: argparse.Namespace) -> dict[str, int]:
 
 
 def _sizes(first: int, last: int, step: int, factor: int) -> tuple[int, ...]:
-    """Return the sizes from the first to the last."""
+    """Return the sizes from the first to the last, in bytes."""
     if factor < 2:
         count = (last - first) // step + 1
         if count > _MOST_SIZES:
-            raise UsageError(f"-b, -e and -i ask for {count} sizes; {_MOST_SIZES} are the most, or give -f")
+            raise UsageError(f"-b, -e and -i give {count} sizes; the maximum is {_MOST_SIZES}, or use -f")
         return tuple(range(first, last + 1, step))
     found = [first]
     while found[-1] * factor <= last:
@@ -347,8 +361,8 @@ def _sizes(first: int, last: int, step: int, factor: int) -> tuple[int, ...]:
 
 
 def _first() -> int:
-    """CUDA's number of the first GPU that ``NCCL_TESTS_DEVICE`` asks for; -1 where it does not."""
+    """Return CUDA's index of the first GPU, as set by ``NCCL_TESTS_DEVICE``; -1 if it is not set."""
     text = os.environ.get("NCCL_TESTS_DEVICE", "")
     if text and not text.isdecimal():
-        raise UsageError(f"NCCL_TESTS_DEVICE={text!r} is not the number of a GPU")
+        raise UsageError(f"NCCL_TESTS_DEVICE={text!r} is not a GPU index")
     return int(text) if text else -1

@@ -1,4 +1,4 @@
-"""``wirespeed overalloc``: the over-allocation reproducer, and a sweep over means of sharing."""
+"""``wirespeed overalloc``: the over-allocation reproducer, and a sweep over mechanisms of sharing."""
 
 from __future__ import annotations
 
@@ -28,41 +28,41 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     arguments = parser(
         name,
-        "The first message from a large buffer can be slow if a little more was allocated than needed.\n\n"
+        "The first message from a large buffer can be slow if slightly more was allocated than needed.\n\n"
         f"  mpirun -np 2 wirespeed overalloc {' '.join(_GIVEN)}\n"
         "  wirespeed overalloc --sweep\n\n"
         "The first form sends P2P_SIZE bytes from the first rank to the last by MPI, NUM_SUB_ITERATIONS\n"
         "times from each of NUM_ITERATIONS new buffers of BUFFER_SIZE + OVERALLOC_SIZE bytes, then of\n"
         "BUFFER_SIZE. The second times every phase of sharing a buffer, for several over-allocations and\n"
-        "means of sharing; without a launcher it starts two processes here.",
+        "mechanisms; without a launcher it starts two processes on this host.",
     )
     arguments.add_argument("given", nargs="*", metavar="N", help="the five numbers of the first form")
     arguments.add_argument(
-        "--memory", choices=("gpu", "host"), default="gpu", help="whose buffers (default: %(default)s)"
+        "--memory", choices=("gpu", "host"), default="gpu", help="memory of buffers (default: %(default)s)"
     )
     sweep = arguments.add_argument_group("sweep")
-    sweep.add_argument("--sweep", action="store_true", help="all phases, over-allocations and means")
+    sweep.add_argument("--sweep", action="store_true", help="all phases, over-allocations and mechanisms")
     sweep.add_argument(
         "--means", type=among(_MEANS), metavar="LIST",
-        help="ipc, vmm-fd, fabric, mpi, nccl; of host memory shm, mpi (default: all but fabric)",
+        help="mechanisms: ipc, vmm-fd, fabric, mpi, nccl; for host memory shm, mpi (default: all but fabric)",
     )  # fmt: skip
     sweep.add_argument(
-        "--buffer", type=typed(parse_size), default=2**30, metavar="SIZE", help="buffer (default: 1GiB)"
+        "--buffer", type=typed(parse_size), default=2**30, metavar="SIZE", help="buffer size (default: 1GiB)"
     )
     sweep.add_argument(
-        "--copy", type=typed(parse_size), default=2**20, metavar="SIZE", help="copied of it (default: 1MiB)"
+        "--copy", type=typed(parse_size), default=2**20, metavar="SIZE", help="bytes to copy (default: 1MiB)"
     )
     sweep.add_argument(
-        "--over", default=_OVER, metavar="LIST", help="over-allocations (default: 0, 1 B and up to 2 MiB + 1)"
+        "--over", default=_OVER, metavar="LIST", help="over-allocations (default: 0, 1 B, ... 2 MiB + 1 B)"
     )
     sweep.add_argument(
-        "--repeats", type=int, default=5, metavar="N", help="new allocations of each (default: %(default)s)"
+        "--repeats", type=int, default=5, metavar="N", help="allocations of each (default: %(default)s)"
     )
     add_running(arguments)
     arguments.set_defaults(format="overalloc")
     options = arguments.parse_args(argv)
     if options.sweep == bool(options.given) or len(options.given) not in (0, len(_GIVEN)):
-        raise UsageError(f"give either --sweep or the five numbers {' '.join(_GIVEN)}")
+        raise UsageError(f"pass either --sweep or the five numbers {' '.join(_GIVEN)}")
     if options.sweep:
         return _sweep(name, argv, options)
     return _reproduce(name, argv, options)
@@ -86,20 +86,20 @@ def _reproduce(name: str, argv: Sequence[str], options: argparse.Namespace) -> i
 
 
 class Lines(Listener):
-    """Prints the reproducer's lines as they come; at the end those that are left."""
+    """Listener that prints the lines of the reproducer during the run."""
 
     def __init__(self) -> None:
         self._printed = 0
 
     def measured(self, case: Testcase, cells: Sequence[Filled], known: Callable[[], Document]) -> None:
-        """Print what this measurement adds."""
+        """Print the lines that this measurement adds."""
         from ..reports.overalloc import reproduced
 
         document = known()
         self.print(reproduced(document, document.testcases[-1]))
 
     def print(self, lines: Sequence[str]) -> None:
-        """Print the lines that were not printed before."""
+        """Print the lines that were not printed yet."""
         for line in lines[self._printed :]:
             print(line, flush=True)
         self._printed = max(self._printed, len(lines))
@@ -112,7 +112,7 @@ def _sweep(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
     over = tuple(_size(text) for text in options.over.split(","))
     means = options.means or _DEFAULT[options.memory]
     if options.copy > options.buffer:
-        raise UsageError("--copy must not be more than --buffer")
+        raise UsageError("--copy must not be larger than --buffer")
     if "mpi" in means:
         countable(options.copy)
     if options.repeats < 1:

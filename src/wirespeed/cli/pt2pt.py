@@ -1,4 +1,4 @@
-"""``wirespeed pt2pt`` and what it shares with ``overalloc``: runs between two ranks."""
+"""``wirespeed pt2pt``, and code that it shares with ``overalloc``: runs between two ranks."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def main(name: str, argv: Sequence[str]) -> int:
     arguments = parser(
         name,
         "Latency, bandwidth, bidirectional bandwidth and rate of messages between the first and the last\n"
-        "rank, over MPI and NCCL, from host and GPU memory; first messages and new buffers apart.\n"
-        "mpirun -np 2 wirespeed pt2pt; without a launcher, two processes are started here (NCCL only).",
+        "rank, over MPI and NCCL, from host and GPU memory; also first messages and new buffers.\n"
+        "mpirun -np 2 wirespeed pt2pt; without a launcher, starts two processes on this host (NCCL only).",
     )
     arguments.add_argument(
         "--over", type=among(_OVER), default=_OVER, metavar="LIST", help="mpi, nccl (default: both)"
@@ -52,7 +52,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     )
     arguments.add_argument(
         "--sizes", type=typed(parse_sizes), default=parse_sizes(_SIZES), metavar="SIZES",
-        help=f"of messages, such as 8:1MiB:x8 or 1KiB,1MiB (default: {_SIZES})",
+        help=f"message sizes, such as 8:1MiB:x8 or 1KiB,1MiB (default: {_SIZES})",
     )  # fmt: skip
     add_running(arguments)
     options = arguments.parse_args(argv)
@@ -60,7 +60,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         countable(*options.sizes)
     pairs = [(o, m) for o in options.over for m in options.memory if (o, m) != ("nccl", "host")]
     if not pairs:
-        raise UsageError("NCCL sends memory of GPUs alone: give --memory gpu, or --over mpi")
+        raise UsageError("NCCL sends only GPU memory: pass --memory gpu or --over mpi")
     cases = [
         sweep(replace(message(Engine(over), memory), name=f"pt2pt_{over}_{memory}"), options.sizes)
         for over, memory in pairs
@@ -70,44 +70,44 @@ def main(name: str, argv: Sequence[str]) -> int:
         "memory": list(options.memory),
         "sizes": [str(size) for size in options.sizes],
     }
-    # Six samples: they are always taken, and their interval is that precise.
+    # Exactly six samples: the interval of six is always this precise.
     return between_two(name, argv, options, cases, described, precision=0.99)
 
 
 def countable(*sizes: int) -> None:
-    """Refuse messages that MPI cannot count.
+    """Refuse messages with more bytes than MPI can count.
 
     Raises
     ------
     UsageError
-        If one is too large.
+        If a message is too large.
     """
     from ..testcases.messages import MOST
 
     if max(sizes) > MOST:
-        raise UsageError(f"a message of {max(sizes)} bytes is more than MPI counts; {MOST} are the most")
+        raise UsageError(f"a message of {max(sizes)} bytes is too large for MPI; the maximum is {MOST}")
 
 
 def among(allowed: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
-    """Return the parser of a list of these words."""
+    """Return the parser of a comma-separated list of these words."""
 
     def parse(text: str) -> tuple[str, ...]:
         parts = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
         if unknown := [part for part in parts if part not in allowed]:
-            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(allowed)}")
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(allowed)}")
         return parts
 
     return parse
 
 
 def add_running(to: argparse.ArgumentParser) -> None:
-    """Add how to run and what to do with the Document."""
+    """Add the time-out and the options of output."""
     from ..units import parse_duration
 
     group = to.add_argument_group("running")
     group.add_argument(
         "-T", "--timeout", type=typed(parse_duration), default=60.0, metavar="TIME",
-        help="give up when one stage takes longer (default: 60s)",
+        help="maximum time of one stage (default: 60s)",
     )  # fmt: skip
     add_output(group)
     add_report(group)
@@ -122,16 +122,16 @@ def between_two(
     Parameters
     ----------
     described
-        What the Document says besides of the command's options.
+        Options of the command, for the Document.
     printing
-        Prints results while they come, in place of progress.
+        Prints results during the run, instead of progress.
     settings
-        Of ``wirespeed.run``: when to stop.
+        Options of ``wirespeed.run``: when to stop.
 
     Raises
     ------
     WirespeedError
-        If nothing can be measured; only in the process that speaks.
+        If nothing can be measured; only on rank 0.
     """
     from ..api import run
     from ..driver.jobs import join
@@ -146,7 +146,7 @@ def between_two(
         check_writable(options.output)
     world = join(1 if launched() else 2, [name, *argv], options.timeout)
     if world is None:
-        raise UsageError(f"{name} needs two ranks: start it with {mpirun(f'wirespeed {name} ...', 2)}")
+        raise UsageError(f"{name} requires two ranks: start it with {mpirun(f'wirespeed {name} ...', 2)}")
 
     def measure() -> Document:
         return run(
@@ -168,11 +168,11 @@ def between_two(
 
 
 def _exit_code(document: Document) -> int:
-    """Return wrong use where nothing could be measured, and say why."""
+    """Return the exit code: 2 if nothing could be measured, with an error that has the reason."""
     if not document.good or any(result.status.value == "passed" for result in document.testcases):
         return good(document)
     reason = "; ".join(dict.fromkeys(result.reason for result in document.testcases))
     without = any(not rank.device.startswith("gpu") for rank in document.machine.ranks)
-    hint = "; give --memory host for host memory" if without else ""
+    hint = "; pass --memory host to measure host memory" if without else ""
     print(f"wirespeed: error: nothing could be measured: {reason}{hint}", file=sys.stderr)
     return WRONG_USE

@@ -35,7 +35,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     add_measuring(arguments)
     add_job(arguments.add_argument_group(JOB))
     out = arguments.add_argument_group("output")
-    add_output(out, "where the Document is saved (default: wirespeed-HOST-TIME.json here)")
+    add_output(out, "file of the Document (default: wirespeed-HOST-TIME.json in the current folder)")
     add_report(out)
     options = arguments.parse_args(argv)
     check_format(options.format)
@@ -55,7 +55,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def _exit_code(document: Document) -> int:
-    """Return 3 where nothing could be measured: that is no success."""
+    """Return the exit code: 0, 1 on failure, 3 if nothing could be measured."""
     if not document.good:
         return FAILED
     return OK if any(result.status is Status.PASSED for result in document.testcases) else WARNED

@@ -1,4 +1,4 @@
-"""What follows the course of a run: progress, printing, saving."""
+"""Listeners of a run: progress, printing, saving."""
 
 from __future__ import annotations
 
@@ -12,30 +12,32 @@ Filled = tuple[str, Cell]
 
 
 class Listener:
-    """Base class: override what is of interest. All calls come from the thread that runs the Session."""
+    """Base class of listeners: override any methods. The thread that runs the Session calls them."""
 
     def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
-        """Nothing has been measured yet."""
+        """Handle the start of a run, before the first measurement."""
 
     def testcase_started(self, case: Testcase, measurements: int) -> None:
-        """Called before the first of a testcase's measurements; not if all of it is waived."""
+        """Handle the start of a testcase with this number of measurements; not called if it is waived."""
 
     def measuring(self, case: Testcase, done: int, stage: str) -> None:
-        """Called several times a second while a testcase runs."""
+        """Handle progress; called about ten times a second while a testcase runs."""
 
     def measured(self, case: Testcase, cells: Sequence[Filled], known: Callable[[], Document]) -> None:
-        """Called after each measurement.
+        """Handle the end of a measurement.
 
         Parameters
         ----------
-        cells
-            Those that it filled, from its own samples.
-        known
-            Returns the Document of all that is known by then.
+        case : Testcase
+            The running testcase.
+        cells : Sequence of Filled
+            Cells that the measurement filled, from its samples only.
+        known : Callable
+            Returns the Document of all results so far.
         """
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
-        """Called with each result, those of waived testcases included."""
+        """Handle the result of a testcase, also of a waived one."""
 
     def run_ended(self, document: Document) -> None:
-        """Called once, however the run ended."""
+        """Handle the end of the run; called exactly once, also after an error."""

@@ -1,4 +1,4 @@
-"""What is found of one testcase while it runs, and the tables that it becomes."""
+"""The results of a testcase while it runs, and their conversion to tables."""
 
 from __future__ import annotations
 
@@ -16,11 +16,38 @@ from .sampling import Taken
 
 @dataclass
 class PartialResult:
-    """What the worker has found of one testcase so far; the watching thread reads along.
+    """Results of a testcase so far. The worker writes them, the watching thread reads them.
 
-    ``cells`` are by table, row and column; ``warnings`` are what it found itself, besides the backends.
-    ``filled`` are the cells of each Measurement that is done, for the watching thread; ``taken`` the samples
-    and the number of wrong elements of those that are repeated.
+    Parameters
+    ----------
+    cells : dict
+        Cells by table, row and column.
+    status : Status
+        Status so far.
+    reason : str
+        Reason of the first failure.
+    done : int
+        Number of Measurements that are done.
+    stage : str
+        Current stage, for progress and errors.
+    since : float
+        Start of the stage on the monotonic clock, in s.
+    lost : str
+        Why the run cannot continue; empty if it can.
+    unreachable : str
+        The first reason why a Measurement could not run.
+    crash : BaseException or None
+        Exception of the worker, which the watching thread raises.
+    cancelled : bool
+        Whether the worker should stop.
+    readings : list of Reading
+        Hardware state under load.
+    warnings : list of str
+        Warnings of the session; those of backends are separate.
+    filled : queue.SimpleQueue
+        Cells of each finished Measurement, for the watching thread.
+    taken : dict
+        Samples and number of wrong elements of each repeated Measurement.
     """
 
     cells: dict[str, dict[tuple[int, int], Cell]]
@@ -39,11 +66,11 @@ class PartialResult:
     taken: dict[Measurement, tuple[Taken, int | None]] = field(default_factory=dict)
 
     def put(self, table: str, cell: Cell) -> None:
-        """Fill a cell, in place of what was there."""
+        """Set or replace a cell."""
         self.cells[table][cell.row, cell.column] = cell
 
     def fails(self, status: Status, reason: str) -> None:
-        """Note a failure; the first one gives the reason."""
+        """Record a failure; the first failure determines status and reason."""
         if self.status is Status.PASSED:
             self.status, self.reason = status, reason
 
@@ -57,7 +84,7 @@ class PartialResult:
         self.filled.put(cells)
 
     def complete(self, measurements: Iterable[Measurement]) -> None:
-        """Give the reason of every cell that was not reached."""
+        """Fill all missing cells with the reason of the failure."""
         for measurement in measurements:
             for place in measurement.places:
                 if (place.row, place.column) not in self.cells[place.table]:
@@ -65,9 +92,9 @@ class PartialResult:
                     self.put(place.table, Cell(place.row, place.column, reason=reason))
 
     def repeats(self, measurement: Measurement) -> bool:
-        """Whether pairs of a Measurement that look low are measured again alone.
+        """Return whether pairs of a Measurement with low values are measured again separately.
 
-        Not where some are measured alone anyway, which shows whether pairs disturb each other.
+        Not if the plan already measures some pairs separately, to detect blocking.
         """
         return measurement.independent and ALONE not in self.cells
 
@@ -84,7 +111,7 @@ def _table(layout: Layout, cells: Mapping[tuple[int, int], Cell]) -> Table:
 
 
 def _title(layout: Layout, cells: Sequence[Cell]) -> str:
-    """Return the title of a table; where messages moved the bytes it names their engine."""
+    """Return the title of a table; it names NCCL or MPI if messages moved the bytes."""
     if layout.engine is None:
         return layout.title
     measured = {means for cell in cells if cell.value is not None for means in cell.means or ("",)}

@@ -1,4 +1,4 @@
-"""Rows of a table that should have equal times: which are slow for their column."""
+"""Slow rows of tables whose rows should have equal times."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from ..document import Cell, Table
 from ..summary import summarise
 from ..units import format_time
 
-#: A cell is slow if it takes this much longer than the fastest of its column, and every sample of it takes
-#: longer than all of that one.
+#: A cell is slow if its median is at least this multiple of the fastest median of its column, and all its
+#: samples are above all samples of the fastest.
 SLOW = 1.5
 #: The explanation of the mark on slow cells.
 FOOTNOTE = "* half as long again as the fastest of the phase, or longer, in every sample"
 
 
 def slow(samples: Sequence[Sequence[float]]) -> list[str]:
-    """Return for each row of a column why it is slow; empty where it is not.
+    """Return for each row of a column the reason why it is slow (see `SLOW`); empty if it is not.
 
-    It is where its median is half as long again as the fastest of the column, or more, and each of its
-    samples is above all of that one's.
+    Parameters
+    ----------
+    samples : Sequence of Sequence of float
+        Times of each row, in s.
     """
     medians = [summarise(some).median if some else float("inf") for some in samples]
     best = min(range(len(medians)), key=lambda i: medians[i], default=0)
@@ -33,7 +35,7 @@ def slow(samples: Sequence[Sequence[float]]) -> list[str]:
 
 
 def marked(cells: Iterable[Cell]) -> tuple[Cell, ...]:
-    """Return cells with the reason why they are slow."""
+    """Return the cells; slow ones with the reason."""
     found = list(cells)
     for column in {cell.column for cell in found}:
         own = [i for i, cell in enumerate(found) if cell.column == column and cell.value is not None]
@@ -43,7 +45,7 @@ def marked(cells: Iterable[Cell]) -> tuple[Cell, ...]:
 
 
 def warnings(name: str, table: Table) -> list[str]:
-    """Return a line for each column that has slow cells."""
+    """Return a warning for each column with slow cells."""
     lines = []
     for j, phase in enumerate(table.columns.labels):
         cells = [cell for cell in table.cells if cell.column == j and cell.value is not None]

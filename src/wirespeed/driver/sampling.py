@@ -1,4 +1,4 @@
-"""Take samples of a prepared Measurement until a stopping rule is met."""
+"""Sample a prepared Measurement until the stopping rule is met."""
 
 from __future__ import annotations
 
@@ -9,13 +9,21 @@ from ..model import Measurement, Reduce, Sample, value_of
 from ..stopping import Fixed, Rule
 from ..summary import half_width, summarise
 
-_MOST_SAMPLES = 400
-_MOST_COPIES = 2**16
+#: Maximum number of samples of a Measurement, and of copies of a sample.
+_MOST_SAMPLES, _MOST_COPIES = 400, 2**16
 
 
 @dataclass(frozen=True)
 class Taken:
-    """The samples of a Measurement and the copies that each made."""
+    """The samples of a Measurement.
+
+    Parameters
+    ----------
+    samples : tuple of Sample
+        In the order in which they were taken.
+    copies : int
+        Number of copies per sample.
+    """
 
     samples: tuple[Sample, ...]
     copies: int
@@ -30,22 +38,29 @@ def take(
     check: Callable[[], None] = lambda: None,
     warm_up: Callable[[], None] | None = None,
 ) -> Taken:
-    """Sample a prepared Measurement until the rule says stop.
+    """Sample a prepared Measurement until the stopping rule is met.
 
     Parameters
     ----------
-    sample
+    sample : Callable
         Runs every transfer the given number of times and returns the times.
-    now
-        The clock of the time budget.
-    sample_seconds
-        How long a sample must last; the number of copies is chosen so that it does.
-    check
-        Called after every sample but warm-ups; verifies the data.
-    warm_up
-        Called before a fixed number of samples; None: one sample of one copy.
+    measurement : Measurement
+        What is sampled.
+    rule : Rule
+        When to stop.
+    now : Callable
+        Clock of the time budget, in s.
+    sample_seconds : float
+        Minimum duration of a sample, in s; determines the number of copies.
+    check : Callable
+        Verifies the data; called after every sample except warm-ups.
+    warm_up : Callable or None
+        Called before a fixed number of samples; None takes one sample of one copy.
 
-    Where samples are of new buffers each is one copy, and nothing is warmed up.
+    Returns
+    -------
+    Taken
+        Samples of new buffers have one copy each and no warm-up.
     """
     start = now()
     new, most = measurement.uses_new_buffers, 1 if measurement.happens_once else _MOST_SAMPLES
@@ -76,20 +91,20 @@ def take(
 
 
 def _copies(sample: Callable[[int], Sample], sample_seconds: float) -> int:
-    """Return how many copies a sample must have to last long enough."""
+    """Return the number of copies of a sample that lasts long enough."""
     warm, copies = sample(1), 1
     while copies < _MOST_COPIES:
         copies = min(_MOST_COPIES, max(copies, round(copies * sample_seconds / max(warm.wall, 1e-9))))
         if warm.wall >= sample_seconds / 2:
             break
-        warm = sample(copies)  # what a short sample lasts is mostly the start: measure a longer one
+        warm = sample(copies)  # a short sample is mostly start-up: measure a longer one
     return copies
 
 
 def _precise(measurement: Measurement, samples: list[Sample], precision: float) -> bool:
-    """Whether every value that the Measurement yields is known well enough."""
+    """Return whether every value of the Measurement has the required precision."""
     return all(
         half_width(summarise([value_of(place, measurement, s) for s in samples])) <= precision
         for place in measurement.places
-        if place.reduce is not Reduce.LATENESS  # as small as noise
+        if place.reduce is not Reduce.LATENESS  # of the size of noise
     )

@@ -1,4 +1,4 @@
-"""The table of testcases, and how to choose from it."""
+"""The table of testcases, and functions that select from it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def find(wanted: str, table: Sequence[Testcase] = TABLE) -> Testcase:
     Raises
     ------
     UnknownTestcase
-        With the nearest names.
+        If there is none; the message suggests the nearest names.
     """
     wanted = str(wanted)  # an index may be a number
     for case in table:
@@ -62,7 +62,7 @@ def select(
     Raises
     ------
     UnknownTestcase
-        For a name that is not there, or a prefix that fits none.
+        If a name does not exist, or no name starts with a prefix.
     """
     names, prefixes = tuple(names), tuple(prefixes)
     if not names and not prefixes:
@@ -77,7 +77,7 @@ def select(
 
 
 def missing(name: str, reason: str) -> Testcase:
-    """Return a testcase that is not there: its plan says so, so that a run can go on without it."""
+    """Return a placeholder for a missing testcase, whose result is *not found*; the run continues."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         raise UnknownTestcase(reason)

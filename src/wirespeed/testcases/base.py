@@ -1,4 +1,4 @@
-"""Testcase and Plan: a testcase is data, a plan is what it means on one Machine."""
+"""Testcase and Plan: a testcase is data, a plan is its Measurements on one Machine."""
 
 from __future__ import annotations
 
@@ -16,10 +16,25 @@ DEFAULT_SIZE = 512 * MIB
 
 @dataclass(frozen=True)
 class Layout:
-    """An empty table: its key (``""``, ``"read1"``), title, axes and unit.
+    """An empty table.
 
-    ``rows_alike``: rows should have equal times, so that those are marked that are slow for their column.
-    ``engine``: the engine that fills ``{engine}`` in the title, unless messages move the bytes.
+    <<<<<<< HEAD
+        ``rows_alike``: rows should have equal times, so that those are marked that are slow for their column.
+        ``engine``: the engine that fills ``{engine}`` in the title, unless messages move the bytes.
+    =======
+        Parameters
+        ----------
+        key : str
+            Key of the table in its testcase, such as ``""`` or ``"read1"``.
+        title : str
+            Title without the unit.
+        rows, columns : Axis
+            The axes.
+        unit : Unit
+            Base unit of the values.
+        rows_alike : bool
+            Whether rows should have equal times; slow cells of a column are then marked.
+    >>>>>>> english2
     """
 
     key: str
@@ -33,7 +48,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class WaivedCell:
-    """A cell that cannot be measured on this machine, and why."""
+    """A cell that cannot be measured on this machine: its place, and the reason."""
 
     table: str
     row: int
@@ -43,7 +58,19 @@ class WaivedCell:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a Testcase means on one Machine. ``reason`` says why nothing can be measured."""
+    """The tables and Measurements of a Testcase on one Machine.
+
+    Parameters
+    ----------
+    tables : tuple of Layout
+        The empty tables.
+    measurements : tuple of Measurement
+        The Measurements that fill them.
+    waived : tuple of WaivedCell
+        Cells that cannot be measured.
+    reason : str
+        Why nothing can be measured; empty if something can.
+    """
 
     tables: tuple[Layout, ...] = ()
     measurements: tuple[Measurement, ...] = ()
@@ -52,7 +79,7 @@ class Plan:
 
     @staticmethod
     def waive(reason: str) -> Plan:
-        """A plan with nothing in it, and why."""
+        """Return an empty plan with the reason."""
         return Plan(reason=reason)
 
 
@@ -63,27 +90,55 @@ Pattern = Callable[[Machine, "Testcase", PlanOptions], Plan]
 class Testcase:
     """One row of the table of testcases.
 
-    Parameters
-    ----------
-    pattern
-        Turns a Machine into Measurements: who talks to whom.
-    title
-        Title of its table, without the unit; ``{part}`` is filled where there are several, and ``{engine}``
-        once it is known whether messages move the bytes.
-    size
-        Default bytes of a buffer, where they depend on the machine as a function of it.
-    fixed_size
-        Whether the size is part of what is measured, so that the user's choice does not apply.
-    counted
-        How often each byte of a buffer counts in the rate.
-    counts
-        The same in words, for people.
-    tier
-        The lowest tier that runs it.
-    index
-        Its number in nvbandwidth's list, None where nvbandwidth has no such testcase.
-    swept
-        Returns the pattern for several sizes; None: each cell becomes a curve.
+        Parameters
+        ----------
+    <<<<<<< HEAD
+        pattern
+            Turns a Machine into Measurements: who talks to whom.
+        title
+            Title of its table, without the unit; ``{part}`` is filled where there are several, and ``{engine}``
+            once it is known whether messages move the bytes.
+        size
+            Default bytes of a buffer, where they depend on the machine as a function of it.
+        fixed_size
+            Whether the size is part of what is measured, so that the user's choice does not apply.
+        counted
+            How often each byte of a buffer counts in the rate.
+        counts
+            The same in words, for people.
+        tier
+    =======
+        name : str
+            Unique name.
+        description : str
+            What is measured, in one phrase.
+        pattern : Pattern
+            Returns the Measurements on a Machine.
+        title : str
+            Title of its table, without the unit; ``{part}`` is replaced if there are several tables.
+        engine : Engine
+            What moves the bytes.
+        access : Access
+            Whether the Executor reads or writes remote memory.
+        operation : Operation
+            What the Executor computes.
+        size : int or Callable
+            Default bytes of a buffer, or a function of the Machine that returns them.
+        fixed_size : bool
+            Whether the size is part of the definition, so that ``--size`` does not apply.
+        counted : int
+            Number of times that each byte of a buffer counts in the rate.
+        counts : str
+            Description of the bytes that count; empty for latencies.
+        unit : Unit
+            Base unit of the values.
+        tier : Tier
+    >>>>>>> english2
+            The lowest tier that runs it.
+        index : int or None
+            Number in nvbandwidth's list; None if nvbandwidth has no such testcase.
+        swept : Callable or None
+            Returns the pattern for several sizes; None if a sweep turns each cell into a curve.
     """
 
     __test__ = False  # pytest: not a class of tests
@@ -105,23 +160,23 @@ class Testcase:
     swept: Callable[[tuple[int, ...]], Pattern] | None = None
 
     def plan(self, machine: Machine, options: PlanOptions = PlanOptions()) -> Plan:
-        """Return what this testcase measures on a Machine; touches no hardware."""
+        """Return the plan of this testcase on a Machine; touches no hardware."""
         plan = self.pattern(machine, self, options)
         return _shaped(plan, options) if options.blocks or options.threads else plan
 
     def buffer_size(self, machine: Machine, options: PlanOptions) -> int:
-        """Bytes of a buffer: the user's choice, or this testcase's default for the machine."""
+        """Return the bytes of a buffer: ``--size``, or the default for the machine."""
         if options.size and not self.fixed_size:
             return options.size
         return self.size if isinstance(self.size, int) else self.size(machine)
 
 
-#: Engines whose kernels can be given a shape.
+#: Engines whose kernels have a configurable grid.
 _KERNELS = (Engine.SM, Engine.SM_BULK, Engine.SM_SPLIT)
 
 
 def _shaped(plan: Plan, options: PlanOptions) -> Plan:
-    """Return a plan whose copy kernels have the blocks and threads that the user chose."""
+    """Return the plan with the requested blocks and threads of copy kernels."""
 
     def shape(transfer: Transfer) -> Transfer:
         if transfer.engine not in _KERNELS or transfer.operation is not Operation.COPY:
@@ -136,7 +191,7 @@ def _shaped(plan: Plan, options: PlanOptions) -> Plan:
     return replace(plan, measurements=measurements)
 
 
-#: Row, column, and the transfers of a Measurement or the reason why there is none.
+#: Row, column, and either the transfers of a Measurement or the reason why there is none.
 Cells = list[tuple[int, int, tuple[Transfer, ...] | str]]
 
 
@@ -147,7 +202,7 @@ def single(
     cells: Cells,
     reduce: Reduce = Reduce.FIRST,
 ) -> Plan:
-    """A Plan with one table and a Measurement for each cell."""
+    """Return a Plan with one table and a Measurement per cell."""
     measurements, waived = [], []
     for row, column, content in cells:
         if isinstance(content, str):
@@ -159,7 +214,7 @@ def single(
 
 
 def both_ways(case: Testcase, rows: Axis, columns: Axis, cells: Cells) -> Plan:
-    """A Plan with a table for each of two opposite transfers, and one for their sum."""
+    """Return a Plan with one table for each of two opposite transfers, and one for their sum."""
     part = case.access.value
     keys = (f"{part}1", f"{part}2", "total")
     measurements, waived = [], []

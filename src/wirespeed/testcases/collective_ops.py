@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 from .data_types import DataType
 
-_CHUNK = 16  # bytes to whose multiples the parts of an array are rounded down, as nccl-tests does
+_CHUNK = 16  # bytes; parts of an array are rounded down to multiples, like in nccl-tests
 _ALL_TO_ALL_V = "alltoallv"
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What one rank handles in one call, in elements.
+    """Counts of one call on one rank, in elements.
 
     Parameters
     ----------
-    send, receive
-        Elements of its two buffers.
-    each
-        The count that the call is given.
-    send_at, receive_at
-        In place, both buffers are one; per rank number, where in it sending and receiving begin.
+    send, receive : int
+        Sizes of the two buffers.
+    each : int
+        Count argument of the call.
+    send_at, receive_at : int
+        Offset in the common buffer of an in-place call, to be multiplied by the rank.
     """
 
     send: int
@@ -34,9 +34,18 @@ class Counts:
 
 @dataclass(frozen=True)
 class Piece:
-    """Part of what a rank must hold: ``count`` elements from ``at`` are those from ``start`` of a rank.
+    """A part of the expected result of a rank.
 
-    ``source`` None: of all ranks, reduced.
+    Parameters
+    ----------
+    at : int
+        Offset in the result, in elements.
+    count : int
+        Number of elements.
+    source : int or None
+        Rank whose data it is; None for the reduction over all ranks.
+    start : int
+        Offset in the data of the source, in elements.
     """
 
     at: int
@@ -55,30 +64,32 @@ class CollectiveOp:
 
     Parameters
     ----------
-    name
-        Its program is called so with ``_perf`` behind it.
-    counts
-        From elements of the array, bytes of an element and ranks.
-    factor
-        Bus bandwidth over algorithm bandwidth, from the number of ranks.
-    why
+    name : str
+        Name of the testcase; the command of nccl-tests adds ``_perf``.
+    does : str
+        Description.
+    counts : Counting
+        Returns the counts from the elements of the array, the bytes of an element and the number of ranks.
+    factor : Callable
+        Returns bus bandwidth over algorithm bandwidth for a number of ranks.
+    why : str
         The derivation of the factor.
-    holds
-        What a rank must hold afterwards, from counts, bytes of an element, rank, ranks and root.
-    operator
-        What the column ``redop`` says where there is no operator; None where there is one.
-    rooted
+    holds : Holding
+        Returns the expected result from counts, bytes of an element, rank, number of ranks and root.
+    operator : str or None
+        Text of the column ``redop`` if there is no operator; None if there is one.
+    rooted : bool
         Whether there is a root.
-    checks_in_place
-        Whether the result in place is defined.
-    judged
-        Whether every link is busy all the time, so that the links say what the bus bandwidth should be.
-    effective
-        How many times what a link carries the bus bandwidth can be where the switch reduces.
-    counts_others
-        Whether the algorithm bandwidth counts the parts of the other ranks, not the larger buffer.
-    power_of_two
-        Whether the number of ranks must be one.
+    checks_in_place : bool
+        Whether the in-place result is defined.
+    judged : bool
+        Whether all links are busy all the time, so that they determine the expected bus bandwidth.
+    effective : float
+        Maximum of bus bandwidth over link bandwidth if the switch reduces.
+    counts_others : bool
+        Whether the algorithm bandwidth counts the parts of the other ranks instead of the larger buffer.
+    power_of_two : bool
+        Whether the number of ranks must be a power of two.
     """
 
     name: str
@@ -97,11 +108,11 @@ class CollectiveOp:
 
     @property
     def program(self) -> str:
-        """The name of its command."""
+        """Name of the command."""
         return f"{self.name}_perf"
 
     def size(self, counts: Counts, width: int) -> int:
-        """Return the bytes that the column ``size`` says; ``width``: bytes of an element."""
+        """Return the bytes of the column ``size``; ``width`` is the bytes of an element."""
         return max(counts.send, counts.receive) * width
 
     def moved(self, counts: Counts, width: int, ranks: int) -> int:
@@ -111,17 +122,26 @@ class CollectiveOp:
         return self.size(counts, width)
 
     def why_not(self, ranks: int) -> str | None:
-        """Return why it is not defined for a number of ranks, None if it is."""
+        """Return why the operation is not defined for a number of ranks; None if it is."""
         if self.power_of_two and ranks & (ranks - 1):
-            return f"{self.name} needs a power of two of ranks, not {ranks}"
+            return f"{self.name} requires a power of two of ranks, not {ranks}"
         return None
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What one block of lines measures: an operation on a type.
+    """An operation with its arguments.
 
-    ``operator`` is empty and ``root`` -1 where the operation has none.
+    Parameters
+    ----------
+    operation : CollectiveOp
+        The collective.
+    type : DataType
+        Element type.
+    operator : str
+        Reduction operator; empty if the operation has none.
+    root : int
+        Root; -1 if the operation has none.
     """
 
     operation: CollectiveOp
@@ -131,7 +151,7 @@ class Setting:
 
     @property
     def label(self) -> str:
-        """What the column ``redop`` says."""
+        """Text of the column ``redop``."""
         return self.operator if self.operation.operator is None else self.operation.operator
 
     def __str__(self) -> str:
@@ -150,10 +170,10 @@ def part(elements: int, width: int, ranks: int) -> int:
 
 
 def peer_bytes(source: int, destination: int, ranks: int, total: int) -> int:
-    """Return what a rank sends to another in an all-to-all of unequal parts, in bytes.
+    """Return the bytes that a rank sends to another in an all-to-all of unequal parts.
 
     The part grows linearly with the distance around the ring: distance / (n (n - 1) / 2) of the
-    array, rounded down to multiples of 16 bytes; nothing stays at home.
+    array, rounded down to multiples of 16 bytes. A rank sends nothing to itself.
     """
     if ranks == 1:
         return total // _CHUNK * _CHUNK
@@ -162,7 +182,7 @@ def peer_bytes(source: int, destination: int, ranks: int, total: int) -> int:
 
 
 def unequal(counts: Counts, width: int, rank: int, ranks: int) -> tuple[list[int], list[int]]:
-    """Return what a rank sends to and receives from each rank in ``alltoallv``, in elements."""
+    """Return the counts that a rank sends to and receives from each rank in ``alltoallv``, in elements."""
     total = counts.each * ranks * width
     sends = [peer_bytes(rank, peer, ranks, total) // width for peer in range(ranks)]
     receives = [peer_bytes(peer, rank, ranks, total) // width for peer in range(ranks)]
@@ -191,7 +211,7 @@ def _exchanged(elements: int, width: int, ranks: int) -> Counts:
 def _unequal(elements: int, width: int, ranks: int) -> Counts:
     each = part(elements, width, ranks)
     sends, _ = unequal(Counts(0, 0, each), width, 0, ranks)
-    return Counts(sum(sends), sum(sends), each)  # the parts depend on distances only: all ranks are alike
+    return Counts(sum(sends), sum(sends), each)  # parts depend only on distances: equal on all ranks
 
 
 def _all_reduced(c: Counts, width: int, rank: int, ranks: int, root: int) -> tuple[Piece, ...]:
@@ -251,52 +271,53 @@ def _twice_others(ranks: int) -> float:
     return 2 * (ranks - 1) / ranks
 
 
-_SHARE = "of the array, 1/n is at its place already; every link carries the other (n - 1)/n"
+_SHARE = "1/n of the array is already in place; each link carries the other (n - 1)/n"
 
 _TABLE = (
     CollectiveOp(
-        "all_reduce", "the arrays of all ranks, reduced, to all ranks", _whole, _twice_others,
-        "every element is sent n - 1 times to be reduced and n - 1 times to be spread, over n links",
+        "all_reduce", "every rank gets the reduction of the arrays of all ranks", _whole, _twice_others,
+        "each element is sent n - 1 times for the reduction and n - 1 times for the distribution, "
+        "over n links",
         _all_reduced, operator=None, effective=2.0,
     ),
     CollectiveOp(
-        "all_gather", "a part from each rank, all parts to all ranks", _gathered, _others, _SHARE, _of_all,
+        "all_gather", "every rank gets the parts of all ranks", _gathered, _others, _SHARE, _of_all,
     ),
     CollectiveOp(
-        "reduce_scatter", "the arrays of all ranks, reduced, a part to each rank", _scattered, _others,
-        _SHARE, _reduced_part, operator=None,
+        "reduce_scatter", "every rank gets one part of the reduction of the arrays of all ranks", _scattered,
+        _others, _SHARE, _reduced_part, operator=None,
     ),
     CollectiveOp(
-        "alltoall", "a part from each rank to each rank", _exchanged, _others, _SHARE, _part_of_all,
-        checks_in_place=False,
+        "alltoall", "every rank sends a different part to every rank", _exchanged, _others, _SHARE,
+        _part_of_all, checks_in_place=False,
     ),
     CollectiveOp(
-        _ALL_TO_ALL_V, "parts that grow with the distance from each rank to each rank", _unequal, _others,
-        _SHARE, _unequal_of_all, checks_in_place=False, judged=False,
+        _ALL_TO_ALL_V, "every rank sends parts to every rank that grow with the distance between them",
+        _unequal, _others, _SHARE, _unequal_of_all, checks_in_place=False, judged=False,
     ),
     CollectiveOp(
-        "broadcast", "the array of the root to all ranks", _whole, _one,
+        "broadcast", "every rank gets the array of the root", _whole, _one,
         "the root's link carries the array once", _of_root, rooted=True,
     ),
     CollectiveOp(
-        "reduce", "the arrays of all ranks, reduced, to the root", _whole, _one,
+        "reduce", "the root gets the reduction of the arrays of all ranks", _whole, _one,
         "the root's link carries the array once", _reduced, operator=None, rooted=True,
     ),
     CollectiveOp(
-        "gather", "a part from each rank to the root", _gathered, _others,
+        "gather", "the root gets the parts of all ranks", _gathered, _others,
         "all parts but the root's own pass the root's link", _of_all_at_root, rooted=True, judged=False,
     ),
     CollectiveOp(
-        "scatter", "a part from the root to each rank", _scattered, _others,
+        "scatter", "every rank gets one part of the array of the root", _scattered, _others,
         "all parts but the root's own pass the root's link", _part_of_root, rooted=True, judged=False,
     ),
     CollectiveOp(
-        "sendrecv", "the array from each rank to the next", _whole, _one,
-        "every link carries the array once", _of_the_one_before, operator="sum", checks_in_place=False,
+        "sendrecv", "every rank sends its array to the next rank", _whole, _one,
+        "each link carries the array once", _of_the_one_before, operator="sum", checks_in_place=False,
     ),
     CollectiveOp(
         "hypercube", "an all-gather in log2(n) steps between ranks whose numbers differ in one bit",
-        _gathered, _one, "n - 1 parts pass every link, and those are what is counted", _of_all, operator="",
+        _gathered, _one, "each link carries the n - 1 parts that are counted", _of_all, operator="",
         judged=False, counts_others=True, power_of_two=True,
     ),
 )  # fmt: skip

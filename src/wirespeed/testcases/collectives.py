@@ -14,10 +14,11 @@ from .collective_ops import OPERATIONS
 from .data_types import BY_NAME
 
 PLACES = ("out-of-place", "in-place")
-#: Measured in the quick tier: those by which clusters are accepted.
+#: The collectives of the quick tier: those of acceptance tests.
 _QUICK = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
+#: Default size of the array on GPUs and in host memory, in bytes.
 _SIZE, _HOST_SIZE = 1 * GIB, 64 * MIB
-#: Two buffers of the default size take this part of a GPU's memory at most.
+#: The default size is at most this fraction (1/N) of a GPU's memory.
 _SHARE = 8
 
 
@@ -34,14 +35,18 @@ def collective(
 
     Parameters
     ----------
-    ranks
-        How many work together; 0: all ranks or GPUs of the machine.
-    lateness
-        Number of processes of which it is measured how late they come; 0: not measured.
-    cpu_time
-        Whether the table of times has those of the CPU, until all was enqueued.
-    judged
-        Whether the data passes the links between the machine's GPUs.
+    setting : Setting
+        The operation with its arguments.
+    name : str
+        Name of the testcase; empty for that of the operation.
+    ranks : int
+        Number of ranks; 0 for all ranks or GPUs of the machine.
+    lateness : int
+        Number of processes whose delay is measured; 0 to measure none.
+    cpu_time : bool
+        Whether times are CPU times until all operations are enqueued.
+    judged : bool
+        Whether the data uses the links between the machine's GPUs.
     """
     operation = setting.operation
 
@@ -69,7 +74,7 @@ def collective(
         "",
         Engine.NCCL,
         size=_default_size,
-        counts="the array once (algorithm bandwidth), what passes each link (bus bandwidth)",
+        counts="the array once (algorithm bandwidth), the bytes on each link (bus bandwidth)",
         tier=Tier.QUICK if name in _QUICK else Tier.STANDARD,
         swept=over,
     )
@@ -132,13 +137,13 @@ def members(machine: Machine) -> tuple[Memory, ...]:
 
 
 def _judged(machine: Machine, ends: tuple[Memory, ...]) -> tuple[Memory, ...]:
-    """Return the GPUs of a collective if their links say what it should reach: those of one host."""
+    """Return the GPUs of a collective if their links determine its limit: those of one host."""
     one_host = len({rank.host for rank in machine.ranks}) <= 1
     return ends if one_host and all(end.kind is MemoryKind.DEVICE for end in ends) else ()
 
 
 def _default_size(machine: Machine) -> int:
-    """Return 1 GiB or the largest power of two that fits; less where CPUs move the data."""
+    """Return 1 GiB or the largest power of two that fits, in bytes; less in host memory."""
     if not machine.gpus:
         return _HOST_SIZE
     room = min(gpu.memory_bytes for gpu in machine.gpus) // _SHARE
@@ -146,7 +151,7 @@ def _default_size(machine: Machine) -> int:
 
 
 def names(settings: Sequence[Setting]) -> list[str]:
-    """Return the names of the testcases of some settings: the operation's, and what else differs."""
+    """Return unique names of testcases for settings: the operation, and arguments that differ."""
     if len(settings) == 1:
         return [settings[0].operation.name]
     return [
@@ -155,7 +160,7 @@ def names(settings: Sequence[Setting]) -> list[str]:
     ]
 
 
-#: All eleven, of floats, with the sum and root 0.
+#: All eleven collectives, of floats, with the sum and root 0.
 TESTCASES = tuple(
     collective(
         Setting(

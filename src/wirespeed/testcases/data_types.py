@@ -1,11 +1,11 @@
-"""Data types and operators by nccl-tests' names, and how small numbers look in each type."""
+"""Data types and operators with nccl-tests' names, and the encoding of small numbers in each type."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-#: nccl-tests' names, in the order of NCCL's numbers.
+#: Operators with nccl-tests' names, in the order of NCCL's enumeration.
 OPERATORS = ("sum", "prod", "max", "min", "avg", "mulsum")
 
 
@@ -15,12 +15,16 @@ class DataType:
 
     Parameters
     ----------
-    code
-        NCCL's number of it.
-    numpy
-        What numpy calls it; empty where it has none.
-    exponent, mantissa
-        Bits of a floating-point type; 0 for integers.
+    name : str
+        Name in nccl-tests.
+    code : int
+        Value of NCCL's enumeration.
+    bytes : int
+        Size of an element.
+    numpy : str
+        Name in numpy; empty if numpy has no such type.
+    exponent, mantissa : int
+        Number of bits in a floating-point type; 0 for integers.
     """
 
     name: str
@@ -49,11 +53,11 @@ class DataType:
 
     @property
     def bias(self) -> int:
-        """What is added to an exponent to store it."""
+        """Offset of stored exponents."""
         return int(2 ** (self.exponent - 1) - 1)
 
     def encode(self, value: float) -> int:
-        """Return the bits of a number of 0 or more that the type holds exactly and not as a subnormal."""
+        """Return the bits of a non-negative number that the type represents exactly, without subnormals."""
         if not self.is_float or value == 0:
             return int(value)
         fraction, power = math.frexp(value)  # value = fraction * 2**power, 0.5 <= fraction < 1

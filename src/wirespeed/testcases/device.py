@@ -1,6 +1,6 @@
 """Testcases between a host and its GPUs, among the GPUs of one process, and within a GPU.
 
-Names, order and meaning are nvbandwidth's. Reads are executed by the receiver, always.
+Names, order and definitions are those of nvbandwidth. The receiver executes all reads.
 """
 
 from __future__ import annotations
@@ -39,9 +39,16 @@ def _nearest(machine: Machine, column: int, kind: MemoryKind = MemoryKind.PINNED
 def host(*, to_device: bool, opposite: bool = False, others: bool = False) -> Pattern:
     """1 x GPUs: copies between each GPU and the host memory nearest to it; the GPU executes.
 
-    ``opposite``: the other direction runs too: as load with buffers twice as large on copy
-    engines; on SMs in the same kernel, whose warps alternate. ``others``: so do all other GPUs; where time
-    is to be saved, one Measurement has the rates of all GPUs, each of which is the load of the others.
+    Parameters
+    ----------
+    to_device : bool
+        Whether the copies go to the GPU.
+    opposite : bool
+        Whether the other direction runs too: on copy engines as load with buffers of twice the size, on SMs
+        in the same kernel, whose warps alternate.
+    others : bool
+        Whether all other GPUs do the same as load. In the quick tier one Measurement has the rates of all
+        GPUs, each of which is the load of the others.
     """
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
@@ -81,7 +88,7 @@ def host(*, to_device: bool, opposite: bool = False, others: bool = False) -> Pa
 
 
 def chase_host(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
-    """1 x GPUs: each GPU follows pointers through the host memory nearest to it."""
+    """Plan 1 x GPUs: each GPU follows pointers through its nearest host memory."""
     group, size = gpus(machine), case.buffer_size(machine, options)
     if reason := group.lacks(1):
         return Plan.waive(reason)
@@ -99,7 +106,7 @@ _LOADED = "the other direction runs as load (copy engine) or in the same kernel 
 
 
 def _copies(engine: Engine) -> tuple[Testcase, ...]:
-    """The sixteen testcases that exist for the copy engine and for SM kernels alike."""
+    """Return the sixteen testcases that exist for copy engines and for SM kernels."""
 
     def row(name: str, arrow: str, access: Access, pattern: Pattern, description: str) -> Testcase:
         title = f"memcpy {engine.upper()} {arrow} bandwidth"
@@ -160,7 +167,7 @@ _LATENCIES = (
 
 
 def sm_scaling(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
-    """Kernels x blocks: two GPUs, with more and more blocks of ordinary and of bulk copies."""
+    """Plan kernels x blocks: ordinary and bulk copies between two GPUs."""
     group, size = gpus(machine), case.buffer_size(machine, options)
     if reason := group.lacks(2):
         return Plan.waive(reason)
@@ -182,7 +189,7 @@ def sm_scaling(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
     return Plan((Layout("", case.title, rows, columns, case.unit),), tuple(measurements))
 
 
-#: What nvbandwidth does not have.
+#: Testcases that nvbandwidth does not have.
 OWN = (
     *stream("device", gpus, Engine.SM, "by a kernel in the GPU's own memory", "GPU(column) ", DEFAULT_SIZE),
     Testcase(
@@ -192,14 +199,14 @@ OWN = (
     ),
     Testcase(
         "device_to_device_sm_scaling",
-        "copies by the first GPU from and to its first peer, by more and more blocks: how few fill the link",
+        "copies between the first GPU and its first peer over the number of blocks",
         sm_scaling, "memcpy SM and SM_BULK over blocks, bandwidth", Engine.SM, tier=Tier.STANDARD,
     ),
 )  # fmt: skip
 
 _LOCAL = Testcase(
     "device_local_copy",
-    "a copy within the GPU's own memory; its memory moves twice the bytes that are counted",
+    "a copy within the GPU's own memory, which moves twice the counted bytes",
     within(gpus), "memcpy local GPU(column) bandwidth", Engine.CE, Access.LOCAL,
     counts="every copied byte once (it is read and written)",
 )  # fmt: skip

@@ -13,7 +13,7 @@ from .stream import stream
 
 #: Working sets and buffers of the ladders grow by this factor.
 _LADDER_STEP = {Tier.QUICK: 4, Tier.STANDARD: 2, Tier.FULL: 2}
-#: Fractions of full speed at which the other cores stream.
+#: Fractions of full speed at which the other cores read, by tier.
 _PACES = {
     Tier.QUICK: (0.0, 0.25, 0.5, 0.75, 1.0),
     Tier.STANDARD: tuple(i / 10 for i in range(11)),
@@ -22,12 +22,12 @@ _PACES = {
 
 
 def _streaming(machine: Machine) -> int:
-    """Large enough that an array does not stay in the last caches of a node."""
+    """Return a size larger than the last caches of a node, in bytes."""
     return max(DEFAULT_SIZE, 2 * machine.last_cache_bytes())
 
 
 def _chased(machine: Machine) -> int:
-    """Much larger than the last cache, and no more than an eighth of the smallest node's memory."""
+    """Return a size much larger than the last cache, at most an eighth of the smallest node's memory."""
     wanted = max(DEFAULT_SIZE, 4 * machine.last_cache_bytes())
     smallest = min((n.memory_bytes for n in machine.numa if n.memory_bytes), default=8 * wanted)
     return min(wanted, max(DEFAULT_SIZE, smallest // 8))
@@ -117,7 +117,7 @@ def loaded_latency(machine: Machine, case: Testcase, options: PlanOptions) -> Pl
         first, *others = party.executor.cpus
         for j, pace in enumerate(paces):
             if not others:
-                reason = f"{party.label} has one core; a second one must make the load"
+                reason = f"{party.label} has only one core; the load requires a second one"
                 waived += [WaivedCell(key, i, j, reason) for key in ("latency", "bandwidth")]
                 continue
             probe = chasing(case, replace(party.executor, cpus=(first,)), party.memory, working_set)
@@ -162,7 +162,7 @@ def _copies() -> tuple[Testcase, ...]:
         row("bidirectional_memcpy_write", "<-> NUMA(column) {part}", Access.WRITE, 2,
             "the cores of both nodes write to each other at once; each rate and the sum"),
         Testcase("all_nodes_local_copy_cpu",
-                 "every node copies in its own memory at the same time; the sum is the machine's total",
+                 "all nodes copy in their own memory at once; the sum is the total of the machine",
                  within(nodes, together=True), "memcpy CPU local, all nodes at once, bandwidth",
                  Engine.CPU, Access.LOCAL, size=_streaming,
                  counts="every copied byte once (it is read and written)"),
@@ -181,15 +181,15 @@ TESTCASES = (
              chase(nodes, diagonal=True), "memory latency CPU NUMA(row) <- NUMA(column)", Engine.CPU,
              size=_chased, fixed_size=True, unit=Unit.TIME, counts=""),
     Testcase("host_latency_ladder",
-             "the same over working sets from 4 KiB to 1 GiB: the caches show as steps",
+             "latency over working sets from 4 KiB to 1 GiB; each cache is a step",
              latency_ladder, "memory latency CPU over working sets", Engine.CPU,
              fixed_size=True, unit=Unit.TIME, counts=""),
     Testcase("host_bandwidth_ladder",
-             "a local copy over sizes, and over 1 to all threads",
+             "local copies over sizes, and over the number of threads",
              bandwidth_ladder, "memcpy CPU local {part}, bandwidth", Engine.CPU, Access.LOCAL,
              size=_streaming, counts="every copied byte once (it is read and written)"),
     Testcase("host_loaded_latency",
-             "latency seen by one core while the others of its node read at rising rates",
+             "latency on one core while the other cores of its node read at increasing rates",
              loaded_latency, "loaded latency CPU: {part}", Engine.CPU, size=_chased, fixed_size=True,
              unit=Unit.TIME, counts="every byte that the load reads once"),
 )  # fmt: skip

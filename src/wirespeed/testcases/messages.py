@@ -26,11 +26,11 @@ from ..topology import Machine, Rank
 from ..units import KIB, MIB, format_size
 from .base import Layout, Pattern, Plan, PlanOptions, Testcase, Tier
 
-#: Messages under way together where bandwidth and rate are measured, as in osu_bw.
+#: Number of concurrent messages for bandwidth and rate, as in osu_bw.
 WINDOW = 64
-#: Sizes of messages where none are chosen, in bytes.
+#: Default message sizes, in bytes.
 SIZES = (8, KIB, 64 * KIB, MIB, 32 * MIB)
-#: Maximum size of one message, in bytes: MPI counts them in an int.
+#: Maximum size of an MPI message, in bytes: the count is an int.
 MOST = 2**31 - 1
 
 GPU, HOST = "gpu", "host"
@@ -38,7 +38,7 @@ NO_JOB = (
     "it needs two processes: start them with `mpirun -np 2 wirespeed run ...`, or, without MPI, with "
     "`wirespeed run --processes 2 ...`"
 )
-NO_GPUS = "there is no GPU for each rank"
+NO_GPUS = "requires a GPU for each rank"
 
 LATENCY, BANDWIDTH, RATE = "latency", "bandwidth", "rate"
 _BUFFERS = Axis("buffer", ("buffer used before", "first message", "new buffer each time"))
@@ -47,7 +47,7 @@ _ONE_WAY = Axis("ways", _WAYS.labels[:1])
 
 
 def ends(machine: Machine, memory: str) -> tuple[Memory, Memory] | str:
-    """Return the memory of the first and of the last rank, or why there is none."""
+    """Return the memory of the first and the last rank, or the reason why there is none."""
     if len(machine.ranks) < 2:
         return NO_JOB
     if memory == GPU and not all(rank.device.startswith(GPU) for rank in machine.ranks):
@@ -64,7 +64,7 @@ def _memory(machine: Machine, rank: Rank, memory: str) -> Memory:
 
 
 def between_ends(memory: str, chosen: tuple[int, ...] = ()) -> Pattern:
-    """Curves over the size of a message."""
+    """Return the pattern of curves over the message size."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         sizes = chosen or ((options.size,) if options.size else SIZES)
@@ -87,7 +87,7 @@ def between_ends(memory: str, chosen: tuple[int, ...] = ()) -> Pattern:
 
 
 def _of_size(column: int, message: Message) -> Sequence[Measurement]:
-    """Return the Measurements of one size; the first message of all comes first."""
+    """Return the Measurements of one size, beginning with the first message."""
     window = replace(message, pattern=MessagePattern.WINDOW, count=WINDOW)
     both = replace(window, pattern=MessagePattern.WINDOW_BOTH)
     ages = ((1, BufferAge.FIRST), (0, BufferAge.REUSED), (2, BufferAge.FRESH))

@@ -1,4 +1,4 @@
-"""Tables of pairs in fewer steps: disjoint pairs at the same time, or only some of the pairs."""
+"""Tables of pairs in fewer steps: disjoint pairs concurrently, or only some of the pairs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 from ..model import Axis, Measurement, Place, Transfer
 from .base import Cells, Layout, Plan
 
-#: The table of the pairs that are measured alone too, and how many they are at most; small groups have none,
-#: since every pair that looks low is measured again alone.
+#: Key of the table of pairs that are also measured separately, and their maximum number. Small groups have
+#: none, because every pair with a low value is measured again separately.
 ALONE = "alone"
 _CHECKED = 8
 
@@ -17,15 +17,15 @@ Pair = tuple[int, int]
 
 
 def tournament(parties: int) -> list[list[Pair]]:
-    """Return rounds of pairs: in each nobody is twice, in all together everybody meets everybody once.
+    """Return rounds of disjoint pairs that together contain every pair exactly once.
 
-    Of an odd number one has no partner in each round. Source: the circle method for round-robin
+    With an odd number, one party has no partner in each round. Source: the circle method for round-robin
     tournaments (Kirkman 1850).
 
     >>> tournament(4)
     [[(3, 0), (1, 2)], [(3, 1), (2, 0)], [(3, 2), (0, 1)]]
     """
-    last = parties - 1 + parties % 2  # of an odd number, nobody
+    last = parties - 1 + parties % 2  # with an odd number, no party
     rounds = []
     for turn in range(last):
         pairs = [(last, turn), *(((turn + i) % last, (turn - i) % last) for i in range(1, (last + 1) // 2))]
@@ -34,9 +34,9 @@ def tournament(parties: int) -> list[list[Pair]]:
 
 
 def peers(parties: int, chosen: int) -> set[int]:
-    """Return the distances from a row to the columns with which it is measured; evenly spread.
+    """Return the distances from a row to the columns that are measured, evenly spread.
 
-    Each party is a column as often as it is a row. 0 chosen: all.
+    Each party is a column as often as it is a row. ``chosen`` 0 selects all.
 
     >>> sorted(peers(9, 2)), len(peers(72, 4)), sorted(peers(4, 9))
     ([1, 5], 4, [1, 2, 3])
@@ -48,7 +48,7 @@ def peers(parties: int, chosen: int) -> set[int]:
 
 
 def sampled(cells: Cells, parties: int, chosen: int) -> Cells:
-    """Return the cells of the diagonal and of the sampled peers."""
+    """Return the cells of the diagonal and those of sampled peers."""
     kept = peers(parties, chosen)
     return [cell for cell in cells if cell[0] == cell[1] or (cell[1] - cell[0]) % parties in kept]
 
@@ -56,13 +56,13 @@ def sampled(cells: Cells, parties: int, chosen: int) -> Cells:
 def at_once(plan: Plan, parties: int, title: str, *, checked: bool) -> Plan:
     """Return a plan of pairs in rounds.
 
-    Each round has two Measurements, one for each direction of its pairs; one where both cells of a pair
-    need the same transfers.
+    Each round has two Measurements, one per direction of its pairs; one if both cells of a pair have the same
+    transfers.
 
     Parameters
     ----------
     checked
-        Whether, of large groups, a few pairs follow alone to detect blocking.
+        Whether a few pairs of large groups are also measured separately, to detect blocking.
     """
     by_cell = {(m.places[0].row, m.places[0].column): m for m in plan.measurements}
     local = [m for (row, column), m in by_cell.items() if row == column]
@@ -101,7 +101,7 @@ def _filling_both(one: Measurement, other: Measurement) -> Measurement:
 
 
 def _merged(measurements: Sequence[Measurement]) -> Measurement:
-    """Return Measurements as one."""
+    """Return several Measurements merged into one."""
     transfers: list[Transfer] = []
     places: list[Place] = []
     for measurement in measurements:
@@ -116,6 +116,6 @@ def _moved(places: Iterable[Place], by: int) -> list[Place]:
 
 
 def _alone(measurement: Measurement, column: int) -> Measurement:
-    """Return a Measurement that fills the table of those alone: with its last value, which is the total."""
+    """Return a Measurement whose last value, the total, fills the table of separate pairs."""
     place = replace(measurement.places[-1], table=ALONE, row=0, column=column)
     return replace(measurement, places=(place,))

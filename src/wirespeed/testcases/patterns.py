@@ -1,4 +1,4 @@
-"""Who talks to whom: patterns over a group of parties, be they GPUs, ranks or NUMA nodes."""
+"""Patterns of transfers in a group of parties: GPUs, ranks or NUMA nodes."""
 
 from __future__ import annotations
 
@@ -43,28 +43,42 @@ class Party:
 
 @dataclass(frozen=True)
 class Parties:
-    """Parties of one kind. ``none`` and ``few`` say why there are no, or too few of them."""
+    """Parties of one kind.
+
+    Parameters
+    ----------
+    kind : str
+        Name of the kind, for axes.
+    parties : tuple of Party
+        The parties.
+    none, few : str
+        Reasons if there are none, or too few.
+    peers : tuple of tuple of str, or None
+        Names that each party can reach; None for all.
+    disjoint : bool
+        Whether pairs without a common party normally share no links.
+    """
 
     kind: str
     parties: tuple[Party, ...]
     none: str
     few: str
-    peers: tuple[tuple[str, ...], ...] | None = None  # names that each can reach; None: all
-    disjoint: bool = False  # whether pairs without a common party normally share nothing
+    peers: tuple[tuple[str, ...], ...] | None = None
+    disjoint: bool = False
 
     def scheduled(self, plan: Plan, options: PlanOptions, title: str) -> Plan:
-        """Return a plan of pairs whose disjoint pairs are measured at the same time, where that is wanted."""
+        """Return the plan, with disjoint pairs measured concurrently if the options allow it."""
         if options.parallel_pairs or (options.concurrent and self.disjoint):
             return at_once(plan, len(self.parties), title, checked=options.parallel_pairs)
         return plan
 
     @property
     def axis(self) -> Axis:
-        """The axis of a table over these parties."""
+        """Axis of a table over these parties."""
         return Axis(self.kind, tuple(party.label for party in self.parties))
 
     def lacks(self, number: int) -> str:
-        """Return why there are not so many parties; empty if there are."""
+        """Return why there are fewer parties than this number; empty if there are enough."""
         if not self.parties:
             return self.none
         if len(self.parties) < number:
@@ -83,7 +97,7 @@ Grouping = Callable[[Machine], Parties]
 
 
 def gpus(machine: Machine) -> Parties:
-    """The GPUs of this process."""
+    """Return the GPUs of this process."""
     parties = tuple(
         Party(gpu.name, Memory(gpu.name, MemoryKind.DEVICE), Executor(gpu.name)) for gpu in machine.gpus
     )
@@ -91,7 +105,7 @@ def gpus(machine: Machine) -> Parties:
 
 
 def nodes(machine: Machine) -> Parties:
-    """The NUMA nodes that have cores and memory; one thread for each core."""
+    """Return the NUMA nodes with cores and memory; one thread per core."""
     parties = tuple(
         Party(node.name, Memory(node.name, MemoryKind.PAGEABLE), Executor(node.name, cpus=node.cores))
         for node in machine.numa
@@ -101,7 +115,7 @@ def nodes(machine: Machine) -> Parties:
 
 
 def ranks(machine: Machine) -> Parties:
-    """The processes of the job, each with its device."""
+    """Return the processes of the job, each with its device."""
     parties = []
     for rank in machine.ranks:
         kind = MemoryKind.DEVICE if rank.device.startswith("gpu") else MemoryKind.PAGEABLE
@@ -111,7 +125,7 @@ def ranks(machine: Machine) -> Parties:
 
 
 def copy(case: Testcase, active: Party, passive: Party, size: int) -> Transfer:
-    """A copy that ``active`` executes: it pulls where the access is a read, else it pushes."""
+    """Return a copy that ``active`` executes: it pulls in a read and pushes in a write."""
     pulls = case.access is Access.READ
     source, destination = (passive, active) if pulls else (active, passive)
     return Transfer(
@@ -120,7 +134,7 @@ def copy(case: Testcase, active: Party, passive: Party, size: int) -> Transfer:
 
 
 def pairs(group_of: Grouping, *, diagonal: bool = False) -> Pattern:
-    """Every party with every other, one pair at a time: the row executes."""
+    """Return the pattern of all pairs, one at a time; the row executes."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         group, size = group_of(machine), case.buffer_size(machine, options)
@@ -141,7 +155,7 @@ def pairs(group_of: Grouping, *, diagonal: bool = False) -> Pattern:
 
 
 def pairs_both_ways(group_of: Grouping) -> Pattern:
-    """Every party with every other, both directions at once, each executed by its puller (pusher)."""
+    """Return the pattern of all pairs in both directions at once; each party executes one direction."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         group, size = group_of(machine), case.buffer_size(machine, options)
@@ -162,9 +176,9 @@ def pairs_both_ways(group_of: Grouping) -> Pattern:
 
 
 def star(group_of: Grouping, *, column_executes: bool, reduce: Reduce) -> Pattern:
-    """One party (the column) and all others at once.
+    """Return the pattern of one party (the column) with all others at once.
 
-    The column pulls from (or pushes to) every other; or every other does so with the column.
+    Either the column executes all transfers, or each of the others executes one.
     """
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
@@ -190,7 +204,7 @@ def star(group_of: Grouping, *, column_executes: bool, reduce: Reduce) -> Patter
 
 
 def within(group_of: Grouping, *, together: bool = False) -> Pattern:
-    """1 x parties: each works in its own memory, one after the other, or all at the same time."""
+    """Return the pattern 1 x parties: each works in its own memory, one at a time or all together."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         group, size = group_of(machine), case.buffer_size(machine, options)
@@ -213,7 +227,7 @@ def within(group_of: Grouping, *, together: bool = False) -> Pattern:
 
 
 def chase(group_of: Grouping, *, diagonal: bool) -> Pattern:
-    """The row follows a random cycle through the column's memory, on one core or one SM at a time."""
+    """Return the pattern in which the row follows a random cycle through the column's memory."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         group, size = group_of(machine), case.buffer_size(machine, options)
@@ -232,13 +246,13 @@ def chase(group_of: Grouping, *, diagonal: bool) -> Pattern:
 
 
 def chasing(case: Testcase, executor: Executor, memory: Memory, size: int) -> Transfer:
-    """A chase through ``size`` bytes; it only reads, so its destination is its source."""
+    """Return a chase through ``size`` bytes. It only reads: source and destination are the same."""
     one = replace(executor, cpus=executor.cpus[:1])
     return Transfer(memory, memory, one, case.engine, size, operation=Operation.CHASE)
 
 
 def bisect(group_of: Grouping) -> Pattern:
-    """Parties x 1: each copies to the one half of the group away, all at once; each its own rate."""
+    """Return the pattern parties x 1: each copies to the party half the group away, all at once."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         group, size = group_of(machine), case.buffer_size(machine, options)

@@ -1,6 +1,6 @@
-"""What sharing a buffer costs, phase by phase, and whether allocating more than needed changes it.
+"""The time of each phase of sharing a buffer, with and without over-allocation.
 
-The first rank owns a buffer; the last one opens it and copies a part of it, or receives that part.
+The first rank owns a buffer; the last rank opens it and copies a part of it, or receives that part.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ..units import GIB, KIB, MIB, format_size
 from .base import Layout, Pattern, Plan, PlanOptions, Testcase, Tier
 from .messages import GPU, HOST, ends
 
-#: Size of a buffer and of the part that is copied, in bytes.
+#: Size of the buffer and of the copied part, in bytes.
 BUFFER, COPIED = GIB, MIB
-#: Over-allocations, in bytes: 2 MiB is what virtual-memory management allocates at least.
+#: Over-allocations, in bytes; 2 MiB is the granularity of virtual-memory management.
 OVER = (0, 1, 4 * KIB, 64 * KIB, MIB, 2 * MIB, 2 * MIB + 1)
-#: Mechanisms of sharing by the memory they share, and what copies or sends.
+#: Memory -> mechanism of sharing -> engine that copies or sends.
 MECHANISMS = {
     GPU: {"ipc": Engine.CE, "vmm-fd": Engine.CE, "fabric": Engine.CE, "mpi": Engine.MPI, "nccl": Engine.NCCL},
     HOST: {"shm": Engine.CPU, "mpi": Engine.MPI},
@@ -36,8 +36,8 @@ MECHANISMS = {
 
 #: Tables of the over-allocation reproducer.
 WARM_UP, WITH, WITHOUT = "warm-up", "with", "without"
-_OPENED = "the first rank's buffer is opened by the last one, which copies a part of it"
-_SENT = "the first rank sends a part of its buffer to the last one"
+_OPENED = "the last rank opens a buffer of the first rank and copies a part of it"
+_SENT = "the first rank sends a part of its buffer to the last rank"
 
 
 def exact(size: int) -> str:
@@ -47,7 +47,7 @@ def exact(size: int) -> str:
 
 
 def phases(memory: str, mechanism: str, copied: int, over: tuple[int, ...]) -> Pattern:
-    """Over-allocations x phases, all of one sample in turn: what drifts looks like no effect of any."""
+    """Return the pattern over-allocations x phases; each sample visits all, so that drift affects all."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         found, size = ends(machine, memory), case.buffer_size(machine, options)
@@ -91,14 +91,14 @@ def sharing(
 
 
 def reproducer(memory: str, iterations: int, repeats: int, copied: int, buffer: int, more: int) -> Testcase:
-    """Return a testcase that sends from new buffers with something over-allocated, then from ones without.
+    """Return a testcase that sends from new over-allocated buffers, then from exact ones.
 
     Parameters
     ----------
     iterations, repeats
         Number of new buffers, and of messages from each.
     copied, buffer, more
-        Size of a message, of a buffer, and what is allocated beyond it, in bytes.
+        Size of a message, of a buffer, and of the over-allocation, in bytes.
     """
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:

@@ -1,4 +1,4 @@
-"""The STREAM kernels, for whoever executes them in its own memory."""
+"""Testcases of the STREAM kernels, in the memory of GPUs or NUMA nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..topology import Machine
 from .base import Testcase
 from .patterns import Grouping, within
 
-#: Operation, arrays that count (J. D. McCalpin's convention: each that is read or written), formula.
+#: Operation, number of arrays that count (each that is read or written, as J. D. McCalpin counts), formula.
 KERNELS = (
     (Operation.COPY, 2, "b = a"),
     (Operation.SCALE, 2, "b = s a"),
@@ -28,7 +28,7 @@ def stream(
     title: str,
     size: int | Callable[[Machine], int],
 ) -> tuple[Testcase, ...]:
-    """Return a testcase for each kernel; ``executed`` says by whom and where, for people."""
+    """Return a testcase per kernel; ``executed`` completes the description."""
     return tuple(
         Testcase(
             f"{prefix}_stream_{operation}",

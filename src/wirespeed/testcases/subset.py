@@ -1,4 +1,4 @@
-"""A Testcase with some of its cells only: one device of a group, one pair of them."""
+"""A Testcase restricted to some of its cells, such as one device or one pair."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .base import Plan, PlanOptions, Testcase
 
 
 def narrow(case: Testcase, rows: Collection[str] = (), columns: Collection[str] = ()) -> Testcase:
-    """Return a testcase with the same name that has only the rows and columns with these labels.
+    """Return a testcase with the same name and only the rows and columns with these labels.
 
-    Measurements that fill none of the cells that are left are not made. No labels: all of them.
+    Measurements that fill no remaining cell are omitted. No labels select all.
 
     Parameters
     ----------
     rows, columns
-        Labels, such as ``gpu0``; one that a table does not have is passed over.
+        Labels, such as ``gpu0``; labels that a table does not have are ignored.
     """
 
     def pattern(machine: Machine, _: Testcase, options: PlanOptions) -> Plan:
@@ -54,7 +54,7 @@ def narrow(case: Testcase, rows: Collection[str] = (), columns: Collection[str] 
 
 
 def _kept(axis: Axis, labels: Collection[str]) -> dict[int, int]:
-    """Return the indices on an axis that are kept, each with its new one."""
+    """Return the remaining indices of an axis: old -> new."""
     kept = [i for i, label in enumerate(axis.labels) if not labels or label in labels]
     return {old: new for new, old in enumerate(kept)}
 

@@ -11,10 +11,10 @@ from .base import Layout, Plan, PlanOptions, Testcase, WaivedCell
 
 
 def sweep(case: Testcase, sizes: tuple[int, ...]) -> Testcase:
-    """Return a testcase with the same name that measures every cell over sizes of a buffer.
+    """Return a testcase with the same name that measures every cell over buffer sizes.
 
-    Each cell of the original becomes a curve. A testcase whose size is part of what it measures
-    is returned as it is. Sizes are measured from the smallest on, each once.
+    Each cell of the original becomes a curve. A testcase with a fixed size is returned unchanged. Sizes
+    are measured in ascending order, each once.
     """
     if case.fixed_size:
         return case
@@ -57,7 +57,7 @@ def sweep(case: Testcase, sizes: tuple[int, ...]) -> Testcase:
 
 
 def _label(layout: Layout, row: int, column: int) -> str:
-    """Name a cell: by its column alone where there is one row."""
+    """Return the name of a cell: only its column if there is one row."""
     if len(layout.rows.labels) == 1:
         return layout.columns.labels[column]
     return f"{layout.rows.labels[row]},{layout.columns.labels[column]}"
