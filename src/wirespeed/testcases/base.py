@@ -18,23 +18,20 @@ DEFAULT_SIZE = 512 * MIB
 class Layout:
     """An empty table.
 
-    <<<<<<< HEAD
-        ``rows_alike``: rows should have equal times, so that those are marked that are slow for their column.
-        ``engine``: the engine that fills ``{engine}`` in the title, unless messages move the bytes.
-    =======
-        Parameters
-        ----------
-        key : str
-            Key of the table in its testcase, such as ``""`` or ``"read1"``.
-        title : str
-            Title without the unit.
-        rows, columns : Axis
-            The axes.
-        unit : Unit
-            Base unit of the values.
-        rows_alike : bool
-            Whether rows should have equal times; slow cells of a column are then marked.
-    >>>>>>> english2
+    Parameters
+    ----------
+    key : str
+        Key of the table in its testcase, such as ``""`` or ``"read1"``.
+    title : str
+        Title without the unit.
+    rows, columns : Axis
+        The axes.
+    unit : Unit
+        Base unit of the values.
+    rows_alike : bool
+        Whether rows should have equal times; slow cells of a column are then marked.
+    engine : Engine or None
+        Engine that fills ``{engine}`` in the title, unless messages move the bytes.
     """
 
     key: str
@@ -90,55 +87,39 @@ Pattern = Callable[[Machine, "Testcase", PlanOptions], Plan]
 class Testcase:
     """One row of the table of testcases.
 
-        Parameters
-        ----------
-    <<<<<<< HEAD
-        pattern
-            Turns a Machine into Measurements: who talks to whom.
-        title
-            Title of its table, without the unit; ``{part}`` is filled where there are several, and ``{engine}``
-            once it is known whether messages move the bytes.
-        size
-            Default bytes of a buffer, where they depend on the machine as a function of it.
-        fixed_size
-            Whether the size is part of what is measured, so that the user's choice does not apply.
-        counted
-            How often each byte of a buffer counts in the rate.
-        counts
-            The same in words, for people.
-        tier
-    =======
-        name : str
-            Unique name.
-        description : str
-            What is measured, in one phrase.
-        pattern : Pattern
-            Returns the Measurements on a Machine.
-        title : str
-            Title of its table, without the unit; ``{part}`` is replaced if there are several tables.
-        engine : Engine
-            What moves the bytes.
-        access : Access
-            Whether the Executor reads or writes remote memory.
-        operation : Operation
-            What the Executor computes.
-        size : int or Callable
-            Default bytes of a buffer, or a function of the Machine that returns them.
-        fixed_size : bool
-            Whether the size is part of the definition, so that ``--size`` does not apply.
-        counted : int
-            Number of times that each byte of a buffer counts in the rate.
-        counts : str
-            Description of the bytes that count; empty for latencies.
-        unit : Unit
-            Base unit of the values.
-        tier : Tier
-    >>>>>>> english2
-            The lowest tier that runs it.
-        index : int or None
-            Number in nvbandwidth's list; None if nvbandwidth has no such testcase.
-        swept : Callable or None
-            Returns the pattern for several sizes; None if a sweep turns each cell into a curve.
+    Parameters
+    ----------
+    name : str
+        Unique name.
+    description : str
+        What is measured, in one phrase.
+    pattern : Pattern
+        Returns the Measurements on a Machine.
+    title : str
+        Title of its table, without the unit; ``{part}`` is filled if there are several tables, and
+        ``{engine}`` once it is known whether messages move the bytes.
+    engine : Engine
+        What moves the bytes.
+    access : Access
+        Whether the Executor reads or writes remote memory.
+    operation : Operation
+        What the Executor computes.
+    size : int or Callable
+        Default bytes of a buffer, or a function of the Machine that returns them.
+    fixed_size : bool
+        Whether the size is part of the definition, so that ``--size`` does not apply.
+    counted : int
+        Number of times that each byte of a buffer counts in the rate.
+    counts : str
+        Description of the bytes that count; empty for latencies.
+    unit : Unit
+        Base unit of the values.
+    tier : Tier
+        The lowest tier that runs it.
+    index : int or None
+        Number in nvbandwidth's list; None if nvbandwidth has no such testcase.
+    swept : Callable or None
+        Returns the pattern for several sizes; None if a sweep turns each cell into a curve.
     """
 
     __test__ = False  # pytest: not a class of tests

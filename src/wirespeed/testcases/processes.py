@@ -67,13 +67,8 @@ TESTCASES = tuple(
                  _WRITE, Engine.SM, _STAR, "all ranks push to the column's memory at once; sum of rates"),
             _row("device_to_device_all_from_one_read", "memcpy {engine} {all} <- {one}(column) " + _TOTAL,
                  _READ, Engine.SM, _STAR, "all ranks pull from the column's memory at once; sum of rates"),
-<<<<<<< HEAD
             _row("bisect_write", "Bisect benchmarking, simultaneous write {engine} BW", _WRITE, Engine.CE,
-                 bisect(ranks), "every rank pushes to the one half of the job away, all at once"),
-=======
-            _row("bisect_write", "Bisect benchmarking, simultaneous write CE BW", _WRITE, Engine.CE,
                  bisect(ranks), "every rank pushes to the rank half the job away, all at once"),
->>>>>>> english2
         ),
         strict=True,
     )
