@@ -63,7 +63,7 @@ class CollectiveOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class BackendOptions(RunOptions):
-    """What a backend is told about how to measure: the options of the run, and more.
+    """Options of a run, as a backend gets them, and its own.
 
     Parameters
     ----------

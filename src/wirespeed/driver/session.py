@@ -6,7 +6,6 @@ back, or Ctrl-C, still leaves a Document of what was measured.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 import platform
@@ -52,16 +51,16 @@ from ..errors import (
     VerificationError,
     WirespeedError,
 )
-from ..limits import Allowance, Network, allowances
-from ..model import Engine, Measurement, Place, Reduce, Role, Sample, value_of
+from ..limits import Network, allowances
+from ..model import Engine, Measurement, Sample
 from ..options import described
 from ..stopping import Precise, Rule
-from ..summary import summarise
 from ..testcases import PlanOptions, Testcase
 from ..topology import Machine
 from ..units import many
 from ..version import __version__
 from . import phases
+from .cells_of_samples import cell_of
 from .contention import blocking, scheduled, slowed, suspects
 from .listener import Filled, Listener
 from .observations import observations
@@ -496,75 +495,30 @@ class Session:
     ) -> None:
         """Turn the samples of a Measurement, and those of earlier cycles, into the cells that it fills."""
         allowed = allowances(self._network, measurement, efficiencies())
-        latest = [
-            (place.table, self._cell(measurement, place, by_links, taken, wrong))
-            for place, by_links in zip(measurement.places, allowed, strict=True)
-        ]
+
+        def cells(taken: Taken, wrong: int | None) -> list[Filled]:
+            skip, use_mean = self.options.run.collectives.skip, self.options.use_mean
+            return [
+                (place.table, cell_of(measurement, place, by, taken, wrong, skip=skip, use_mean=use_mean))
+                for place, by in zip(measurement.places, allowed, strict=True)
+            ]
+
+        latest = cells(taken, wrong)
         before, wrong_before = outcome.taken.get(measurement, (None, None))
         if before:
             taken = Taken((*before.samples, *taken.samples), taken.copies)
             wrong = wrong if wrong_before is None else wrong_before + (wrong or 0)
         if self.options.cycles != 1:
             outcome.taken[measurement] = taken, wrong
-        for (table, cell), place, by_links in zip(latest, measurement.places, allowed, strict=True):
-            outcome.put(table, self._cell(measurement, place, by_links, taken, wrong) if before else cell)
+        for table, cell in cells(taken, wrong) if before else latest:
+            outcome.put(table, cell)
         if wrong:
             outcome.fails(Status.FAILED, f"{many(wrong, 'wrong element')} in {measurement}")
         outcome.filled.put(latest)
 
-    def _cell(
-        self,
-        measurement: Measurement,
-        place: Place,
-        by_links: Allowance,
-        taken: Taken,
-        wrong: int | None,
-    ) -> Cell:
-        """Return a cell from the samples of its Measurement."""
-        skip = self.options.run.collectives.skip
-        samples: Sequence[Sample] = taken.samples
-        if place.reduce is Reduce.LATENESS:
-            samples = [dataclasses.replace(s, iterations=s.iterations[skip:]) for s in samples]
-        values = tuple(value_of(place, measurement, sample) for sample in samples)
-        if place.reduce is Reduce.LATENESS:
-            parts = [[it.by_process[place.transfers[0]] for it in taken.samples[-1].iterations]]
-        else:
-            parts = [[value_of(place, measurement, it) for it in s.iterations] for s in samples]
-        summary = summarise(values)
-        value = summary.mean if self.options.use_mean else summary.median
-        if any(parts):  # each iteration was timed: their statistics say more than those of a few runs
-            values = tuple(itertools.chain.from_iterable(parts))
-            summary = summarise(tuple(itertools.chain.from_iterable(some[skip:] for some in parts)))
-        first, copies, works = samples[0], taken.copies, measurement.works
-        if measurement.collective:
-            moved, copies = float(measurement.collective.counted), round(first.amounts[0])
-            wrong = wrong if place.table == "time" else None
-        elif place.reduce is Reduce.LATENCY:
-            moved = 0.0
-        else:
-            moved = sum(first.amounts[i] * works[i].counted for i in place.transfers) / copies
-        paced = any(t.role is Role.LOAD for i, t in enumerate(measurement.transfers) if i in place.transfers)
-        return Cell(
-            place.row,
-            place.column,
-            value,
-            **vars(by_links),
-            reason=many(wrong, "wrong element") if wrong else "",
-            bytes=0 if paced or place.reduce is Reduce.LATENCY else round(moved),
-            copies=copies,
-            means=_means(place.transfers, first.means),
-            wrong=wrong,
-            statistics=summary,
-            samples=values,
-        )
-
 
 #: Why a run ended that the user interrupted.
 BY_USER = "Ctrl-C"
-
-
-def _means(transfers: Sequence[int], means: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(means[i] for i in transfers)) if means else ()
 
 
 def _state(used: Sequence[Backend]) -> State:

@@ -115,7 +115,7 @@ class LocalPrepared(Protocol):
         """Let what was armed run out, after something went wrong elsewhere."""
 
     def close(self) -> None:
-        """Give back what is not a buffer."""
+        """Release everything except buffers."""
 
 
 class Endpoint(Protocol):
@@ -170,13 +170,13 @@ class Endpoint(Protocol):
         ...
 
     def release(self, arriving: int) -> None:
-        """Open the gate of this round, once so many have arrived; one process of each host does."""
+        """Open the gate of this round once all have arrived; one process of each host does it."""
 
     def arrive(self) -> None:
         """Let something empty wait at the gate of this round."""
 
     def arrived(self) -> int:
-        """Return when that was let go, in ns of this host's monotonic clock."""
+        """Return the time of the release, in ns of this host's monotonic clock."""
         ...
 
     def cancel(self) -> None:

@@ -17,9 +17,9 @@ from .exchange import Exchange
 _PAGE = 4096
 #: Rounds in which the skew of the gate is measured.
 _ROUNDS = 9
-#: A skew is small against a sample that lasts so many times as long.
+#: A skew is negligible if a sample lasts this many times as long.
 _SMALL = 100
-#: A skew beyond this part of a sample is told.
+#: Minimum skew that is reported, as a fraction of a sample.
 _TOO_FAR = 0.05
 _NANO = 1e-9
 
@@ -27,7 +27,7 @@ _NANO = 1e-9
 def share_page(exchange: Exchange, descriptors: Descriptors, timeout: float) -> SharedMemory:
     """Return the memory of this host's gate, which all its processes have mapped; the first makes it.
 
-    One page, and more where there are so many processes that one has no line for each.
+    One page, or more if it has too few lines for all processes.
     """
     world = exchange.world
     here = [member.rank for member in world.members if member.host == world.me.host]
@@ -51,7 +51,7 @@ class SynchronisedStart:
     Attributes
     ----------
     skews
-        How far apart the processes were let go, in s.
+        Skew of the start of all processes, in s.
     """
 
     def __init__(self, exchange: Exchange, side: Endpoint) -> None:
@@ -129,7 +129,7 @@ class SynchronisedStart:
         warnings.append(self._warning)
 
     def _measure(self) -> None:
-        """Let all processes wait at their gate for nothing, and compare when they were let go."""
+        """Release all processes without work, and return the skew of their start."""
 
         def arm() -> int:
             self._side.begin()

@@ -118,7 +118,7 @@ class NcclWork:
         self.put(1)
 
     def put(self, copies: int) -> None:
-        """Enqueue so many copies."""
+        """Enqueue ``copies`` copies."""
         nccl = self._nccl
         try:
             for _ in range(copies):

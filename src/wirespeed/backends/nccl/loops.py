@@ -118,7 +118,7 @@ class Loop:
         return [call for site in self._sites for call in in_context(site, "cuStreamSynchronize", site.stream)]
 
     def _marks(self, count: int) -> tuple[list[list[Any]], list[Run]]:
-        """Return so many events of each rank, and what records each of them on all ranks."""
+        """Return ``count`` events of each rank, and calls that record each of them on all ranks."""
         events = [gpu.events(count) for gpu in self._gpus]
         marks = [
             self._bind([

@@ -99,7 +99,7 @@ class RankGpu:
         return int(check(driver.cuMemGetInfo)[0])
 
     def events(self, count: int) -> list[Any]:
-        """Return so many events, made once."""
+        """Return ``count`` events, created once."""
         self.use()
         while len(self._events) < count:
             self._events.append(check(driver.cuEventCreate, driver.CUevent_flags.CU_EVENT_DEFAULT))

@@ -54,7 +54,7 @@ __device__ static u64 encode(Format f, double v) {
     return power << f.mantissa | (b & 0xFFFFFFFFFFFFFull) >> (52 - f.mantissa);
 }
 
-// Any floating-point number; what is not finite becomes a NaN.
+// Any floating-point number; infinities become a NaN.
 __device__ static double decode(Format f, u64 b) {
     const u64 fraction = b & ((1ull << f.mantissa) - 1);
     const u32 power = (u32)(b >> f.mantissa) & ((1u << f.exponent) - 1);

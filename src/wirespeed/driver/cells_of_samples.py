@@ -1,0 +1,78 @@
+"""Cells from samples: values, statistics, and the bytes that count."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+from ..document import Cell
+from ..limits import Allowance
+from ..model import Measurement, Place, Reduce, Role, Sample, value_of
+from ..summary import summarise
+from ..units import many
+from .sampling import Taken
+
+
+def cell_of(
+    measurement: Measurement,
+    place: Place,
+    by_links: Allowance,
+    taken: Taken,
+    wrong: int | None,
+    *,
+    skip: int,
+    use_mean: bool,
+) -> Cell:
+    """Return a cell from the samples of its Measurement.
+
+    Parameters
+    ----------
+    by_links : Allowance
+        What the links allow.
+    wrong : int or None
+        Number of wrong elements of a collective; None: not verified.
+    skip : int
+        Number of leading iterations that statistics leave out.
+    use_mean : bool
+        Whether the value is the mean of the samples; the median otherwise.
+    """
+    samples: Sequence[Sample] = taken.samples
+    if place.reduce is Reduce.LATENESS:
+        samples = [dataclasses.replace(s, iterations=s.iterations[skip:]) for s in samples]
+    values = tuple(value_of(place, measurement, sample) for sample in samples)
+    if place.reduce is Reduce.LATENESS:
+        parts = [[it.by_process[place.transfers[0]] for it in taken.samples[-1].iterations]]
+    else:
+        parts = [[value_of(place, measurement, it) for it in s.iterations] for s in samples]
+    summary = summarise(values)
+    value = summary.mean if use_mean else summary.median
+    if any(parts):  # each iteration was timed: their statistics say more than those of a few runs
+        values = tuple(itertools.chain.from_iterable(parts))
+        summary = summarise(tuple(itertools.chain.from_iterable(some[skip:] for some in parts)))
+    first, copies, works = samples[0], taken.copies, measurement.works
+    if measurement.collective:
+        moved, copies = float(measurement.collective.counted), round(first.amounts[0])
+        wrong = wrong if place.table == "time" else None
+    elif place.reduce is Reduce.LATENCY:
+        moved = 0.0
+    else:
+        moved = sum(first.amounts[i] * works[i].counted for i in place.transfers) / copies
+    paced = any(t.role is Role.LOAD for i, t in enumerate(measurement.transfers) if i in place.transfers)
+    return Cell(
+        place.row,
+        place.column,
+        value,
+        **vars(by_links),
+        reason=many(wrong, "wrong element") if wrong else "",
+        bytes=0 if paced or place.reduce is Reduce.LATENCY else round(moved),
+        copies=copies,
+        means=_means(place.transfers, first.means),
+        wrong=wrong,
+        statistics=summary,
+        samples=values,
+    )
+
+
+def _means(transfers: Sequence[int], means: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(means[i] for i in transfers)) if means else ()
