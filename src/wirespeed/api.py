@@ -137,7 +137,7 @@ def run(
     if world is not None:
         from .backends.distributed.backend import DistributedBackend
         from .backends.pairs.backend import PairsBackend
-        from .worlds.watch import agree_on
+        from .worlds.agreement import agree_on
 
         same = agreed(options) | dict(described or {})
         agree_on(world, same | {"cycles": cycles, "testcases": [case.name for case in chosen]})

@@ -131,7 +131,7 @@ def _measure(
     from ..stopping import Fixed
     from ..testcases import PlanOptions
     from ..testcases.collectives import collective, names
-    from ..worlds.watch import agree_on
+    from ..worlds.agreement import agree_on
 
     agree_on(world, wanted.comparable())
     group = Group(0, (0,), wanted.each) if machine else group_of(world, wanted.each)
