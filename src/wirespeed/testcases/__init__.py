@@ -77,7 +77,7 @@ def select(
 
 
 def missing(name: str, reason: str) -> Testcase:
-    """Return a placeholder for a missing testcase, whose result is *not found*; the run continues."""
+    """Return what stands for a missing testcase: its result is *not found*, and the run continues."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         raise UnknownTestcase(reason)
