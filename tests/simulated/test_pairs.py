@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import wirespeed
-from tests.conftest import SPECS
 from wirespeed.document import Status
 from wirespeed.model import BufferAge, Measurement, Message, MessagePattern, Reduce
 from wirespeed.reports import formats
@@ -100,9 +99,3 @@ def test_half_of_a_round_is_a_factor() -> None:
     window = next(m.works[0] for m in plan.measurements if m.places[0].table == "bandwidth")
     assert isinstance(window, Message) and window.pattern is MessagePattern.WINDOW and window.count == 64
     assert isinstance(plan.measurements[0], Measurement)
-
-
-def test_phases_stay_a_table_in_a_sweep() -> None:
-    document = wirespeed.run(["sharing_ipc_gpu"], machine=SPECS["four-ranks"], sizes="1KiB:1MiB:x32")
-    (table,) = document.testcases[0].tables
-    assert not table.is_curve and table.columns.name == "phase"

@@ -77,18 +77,16 @@ def sharing(
 ) -> Testcase:
     """Return the testcase of a mechanism and a memory; ``group`` begins its name."""
     does = _SENT if mechanism in ("mpi", "nccl") else _OPENED
-    pattern = phases(memory, mechanism, copied, over)
     return Testcase(
         f"{group}_{mechanism.replace('-', '_')}_{memory}",
         f"{does}: the time of each phase, with and without over-allocation ({mechanism}, {memory} memory)",
-        pattern,
+        phases(memory, mechanism, copied, over),
         "time of each phase",
         MECHANISMS[memory][mechanism],
         size=buffer,
         counts="",
         unit=Unit.TIME,
         tier=Tier.FULL,
-        swept=lambda sizes: pattern,  # a table of phases, whatever sizes others are swept over
     )
 
 
