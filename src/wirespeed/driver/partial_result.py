@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -65,9 +66,12 @@ class PartialResult:
     filled: queue.SimpleQueue[Sequence[tuple[str, Cell]]] = field(default_factory=queue.SimpleQueue)
     taken: dict[Measurement, tuple[Taken, int | None]] = field(default_factory=dict)
 
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
     def put(self, table: str, cell: Cell) -> None:
         """Set or replace a cell."""
-        self.cells[table][cell.row, cell.column] = cell
+        with self.lock:
+            self.cells[table][cell.row, cell.column] = cell
 
     def fails(self, status: Status, reason: str) -> None:
         """Record a failure; the first failure determines status and reason."""
@@ -100,7 +104,9 @@ class PartialResult:
 
     def tables(self, layouts: Sequence[Layout]) -> tuple[Table, ...]:
         """Return the cells as tables."""
-        return tuple(_table(layout, self.cells[layout.key]) for layout in layouts)
+        with self.lock:  # the worker may be filling cells
+            known = {key: dict(cells) for key, cells in self.cells.items()}
+        return tuple(_table(layout, known[layout.key]) for layout in layouts)
 
 
 def _table(layout: Layout, cells: Mapping[tuple[int, int], Cell]) -> Table:
