@@ -93,7 +93,8 @@ def run(
     >>> document.simulated, document.testcases[0].status.value
     (True, 'passed')
     """
-    from .driver.session import Session, SessionOptions
+    from .driver.session import Session
+    from .driver.session_options import SessionOptions
 
     options = changed(options or RunOptions(), changes, run)
     chosen = choose(testcases, prefixes, options.tier)

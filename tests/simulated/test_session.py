@@ -76,7 +76,7 @@ def test_a_hang_times_out_by_name_and_the_run_goes_on() -> None:
 
 
 def test_what_never_comes_back_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_GRACE", 0.2)
+    monkeypatch.setattr(session, "CANCEL_GRACE_S", 0.2)
     document = wirespeed.run(["0", "4", "5"], machine=f"{TWO}+stuck@gpu0->gpu1", timeout=0.2)
     assert [r.status for r in document.testcases] == [Status.PASSED, Status.TIMED_OUT]
     assert "did not come back" in document.interrupted
@@ -283,7 +283,7 @@ def test_no_thread_is_left_after_a_run() -> None:
 
 
 def test_the_state_is_read_while_a_long_testcase_measures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_EVERY", 0.2)
+    monkeypatch.setattr(session, "READING_INTERVAL_S", 0.2)
     state = (Quantity("", "clock", 1e9, "Hz"),)
     monkeypatch.setattr(SimulatedBackend, "state", lambda self: state)
     result = only(wirespeed.run(["4"], machine=f"{TWO}+hang", timeout=1.0))

@@ -19,8 +19,9 @@ from tests.fakes.cuda import FakeCuda
 from wirespeed.backends.cuda.discovery import discover, visible
 from wirespeed.backends.cuda.nvml import Nvml, process_name
 from wirespeed.document import Quantity
-from wirespeed.limits import Network, ceilings
+from wirespeed.limits import ceilings
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Place, Transfer
+from wirespeed.network import Network
 from wirespeed.testcases import PlanOptions
 from wirespeed.topology import Gpu, Link, LinkKind, Machine, NumaNode
 

@@ -56,7 +56,7 @@ LAYERS = (
     ("stopping", "options"),
     ("topology",),
     ("document", "summary"),
-    ("data", "limits", "testcases"),
+    ("data", "network", "limits", "testcases"),
     ("worlds",),
     ("backends",),
     ("driver",),

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from wirespeed.backends.simulated import parse
 from wirespeed.errors import MachineError
-from wirespeed.limits import Demand, Network, ceilings, fair_shares
+from wirespeed.limits import ceilings
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Place, Transfer
+from wirespeed.network import Demand, Network, fair_shares
 from wirespeed.testcases import find
 from wirespeed.topology import Link, LinkKind, Machine
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from wirespeed.backends.simulated import parse
 from wirespeed.data import efficiencies
 from wirespeed.judging.localise import Observation, localise
-from wirespeed.limits import Network, allowances
+from wirespeed.limits import allowances
+from wirespeed.network import Network
 from wirespeed.testcases import find
 
 SWITCHED = parse("dgx-a100-8")

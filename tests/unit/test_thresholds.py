@@ -12,7 +12,8 @@ from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.document import Cell, Table, TestcaseResult
 from wirespeed.driver.contention import blocking, slowed
 from wirespeed.driver.phases import slow
-from wirespeed.driver.session import Session, SessionOptions
+from wirespeed.driver.session import Session
+from wirespeed.driver.session_options import SessionOptions
 from wirespeed.model import Axis, Measurement, Sample, Unit
 from wirespeed.stopping import Fixed
 from wirespeed.summary import summarise

@@ -126,7 +126,8 @@ def _measure(
     from ..backends.collective_backend import CollectiveBackend
     from ..backends.provider import Group
     from ..backends.rank_groups import group_of, settings, smallest
-    from ..driver.session import Session, SessionOptions
+    from ..driver.session import Session
+    from ..driver.session_options import SessionOptions
     from ..results.store import Saver
     from ..stopping import Fixed
     from ..testcases import PlanOptions

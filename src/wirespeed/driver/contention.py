@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from ..data import efficiencies
 from ..document import Cell, Table
-from ..limits import Network, allowances, undisturbed
+from ..limits import allowances, undisturbed
 from ..model import Measurement, Reduce
+from ..network import Network
 from ..testcases.pair_schedule import ALONE
 from ..units import many
 

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from ..data import efficiencies
 from ..document import Cell, Document, TestcaseResult
 from ..errors import UsageError, WirespeedError
-from ..limits import Network, allowances
+from ..limits import allowances
 from ..model import Engine, Measurement, Reduce, Role
+from ..network import Network
 from ..options import PlanOptions, declared
 from ..testcases import TABLE, Plan
 from ..version import __version__

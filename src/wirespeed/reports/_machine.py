@@ -9,8 +9,8 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from ..errors import MachineError
-from ..limits import Network
 from ..model import Executor
+from ..network import Network
 from ..topology import Cache, Link, LinkKind, Machine, NumaNode
 from ..units import GB, format_size
 from . import Style

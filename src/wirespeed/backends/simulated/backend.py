@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ...document import State
 from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
-from ...limits import Demand, Network, fair_shares
 from ...model import Collective, Engine, Measurement, Message, Operation, Role, Sample, Sharing, Transfer
+from ...network import Demand, Network, fair_shares
 from ...topology import FaultKind, Machine
 from ..base import BackendOptions, Prepared
 from .faults import faulty

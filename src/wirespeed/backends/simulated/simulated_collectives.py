@@ -14,7 +14,8 @@ import threading
 from collections.abc import Callable
 
 from ...errors import BackendError, MachineError, MeasurementTimeout, OutOfMemory
-from ...limits import Network, fair_shares, ring
+from ...limits import ring
+from ...network import Network, fair_shares
 from ...testcases.collective_ops import Setting
 from ...testcases.collectives import members
 from ...topology import FaultKind, Machine

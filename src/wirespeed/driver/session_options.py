@@ -1,0 +1,61 @@
+"""What a Session runs, and how."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..backends.base import BackendOptions
+from ..options import described
+from ..stopping import Precise, Rule
+from ..testcases import PlanOptions, Testcase
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """What to run and how.
+
+    Parameters
+    ----------
+    rule
+        When to stop sampling.
+    verify
+        Whether the data is checked after every sample.
+    use_mean
+        Whether a cell's value is the mean of its samples; the median otherwise.
+    launcher, share
+        Of a job of several processes: who started them, and by what means alone they share memory.
+    cycles
+        How often all Measurements of a testcase are repeated and their samples put together; 0: until
+        interrupted.
+    described
+        More options for the Document: those of a command line that this program is compatible with.
+    """
+
+    testcases: tuple[Testcase, ...]
+    plan: PlanOptions = field(default_factory=PlanOptions)
+    rule: Rule = field(default_factory=Precise)
+    run: BackendOptions = field(default_factory=BackendOptions)
+    verify: bool = True
+    use_mean: bool = False
+    command: str = ""
+    warnings: tuple[str, ...] = ()
+    launcher: str = ""
+    share: str | None = None
+    cycles: int = 1
+    described: Mapping[str, Any] = field(default_factory=dict)
+
+
+def recorded(options: SessionOptions) -> dict[str, Any]:
+    """Return the options as the Document records them."""
+    rule = {name: value if math.isfinite(value) else None for name, value in vars(options.rule).items()}
+    return {
+        "testcases": [case.name for case in options.testcases],
+        "rule": type(options.rule).__name__.lower(),
+        **rule,
+        **described(vars(options.run) | vars(options.plan) | vars(options)),
+        **({"launcher": options.launcher, "share": options.share} if options.launcher else {}),
+        **options.described,
+    }

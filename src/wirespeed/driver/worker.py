@@ -1,0 +1,198 @@
+"""The thread that measures the jobs of a testcase, while the Session watches it."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from ..backends.base import Backend, Prepared, SpansProcesses, WarmsUp
+from ..data import efficiencies
+from ..document import Status
+from ..errors import BackendLost, MeasurementTimeout, Unreachable, VerificationError, WirespeedError
+from ..limits import allowances
+from ..model import Measurement, Sample
+from ..network import Network
+from ..stopping import Rule
+from ..units import many
+from .cells_of_samples import cell_of
+from .contention import slowed, suspects
+from .listener import Filled
+from .partial_result import PartialResult
+from .sampling import Taken, take
+from .session_options import SessionOptions
+
+#: How long a cancelled call may take to return before the run is given up, in s.
+CANCEL_GRACE_S = 5.0
+#: The same for a call that cannot be cancelled.
+NO_CANCEL_GRACE_S = 0.1
+#: How often a cancelled call is cancelled again, in s.
+CANCEL_INTERVAL_S = 0.1
+#: Maximum number of pairs of a testcase that are measured again separately because they look low.
+MAX_REPEATED = 256
+
+T = TypeVar("T")
+
+
+class Worker:
+    """Measures the jobs of a testcase one after the other.
+
+    Parameters
+    ----------
+    network : Network
+        Links of the machine, for limits.
+    options : SessionOptions
+        Rule, verification, cycles.
+    outcome : PartialResult
+        Where the results go.
+    jobs : Sequence[tuple[Backend, Measurement]]
+        Each Measurement with the backend that runs it.
+
+    Attributes
+    ----------
+    finished : threading.Event
+        Set when nothing more is measured.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        options: SessionOptions,
+        outcome: PartialResult,
+        jobs: Sequence[tuple[Backend, Measurement]],
+    ) -> None:
+        self.network = network
+        self.options = options
+        self.outcome = outcome
+        self.jobs = jobs
+        self.backends = tuple(dict.fromkeys(backend for backend, _ in jobs))
+        self.finished = threading.Event()
+
+    def start(self, name: str) -> None:
+        """Start the thread."""
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._measure()
+        except BaseException as error:  # handed to the watching thread, which raises it
+            self.outcome.crash = error
+        finally:
+            self.finished.set()
+            self.outcome.filled.put(())
+
+    def cancel(self, grace: float) -> bool:
+        """Ask the thread to stop, for at most ``grace`` seconds; return whether it did."""
+        self.outcome.cancelled = True
+        if any(isinstance(backend, SpansProcesses) and not backend.can_cancel for backend in self.backends):
+            grace = min(grace, NO_CANCEL_GRACE_S)
+        until = time.monotonic() + grace
+        while True:  # repeatedly: what is being prepared at this moment has not heard it
+            for backend in self.backends:
+                backend.cancel()
+            left = until - time.monotonic()
+            if self.finished.wait(min(CANCEL_INTERVAL_S, left)) or left <= 0:
+                return self.finished.is_set()
+
+    def _measure(self) -> None:
+        """Measure one after the other, then again separately the pairs that look low."""
+        outcome, jobs = self.outcome, self.jobs
+        rule = self.options.rule.share(len(jobs))
+        for _ in range(self.options.cycles) if self.options.cycles else itertools.count():
+            for backend, measurement in jobs:
+                if outcome.cancelled or not self._one(backend, measurement, rule):
+                    return
+                outcome.done += 1
+        pairs = {part: backend for backend, m in jobs if outcome.repeats(m) for part in m.separate()}
+        low = suspects(self.network, list(pairs), outcome.cells)
+        repeated = low[:MAX_REPEATED]
+        before = {place: outcome.cells[place.table][place.row, place.column]
+                  for pair in repeated for place in pair.places}  # fmt: skip
+        for pair in repeated:
+            if outcome.cancelled or not self._one(pairs[pair], pair, rule):
+                return
+        outcome.warnings += slowed(
+            [(cell, outcome.cells[place.table][place.row, place.column]) for place, cell in before.items()],
+            len(low) - len(repeated),
+        )
+
+    def _one(self, backend: Backend, measurement: Measurement, rule: Rule) -> bool:
+        """Measure, or record the failure; return whether the next one can be measured."""
+        outcome = self.outcome
+        try:
+            found = self._take(backend, measurement, rule)
+        except VerificationError as error:
+            outcome.fails(Status.FAILED, str(error))
+            outcome.leaves(measurement, str(error), error.way)
+        except MeasurementTimeout as error:
+            outcome.fails(Status.TIMED_OUT, str(error))
+            outcome.leaves(measurement, str(error))
+            return False
+        except BackendLost as error:
+            late = isinstance(error.__cause__, MeasurementTimeout)
+            outcome.fails(Status.TIMED_OUT if late else Status.ERROR, str(error))
+            if not outcome.taken.get(measurement):
+                outcome.leaves(measurement, str(error))
+            outcome.lost = str(error)
+            return False
+        except Unreachable as error:
+            outcome.unreachable = outcome.unreachable or str(error)
+            outcome.leaves(measurement, str(error))
+        except WirespeedError as error:
+            if not outcome.repeats(measurement):  # of several pairs, the one that fails will fail alone
+                outcome.fails(Status.ERROR, str(error))
+            outcome.leaves(measurement, str(error))
+        else:
+            self._fill(measurement, *found)
+        return True
+
+    def _take(self, backend: Backend, measurement: Measurement, rule: Rule) -> tuple[Taken, int | None]:
+        """Prepare and sample one Measurement, naming each stage for the time-out; count wrong elements."""
+        outcome = self.outcome
+        wrong: list[int] = []
+
+        def staged(what: str, call: Callable[[], T]) -> T:
+            outcome.stage, outcome.since = f"{what} {measurement}", time.monotonic()
+            return call()
+
+        def sample(copies: int) -> Sample:
+            return staged("measuring", lambda: prepared.sample(copies))
+
+        def verify() -> None:
+            if self.options.verify and (found := staged("verifying", prepared.verify)) is not None:
+                wrong.append(found)
+
+        def warm_up() -> None:
+            staged("warming up", prepared.warm_up if isinstance(prepared, WarmsUp) else lambda: sample(1))
+
+        prepared: Prepared = staged("preparing", lambda: backend.prepare(measurement, self.options.run))
+        with prepared:
+            taken = take(sample, measurement, rule, backend.now, backend.sample_seconds, verify, warm_up)
+        return taken, sum(wrong) if wrong else None
+
+    def _fill(self, measurement: Measurement, taken: Taken, wrong: int | None) -> None:
+        """Turn the samples of a Measurement, and those of earlier cycles, into the cells that it fills."""
+        outcome = self.outcome
+        allowed = allowances(self.network, measurement, efficiencies())
+
+        def cells(taken: Taken, wrong: int | None) -> list[Filled]:
+            skip, use_mean = self.options.run.collectives.skip, self.options.use_mean
+            return [
+                (place.table, cell_of(measurement, place, by, taken, wrong, skip=skip, use_mean=use_mean))
+                for place, by in zip(measurement.places, allowed, strict=True)
+            ]
+
+        latest = cells(taken, wrong)
+        before, wrong_before = outcome.taken.get(measurement, (None, None))
+        if before:
+            taken = Taken((*before.samples, *taken.samples), taken.copies)
+            wrong = wrong if wrong_before is None else wrong_before + (wrong or 0)
+        if self.options.cycles != 1:
+            outcome.taken[measurement] = taken, wrong
+        for table, cell in cells(taken, wrong) if before else latest:
+            outcome.put(table, cell)
+        if wrong:
+            outcome.fails(Status.FAILED, f"{many(wrong, 'wrong element')} in {measurement}")
+        outcome.filled.put(latest)

@@ -1,0 +1,218 @@
+"""The links of a Machine as a graph: routes, and fair shares of concurrent flows.
+
+Pure and fast; the simulated backend uses these functions to move its bytes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .errors import MachineError
+from .model import BUFFERS, Access, Engine, Transfer
+from .topology import EngineRate, LinkKind, Machine
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Resources that one byte per second of a flow's payload takes, and the flow's own cap.
+
+    Parameters
+    ----------
+    weights : Mapping[int, float]
+        Resource -> units taken per unit of payload. A resource is the index of a link.
+    cap : float
+        Maximum rate of the flow, in payload per second.
+    """
+
+    weights: Mapping[int, float]
+    cap: float = math.inf
+
+
+def fair_shares(demands: Sequence[Demand], capacities: Mapping[int, float]) -> list[float]:
+    """Return the max-min fair rate of each flow, in payload per second.
+
+    The rates of all flows rise together. A flow stops at its own cap, or when a resource that it uses is
+    exhausted; the others continue (progressive filling: Bertsekas and Gallager, *Data Networks*, section
+    6.5.2). A resource without a capacity does not limit.
+    """
+    rates = [0.0] * len(demands)
+    left = dict(capacities)
+    active = set(range(len(demands)))
+    while active:
+        load: dict[int, float] = {}
+        for flow in active:
+            for resource, weight in demands[flow].weights.items():
+                if weight > 0 and resource in left:
+                    load[resource] = load.get(resource, 0.0) + weight
+        step = min((max(0.0, left[r]) / w for r, w in load.items()), default=math.inf)
+        step = min([step, *(demands[flow].cap - rates[flow] for flow in active)])
+        if step == math.inf:
+            for flow in active:
+                rates[flow] = math.inf
+            break
+        for flow in active:
+            rates[flow] += step
+        for resource, weight in load.items():
+            left[resource] -= step * weight
+        spent = {r for r in load if left[r] <= 1e-9 * capacities[r]}
+        stopped = {
+            flow
+            for flow in active
+            if rates[flow] >= demands[flow].cap * (1 - 1e-12)
+            or any(r in spent and w > 0 for r, w in demands[flow].weights.items())
+        }
+        active -= stopped
+        if not stopped:  # rounding left a tiny amount of a resource
+            break
+    return rates
+
+
+#: Cost of a hop in the choice of a route; 10 for the kinds that are not listed.
+_HOP_COST = {LinkKind.NVLINK: 1, LinkKind.C2C: 3, LinkKind.NETWORK: 100}
+
+
+class Network:
+    """The links of a Machine as a graph; resources are link indices."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.links = machine.links
+        self._memory: dict[str, int] = {}
+        self._out: dict[str, list[int]] = {}
+        by_ends: dict[tuple[str, str, LinkKind], int] = {}
+        for i, link in enumerate(machine.links):
+            if link.source == link.destination:
+                self._memory[link.source] = i
+            else:
+                self._out.setdefault(link.source, []).append(i)
+                by_ends[link.source, link.destination, link.kind] = i
+        self._opposite = {
+            i: by_ends.get((link.destination, link.source, link.kind)) for i, link in enumerate(machine.links)
+        }
+        self._routes: dict[str, dict[str, int]] = {}
+        self._capacities: dict[int, float] = {
+            i: link.capacity for i, link in enumerate(machine.links) if link.capacity is not None
+        }
+
+    def unknown_memory(self, vertex: str) -> int | None:
+        """Return the link of the memory at a vertex, if its capacity is unknown."""
+        link = self._memory.get(vertex)
+        return None if link in self._capacities else link
+
+    def capacities(self) -> Mapping[int, float]:
+        """Return the capacity of every link with a known capacity, in B/s."""
+        return self._capacities
+
+    def route(self, source: str, destination: str) -> tuple[int, ...]:
+        """Return the links of the best path between two vertices; empty if they are the same.
+
+        Links made for data between devices are preferred to PCIe, and PCIe to a network.
+
+        Raises
+        ------
+        MachineError
+            If there is no path.
+        """
+        if source not in self._routes:
+            self._routes[source] = self._reach(source)
+        arrived_by, path, at = self._routes[source], list[int](), destination
+        while at != source:
+            if at not in arrived_by:
+                raise MachineError(
+                    f"machine {self.machine.name!r} has no links that lead from {source} to {destination}"
+                )
+            path.append(arrived_by[at])
+            at = self.links[arrived_by[at]].source
+        return tuple(reversed(path))
+
+    def _reach(self, source: str) -> dict[str, int]:
+        """Return for every reachable vertex the link on which the best path arrives."""
+        arrived_by: dict[str, int] = {}
+        costs = {source: 0}
+        waiting = [(0, source)]
+        while waiting:
+            cost, vertex = heapq.heappop(waiting)
+            for i in self._out.get(vertex, ()) if cost == costs[vertex] else ():
+                link = self.links[i]
+                further = cost + _HOP_COST.get(link.kind, 10)
+                if further < costs.get(link.destination, further + 1):
+                    costs[link.destination], arrived_by[link.destination] = further, i
+                    heapq.heappush(waiting, (further, link.destination))
+        return arrived_by
+
+    def ends(self, transfer: Transfer) -> tuple[str, str, str]:
+        """Return the vertices of a transfer's source, executor and destination."""
+        vertex = self.machine.vertex
+        return vertex(transfer.source), vertex(transfer.executor), vertex(transfer.destination)
+
+    def demand(self, transfer: Transfer, rates: Sequence[EngineRate] = ()) -> Demand:
+        """Return what a transfer takes of the links per byte of one buffer.
+
+        Data goes from the source to the executor and on to the destination; it is read from one memory and
+        written to the other. Without ``rates``, every link carries only payload.
+        """
+        source, executor, destination = self.ends(transfer)
+        reads, writes = BUFFERS[transfer.operation]
+        access, weights, cap = transfer.access, dict[int, float](), math.inf
+
+        def use(link: int | None, times: float) -> None:
+            nonlocal cap
+            if link is None:
+                return
+            rate = rate_of(rates, transfer.engine, self.links[link].kind, access)
+            weights[link] = weights.get(link, 0.0) + times / rate.efficiency
+            opposite = self._opposite[link]
+            if rate.reverse and opposite is not None and opposite != link:
+                weights[opposite] = weights.get(opposite, 0.0) + times * rate.reverse
+            if rate.cap is not None:
+                threads = max(1, len(transfer.executor.cpus)) if transfer.engine is Engine.CPU else 1
+                cap = min(cap, rate.cap * threads / max(1, reads + writes - 1))
+            if rate.block_cap is not None and transfer.executor.blocks:
+                cap = min(cap, rate.block_cap * transfer.executor.blocks)
+
+        ways = [(source, destination)]
+        if transfer.engine is Engine.SM_SPLIT:
+            ways.append((destination, source))
+        for start, end in ways:
+            use(self._memory.get(start), reads)
+            use(self._memory.get(end), writes)
+            for link in (*self.route(start, executor), *self.route(executor, end)):
+                use(link, 1)
+        return Demand(weights, cap)
+
+    def latency(self, transfer: Transfer) -> float:
+        """Return the time of a dependent load by a chase's executor, without caches, in s.
+
+        Raises
+        ------
+        MachineError
+            If a link on the path has no latency.
+        """
+        source, executor, _ = self.ends(transfer)
+        way = self.route(executor, source)
+        if source in self._memory:
+            way = (*way, self._memory[source])
+        total = 0.0
+        for i in way:
+            link = self.links[i]
+            if link.latency is None:
+                raise MachineError(
+                    f"machine {self.machine.name!r} has no latency for {link.source}->{link.destination}"
+                )
+            total += link.latency
+        return total
+
+
+#: What an engine without a record does: every link carries only payload.
+_LINE_RATE = EngineRate(Engine.CPU, LinkKind.MEMORY)
+
+
+def rate_of(rates: Sequence[EngineRate], engine: Engine, link: LinkKind, access: Access) -> EngineRate:
+    """Return how an engine uses links of a kind for an access; the first matching record."""
+    for rate in rates:
+        if rate.engine is engine and rate.link is link and rate.access in (None, access):
+            return rate
+    return _LINE_RATE
