@@ -18,14 +18,14 @@ def node() -> str:
 def test_memory(node):
     result = wirespeed.memory_bandwidth("1MiB", device=node, **FEW)
     assert not result.simulated and len(result.samples) == 2
-    assert result.bytes == 2**20 and 1e8 < result.value < 1e13
+    assert result.bytes == 2**20 and 1e5 < result.value < 1e13
     assert repr(result).startswith("Memory Bandwidth (GiB/s):\n ├ max: ")
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 2**18), ("float64", 2**17)])
 def test_saxpy(node, dtype, size):
     result = wirespeed.memory_bandwidth_saxpy(size, dtype, device=node, **FEW)
-    assert result.bytes == 2**20 and 1e8 < result.value < 1e13
+    assert result.bytes == 2**20 and 1e5 < result.value < 1e13
 
 
 def test_sizes_are_whole_lines(node):
