@@ -1,4 +1,4 @@
-"""The one way to run: the command lines and Python callers both come through here."""
+"""Run testcases and return a Document: the entry point of Python callers and of all commands."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from .driver.listener import Listener
     from .worlds.base import World
 
-#: What the processes of a job have beyond the time-out of a stage, to find out which is late, in s.
-_PATIENCE = 10.0
-#: How often a machine is looked at that is waited for, in s.
-_LOOK = 1.0
+#: Time beyond the time-out of a stage in which the processes of a job find out which one is late, in s.
+LATE_RANK_GRACE_S = 10.0
+#: Interval between checks whether a machine is idle, in s.
+IDLE_POLL_INTERVAL_S = 1.0
 
 
 @takes_options
@@ -51,36 +51,36 @@ def run(
 
     Parameters
     ----------
-    testcases
-        Names, nvbandwidth indices, or Testcases of your own. With no prefixes either: all that
-        belong to the tier.
-    prefixes
-        All testcases whose names start with one of these.
-    machine
+    testcases : Iterable[str or Testcase]
+        Names, nvbandwidth indices, or your own Testcases. Without testcases and prefixes: all testcases of
+        the tier.
+    prefixes : Iterable[str]
+        Testcases whose names start with one of these.
+    machine : str, Machine or None
         None for this machine, ``"simulated:NAME"``, a machine file, or a Machine.
-    options
-        The options of the run; the keywords below replace those of them that are given.
-    output
-        Where the Document is saved, after every testcase.
-    backends
-        What to measure with; those that fit the machine otherwise.
-    world
-        The processes of a job (``jobs.join``), which all call this with the same arguments. Each
-        executes its own transfers; rank 0's Document is saved, and its listeners are called.
-    listeners
+    options : RunOptions or None
+        Options of the run; the keywords below override them.
+    output : str, Path or None
+        File to which the Document is saved after every measurement.
+    backends : Sequence[Backend] or None
+        Backends to measure with; None: those that fit the machine.
+    world : World or None
+        Processes of a job (``jobs.join``), which all call this function with the same arguments. Each one
+        executes its own transfers; only rank 0 saves the Document and calls its listeners.
+    listeners : Iterable[Listener]
         Called at every step of the run.
-    command
-        The command line, for the Document.
-    cycles
+    command : str
+        Command line, for the Document.
+    cycles : int
         How often all measurements of a testcase are repeated; 0: until interrupted.
-    described
-        More options for the Document, the same on all ranks.
+    described : Mapping[str, Any] or None
+        Additional options for the Document, the same on all ranks.
     ...
 
     Raises
     ------
     UsageError
-        For a wrong argument, before anything is measured.
+        If an argument is invalid; nothing has been measured.
     StorageError
         If the Document cannot be written.
     RunInterrupted
@@ -118,7 +118,7 @@ def run(
         chosen,
         options,
         options.rule,
-        BackendOptions(**vars(options), grace=0.0 if world is None else _PATIENCE),
+        BackendOptions(**vars(options), grace=0.0 if world is None else LATE_RANK_GRACE_S),
         options.verify,
         options.use_mean,
         command,
@@ -157,12 +157,12 @@ def run(
 
 
 def wait_idle(machine: Machine, seconds: float) -> None:
-    """Wait until nothing else uses a machine, as far as its backends can tell.
+    """Wait until no other process uses the machine, as far as its backends can tell.
 
     Raises
     ------
     MeasurementTimeout
-        If something still does after this many seconds; it says what.
+        If it is still in use after ``seconds``; the message says by what.
     """
     connected = _backends.connect(machine)
     end = time.monotonic() + seconds
@@ -172,14 +172,14 @@ def wait_idle(machine: Machine, seconds: float) -> None:
             left = end - time.monotonic()
             if left <= 0:
                 raise MeasurementTimeout(f"waiting for an idle machine: {busy}", seconds)
-            time.sleep(min(_LOOK, left))
+            time.sleep(min(IDLE_POLL_INTERVAL_S, left))
     finally:
         for backend in connected:
             backend.close()
 
 
 def choose(testcases: Iterable[str | Testcase], prefixes: Iterable[str], tier: Tier) -> tuple[Testcase, ...]:
-    """Return the testcases that are named; with no name and no prefix all that belong to the tier."""
+    """Return the named testcases; without names and prefixes, all testcases of the tier."""
     wanted = (testcases,) if isinstance(testcases, str) else tuple(testcases)  # one name is a name
     prefixes = (prefixes,) if isinstance(prefixes, str) else tuple(prefixes)
     if not wanted and not prefixes:
@@ -192,10 +192,10 @@ def choose(testcases: Iterable[str | Testcase], prefixes: Iterable[str], tier: T
 
 
 def _with_bulk(cases: tuple[Testcase, ...], machine: Machine) -> tuple[tuple[Testcase, ...], tuple[str, ...]]:
-    """Return the testcases with bulk copies in place of ordinary kernels, where all GPUs have them."""
+    """Return the testcases with bulk copies instead of ordinary kernels if all GPUs support them."""
     lacking = [gpu.name for gpu in machine.gpus if not gpu.has_bulk_copy]
     if lacking:
-        note = f"{lacking[0]} has no bulk copies (compute capability 9.0): ordinary copy kernels are used"
+        note = f"{lacking[0]} has no bulk copies (compute capability 9.0 or later); using ordinary kernels"
         return cases, (note,)
     return tuple(
         replace(case, engine=Engine.SM_BULK)

@@ -1,6 +1,6 @@
-"""The words of a measurement: Memory, Executor, Work (Transfer, Collective, ...), Measurement, Place.
+"""The vocabulary of a measurement: Memory, Executor, Work (Transfer, Collective, ...), Measurement, Place.
 
-Plain frozen data in base units (bytes, seconds). Nothing here imports another module of ours.
+Plain frozen data in base units (bytes, seconds). This module imports no other module of the package.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class MemoryKind(StrEnum):
-    """How the bytes of a Memory were allocated."""
+    """How a Memory was allocated."""
 
     DEVICE = "device"
     PINNED = "pinned"
@@ -18,19 +18,19 @@ class MemoryKind(StrEnum):
 
 
 class Engine(StrEnum):
-    """With what an Executor moves bytes."""
+    """The hardware or library with which an Executor moves bytes."""
 
     CE = "ce"  #: a GPU copy engine
     SM = "sm"  #: a GPU kernel of ordinary loads and stores
     SM_BULK = "sm_bulk"  #: a GPU kernel of bulk asynchronous copies
     SM_SPLIT = "sm_split"  #: one GPU kernel whose warps copy in alternating directions
     CPU = "cpu"  #: host threads, one pinned to each core
-    NCCL = "nccl"  #: a send and a receive by NCCL, where no memory is shared
-    MPI = "mpi"  #: a send and a receive by MPI
+    NCCL = "nccl"  #: NCCL send and receive, where the processes share no memory
+    MPI = "mpi"  #: MPI send and receive
 
 
 class Role(StrEnum):
-    """Whether a Transfer is measured, or runs to disturb the measured ones."""
+    """Whether a Transfer is measured, or is background load for the measured ones."""
 
     MEASURED = "measured"
     LOAD = "load"
@@ -44,8 +44,8 @@ class Operation(StrEnum):
     ADD = "add"  #: c[i] = a[i] + b[i]
     TRIAD = "triad"  #: c[i] = a[i] + s * b[i]
     SAXPY = "saxpy"  #: z[i] = s * x[i] + y[i], in single precision
-    READ = "read"  #: every byte is loaded, none is stored
-    WRITE = "write"  #: every byte is stored, none is loaded
+    READ = "read"  #: loads every byte, stores none
+    WRITE = "write"  #: stores every byte, loads none
     CHASE = "chase"  #: dependent loads over a random cycle
 
 
@@ -63,26 +63,26 @@ BUFFERS: dict[Operation, tuple[int, int]] = {
 
 
 class Access(StrEnum):
-    """Which side of a Transfer its Executor is on."""
+    """The side of a Transfer on which its Executor is."""
 
-    READ = "read"  #: at the destination: it pulls
-    WRITE = "write"  #: at the source: it pushes
-    LOCAL = "local"  #: both are its own memory
+    READ = "read"  #: at the destination, which pulls
+    WRITE = "write"  #: at the source, which pushes
+    LOCAL = "local"  #: source and destination are the executor's own memory
 
 
 class Reduce(StrEnum):
     """How the times of a Measurement become the value of one Place."""
 
-    FIRST = "first"  #: rate of the first transfer, while the others run
+    FIRST = "first"  #: rate of the first transfer while the others run
     SUM = "sum"  #: sum of the rates
     WALL = "wall"  #: all bytes over the time until the last transfer ends
     LATENCY = "latency"  #: seconds per access, operation or message of the first work
-    BUS = "bus"  #: what passes each link of a collective: its rate times the bus factor
-    LATENESS = "lateness"  #: seconds that a process comes later to a collective than the first one
+    BUS = "bus"  #: bus bandwidth of a collective: its algorithm bandwidth times the bus factor
+    LATENESS = "lateness"  #: seconds by which a process enters a collective after the first one
 
 
 class Unit(StrEnum):
-    """Base unit of a value; reports convert."""
+    """Base unit of a value; reports convert it."""
 
     RATE = "B/s"
     TIME = "s"
@@ -90,15 +90,24 @@ class Unit(StrEnum):
 
     @property
     def more_is_better(self) -> bool:
-        """Whether the larger of two values is the better one."""
+        """Whether larger values are better."""
         return self is not Unit.TIME
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What the rows or the columns of a table stand for.
+    """The rows or the columns of a table.
 
-    ``values`` are numbers in ``unit`` where the axis is a quantity (a curve), else empty.
+    Parameters
+    ----------
+    name : str
+        Name of the axis.
+    labels : tuple[str, ...]
+        Label of each row or column.
+    values : tuple[float, ...]
+        Value of each row or column if the axis is a quantity (a curve); empty otherwise.
+    unit : str
+        Unit of the values.
     """
 
     name: str
@@ -109,16 +118,16 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Where bytes live.
+    """Memory of a device.
 
     Parameters
     ----------
-    device
-        ``gpu0``, ``numa0``.
-    kind
-        How they are allocated.
-    rank
-        The process that owns them, in a job of several processes.
+    device : str
+        Name of the device: ``gpu0``, ``numa0``.
+    kind : MemoryKind
+        How it is allocated.
+    rank : int or None
+        Process that owns it; None outside a job of several processes.
     """
 
     device: str
@@ -131,14 +140,18 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """Who moves the bytes: a GPU, or CPU cores of a NUMA node.
+    """What moves the bytes: a GPU, or CPU cores of a NUMA node.
 
     Parameters
     ----------
-    cpus
-        The logical CPUs to use, one thread each; empty for a GPU.
-    blocks, threads
-        Blocks of a GPU kernel, and threads of each; 0: chosen by the backend.
+    device : str
+        Name of the device: ``gpu0``, ``numa0``.
+    rank : int or None
+        Process that executes the transfer; None outside a job of several processes.
+    cpus : tuple[int, ...]
+        Logical CPUs to use, one thread each; empty for a GPU.
+    blocks, threads : int
+        Number of blocks of a GPU kernel, and of threads per block; 0: the backend chooses.
     """
 
     device: str
@@ -157,13 +170,23 @@ class Transfer:
 
     Parameters
     ----------
-    bytes
-        Size of one buffer. For ``sm_split``: bytes moved in each of the two directions.
-        For a chase: the working set.
-    counted
-        How often each byte of the buffer counts in the rate: 1 for a copy between
-        memories, the number of arrays for the STREAM operations.
-    pace
+    source, destination : Memory
+        Where the bytes are read from and written to.
+    executor : Executor
+        What moves them.
+    engine : Engine
+        How the executor moves them.
+    bytes : int
+        Size of one buffer. For ``sm_split``: bytes moved in each of the two directions. For a chase: the
+        working set.
+    role : Role
+        Whether it is measured, or load.
+    operation : Operation
+        What the executor does with the buffers.
+    counted : int
+        How often each byte of the buffer counts in the rate: 1 for a copy between memories, the number of
+        arrays for the STREAM operations.
+    pace : float
         Fraction of its full speed at which a load runs.
     """
 
@@ -179,7 +202,7 @@ class Transfer:
 
     @property
     def access(self) -> Access:
-        """Read where the executor is at the destination, write where it is at the source."""
+        """Read if the executor is at the destination, write if it is at the source."""
         at_source = str(self.executor) == str(self.source)
         at_destination = str(self.executor) == str(self.destination)
         if at_source and at_destination:
@@ -188,7 +211,7 @@ class Transfer:
 
     @property
     def way(self) -> str:
-        """Where the bytes come from and go to: ``gpu0->gpu1``."""
+        """Source and destination: ``gpu0->gpu1``."""
         return f"{self.source}->{self.destination}"
 
     def __str__(self) -> str:
@@ -197,32 +220,32 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """One call of a collective by a group of ranks. A Sample of it has two times: elapsed, and of the CPU.
+    """One call of a collective by a group of ranks. A Sample has two times: elapsed time and CPU time.
 
     Parameters
     ----------
-    operation, type, operator
-        Names: ``all_reduce``, ``float``, ``sum``; the operator is empty where there is none.
-    root
-        Rank of the root; -1 where there is none.
-    bytes
+    operation, type, operator : str
+        Names: ``all_reduce``, ``float``, ``sum``; the operator is empty if the operation has none.
+    root : int
+        Root rank; -1 if the operation has none.
+    bytes : int
         Size of the whole array.
-    counted
+    counted : int
         Bytes that the algorithm bandwidth counts.
-    ranks
+    ranks : int
         Number of ranks.
-    members
-        Memory of each rank, where the machine's description has them.
-    in_place
-        Whether each rank sends from the buffer that it receives into.
-    room
-        Size of the largest array of a sweep: what is allocated, in bytes.
-    verified
-        Whether the result is defined, and so can be verified.
-    judged
-        Whether every link is busy all the time, so that the links say what the bus bandwidth should be.
-    effective
-        Maximum of the bus bandwidth over what a link carries, where the switch reduces.
+    members : tuple[Memory, ...]
+        Memory of each rank; empty if the machine's description does not contain them.
+    in_place : bool
+        Whether each rank sends from its receive buffer.
+    room : int
+        Bytes to allocate: the size of the largest array of a sweep.
+    verified : bool
+        Whether the result is defined, so that it can be verified.
+    judged : bool
+        Whether every link is always busy, so that the links determine the expected bus bandwidth.
+    effective : float
+        Maximum ratio of the bus bandwidth to the rate of a link if the switch reduces.
     """
 
     operation: str
@@ -241,7 +264,7 @@ class Collective:
 
     @property
     def setting(self) -> str:
-        """What is run, whatever the size: ``all_reduce float sum``."""
+        """Everything except the size: ``all_reduce float sum``."""
         root = "" if self.root < 0 else f"root {self.root}"
         return " ".join(part for part in (self.operation, self.type, self.operator, root) if part)
 
@@ -250,20 +273,20 @@ class Collective:
 
 
 class MessagePattern(StrEnum):
-    """What the two ends of a Message do; a Sample has one time, of ``EACH`` one for every message."""
+    """Order of the messages between two ranks. A Sample has one time; with ``EACH``, one per message."""
 
-    ROUND_TRIP = "round trip"  #: there and back, one after the other
-    WINDOW = "window"  #: several under way together, then an answer
-    WINDOW_BOTH = "window both ways"  #: the same in both directions at once
-    EACH = "each"  #: one after the other, each timed at the end that receives
+    ROUND_TRIP = "round trip"  #: back and forth, one message at a time
+    WINDOW = "window"  #: several messages in flight, then one reply
+    WINDOW_BOTH = "window both ways"  #: the same in both directions concurrently
+    EACH = "each"  #: one message at a time, each timed by the receiver
 
 
 class BufferAge(StrEnum):
-    """What the buffers of a Message were used for before it."""
+    """Previous use of the buffers of a Message."""
 
-    REUSED = "reused"  #: for the same
-    FIRST = "first"  #: new buffers, and the first message of its size: there is one sample
-    FRESH = "fresh"  #: new buffers in each sample
+    REUSED = "reused"  #: used by the same messages before
+    FIRST = "first"  #: new buffers, and the first message of its size; there is only one sample
+    FRESH = "fresh"  #: new buffers for every sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,16 +295,20 @@ class Message:
 
     Parameters
     ----------
-    source, destination
-        Memory of the end that begins, and of the other one.
-    engine
+    source, destination : Memory
+        Memory of the rank that sends first, and of the other rank.
+    engine : Engine
         MPI or NCCL.
-    bytes
+    bytes : int
         Size of one message.
-    count
-        Number of messages of a window, or of those that are timed one by one.
-    room
-        Size of the buffer that the source sends from, where it is larger than a message, in bytes.
+    pattern : MessagePattern
+        Order of the messages.
+    count : int
+        Number of messages of a window, or of those that are timed individually.
+    age : BufferAge
+        Previous use of the buffers.
+    room : int
+        Size of the send buffer if it is larger than a message, in bytes.
     """
 
     source: Memory
@@ -295,17 +322,17 @@ class Message:
 
     @property
     def is_window(self) -> bool:
-        """Whether messages are under way together."""
+        """Whether several messages are in flight."""
         return self.pattern in (MessagePattern.WINDOW, MessagePattern.WINDOW_BOTH)
 
     @property
     def counted(self) -> int:
-        """How often each byte of a message counts in the rate: of both directions, both count."""
+        """How often each byte of a message counts in the rate: twice if both directions are active."""
         return 2 if self.pattern is MessagePattern.WINDOW_BOTH else 1
 
     @property
     def way(self) -> str:
-        """Where the bytes come from and go to: ``0/gpu0->1/gpu0``."""
+        """Source and destination: ``0/gpu0->1/gpu0``."""
         return f"{self.source}->{self.destination}"
 
     def __str__(self) -> str:
@@ -314,18 +341,18 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """A new buffer of one rank that another one copies a part of. A Sample has a time for each phase.
+    """A new buffer of one rank, of which another rank copies a part. A Sample has one time per phase.
 
     Parameters
     ----------
-    memory, user
+    memory, user : Memory
         Memory of the owner, and of the rank that copies or receives.
-    mechanism
-        Transport, as ``--share`` takes it: ``ipc``, ``vmm-fd``, ``shm``, ``mpi``, ...
-    bytes, over
-        Size of the buffer, and what is allocated beyond it.
-    copied
-        Size of the part that is copied, in bytes.
+    mechanism : str
+        Transport, one of those that ``--share`` accepts: ``ipc``, ``vmm-fd``, ``shm``, ``mpi``, ...
+    bytes, over : int
+        Size of the buffer, and bytes allocated in addition.
+    copied : int
+        Size of the copied part, in bytes.
     """
 
     memory: Memory
@@ -337,12 +364,12 @@ class Sharing:
 
     @property
     def sent(self) -> Engine | None:
-        """What sends the part; None where the other rank opens the buffer and copies."""
+        """The library that sends the part; None if the other rank opens the buffer and copies."""
         return Engine(self.mechanism) if self.mechanism in (Engine.MPI, Engine.NCCL) else None
 
     @property
     def phases(self) -> tuple[str, ...]:
-        """What is timed, in its order."""
+        """The timed phases, in order."""
         return SENT_PHASES if self.sent else OPENED_PHASES
 
     @property
@@ -352,34 +379,40 @@ class Sharing:
 
     @property
     def way(self) -> str:
-        """Where the bytes come from and go to."""
+        """Source and destination."""
         return f"{self.memory}->{self.user}"
 
     def __str__(self) -> str:
         return f"{self.way} by {self.mechanism} ({self.bytes} + {self.over} B, {self.copied} B of it)"
 
 
-#: Phases of sharing a buffer: the owner's, then those of the rank that uses it, then the owner's.
+#: Phases of sharing a buffer. The owner executes the first two and the last, the other rank those between.
 ALLOCATE, EXPORT, OPEN, FIRST_COPY, NEXT_COPIES, CLOSE, FREE = OPENED_PHASES = (
     "allocate", "export", "open", "first copy", "next copies", "close", "free",
 )  # fmt: skip
 SENT_PHASES = (ALLOCATE, FIRST_COPY, NEXT_COPIES, FREE)
 
-#: What a Measurement runs.
+#: One of the activities of a Measurement.
 Work = Transfer | Collective | Message | Sharing
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A cell that a Measurement fills: which one, and from which times of its Sample.
+    """A cell that a Measurement fills, and how its value follows from the times of a Sample.
 
     Parameters
     ----------
-    transfers
-        Indices into the times of a Sample: those of the Measurement's works, or of their phases. For
-        ``LATENESS``: a process.
-    factor
-        What the value is multiplied by: the bus factor of a collective, 0.5 for half of a round trip.
+    table : str
+        Key of the table.
+    row, column : int
+        Position in the table.
+    reduce : Reduce
+        How the times become a value.
+    transfers : tuple[int, ...]
+        Indices into the times of a Sample: works of the Measurement, or their phases. For ``LATENESS``: a
+        process.
+    factor : float
+        Multiplier of the value: the bus factor of a collective, 0.5 for half the round-trip time.
     """
 
     table: str
@@ -392,13 +425,17 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Works that start together, and the cells that their times become.
+    """Works that start together, and the cells that they fill.
 
     Parameters
     ----------
-    independent
-        Whether its cells are meant to be the same as if each was measured alone: pairs that share
-        nothing, measured concurrently to save time. ``separate`` takes it apart.
+    works : tuple[Work, ...]
+        What runs concurrently.
+    places : tuple[Place, ...]
+        The cells.
+    independent : bool
+        Whether its works share nothing and only run concurrently to save time, so that each cell should have
+        the same value as if it was measured separately. ``separate`` splits it.
     """
 
     works: tuple[Work, ...]
@@ -407,18 +444,18 @@ class Measurement:
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
-        """Those of its works that are Transfers: all of them, or none."""
+        """Its works that are Transfers: either all or none of them."""
         return tuple(work for work in self.works if isinstance(work, Transfer))
 
     @property
     def collective(self) -> Collective | None:
-        """The collective that it runs, None where it runs something else."""
+        """The collective that it runs; None if it runs something else."""
         work = self.works[0]
         return work if isinstance(work, Collective) else None
 
     @property
     def uses_new_buffers(self) -> bool:
-        """Whether each sample is of new buffers: then it is one copy, and nothing is warmed up."""
+        """Whether each sample has new buffers, and therefore one copy and no warm-up."""
         return any(
             isinstance(work, Sharing) or (isinstance(work, Message) and work.age is not BufferAge.REUSED)
             for work in self.works
@@ -426,11 +463,11 @@ class Measurement:
 
     @property
     def happens_once(self) -> bool:
-        """Whether there is only one sample, since the next one would be of something else."""
+        """Whether there is only one sample because a second one would measure something else."""
         return any(isinstance(work, Message) and work.age is BufferAge.FIRST for work in self.works)
 
     def separate(self) -> tuple[Measurement, ...]:
-        """Return a Measurement for each group of cells that need the same transfers."""
+        """Return one Measurement for each group of cells that need the same transfers."""
         groups: list[tuple[set[int], list[Place]]] = []
         for place in self.places:
             transfers, places = set(place.transfers), [place]
@@ -453,22 +490,22 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one run of a Measurement yields, per work in its order (per phase, or per message of each).
+    """Result of running a Measurement once: one entry per work (or phase, or individually timed message).
 
     Parameters
     ----------
-    seconds
-        From a work's start to its end.
-    amounts
-        What it did in that time: bytes of one buffer, accesses of a chase, operations of a collective.
-    wall
-        Seconds from the common release until the last measured work ended.
-    means
-        Between processes: how each transfer reached the memory of the other (``vmm-fd``, ``mpi``).
-    iterations
-        The run taken apart, where each iteration was timed.
-    by_process
-        Of an iteration: its time in each process.
+    seconds : tuple[float, ...]
+        Duration of each work, in s.
+    amounts : tuple[float, ...]
+        Amount of each work: bytes of one buffer, accesses of a chase, operations of a collective.
+    wall : float
+        Time from the common release until the last measured work ended, in s.
+    means : tuple[str, ...]
+        Between processes: transport of each transfer (``vmm-fd``, ``mpi``).
+    iterations : tuple[Sample, ...]
+        The individual iterations, if each was timed.
+    by_process : tuple[float, ...]
+        Time of an iteration in each process, in s.
     """
 
     seconds: tuple[float, ...]
@@ -480,7 +517,7 @@ class Sample:
 
 
 def value_of(place: Place, measurement: Measurement, sample: Sample) -> float:
-    """Return the value of a Place from one Sample, in B/s (in s for a latency)."""
+    """Return the value of a Place from one Sample: a rate in B/s, a latency or lateness in s."""
     chosen = place.transfers
     if place.reduce is Reduce.LATENESS:
         late = [max(it.by_process) - it.by_process[chosen[0]] for it in sample.iterations]

@@ -1,4 +1,4 @@
-"""Progress on standard error, if that is a terminal."""
+"""Progress bars on standard error, if it is a terminal."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from .document import Document, Status, TestcaseResult
 from .driver.listener import Listener
 from .testcases import Testcase
 
-#: The remaining time is estimated from the pace of this period, in s.
+#: Period from which the remaining time is estimated, in s.
 _ESTIMATE_S = 300.0
 
 
 def listener() -> list[Listener]:
-    """Return listeners that show progress; empty if standard error is no terminal."""
+    """Return listeners that show progress; empty if standard error is not a terminal."""
     return [Bars()] if sys.stderr.isatty() else []
 
 
 class Bars(Listener):
-    """Two bars, for the testcases and for the cells of one, the stage under way and the time that is left."""
+    """Two bars, one for all testcases and one for the cells of the current testcase."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -61,7 +61,7 @@ class Bars(Listener):
         self.progress.update(self.all, completed=self._ended + done / self._measurements)
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
-        """Advance the bar; waived testcases do not count."""
+        """Advance the bar; do not count waived testcases."""
         self.progress.update(self.cells, visible=False)
         if result.status is Status.WAIVED:
             self._total -= 1

@@ -7,14 +7,23 @@ from dataclasses import dataclass, replace
 
 from .errors import UsageError
 
-_FEWEST_SAMPLES = 6  # what a 95 % interval of the median needs
-#: The fewest samples that show a scatter at all.
-_LEAST_SAMPLES = 3
+#: Minimum number of samples for a 95 % confidence interval of the median.
+_INTERVAL_SAMPLES = 6
+#: Minimum number of samples that show scatter.
+_SCATTER_SAMPLES = 3
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """A fixed number of samples and copies, after a warm-up of one copy: the compatible modes."""
+    """A fixed number of samples and copies, after a warm-up of one copy.
+
+    Parameters
+    ----------
+    samples : int
+        Number of samples.
+    copies : int
+        Number of copies per sample.
+    """
 
     samples: int = 3
     copies: int = 16
@@ -24,32 +33,32 @@ class Fixed:
             raise UsageError("samples and copies must be 1 or more")
 
     def share(self, measurements: int) -> Fixed:
-        """Return the rule for each of several Measurements of a testcase: the same."""
+        """Return the rule for each of several Measurements of a testcase: the same rule."""
         del measurements
         return self
 
 
 @dataclass(frozen=True)
 class Precise:
-    """Until the interval of the median is within ``precision`` of it, or ``time_budget`` is spent.
+    """Sample until the median has the required precision or the time budget is spent.
 
     Parameters
     ----------
-    precision
-        Half of the 95 % confidence interval of the median over the median.
-    time_budget
-        Maximum seconds for one Measurement; up to three times that if ``fewest_samples`` take as long.
-    testcase_budget
-        Maximum seconds for all Measurements of a testcase, which share them equally.
-    fewest_samples
-        Samples that are always taken. The interval of the median has its 95 % confidence from six on;
-        with fewer it is that of the extremes, which suffices where samples hardly differ.
+    precision : float
+        Target for half the 95 % confidence interval of the median, as a fraction of the median.
+    time_budget : float
+        Maximum time of a Measurement, in s; up to three times as long until there are ``fewest_samples``.
+    testcase_budget : float
+        Maximum time of a testcase, in s, divided equally among its Measurements.
+    fewest_samples : int
+        Minimum number of samples. With fewer than six, the interval is the range of the samples, and its
+        confidence is below 95 %.
     """
 
     precision: float = 0.005
     time_budget: float = 5.0
     testcase_budget: float = math.inf
-    fewest_samples: int = _FEWEST_SAMPLES
+    fewest_samples: int = _INTERVAL_SAMPLES
 
     def __post_init__(self) -> None:
         if not 0 < self.precision < 1:
@@ -58,8 +67,8 @@ class Precise:
             raise UsageError("the time budget must be more than 0 s")
         if not self.testcase_budget > 0:
             raise UsageError("the time budget of a testcase must be more than 0 s")
-        if self.fewest_samples < _LEAST_SAMPLES:
-            raise UsageError(f"the fewest samples must be {_LEAST_SAMPLES} or more")
+        if self.fewest_samples < _SCATTER_SAMPLES:
+            raise UsageError(f"the fewest samples must be {_SCATTER_SAMPLES} or more")
 
     def share(self, measurements: int) -> Precise:
         """Return the rule for each of several Measurements of a testcase."""

@@ -148,11 +148,11 @@ def test_a_message_that_never_comes_ends_the_job(wire: type[Queued]) -> None:
     def one(world: Any) -> Document:
         from wirespeed import api
 
-        patience, api._PATIENCE = api._PATIENCE, 0.5
+        patience, api.LATE_RANK_GRACE_S = api.LATE_RANK_GRACE_S, 0.5
         try:
             return wirespeed.run(["message_mpi_host"], world=world, **{**QUICK, "timeout": 0.5}, size=8)
         finally:
-            api._PATIENCE = patience
+            api.LATE_RANK_GRACE_S = patience
 
     for document in together(many, one):
         (result,) = document.testcases

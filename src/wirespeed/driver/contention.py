@@ -13,11 +13,11 @@ from ..network import Network
 from ..testcases.pair_schedule import ALONE
 from ..units import many
 
-#: A pair looks low if it is below its typical value by this fraction.
-_LOOKS_LOW = 0.05
+#: A pair with a value below its typical value by more than this fraction is measured again.
+LOW_FRACTION = 0.05
 
-#: Differences below this fraction are ignored.
-_NOISE = 0.02
+#: Relative differences below this are noise.
+NOISE_FRACTION = 0.02
 
 
 def scheduled(network: Network, measurements: Sequence[Measurement]) -> list[Measurement]:
@@ -39,7 +39,9 @@ def suspects(
 
     Parameters
     ----------
-    cells
+    pairs : Sequence[Measurement]
+        The pairs.
+    cells : Mapping
         The measured cells, by table, row and column.
     """
     alike: dict[tuple[str, str], list[float]] = {}
@@ -57,9 +59,9 @@ def suspects(
         if value is None:
             low = True
         elif place.reduce is Reduce.LATENCY:
-            low = value > median * (1 + _LOOKS_LOW)
+            low = value > median * (1 + LOW_FRACTION)
         else:
-            low = value < max(median, typical) * (1 - _LOOKS_LOW)
+            low = value < max(median, typical) * (1 - LOW_FRACTION)
         if low:
             found[pair] = None
     return list(found)
@@ -120,4 +122,4 @@ def _apart(slow: Cell, fast: Cell) -> bool:
     """Return whether one value is significantly below another."""
     if slow.value is None or fast.value is None or slow.statistics is None or fast.statistics is None:
         return False
-    return slow.value < (1 - _NOISE) * fast.value and slow.statistics.high < fast.statistics.low
+    return slow.value < (1 - NOISE_FRACTION) * fast.value and slow.statistics.high < fast.statistics.low

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ..document import LATE, Table
 
-#: Thresholds for reporting a straggler: fraction of the operation's time, and delay in s.
-_LATE, _LATE_S = 0.1, 5e-6
+#: Thresholds for reporting a straggler: delay as a fraction of the operation's time, and in s.
+STRAGGLER_FRACTION, STRAGGLER_S = 0.1, 5e-6
 
 
 def observations(tables: Sequence[Table]) -> list[str]:
@@ -31,7 +31,7 @@ def observations(tables: Sequence[Table]) -> list[str]:
     if late:
         seconds, process, column, place = max(late, key=lambda one: one[:3])
         times = {(c.row, c.column): c.value or 0.0 for c in by_key["time"].cells}
-        if seconds > max(_LATE * times[place, column], _LATE_S):
+        if seconds > max(STRAGGLER_FRACTION * times[place, column], STRAGGLER_S):
             size = by_key["time"].columns.labels[column]
             found.append(
                 f"straggler: process {process} starts {seconds * 1e6:.1f} µs late on average at {size}"

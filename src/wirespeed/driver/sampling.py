@@ -10,7 +10,7 @@ from ..stopping import Fixed, Rule
 from ..summary import half_width, summarise
 
 #: Maximum number of samples of a Measurement, and of copies of a sample.
-_MOST_SAMPLES, _MOST_COPIES = 400, 2**16
+MAX_SAMPLES, MAX_COPIES = 400, 2**16
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def take(
         Samples of new buffers have one copy each and no warm-up.
     """
     start = now()
-    new, most = measurement.uses_new_buffers, 1 if measurement.happens_once else _MOST_SAMPLES
+    new, most = measurement.uses_new_buffers, 1 if measurement.happens_once else MAX_SAMPLES
     if isinstance(rule, Fixed):
         if not new:
             (warm_up or (lambda: sample(1)))()
@@ -93,8 +93,8 @@ def take(
 def _copies(sample: Callable[[int], Sample], sample_seconds: float) -> int:
     """Return the number of copies of a sample that lasts long enough."""
     warm, copies = sample(1), 1
-    while copies < _MOST_COPIES:
-        copies = min(_MOST_COPIES, max(copies, round(copies * sample_seconds / max(warm.wall, 1e-9))))
+    while copies < MAX_COPIES:
+        copies = min(MAX_COPIES, max(copies, round(copies * sample_seconds / max(warm.wall, 1e-9))))
         if warm.wall >= sample_seconds / 2:
             break
         warm = sample(copies)  # a short sample is mostly start-up: measure a longer one

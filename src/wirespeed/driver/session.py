@@ -1,7 +1,7 @@
 """Plan, waive, run, summarise: from Testcases and backends to a Document.
 
-The measuring is done in a worker thread; this one watches it, so that a call that never comes
-back, or Ctrl-C, still leaves a Document of what was measured.
+A worker thread measures while this thread watches it, so that a call that never returns, or Ctrl-C, still
+leaves a Document of everything that was measured before.
 """
 
 from __future__ import annotations
@@ -73,12 +73,14 @@ class Session:
 
     Parameters
     ----------
-    machine
-        What to plan for.
-    backends
-        Each Measurement is run by the first that does not refuse it.
-    listeners
-        Told of every step: progress, printing, saving.
+    machine : Machine
+        Machine to plan for.
+    backends : Sequence[Backend]
+        The first backend that does not refuse a Measurement runs it.
+    options : SessionOptions
+        What to run, and how.
+    listeners : Iterable[Listener]
+        Called at every step: progress, printing, saving.
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class Session:
         self._network = Network(machine)
         self._started = time.monotonic()
         self._document = self._begun()
-        #: When, of which backends, and what was read of the state last.
+        #: Last reading of the state: time, backends, quantities.
         self._read: tuple[float, tuple[Backend, ...], State] = (-math.inf, (), ())
 
     def run(self) -> Document:
@@ -144,7 +146,7 @@ class Session:
         )
 
     def _known(self, *more: TestcaseResult) -> Document:
-        """Return the Document as of now, with more results."""
+        """Return the Document of all results so far, with additional ones."""
         document = self._document
         found: dict[str, Any] = {
             "libraries": {k: v for backend in self.backends for k, v in backend.libraries().items()},
@@ -161,7 +163,7 @@ class Session:
         return replace(document, **found)
 
     def _testcase(self, case: Testcase) -> tuple[TestcaseResult, str]:
-        """Run one testcase; return its result, and why the run cannot go on (empty if it can)."""
+        """Run one testcase; return its result, and why the run cannot continue (empty if it can)."""
         base = TestcaseResult(
             case.name, Status.WAIVED, case.description, "", case.index, str(case.engine), case.counts,
             started=_timestamp(),
@@ -173,7 +175,9 @@ class Session:
         except WirespeedError as error:
             return replace(base, status=Status.ERROR, reason=str(error)), ""
         if {t.engine for m in plan.measurements for t in m.transfers} == {Engine.CPU}:
-            base = replace(base, engine=str(Engine.CPU))  # between processes it depends on what they own
+            base = replace(
+                base, engine=str(Engine.CPU)
+            )  # otherwise it depends on the devices of the processes
         if plan.measurements and (run := plan.measurements[0].collective):
             info = CollectiveInfo(run.operation, run.type, run.ranks, run.operator, run.root)
             base = replace(base, collective=info)
@@ -196,7 +200,7 @@ class Session:
         for listener in self.listeners:
             listener.testcase_started(case, len(jobs) * max(1, self.options.cycles))
         used = tuple(dict.fromkeys(backend for backend, _ in jobs))
-        watched = self.backends if base.collective else used  # the others read the state of its hardware
+        watched = self.backends if base.collective else used  # the others report the state of the hardware
         before = self._state_before(watched)
         busy = _busy(watched)
         clock = used[0].now()
@@ -244,7 +248,7 @@ class Session:
         return state
 
     def _state_before(self, used: tuple[Backend, ...]) -> State:
-        """Return the state of the hardware; what was read a moment ago, after another testcase, will do."""
+        """Return the state of the hardware, or the last reading if it is recent."""
         read, backends, state = self._read
         fresh = backends == used and time.monotonic() - read <= STATE_MAX_AGE_S
         return state if fresh else self._state(used)
@@ -261,7 +265,7 @@ class Session:
     def _assign(
         self, measurements: Iterable[Measurement]
     ) -> tuple[list[tuple[Backend, Measurement]], list[tuple[Measurement, str]]]:
-        """Give each Measurement to the first backend that runs it; the others with the reason."""
+        """Assign each Measurement to the first backend that runs it; return the others with the reason."""
         jobs, refused = [], []
         for measurement in measurements:
             reasons = []
@@ -284,7 +288,7 @@ class Session:
         watched: Sequence[Backend],
         known: Callable[[], Document],
     ) -> str:
-        """Let the worker measure; return why the run cannot go on (empty if it can)."""
+        """Run the worker; return why the run cannot continue (empty if it can)."""
         worker = Worker(self._network, self.options, outcome, jobs)
         several = [backend for backend in worker.backends if isinstance(backend, SpansProcesses)]
 
@@ -308,7 +312,7 @@ class Session:
                     listener.measuring(case, outcome.done, outcome.stage)
                 self._read_state(outcome, watched, now - started)
                 ending = next((b.exchange.gone for b in several if isinstance(b, Exchanging)), "")
-                # What waits for a process that is gone may wait for ever.
+                # A call that waits for a lost process may never return.
                 if ending and not worker.finished.wait(NO_CANCEL_GRACE_S):
                     outcome.fails(Status.ERROR, ending)
                     worker.cancel(CANCEL_GRACE_S)
@@ -339,12 +343,12 @@ class Session:
 
 
 def _state(used: Sequence[Backend]) -> State:
-    """Read the state of the hardware of some backends, each quantity once."""
+    """Return the state that some backends report, each quantity once."""
     return tuple({quantity.key: quantity for backend in used for quantity in backend.state()}.values())
 
 
 def _busy(used: Sequence[Backend]) -> dict[str, str]:
-    """Return what else uses the hardware of some backends: device -> how it is used."""
+    """Return the devices that other processes use: device -> how, as the backends report it."""
     return {k: v for backend in used if isinstance(backend, ReportsBusy) for k, v in backend.busy().items()}
 
 

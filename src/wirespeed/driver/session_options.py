@@ -19,19 +19,31 @@ class SessionOptions:
 
     Parameters
     ----------
-    rule
+    testcases : tuple[Testcase, ...]
+        Testcases, in order.
+    plan : PlanOptions
+        Options for planning.
+    rule : Rule
         When to stop sampling.
-    verify
-        Whether the data is checked after every sample.
-    use_mean
+    run : BackendOptions
+        Options for the backends.
+    verify : bool
+        Whether every sample is verified.
+    use_mean : bool
         Whether a cell's value is the mean of its samples; the median otherwise.
-    launcher, share
-        Of a job of several processes: who started them, and by what means alone they share memory.
-    cycles
-        How often all Measurements of a testcase are repeated and their samples put together; 0: until
+    command : str
+        Command line, for the Document.
+    warnings : tuple[str, ...]
+        Warnings about the whole run.
+    launcher : str
+        What started the processes of a job; empty for one process.
+    share : str or None
+        The only transport that the processes may use; None: any.
+    cycles : int
+        How often all Measurements of a testcase are repeated, and their samples combined; 0: until
         interrupted.
-    described
-        More options for the Document: those of a command line that this program is compatible with.
+    described : Mapping[str, Any]
+        Additional options for the Document, of a compatible command line.
     """
 
     testcases: tuple[Testcase, ...]
