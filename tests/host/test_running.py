@@ -77,13 +77,13 @@ def test_transfers_share_a_cpu(backend, transfer, node):
 def test_gate_gives_up_on_a_thread_that_never_comes(backend, measurement, node):
     with backend.prepare(measurement(cpus=node.cpus), BackendOptions(timeout=0.2)) as prepared:
         prepared.sample(1)
-        prepared.table[kernels.EXPECTED // kernels.ROW, 0] += 1
+        prepared.gate[kernels.EXPECTED] += 1
         begin = time.monotonic()
         with pytest.raises(MeasurementTimeout, match=r"0.2 s while waiting at the gate .*arrived") as caught:
             prepared.sample(1)
         assert "numa" in caught.value.stage
         assert time.monotonic() - begin < 30
-        prepared.table[kernels.EXPECTED // kernels.ROW, 0] -= 1
+        prepared.gate[kernels.EXPECTED] -= 1
         prepared.sample(1)
         prepared.verify()
 
@@ -115,7 +115,7 @@ def test_cancel_ends_a_sample(backend, measurement, node):
 
 def test_cancel_ends_what_waits_at_the_gate(backend, measurement):
     with backend.prepare(measurement(), BackendOptions()) as prepared:
-        prepared.table[kernels.EXPECTED // kernels.ROW, 0] += 1
+        prepared.gate[kernels.EXPECTED] += 1
         timer = threading.Timer(0.1, backend.cancel)
         timer.start()
         with pytest.raises(BackendError, match="cancelled"):
@@ -180,7 +180,9 @@ def test_without_affinity_nothing_is_pinned(backend, measurement):
 def test_threads_are_pinned_to_their_cpu(node):
     workers = Workers()
     tasks = [(cpu, lambda: os.sched_getaffinity(0)) for cpu in node.cpus]
-    assert workers.run(tasks, pin=True, timeout=5, stage="looking") == [{cpu} for cpu in node.cpus]
+    assert workers.start(tasks, pin=True, timeout=5, stage="looking").results() == [
+        {cpu} for cpu in node.cpus
+    ]
     assert workers.close()
 
 
@@ -190,8 +192,8 @@ def test_an_error_in_a_thread_is_raised_by_the_caller():
 
     workers = Workers()
     with pytest.raises(ValueError, match="here"):
-        workers.run([(0, fail)], pin=False, timeout=5, stage="failing")
-    assert workers.run([(0, lambda: 1)], pin=False, timeout=5, stage="going on") == [1]
+        workers.start([(0, fail)], pin=False, timeout=5, stage="failing").results()
+    assert workers.start([(0, lambda: 1)], pin=False, timeout=5, stage="going on").results() == [1]
     workers.close()
 
 
@@ -201,14 +203,14 @@ def test_no_more_threads_is_an_error(monkeypatch):
 
     monkeypatch.setattr(threading.Thread, "start", fail)
     with pytest.raises(BackendError, match="could not start a thread for CPU 0"):
-        Workers().run([(0, int)], pin=False, timeout=1, stage="starting")
+        Workers().start([(0, int)], pin=False, timeout=1, stage="starting")
 
 
 def test_threads_that_hang_end_the_run(backend):
     released = threading.Event()
     workers = Workers()
     with pytest.raises(BackendLost, match="do not return from hanging"):
-        workers.run([(0, released.wait)], pin=False, timeout=0.05, stage="hanging")
+        workers.start([(0, released.wait)], pin=False, timeout=0.05, stage="hanging").results()
     released.set()
     workers.close()
 

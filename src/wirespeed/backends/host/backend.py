@@ -84,9 +84,13 @@ class HostBackend:
         BackendError
             If there is not enough memory, it is on a wrong node, or the preparation was cancelled.
         """
+        from .buffer_sources import PoolBuffers
+        from .gate import private_gate
         from .prepared import HostPrepared
 
-        prepared = HostPrepared(self._machine, measurement, options, self._pool, self._workers)
+        gate = private_gate(sum(len(t.executor.cpus) for t in measurement.transfers), options.timeout)
+        buffers = PoolBuffers(self._pool, self._machine, options)
+        prepared = HostPrepared(measurement, options, buffers, gate, self._workers)
         self._last = prepared
         prepared.bind()
         cpus = {cpu for t in measurement.transfers for cpu in t.executor.cpus}
@@ -94,7 +98,7 @@ class HostBackend:
             for cpu in sorted(cpus & self._workers.unpinned.keys()):
                 why = self._workers.unpinned[cpu]
                 self._warn(f"could not pin a thread to CPU {cpu} ({why}); it may migrate")
-        for node in prepared.unchecked:
+        for node in sorted({buffer.node for buffer in buffers.taken if not buffer.checked}):
             self._warn(f"cannot verify that memory is on numa{node}: /proc/self/numa_maps has no information")
         return prepared
 

@@ -15,7 +15,8 @@ from . import kernels
 from .kernel_codes import CODES
 from .memory import HostBuffer
 
-LINE, WORD = 64, 8
+#: Bytes of a cache line.
+LINE = 64
 #: Alignment of the threads' slices, if each thread gets enough bytes.
 _PAGE = 4096
 WORD_MASK = 2**64 - 1
@@ -33,10 +34,8 @@ class BoundTransfer:
 
     Parameters
     ----------
-    index : int
-        Position in the Measurement.
     rows : tuple[int, ...]
-        Its threads' rows in the shared table.
+        Its threads' rows in the shared table; none if another process executes it.
     helpers : tuple[int, ...]
         CPUs for work that is not timed: filling, comparing, building cycles.
     keys : tuple[int, ...]
@@ -44,9 +43,12 @@ class BoundTransfer:
     streaming : bool
         Whether stores bypass the caches. A transfer larger than the last cache of its CPUs must not read its
         destination in order to write it; a smaller one must leave it in the cache.
+    cached : bool
+        Whether a buffer fits into the last cache, so that a cycle is followed once before the first sample.
+    fills, verifies : bool
+        Whether this process fills the sources; and poisons and verifies the destination.
     """
 
-    index: int
     transfer: Transfer
     rows: tuple[int, ...]
     helpers: tuple[int, ...]
@@ -54,6 +56,9 @@ class BoundTransfer:
     destination: HostBuffer | None
     keys: tuple[int, int, int]
     streaming: bool
+    cached: bool = False
+    fills: bool = True
+    verifies: bool = True
     scalar: int = 0
     step: int = 0  #: for a chase: step of the cycle at which the next sample starts
 
@@ -129,6 +134,11 @@ def bypasses(transfer: Transfer, machine: Machine) -> bool:
         siblings = max((n.threads_per_core for n in machine.numa), default=1)
         reached = last.bytes * max(1, round(cpus * siblings / last.shared_by))
     return transfer.bytes * sum(BUFFERS[transfer.operation]) > reached
+
+
+def keys_of(seed: int, transfer: int) -> tuple[int, int, int]:
+    """Return the keys of the patterns of a transfer, given its number; see ``BoundTransfer.keys``."""
+    return mixed(seed, transfer, 0), mixed(seed, transfer, 1), mixed(seed, transfer, 2)
 
 
 def mixed(*numbers: int) -> int:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from ...errors import BackendError, MeasurementTimeout, OutOfMemory, VerificationError
-from ...model import Memory, Transfer
+from ...errors import BackendError, MeasurementTimeout, OutOfMemory
+from ...model import Measurement, Memory, Transfer
 from ...units import NANO, format_size
 from ...worlds.descriptors import Descriptors, SharedMemory
 from ...worlds.mpi import Messages, MessagesRefused, Move
@@ -20,18 +17,15 @@ from ..distributed.endpoint import JobContext, LocalTransfer, TransferTiming
 from ..distributed.transports import MPI
 from ..shared_memory import Allocation, Handle, Opened, fetched, offer
 from . import kernels
-from .bound_transfer import LINE, WORD, mixed, signed, split
-from .kernel_codes import COPY, WRITE
+from .bound_transfer import LINE, whole_lines
+from .buffer_sources import SharedBuffers
+from .gate import shared_gate
+from .memory import RESERVE_BYTES
+from .prepared import HostPrepared
 from .procfs import available_bytes
 from .threads import Workers
 
 SHM = "shm"
-#: Memory that is left to other processes.
-_RESERVE = 128 * 2**20
-_GATE = kernels.ROWS
-_NEVER = -1
-#: Rows that belong to a task.
-_ROW_WORDS = kernels.ROW // WORD
 
 
 class ShmSharing:
@@ -47,10 +41,10 @@ class ShmSharing:
         del place
         size = -(-size // LINE) * LINE
         free = available_bytes()
-        if free is not None and free - _RESERVE < size:
+        if free is not None and free - RESERVE_BYTES < size:
             raise OutOfMemory(
                 f"not enough memory: requested a buffer of {format_size(size)}, "
-                f"{format_size(max(0, free - _RESERVE))} is available; choose a smaller size"
+                f"{format_size(max(0, free - RESERVE_BYTES))} is available; choose a smaller size"
             )
         try:
             memory = SharedMemory.create(size)
@@ -78,8 +72,8 @@ class ShmSharing:
 class HostEndpoint:
     """CPUs and memory of one process.
 
-    The gate is that of ``kernels``, in the shared page of the host, twice: while a round runs, the first
-    process of the host prepares the other one for the next round.
+    The shared page of the host contains two gates, used in turn: while a round runs, the first process of
+    the host resets the gate of the next round.
     """
 
     means = (SHM,)
@@ -89,21 +83,14 @@ class HostEndpoint:
         self.options = job.options
         self.cpus = job.cpus
         self.workers = workers
-        self._sharing = ShmSharing(job.descriptors, job.options.timeout)
-        self._page = np.ctypeslib.as_array(
-            (ctypes.c_int64 * (job.page.bytes // WORD)).from_address(job.page.address)
-        )
-        self._mapping = job.page  # unmapped when it is no longer referenced
-        self._address = job.page.address
-        self._leads = job.place[0] == 0
-        self._round = 0
-        self._world = job.world
         self.messenger: Messages | None = None
+        self.gate = shared_gate(job.page.address, job.options.timeout)
+        self._page = job.page  # unmapped when it is no longer referenced
+        self._leads = job.place[0] == 0
+        self._sharing = ShmSharing(job.descriptors, job.options.timeout)
+        self._world = job.world
         self._waiter = ThreadPoolExecutor(1, "arm")
         self._arrival: Future[int] | None = None
-        if self._leads:
-            self._reset(0)
-            self._reset(1)
 
     def sharing(self, means: str) -> ShmSharing:
         """Return the only mechanism."""
@@ -131,16 +118,9 @@ class HostEndpoint:
         """Bind the pieces of a Measurement."""
         return HostPart(self, pieces)
 
-    @property
-    def table(self) -> int:
-        """Address of the gate of this round."""
-        return self._address + self._round % 2 * _GATE
-
     def begin(self) -> None:
-        """Switch to the next gate, and let the first process prepare the one after it."""
-        self._round += 1
-        if self._leads:
-            self._reset((self._round + 1) % 2)
+        """Switch to the next gate; the first process resets the one after it."""
+        self.gate.begin(resets=self._leads)
 
     def threads(self, transfers: Sequence[Transfer], messengers: int) -> int:
         """Return the number of arrivals: every CPU of an executor, and one thread for all messages."""
@@ -148,13 +128,13 @@ class HostEndpoint:
 
     def release(self, arriving: int) -> None:
         """Open the gate when all threads have arrived."""
-        kernels.open_gate(self.table, arriving)
+        kernels.open_gate(self.gate.address, arriving)
 
     def arrive(self) -> None:
         """Make a thread wait at the gate."""
 
         def wait() -> int:
-            kernels.arrive(self.table)
+            kernels.arrive(self.gate.address)
             return int(kernels.clock())
 
         self._arrival = self._waiter.submit(wait)
@@ -166,173 +146,76 @@ class HostEndpoint:
 
     def cancel(self) -> None:
         """Release all threads of the host."""
-        for i in (0, 1):
-            self._set(i, kernels.CANCEL, kernels.CANCELLED)
+        self.gate.cancel()
 
     def close(self) -> None:
         """End the waiting thread."""
         self._waiter.shutdown(wait=False)
 
-    def _reset(self, which: int) -> None:
-        self._set(which, kernels.ARRIVED, 0)
-        self._set(which, kernels.EXPECTED, _NEVER)
-        self._set(which, kernels.RELEASED, 0)
-        self._set(which, kernels.CANCEL, 0)
-        self._set(which, kernels.RUNNING, 0)
-        self._set(which, kernels.TIMEOUT_NS, round(self.options.timeout / NANO))
-
-    def _set(self, which: int, row: int, value: int) -> None:
-        self._page[(which * _GATE + row) // WORD] = value
-
 
 class HostPart:
-    """Part of a Measurement that one process copies, fills and compares."""
+    """Part of a Measurement that one process executes, fills or verifies."""
 
     def __init__(self, side: HostEndpoint, pieces: Sequence[LocalTransfer]) -> None:
         self._side = side
-        self._pieces = list(pieces)
+        self._pieces = pieces
         self._copied = [piece for piece in pieces if piece.moves and piece.means != MPI]
         self._sent = [piece for piece in pieces if piece.means == MPI]
-        #: A row for each thread: those of each copy, then the one that sends and receives.
-        threads = len(side.cpus) * len(self._copied)
-        self._rows = np.zeros((threads + bool(self._sent), _ROW_WORDS), np.int64)
-        self._runner = ThreadPoolExecutor(1, "measure")
-        self._running: Future[list[Any]] | None = None
-        self._stale = False
+        self._arrived: list[TransferTiming] = []
+        measurement = Measurement(tuple(piece.transfer for piece in pieces), ())
+        buffers = SharedBuffers(pieces, side.cpus, side.options.seed)
+        self._prepared = HostPrepared(measurement, side.options, buffers, side.gate, side.workers)
 
     def fill(self) -> None:
-        """Write the pattern of each source, and poison each destination."""
-        tasks = []
-        for piece in self._pieces:
-            if piece.owns_source:
-                tasks += [
-                    (
-                        cpu,
-                        partial(
-                            kernels.fill_words, piece.source, begin // WORD, end // WORD, self._key(piece)
-                        ),
-                    )
-                    for cpu, begin, end in self._shares(piece)
-                ]
-        self._run(tasks, "filling the sources")
-        self._poison()
+        """Fill the sources and poison the destinations of this process."""
+        self._prepared.bind()
 
     def arm(self, copies: int) -> None:
-        """Start the tasks of this process; they wait at the gate."""
-        if self._stale:
-            self._poison()
-            self._stale = False
-        rows = iter(range(len(self._rows)))
-        tasks = [task for piece in self._copied for task in self._timed(piece, copies, rows)]
-        if self._sent:
-            tasks.append((self._side.cpus[0], partial(self._send, copies, self._side.table)))
-        timeout = 2 * self._side.options.timeout
-        self._running = self._runner.submit(self._run, tasks, "running copies between processes", timeout)
+        """Start the threads of this process; they wait at the gate."""
+        gate = self._side.gate.address
+        self._prepared.arm(
+            copies, [(self._side.cpus[0], partial(self._send, copies, gate))] * bool(self._sent)
+        )
 
     def finish(self) -> list[TransferTiming]:
-        """Wait for the tasks and read their results."""
-        assert self._running is not None
-        self._running.result()
-        statuses = self._rows[:, kernels.STATUS // WORD]
-        if kernels.TIMED_OUT in statuses:
-            raise MeasurementTimeout("waiting at the gate of this host", self._side.options.timeout)
-        if kernels.CANCELLED in statuses:
-            raise BackendError("the copies were cancelled")
-        timings = []
-        threads = len(self._side.cpus)
-        for i, piece in enumerate((*self._copied, *self._sent)):
-            first = min(i, len(self._copied)) * threads
-            rows = self._rows[first : first + threads] if i < len(self._copied) else self._rows[first:]
-            start, end = rows[:, kernels.START // WORD].min(), rows[:, kernels.END // WORD].max()
-            seconds = max(1, int(end - start)) * NANO
-            amount = float(rows[:, kernels.AMOUNT // WORD].sum())
-            if piece.means == MPI:
-                amount *= self._size(piece)  # the row counts copies
-            timings.append(TransferTiming(piece.index, seconds, amount, seconds))
-        return timings
+        """Wait for the threads and read their results."""
+        sample = self._prepared.finish()
+        times = zip(self._copied, sample.seconds, sample.amounts, strict=True)
+        return [
+            TransferTiming(p.index, seconds, amount, seconds) for p, seconds, amount in times
+        ] + self._arrived
 
     def verify(self) -> None:
-        """Verify the destinations of this process word by word."""
-        self._stale = True
-        for piece in self._pieces:
-            if not piece.owns_destination:
-                continue
-            shares = list(self._shares(piece))
-
-            def count(begin: int, end: int, piece: LocalTransfer = piece) -> int:
-                address, key = piece.destination, self._key(piece)
-                return int(kernels.count_words(address, begin // WORD, end // WORD, key, kernels.STEP))
-
-            counts = self._run([(cpu, partial(count, begin, end)) for cpu, begin, end in shares], "comparing")
-            for (_, begin, end), wrong in zip(shares, counts, strict=True):
-                if wrong:
-                    raise VerificationError(
-                        str(piece.transfer), _first(count, begin, end), sum(counts), self._size(piece) // WORD
-                    )
+        """Verify the destinations of this process."""
+        self._prepared.verify()
 
     def abandon(self) -> None:
         """Release the threads, and wait until they have ended."""
         self._side.cancel()
-        if self._running is not None:
-            self._running.exception()
+        self._prepared.abandon()
 
     def close(self) -> None:
-        """End the thread that waits for the others."""
-        self._runner.shutdown(wait=False)
+        """Do nothing: buffers and threads belong to the job."""
 
-    def _poison(self) -> None:
-        tasks = [
-            (cpu, partial(kernels.once, WRITE, 1, piece.destination + begin, 0, 0,
-                          signed(mixed(self._side.options.seed, piece.index + 1, 2)), end - begin, 0))
-            for piece in self._pieces if piece.owns_destination
-            for cpu, begin, end in self._shares(piece)
-        ]  # fmt: skip
-        self._run(tasks, "filling the destinations")
+    def _send(self, copies: int, gate: int) -> None:
+        """Send and receive, starting at the release.
 
-    def _timed(self, piece: LocalTransfer, copies: int, rows: Any) -> list[tuple[int, Callable[[], Any]]]:
-        table, base = self._side.table, int(self._rows.ctypes.data)
-        return [
-            (cpu, partial(kernels.measure, table, base + next(rows) * kernels.ROW, COPY, 1,
-                          piece.destination + begin, piece.source + begin, 0, 0, end - begin, 0, copies))
-            for cpu, begin, end in self._shares(piece)
-        ]  # fmt: skip
-
-    def _send(self, copies: int, table: int) -> None:
-        """Send and receive, starting at the release."""
+        Raises
+        ------
+        MeasurementTimeout, BackendError
+            If the gate was not opened in time, or the copies were cancelled.
+        """
         assert self._side.messenger is not None
-        moves = [Move(p.address, self._size(p), p.peer, p.index, p.owns_source) for p in self._sent]
-        status = kernels.arrive(table)
+        moves = [Move(p.address, whole_lines(p.transfer), p.peer, p.index, p.owns_source) for p in self._sent]
+        status = kernels.arrive(gate)
+        if status == kernels.TIMED_OUT:
+            raise MeasurementTimeout("waiting at the gate of this host", self._side.options.timeout)
+        if status == kernels.CANCELLED:
+            raise BackendError("the messages were cancelled")
         start = kernels.clock()
-        if status == kernels.DONE:
-            self._side.messenger.move(moves, copies)
-        row = self._rows[-1]
-        row[kernels.START // WORD], row[kernels.END // WORD] = start, kernels.clock()
-        row[kernels.AMOUNT // WORD], row[kernels.STATUS // WORD] = copies, status
-
-    def _shares(self, piece: LocalTransfer) -> list[tuple[int, int, int]]:
-        cpus = self._side.cpus
-        parts = split(self._size(piece), len(cpus))
-        return [(cpu, begin, end) for cpu, (begin, end) in zip(cpus, parts, strict=True)]
-
-    def _size(self, piece: LocalTransfer) -> int:
-        return -(-piece.transfer.bytes // LINE) * LINE
-
-    def _key(self, piece: LocalTransfer) -> int:
-        return mixed(self._side.options.seed, piece.index + 1, 0)
-
-    def _run(
-        self, tasks: Sequence[tuple[int, Callable[[], Any]]], stage: str, timeout: float | None = None
-    ) -> list[Any]:
-        options = self._side.options
-        return self._side.workers.run(
-            tasks, pin=options.affinity, timeout=timeout or options.timeout, stage=stage,
-            stop=self._side.cancel,
-        )  # fmt: skip
-
-
-def _first(count: Callable[[int, int], int], begin: int, end: int) -> int:
-    """Return the offset of the first wrong word in a range that contains one."""
-    while end - begin > WORD:
-        middle = (begin + end) // 2 // WORD * WORD
-        begin, end = (begin, middle) if count(begin, middle) else (middle, end)
-    return begin
+        self._side.messenger.move(moves, copies)
+        seconds = (kernels.clock() - start) * NANO
+        self._arrived = [
+            TransferTiming(p.index, seconds, float(move.bytes * copies), seconds)
+            for p, move in zip(self._sent, moves, strict=True)
+        ]

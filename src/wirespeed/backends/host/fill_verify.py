@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -11,14 +11,11 @@ import numpy as np
 from ...errors import VerificationError
 from ...model import Operation
 from . import kernels
-from .bound_transfer import LINE, WORD, WORD_MASK, BoundTransfer, signed
+from .bound_transfer import LINE, WORD_MASK, BoundTransfer, signed
+from .buffer_sources import Run, Tasks
 from .kernel_codes import WRITE
-from .threads import Task
+from .kernels import WORD
 
-#: Tasks with the CPUs on which they run.
-Tasks = list[tuple[int, Task[Any]]]
-#: Run tasks at the same time and return their results; the text names the stage.
-Run = Callable[[Tasks, str], list[Any]]
 Table = np.ndarray[Any, np.dtype[np.int64]]
 
 #: Contents of the sources of arithmetic: integers with exact results. Other operations use bit patterns.
@@ -38,7 +35,7 @@ def fill(bounds: Sequence[BoundTransfer], run: Run) -> None:
             _provide_cycle(bound, run)
             continue
         filler = _FILLERS.get(bound.transfer.operation, kernels.fill_words)
-        for source, key in zip(bound.sources, bound.keys, strict=False):
+        for source, key in zip(bound.sources if bound.fills else (), bound.keys, strict=False):
             source.holds = None
             tasks += [
                 (cpu, partial(filler, source.address, begin // WORD, end // WORD, key))
@@ -56,7 +53,7 @@ def poison(bounds: Sequence[BoundTransfer], run: Run) -> None:
     """
     tasks: Tasks = []
     for bound in bounds:
-        if bound.destination is not None:
+        if bound.destination is not None and bound.verifies:
             bound.destination.holds = None
             tasks += [
                 (cpu, partial(kernels.once, WRITE, bound.streaming, *bound.addresses(begin),
@@ -81,6 +78,8 @@ def verify(bound: BoundTransfer, table: Table, run: Run) -> None:
         compared;
             if no word of the source is wrong, all words count as wrong.
     """
+    if not bound.verifies:
+        return
     check = {Operation.CHASE: _check_chase, Operation.READ: _check_sums}.get(
         bound.transfer.operation, _check_words
     )
@@ -91,7 +90,7 @@ def _check_words(bound: BoundTransfer, table: Table, run: Run) -> None:
     assert bound.destination is not None
     ranges = [
         (cpu, begin, begin + min(_amount(table, row), end - begin)) for cpu, row, begin, end in bound.shares()
-    ]
+    ] if bound.rows else list(bound.helped())  # fmt: skip
     _compare(bound, bound.destination.address, ranges, _counter(bound), run)
 
 

@@ -34,8 +34,8 @@ from .intrinsics import (
 )
 from .kernel_codes import ADD, CHASE, COPY, READ, SAXPY, SCALE, TRIAD, WRITE
 
-#: Rows of the shared table: each word has its own row, so that no two words share a line.
-ROW = 128
+#: Bytes of a word, and of a row. Each word of the gate and each thread has its own row: no two share a line.
+WORD, ROW = 8, 128
 ARRIVED, EXPECTED, RELEASED, CANCEL, RUNNING, TIMEOUT_NS, ROWS = (i * ROW for i in range(7))
 #: Words of a thread's row.
 START, END, AMOUNT, CARRY, STATUS = (i * 8 for i in range(5))

@@ -17,7 +17,7 @@ from .procfs import available_bytes, read
 #: Size of a huge page on supported CPUs, and alignment of buffers.
 GRANULE = 2 * MIB
 #: Memory that is left to other processes.
-_RESERVE = 128 * MIB
+RESERVE_BYTES = 128 * MIB
 #: Number of the system call mbind by architecture. Source: the kernel's syscall tables.
 _MBIND = {"x86_64": 237, "aarch64": 235, "riscv64": 235, "ppc64le": 259, "s390x": 268}
 
@@ -114,12 +114,12 @@ class HostBufferPool:
     def _make_room(self, node: int, size: int) -> None:
         """Free unused buffers until there is room, before a page is touched."""
         where = node if self._several else None
-        while (room := self._available(where)) is not None and room - _RESERVE < size:
+        while (room := self._available(where)) is not None and room - RESERVE_BYTES < size:
             if not self._free:
                 raise BackendError(
                     f"not enough memory on numa{node}: requested a buffer of {format_size(size)}, "
-                    f"{format_size(max(0, room - _RESERVE))} is available "
-                    f"({format_size(_RESERVE)} is reserved for other processes); choose a smaller size"
+                    f"{format_size(max(0, room - RESERVE_BYTES))} is available "
+                    f"({format_size(RESERVE_BYTES)} is reserved for other processes); choose a smaller size"
                 )
             self._unmap(self._free.pop(0))
 

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import count
 from typing import Any, Self
 
 import numpy as np
 
-from ...errors import BackendError, MeasurementTimeout
-from ...model import BUFFERS, Measurement, Memory, Operation, Role, Sample, Transfer
-from ...topology import Machine
+from ...errors import BackendError, MeasurementTimeout, WirespeedError
+from ...model import Measurement, Operation, Role, Sample
 from ...units import NANO
 from ..base import BackendOptions
 from . import fill_verify as contents
 from . import kernels
-from .bound_transfer import WORD, BoundTransfer, bypasses, chase_unit, mixed, split, whole_lines
+from .bound_transfer import BoundTransfer, chase_unit
+from .buffer_sources import BufferSource, Tasks
+from .gate import HostGate
 from .kernel_codes import CHASE
-from .memory import HostBuffer, HostBufferPool
-from .threads import Workers
-
-_GATE_ROWS = kernels.ROWS // kernels.ROW
+from .kernels import WORD
+from .threads import RunningTasks, Task, Workers
 
 
 class HostPrepared:
@@ -37,34 +39,36 @@ class HostPrepared:
 
     Attributes
     ----------
-    bound : list[BoundTransfer]
+    bound : tuple[BoundTransfer, ...]
         Transfers with their buffers, in the order of the Measurement.
-    table
-        Words shared by the threads: first the rows of the gate, then one row per thread.
+    table : ndarray of int64, shape (threads, kernels.ROW / kernels.WORD)
+        Results of the threads.
+
+    Parameters
+    ----------
+    buffers : BufferSource
+        Where the buffers come from.
+    gate : HostGate
+        Where the threads wait for each other.
     """
 
     def __init__(
         self,
-        machine: Machine,
         measurement: Measurement,
         options: BackendOptions,
-        pool: HostBufferPool,
+        buffers: BufferSource,
+        gate: HostGate,
         workers: Workers,
     ) -> None:
-        self._machine = machine
-        self._measurement = measurement
-        self._options = options
-        self._pool = pool
-        self._workers = workers
+        self.gate = gate
+        self.bound: tuple[BoundTransfer, ...] = ()
+        self.table = np.zeros((0, kernels.ROW // WORD), np.int64)
+        self._measurement, self._options = measurement, options
+        self._buffers, self._workers = buffers, workers
+        self._running: RunningTasks[Any] | None = None
         self._samples = 0
         self._stale = False  # whether the destinations contain verified data
         self._cancelled = False
-        self.bound: tuple[BoundTransfer, ...] = ()
-        self._taken: list[HostBuffer] = []
-        threads = sum(len(t.executor.cpus) for t in measurement.transfers)
-        self.table = np.zeros((_GATE_ROWS + threads, kernels.ROW // WORD), np.int64)
-        self._set(kernels.EXPECTED, threads)
-        self._set(kernels.TIMEOUT_NS, round(options.timeout / NANO))
 
     def bind(self) -> None:
         """Allocate and fill the buffers.
@@ -74,34 +78,39 @@ class HostPrepared:
         BackendError
             If there is not enough memory, it is on a wrong node, or the preparation was cancelled.
         """
-        rows = iter(range(_GATE_ROWS, len(self.table)))
+        rows = count()
         try:
             self.bound = tuple(
-                self._bound(i, transfer, tuple(next(rows) for _ in transfer.executor.cpus))
+                self._buffers.bind(i, transfer, rows, self._run)
                 for i, transfer in enumerate(self._measurement.transfers)
             )
+            self.table = np.zeros((next(rows), kernels.ROW // WORD), np.int64)
             contents.fill(self.bound, self._run)
             for bound in self.bound:
                 self._warm_up(bound)
         except BaseException:
-            self._give_back()
+            self._buffers.give_back()
             raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._give_back()
-
-    @property
-    def unchecked(self) -> list[int]:
-        """Nodes for which the kernel did not report where the memory is."""
-        return sorted({buffer.node for buffer in self._taken if not buffer.checked})
+        self.abandon()
+        self._buffers.give_back()
 
     def cancel(self) -> None:
         """Make a running sample return soon, and reject all further work."""
         self._cancelled = True
-        self._stop()
+        self.gate.cancel()
+
+    def abandon(self) -> None:
+        """End a sample that was started but not finished."""
+        if self._running is not None:
+            self.gate.cancel()
+            with suppress(WirespeedError):
+                self._running.results()
+            self._running = None
 
     def sample(self, copies: int) -> Sample:
         """Run every measured transfer ``copies`` times from a common start, with the loads running.
@@ -116,23 +125,34 @@ class HostPrepared:
         BackendError
             If it was cancelled.
         """
+        self.gate.begin(running=sum(len(b.rows) for b in self.bound if b.transfer.role is Role.MEASURED))
+        self.arm(copies)
+        return self.finish()
+
+    def arm(self, copies: int, beside: Tasks | None = None) -> None:
+        """Start the threads; they wait at the gate, and so do tasks beside them."""
         if self._stale:
             contents.poison(self.bound, self._run)
             self._stale = False
         self._samples += 1
-        for row in (kernels.ARRIVED, kernels.RELEASED, kernels.CANCEL):
-            self._set(row, 0)
-        measured = [b for b in self.bound if b.transfer.role is Role.MEASURED]
-        self._set(kernels.RUNNING, sum(len(b.rows) for b in measured))
-        tasks = [task for bound in self.bound for task in self._timed(bound, copies)]
+        tasks = [task for bound in self.bound if bound.rows for task in self._timed(bound, copies)]
         # The gate has its own time-out; the work after it has the same time again.
-        self._run(tasks, f"running {self._measurement}", 2 * self._options.timeout)
-        statuses = self._column(kernels.STATUS)[_GATE_ROWS:]
+        self._running = self._start(
+            tasks + (beside or []), f"running {self._measurement}", 2 * self._options.timeout
+        )
+
+    def finish(self) -> Sample:
+        """Wait for the threads, and return the times of the transfers that they executed."""
+        assert self._running is not None
+        running, self._running = self._running, None
+        running.results()
+        statuses = self._column(kernels.STATUS)
         if kernels.TIMED_OUT in statuses:
-            arrived = self._column(kernels.START)[kernels.ARRIVED // kernels.ROW]
+            arrived = self.gate[kernels.ARRIVED]
             stage = f"waiting at the gate of {self._measurement} ({arrived} threads arrived)"
             raise MeasurementTimeout(stage, self._options.timeout)
-        self._refuse_if_cancelled()
+        if self._cancelled or kernels.CANCELLED in statuses:
+            raise self._was_cancelled()
         return self._read_table()
 
     def verify(self) -> None:
@@ -147,52 +167,17 @@ class HostPrepared:
             contents.verify(bound, self.table, self._run)
         self._stale = True
 
-    def _bound(self, index: int, transfer: Transfer, rows: tuple[int, ...]) -> BoundTransfer:
-        chase, cpus = transfer.operation is Operation.CHASE, transfer.executor.cpus
-        sources, destinations = BUFFERS[transfer.operation]
-        # Cycles of equal size have the same key, so that the next Measurement can reuse them.
-        keys = [mixed(self._options.seed, 0 if chase else index + 1, i) for i in range(3)]
-        holds = (whole_lines(transfer), keys[0]) if chase else None
-        return BoundTransfer(
-            index,
-            transfer,
-            rows,
-            helpers=(self._cpus_of(transfer.source) or cpus) if chase else cpus,
-            sources=tuple(self._take(transfer.source, transfer, holds) for _ in range(sources)),
-            destination=self._take(transfer.destination, transfer) if destinations else None,
-            keys=(keys[0], keys[1], keys[2]),
-            streaming=bypasses(transfer, self._machine),
-        )
-
-    def _take(self, memory: Memory, transfer: Transfer, holds: tuple[int, ...] | None = None) -> HostBuffer:
-        node = next(n.index for n in self._machine.numa if n.name == memory.device)
-        cpus = self._cpus_of(memory) or transfer.executor.cpus
-
-        def touch(buffer: HostBuffer) -> None:
-            parts = zip(cpus, split(buffer.bytes, len(cpus)), strict=True)
-            tasks: contents.Tasks = [
-                (cpu, partial(kernels.touch, buffer.address, *part)) for cpu, part in parts
-            ]
-            self._run(tasks, f"touching memory of {memory}")
-
-        buffer = self._pool.take(node, whole_lines(transfer), touch, holds)
-        self._taken.append(buffer)
-        return buffer
-
-    def _cpus_of(self, memory: Memory) -> tuple[int, ...]:
-        return next(node.cores for node in self._machine.numa if node.name == memory.device)
-
     def _warm_up(self, bound: BoundTransfer) -> None:
         """Follow a cycle that fits into a cache once, so that it is cached when the first sample starts."""
-        if bound.transfer.operation is Operation.CHASE and bound.bytes <= self._machine.last_cache_bytes():
+        if bound.transfer.operation is Operation.CHASE and bound.cached:
             steps = bound.lines // kernels.CHASE_STEP * kernels.CHASE_STEP
             task = partial(kernels.once, CHASE, 0, 0, 0, 0, 0, steps, bound.start)
             self._run([(bound.transfer.executor.cpus[0], task)], "warming up the caches")
             bound.step = steps % bound.lines
 
-    def _timed(self, bound: BoundTransfer, copies: int) -> contents.Tasks:
+    def _timed(self, bound: BoundTransfer, copies: int) -> Tasks:
         """Return the tasks of one transfer's threads in a sample."""
-        tasks: contents.Tasks = []
+        tasks: Tasks = []
         bound.draw_scalar(self._samples)
         chase = bound.transfer.operation is Operation.CHASE
         measured = bound.transfer.role is Role.MEASURED
@@ -200,7 +185,7 @@ class HostPrepared:
         for cpu, row, begin, end in bound.shares():
             size, carry = (chase_unit(bound.bytes), bound.start) if chase else (end - begin, 0)
             tasks.append((cpu, partial(
-                kernel, self._address(0), self._address(row), bound.code, bound.streaming,
+                kernel, self.gate.address, self._address(row), bound.code, bound.streaming,
                 *bound.addresses(begin), bound.scalar, size, carry, last,
             )))  # fmt: skip
         return tasks
@@ -208,9 +193,11 @@ class HostPrepared:
     def _read_table(self) -> Sample:
         starts, ends = self._column(kernels.START), self._column(kernels.END)
         amounts = self._column(kernels.AMOUNT)
-        released = starts[kernels.RELEASED // kernels.ROW]
-        seconds, moved, last = [], [], released
+        last = released = self.gate[kernels.RELEASED]
+        seconds, moved = [], []
         for bound in self.bound:
+            if not bound.rows:
+                continue
             end = max(ends[row] for row in bound.rows)
             seconds.append(max(1, end - min(starts[row] for row in bound.rows)) * NANO)
             moved.append(float(sum(amounts[row] for row in bound.rows)))
@@ -220,30 +207,24 @@ class HostPrepared:
                 last = max(last, end)
         return Sample(tuple(seconds), tuple(moved), max(1, last - released) * NANO)
 
-    def _run(self, tasks: contents.Tasks, stage: str, timeout: float | None = None) -> list[Any]:
+    def _start(self, tasks: Sequence[tuple[int, Task[Any]]], stage: str, timeout: float) -> RunningTasks[Any]:
         self._refuse_if_cancelled()
-        return self._workers.run(
-            tasks, pin=self._options.affinity, timeout=timeout or self._options.timeout, stage=stage,
-            stop=self._stop,
-        )  # fmt: skip
+        return self._workers.start(
+            tasks, pin=self._options.affinity, timeout=timeout, stage=stage, stop=self.gate.cancel
+        )
 
-    def _stop(self) -> None:
-        self._set(kernels.CANCEL, kernels.CANCELLED)
+    def _run(self, tasks: Tasks, stage: str) -> list[Any]:
+        return self._start(tasks, stage, self._options.timeout).results()
 
     def _refuse_if_cancelled(self) -> None:
         if self._cancelled:
-            raise BackendError(f"{self._measurement} was cancelled")
+            raise self._was_cancelled()
 
-    def _give_back(self) -> None:
-        for buffer in self._taken:
-            self._pool.give(buffer)
-        self._taken.clear()
+    def _was_cancelled(self) -> BackendError:
+        return BackendError(f"{self._measurement} was cancelled")
 
     def _address(self, row: int) -> int:
         return int(self.table.ctypes.data) + row * kernels.ROW
-
-    def _set(self, row: int, value: int) -> None:
-        self.table[row // kernels.ROW, 0] = value
 
     def _column(self, field: int) -> list[int]:
         return [int(value) for value in self.table[:, field // WORD]]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from ...errors import BackendError, BackendLost, MeasurementTimeout
 
@@ -18,7 +19,7 @@ _Outcome = tuple[int, object, BaseException | None]
 _Job = tuple[int, Task[object], "SimpleQueue[_Outcome]"]
 #: CPU, number of earlier threads of the same run on it, whether it is pinned.
 _Key = tuple[int, int, bool]
-_ENDING = 1.0  # maximum time for an idle thread to end, in s
+_THREAD_END_S = 1.0  #: maximum time for an idle thread to end
 
 
 class Workers:
@@ -37,7 +38,7 @@ class Workers:
         self._closed = False
         self._starting = Lock()
 
-    def run(
+    def start(
         self,
         tasks: Sequence[tuple[int, Task[Result]]],
         *,
@@ -45,47 +46,38 @@ class Workers:
         timeout: float,
         stage: str,
         stop: Callable[[], None] = lambda: None,
-    ) -> list[Result]:
-        """Run each task on its CPU, all at the same time, and return their results in order.
+    ) -> RunningTasks[Result]:
+        """Start each task on its CPU, all at the same time.
 
-        The calling thread sleeps. When it is interrupted or the time is over, it calls ``stop`` and waits
-        until no task runs, so that their memory can be freed.
+        Parameters
+        ----------
+        tasks : sequence of (int, callable)
+            The CPU and the function of each task.
+        pin : bool
+            Whether each thread is pinned to its CPU.
+        timeout : float
+            Maximum time from now until all tasks have ended, in s.
+        stage : str
+            What the tasks do, for errors.
+        stop : callable
+            Make the tasks end soon.
 
         Raises
         ------
-        MeasurementTimeout
-            If not all tasks end in time; the message names the ``stage``.
         BackendError
             If no thread can be started, or the pool is closed, which frees the memory of a task.
-        BackendLost
-            If the tasks did not end even after ``stop``.
         """
-        outcomes: SimpleQueue[_Outcome] = SimpleQueue()
         before: Counter[int] = Counter()
         inboxes = []
         for cpu, _ in tasks:
             inboxes.append(self._inbox((cpu, before[cpu], pin)))
             before[cpu] += 1
-        results: dict[int, object] = {}
-        failures: list[BaseException] = []
-        posted = 0
-        try:
-            for index, (inbox, (_, task)) in enumerate(zip(inboxes, tasks, strict=True)):
-                inbox.put((index, task, outcomes))
-                posted += 1
-            _collect(outcomes, posted, results, failures, timeout)
-        except BaseException as error:
-            stop()
-            try:
-                _collect(outcomes, posted, results, failures, timeout)
-            except Empty:
-                raise BackendLost(f"threads do not return from {stage}") from error
-            if isinstance(error, Empty):
-                raise MeasurementTimeout(stage, timeout) from None
-            raise
-        if failures:
-            raise failures[0]
-        return [results[i] for i in range(len(tasks))]  # type: ignore[misc]
+        running: RunningTasks[Result] = RunningTasks(timeout, stage, stop)
+        with running.stopping():
+            for inbox, (_, task) in zip(inboxes, tasks, strict=True):
+                inbox.put((running.posted, task, running.outcomes))
+                running.posted += 1
+        return running
 
     def close(self) -> bool:
         """End the threads; return whether they have ended, so that their memory is unused."""
@@ -94,7 +86,7 @@ class Workers:
         for inbox in self._inboxes.values():
             inbox.put(None)
         for thread in self._threads:
-            thread.join(_ENDING)
+            thread.join(_THREAD_END_S)
         return not any(thread.is_alive() for thread in self._threads)
 
     def _inbox(self, key: _Key) -> SimpleQueue[_Job | None]:
@@ -130,17 +122,56 @@ class Workers:
                 outcomes.put((index, None, error))
 
 
-def _collect(
-    outcomes: SimpleQueue[_Outcome],
-    number: int,
-    results: dict[int, object],
-    failures: list[BaseException],
-    timeout: float,
-) -> None:
-    """Collect a number of outcomes. Raises Empty when the time is over."""
-    deadline = time.monotonic() + timeout
-    while len(results) < number:
-        index, result, failure = outcomes.get(timeout=max(0.0, deadline - time.monotonic()))
-        results[index] = result
-        if failure is not None:
-            failures.append(failure)
+class RunningTasks(Generic[Result]):
+    """Tasks that were started together."""
+
+    def __init__(self, timeout: float, stage: str, stop: Callable[[], None]) -> None:
+        self.outcomes: SimpleQueue[_Outcome] = SimpleQueue()
+        self.posted = 0
+        self._timeout, self._stage, self._stop = timeout, stage, stop
+        self._deadline = time.monotonic() + timeout
+        self._results: dict[int, object] = {}
+        self._failures: list[BaseException] = []
+
+    def results(self) -> list[Result]:
+        """Wait until all tasks have ended, and return their results in order.
+
+        The calling thread sleeps. When it is interrupted or the time is over, it stops the tasks and waits
+        until none runs, so that their memory can be freed.
+
+        Raises
+        ------
+        MeasurementTimeout
+            If not all tasks end in time; the message names the stage.
+        BackendLost
+            If the tasks did not end even after ``stop``.
+        """
+        with self.stopping():
+            self._collect()
+        if self._failures:
+            raise self._failures[0]
+        return [self._results[i] for i in range(self.posted)]  # type: ignore[misc]
+
+    @contextmanager
+    def stopping(self) -> Iterator[None]:
+        """After any error, stop the tasks and wait until none runs."""
+        try:
+            yield
+        except BaseException as error:
+            self._stop()
+            self._deadline = time.monotonic() + self._timeout
+            try:
+                self._collect()
+            except Empty:
+                raise BackendLost(f"threads do not return from {self._stage}") from error
+            if isinstance(error, Empty):
+                raise MeasurementTimeout(self._stage, self._timeout) from None
+            raise
+
+    def _collect(self) -> None:
+        """Collect all outcomes. Raises Empty when the time is over."""
+        while len(self._results) < self.posted:
+            index, result, failure = self.outcomes.get(timeout=max(0.0, self._deadline - time.monotonic()))
+            self._results[index] = result
+            if failure is not None:
+                self._failures.append(failure)

@@ -1,0 +1,85 @@
+"""The gate of the threads: those of one process, or those of all processes of a host."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from ...units import NANO
+from . import kernels
+from .kernels import WORD
+
+Words = np.ndarray[Any, np.dtype[np.int64]]
+#: Number of expected threads of a gate that only ``kernels.open_gate`` opens.
+NEVER = -1
+
+
+class HostGate:
+    """Words at which threads wait for each other; ``kernels`` defines their places.
+
+    Parameters
+    ----------
+    words : ndarray of int64, shape (gates, kernels.ROWS / kernels.WORD)
+        One gate; or two that are used in turn, so that one process can reset a gate before threads of other
+        processes arrive at it.
+    timeout : float
+        Maximum time that a thread waits, in s.
+    expected : int
+        Number of threads that open the gate when all have arrived.
+    """
+
+    def __init__(self, words: Words, timeout: float, expected: int) -> None:
+        self._words = words
+        self._round = 0
+        words[:, kernels.TIMEOUT_NS // WORD] = round(timeout / NANO)
+        self[kernels.EXPECTED] = expected
+
+    @property
+    def address(self) -> int:
+        """Address of the gate of this round."""
+        return int(self._current.ctypes.data)
+
+    def __getitem__(self, place: int) -> int:
+        return int(self._current[place // WORD])
+
+    def __setitem__(self, place: int, value: int) -> None:
+        self._words[:, place // WORD] = value
+
+    def begin(self, *, resets: bool = True, running: int = 0) -> None:
+        """Begin a round.
+
+        Parameters
+        ----------
+        resets : bool
+            Whether this process resets a gate: the only one, or that of the next round.
+        running : int
+            Number of measured threads, until whose end the loads run.
+        """
+        self._round += 1
+        if resets:
+            following = self._words[(self._round + 1) % len(self._words)]
+            for place in (kernels.ARRIVED, kernels.RELEASED, kernels.CANCEL):
+                following[place // WORD] = 0
+            following[kernels.RUNNING // WORD] = running
+
+    def cancel(self) -> None:
+        """Make all waiting and working threads return soon."""
+        self[kernels.CANCEL] = kernels.CANCELLED
+
+    @property
+    def _current(self) -> Words:
+        current: Words = self._words[self._round % len(self._words)]
+        return current
+
+
+def private_gate(threads: int, timeout: float) -> HostGate:
+    """Return the gate of a number of threads of this process."""
+    return HostGate(np.zeros((1, kernels.ROWS // WORD), np.int64), timeout, threads)
+
+
+def shared_gate(address: int, timeout: float) -> HostGate:
+    """Return the gate of all processes of a host, in zeroed memory that all have mapped."""
+    words = (ctypes.c_int64 * (2 * kernels.ROWS // WORD)).from_address(address)
+    return HostGate(np.ctypeslib.as_array(words).reshape(2, -1), timeout, NEVER)
