@@ -24,8 +24,9 @@ from wirespeed.backends.cuda.device import Device, Peers
 from wirespeed.backends.cuda.endpoint import CudaEndpoint
 from wirespeed.backends.cuda.fill_verify import Contents
 from wirespeed.backends.cuda.gate import Gate, GateKind
+from wirespeed.backends.cuda.memory import CudaBufferPool
 from wirespeed.backends.cuda.prepared import CudaPrepared
-from wirespeed.backends.distributed.endpoint import JobContext
+from wirespeed.backends.distributed.endpoint import JobContext, LocalTransfer
 from wirespeed.backends.distributed.exchange import Exchange
 from wirespeed.backends.distributed.release import share_page
 from wirespeed.errors import BackendError, Unreachable
@@ -34,6 +35,7 @@ from wirespeed.topology import Gpu, Machine, NumaNode
 from wirespeed.units import MIB
 from wirespeed.worlds.base import World
 from wirespeed.worlds.descriptors import Descriptors, SharedMemory
+from wirespeed.worlds.local import alone
 
 Cuda = Callable[..., FakeCuda]
 
@@ -165,7 +167,9 @@ def test_many_processes_on_one_host(cuda: Cuda, can_wait: int) -> None:
         page = share_page(exchange, descriptors, 10.0)
         options = BackendOptions(timeout=10.0)
         job = JobContext(world, descriptors, page, (world.rank, count), "gpu0", (), options)
-        side = CudaEndpoint(job, Device(gpu(0), 0), cast(Contents, None), GateKind.WAIT_VALUE)
+        side = CudaEndpoint(
+            job, Device(gpu(0), 0), cast(Contents, None), GateKind.WAIT_VALUE, cast(CudaBufferPool, None)
+        )
         side.begin()
         exchange.gather(None, "closing the gates")
         side.arrive()
@@ -178,6 +182,86 @@ def test_many_processes_on_one_host(cuda: Cuda, can_wait: int) -> None:
 
     assert together(worlds(count), one) == [(8192, count)] * count
     assert fake.calls.count("cuStreamWaitValue32") == count * can_wait
+
+
+def piece(index: int, means: str = "ipc", **more: Any) -> LocalTransfer:
+    plan = {"owns_source": False, "owns_destination": False, "moves": False, **more}
+    address = {"source": 2**20 * (index + 1), "destination": 2**21 * (index + 1)}
+    return LocalTransfer(index, transfer(0, 1, 0), means, **address, **plan)
+
+
+class Queue:
+    """What NCCL enqueues in a stream."""
+
+    loops = False
+
+    def __init__(self, moves: list[Any]) -> None:
+        self.moves, self.copies = moves, 0
+
+    def warm_up(self) -> None: ...
+
+    def put(self, copies: int) -> None:
+        self.copies += copies
+
+
+def test_each_process_fills_verifies_and_enqueues_its_part(
+    cuda: Cuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of six transfers three are enqueued here: two copies, and in one queue both messages by NCCL."""
+    fake = cuda()
+    backend, page, descriptors = CudaBackend(machine(2)), SharedMemory.create(4096), Descriptors()
+    job = JobContext(alone(), descriptors, page, (0, 1), "gpu0", (), BackendOptions(timeout=5.0))
+    side = backend.side(job)
+    queues: list[Queue] = []
+
+    class Nccl:
+        def work(self, moves: list[Any], lane: Any) -> Queue:
+            queues.append(Queue(moves))
+            return queues[-1]
+
+        def close(self) -> None: ...
+
+    side.nccl = cast(Any, Nccl())
+    pieces = [
+        piece(0, owns_source=True, moves=True),  # written to another process
+        piece(1, "nccl", owns_source=True, moves=True),
+        piece(2, owns_destination=True),  # another process writes it
+        piece(3, owns_destination=True, moves=True),  # read from another process
+        piece(4, "nccl", owns_destination=True, moves=True),
+        piece(5, owns_source=True),  # another process reads it
+    ]
+    part = side.part(pieces)
+    part.fill()
+    assert (fake.launched.count("fill"), fake.launched.count("compare")) == (3, 3)
+    copies = fake.calls.count("cuMemcpyAsync")
+    side.begin()
+    part.arm(4)
+    assert not side.gate.is_open
+    side.release(0)
+    timings = part.finish()
+    assert [t.index for t in timings] == [0, 1, 4, 3]
+    assert [t.amount for t in timings] == [4.0 * MIB] * 4
+    assert fake.calls.count("cuMemcpyAsync") == copies + 2 * (4 + 1)  # one each to warm up
+    (queue,) = queues
+    assert queue.copies == 4
+    assert [(move.address, move.sends) for move in queue.moves] == [(2**20 * 2, True), (2**21 * 5, False)]
+    part.verify()
+    assert fake.launched.count("compare") == 6
+    part.verify()  # nothing ran since
+    assert fake.launched.count("compare") == 6
+    part.close()
+    idle = side.part(pieces[2:3])  # here nothing is enqueued
+    idle.fill()
+    side.begin()
+    idle.arm(1)
+    assert idle.finish() == []
+    idle.verify()
+    assert fake.launched.count("compare") == 8
+    idle.abandon()
+    idle.close()
+    side.close()
+    backend.close()
+    descriptors.close()
 
 
 # Times.

@@ -147,29 +147,27 @@ class CudaBackend:
         from .bound_copy import Binder
         from .device import Peers
         from .gate import Gate, GateKind
-        from .memory import CudaBufferPool
         from .prepared import CudaPrepared, Signals
 
         if self._peers is None:
             self._peers = Peers()
         peers = self._peers
-        if self._pool is None:
-            self._pool = CudaBufferPool(self._machine, self._device, self._warn)
+        pool = self._buffers()
         if self._gate is None:
             first = self._device(measurement.transfers[0].executor.device)
             self._gate = Gate(GateKind(self._gate_kind), first, options.timeout)
 
-        def attempt(pool: CudaBufferPool, gate: Gate) -> CudaPrepared:
+        def attempt(gate: Gate) -> CudaPrepared:
             binder = Binder(pool, self._device, self._contents_of, options, peers)
             signals = Signals(self._cancelled, self._stuck)
-            return CudaPrepared(measurement, engines, binder, pool, gate, signals, options)
+            return CudaPrepared(measurement, engines, binder, gate, signals, options)
 
         try:
-            return attempt(self._pool, self._gate)
+            return attempt(self._gate)
         except OutOfMemory:
-            if not self._pool.give_way():
+            if not pool.give_way():
                 raise
-            return attempt(self._pool, self._gate)
+            return attempt(self._gate)
 
     def _spread(self, transfer: Transfer, options: BackendOptions) -> int:
         """Return over how many copy engines a transfer is fastest: both ways are tried, once each."""
@@ -198,7 +196,8 @@ class CudaBackend:
         device = self._device(job.device)
         if users := self._users(device.gpu):
             self._warn(f"{job.device} is in use by {users}; values may be lower than its maximum")
-        return CudaEndpoint(job, device, self._contents_of(device), GateKind(self._gate_kind))
+        kind = GateKind(self._gate_kind)
+        return CudaEndpoint(job, device, self._contents_of(device), kind, self._buffers())
 
     def now(self) -> float:
         """Return the monotonic clock in s."""
@@ -276,6 +275,13 @@ class CudaBackend:
         nvml = self._monitor()
         others = nvml.processes(gpu) - self._own.get(gpu.name, {os.getpid()}) if nvml else set()
         return ", ".join(process_name(pid) for pid in sorted(others))
+
+    def _buffers(self) -> CudaBufferPool:
+        from .memory import CudaBufferPool
+
+        if self._pool is None:
+            self._pool = CudaBufferPool(self._machine, self._device, self._warn)
+        return self._pool
 
     def _contents_of(self, device: Device) -> Contents:
         from .fill_verify import Contents

@@ -44,6 +44,8 @@ class BoundCopy:
         Its streams with their work; the first one times the transfer.
     expected : list[Expected]
         Required content of its destinations after a sample.
+    fills, verifies : bool
+        Whether this process fills the sources; and poisons and verifies the destination.
     """
 
     transfer: Transfer
@@ -52,6 +54,8 @@ class BoundCopy:
     lanes: list[tuple[TimedStream, Work]] = field(default_factory=list)
     expected: list[Expected] = field(default_factory=list)
     amount: float = 0.0  #: amount of one copy: bytes of a buffer, or accesses
+    fills: bool = True
+    verifies: bool = True
     sharing: int = 1  #: transfers that share its source or its destination
     sums: int = 0  #: for a read: address of the sum that the kernel computes, and of the correct sum
 
@@ -78,7 +82,7 @@ class BoundCopy:
         VerificationError
             If it is wrong. All words count as wrong, because the wrong ones are unknown.
         """
-        work = self.lanes[0][1]
+        work = self.lanes[0][1] if self.lanes else None
         words = self.transfer.bytes // WORD
         if isinstance(work, Chase) and (strayed := work.strayed()):
             text = f"{self.transfer} ({strayed} multiprocessors left the cycle)"
@@ -146,11 +150,22 @@ class Binder:
             self._chase(bound)
             return bound
         self._fill(bound, keys)
-        self.work(bound, keys, engines)
+        self._work(bound, keys, engines)
         return bound
 
-    def work(self, bound: BoundCopy, keys: tuple[int, int], engines: int) -> None:
-        """Prepare the work of a transfer whose buffers exist."""
+    def give_back(self) -> None:
+        """Return buffers, peer access and streams."""
+        for buffer in self.taken:
+            self._pool.give(buffer)
+        for pair in self.reached:
+            self.peers.give(*pair)
+        for lane in self.lanes:
+            lane.destroy()
+        self.taken.clear()
+        self.reached.clear()
+        self.lanes.clear()
+
+    def _work(self, bound: BoundCopy, keys: tuple[int, int], engines: int) -> None:
         if bound.transfer.engine is Engine.CE:
             self._engine_copies(bound, engines)
         else:
@@ -166,9 +181,10 @@ class Binder:
         """Fill the sources and poison the destinations; in a copy both ways, each half is both."""
         transfer, buffers = bound.transfer, bound.buffers
         pattern = pattern_of(transfer.operation)
-        regions = [(self._region(bound, b), k) for b, k in zip(buffers.sources, keys, strict=False)]
+        filled = buffers.sources if bound.fills else ()
+        regions = [(self._region(bound, b), k) for b, k in zip(filled, keys, strict=False)]
         text = str(transfer)
-        if buffers.destination is not None:
+        if buffers.destination is not None and bound.verifies:
             there = self._region(bound, buffers.destination)
             bound.expected.append(Expected(there, transfer.operation, keys, text))
             if transfer.engine is Engine.SM_SPLIT:

@@ -8,28 +8,25 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from ...errors import BackendError, MeasurementTimeout, VerificationError
-from ...model import Measurement, Memory, MemoryKind, Operation, Sample, Transfer
+from ...errors import BackendError, MeasurementTimeout
+from ...model import Engine, Measurement, Memory, Transfer
 from ...units import NANO
 from ...worlds.mpi import Messages, MessagesRefused, Move
 from ..distributed.endpoint import LINE, JobContext, LocalTransfer, TransferTiming
-from ..distributed.transports import MPI, NCCL
+from ..distributed.transports import MPI, NCCL, TWO_SIDED
 from ..shared_memory import Mechanism
 from .bound_copy import Binder, BoundCopy, Buffers
 from .device import Device, Peers, TimedStream
-from .driver import finished
-from .fill_verify import Contents, Expected, Pattern, Region, key
+from .fill_verify import Contents, key
 from .gate import Gate, GateKind
 from .ipc import FABRIC, IPC, VMM_FD, DescriptorSharing, FabricSharing, IpcSharing
 from .launch_config import unfit
-from .memory import GpuBuffer
+from .memory import CudaBufferPool, GpuBuffer
 from .mpi_aware import unaware
 from .prepared import CudaPrepared, Signals
 
 if TYPE_CHECKING:
     from ..nccl.channel import NcclMessages
-
-_SLEEP = 1e-3
 
 
 class CudaEndpoint:
@@ -40,8 +37,10 @@ class CudaEndpoint:
     means = (IPC, VMM_FD, FABRIC)
     plain = IPC
 
-    def __init__(self, job: JobContext, device: Device, contents: Contents, kind: GateKind) -> None:
-        self.device, self.contents, self.options = device, contents, job.options
+    def __init__(
+        self, job: JobContext, device: Device, contents: Contents, kind: GateKind, pool: CudaBufferPool
+    ) -> None:
+        self.device, self.contents, self.pool, self.options = device, contents, pool, job.options
         self.signals = Signals()
         self.gate = Gate(kind, device, job.options.timeout, job.page)
         self.messenger: Messages | None = None
@@ -151,49 +150,60 @@ class CudaEndpoint:
         self.gate.free()
 
 
-class _RankBinder(Binder):
-    """Bind transfers whose buffers exist, some of them in other processes."""
+class SharedBinder(Binder):
+    """Bind transfers whose buffers exist, some of them in other processes.
 
-    def __init__(
-        self, side: CudaEndpoint, pieces: Sequence[LocalTransfer], together: Sequence[LocalTransfer]
-    ) -> None:
-        super().__init__(_NONE, lambda _: side.device, lambda _: side.contents, side.options, Peers())
-        self._side, self._pieces, self._together = side, pieces, together
+    Parameters
+    ----------
+    pieces : sequence of LocalTransfer
+        The transfers of the Measurement, in its order, with the addresses of their buffers.
+    """
+
+    def __init__(self, side: CudaEndpoint, pieces: Sequence[LocalTransfer]) -> None:
+        super().__init__(side.pool, lambda _: side.device, lambda _: side.contents, side.options, Peers())
+        self._side, self._pieces = side, pieces
+        self._sent = [piece for piece in pieces if piece.means == NCCL]
 
     def bind(self, index: int, transfer: Transfer, engines: int, sharing: int = 1) -> BoundCopy:
-        """Prepare the work of a piece; all NCCL messages are one piece."""
+        """Fill what this process owns and prepare what it enqueues; the first NCCL message stands for all."""
         del engines, sharing
-        piece = self._pieces[index]
-        buffers = Buffers((_buffer(transfer.source, piece.source, transfer.bytes),),
-                          _buffer(transfer.destination, piece.destination, transfer.bytes))  # fmt: skip
-        bound = BoundCopy(transfer, self._side.device, buffers, amount=float(transfer.bytes))
-        if piece.means == NCCL:
+        piece, device = self._pieces[index], self._side.device
+        source, destination = (
+            GpuBuffer(memory, False, address, 0, transfer.bytes, _nothing)
+            for memory, address in (
+                (transfer.source, piece.source),
+                (transfer.destination, piece.destination),
+            )
+        )
+        bound = BoundCopy(
+            transfer, device, Buffers((source,), destination), amount=float(transfer.bytes),
+            fills=piece.owns_source, verifies=piece.owns_destination,
+        )  # fmt: skip
+        keys = key(self._options.seed, piece.index, 0), key(self._options.seed, piece.index, 1)
+        self._fill(bound, keys)
+        if piece in self._sent[:1]:
             from ..nccl.channel import Send
 
             assert self._side.nccl is not None
-            lane = TimedStream(self._side.device)
-            self.lanes.append(lane)
-            moves = [Send(p.address, p.transfer.bytes, p.peer, p.owns_source) for p in self._together]
+            lane = self._lane(device)
+            moves = [Send(p.address, p.transfer.bytes, p.peer, p.owns_source) for p in self._sent]
             bound.lanes.append((lane, self._side.nccl.work(moves, lane)))
-            return bound
-        if reason := "" if transfer.engine.value == "ce" else unfit(transfer):
-            raise BackendError(reason)
-        keys = _keys(self._side, piece)
-        self.work(bound, keys, 1)
+        elif piece.moves and piece.means not in TWO_SIDED:
+            if reason := "" if transfer.engine is Engine.CE else unfit(transfer):
+                raise BackendError(reason)
+            self._work(bound, keys, 1)
         return bound
 
 
 class CudaPart:
-    """Part of a Measurement that one process copies, fills and compares."""
+    """Part of a Measurement that one process executes, fills or verifies."""
 
     def __init__(self, side: CudaEndpoint, pieces: Sequence[LocalTransfer]) -> None:
-        self._side = side
+        self._side, self._pieces = side, pieces
         self._sent = [p for p in pieces if p.means == NCCL]
         self._messages = [p for p in pieces if p.means == MPI]
-        #: Work enqueued in streams; all NCCL messages are behind the first.
-        self._streamed = [p for p in pieces if p.moves and p.means not in (NCCL, MPI)] + self._sent[:1]
-        self._owned = [p for p in pieces if p.owns_destination]
-        self._sources = [p for p in pieces if p.owns_source]
+        #: Transfers with work in streams; all NCCL messages are behind the first.
+        self._streamed = [p for p in pieces if (p.moves and p.means not in TWO_SIDED) or p in self._sent[:1]]
         self._copies = 0
         self._moves = [
             Move(p.address, p.transfer.bytes, p.peer, p.index, p.owns_source) for p in self._messages
@@ -201,37 +211,32 @@ class CudaPart:
         self._runner = ThreadPoolExecutor(1, "messages")
         self._running: Future[list[TransferTiming]] | None = None
         self._prepared: CudaPrepared | None = None
-        if self._streamed:
-            measurement = Measurement(tuple(p.transfer for p in self._streamed), ())
-            binder = _RankBinder(side, self._streamed, self._sent)
-            engines = [1] * len(self._streamed)
-            self._prepared = CudaPrepared(
-                measurement, engines, binder, _NONE, side.gate, side.signals, side.options
-            )
 
     def fill(self) -> None:
-        """Fill the sources and poison the destinations of this GPU."""
-        contents = self._side.contents
-        for piece in self._sources:
-            region = _region(self._side, piece.transfer.source, piece.source, piece.transfer.bytes)
-            contents.fill(region, Pattern.BITS, _keys(self._side, piece)[0])
-        for piece in self._owned:
-            contents.poison(self._expected(piece))
-        self._settle("filling buffers")
+        """Fill the sources and poison the destinations of this GPU, and bind what it enqueues."""
+        side, pieces = self._side, self._pieces
+        measurement = Measurement(tuple(piece.transfer for piece in pieces), ())
+        binder = SharedBinder(side, pieces)
+        self._prepared = CudaPrepared(
+            measurement, [1] * len(pieces), binder, side.gate, side.signals, side.options
+        )
 
     def arm(self, copies: int) -> None:
-        """Enqueue behind the gate, and start the threads that send and receive with MPI."""
+        """Enqueue behind the gate, and start the thread that sends and receives with MPI."""
+        assert self._prepared is not None
         self._copies = copies
         self._running = self._runner.submit(self._send, copies) if self._moves else None
-        if self._prepared is not None:
-            self._prepared.arm(copies)
+        self._prepared.arm(copies)
 
     def finish(self) -> list[TransferTiming]:
         """Wait for streams and threads."""
-        timings = []
-        if self._prepared is not None:
-            sample = self._prepared.finish(self._copies)
-            timings += self._timings(sample)
+        assert self._prepared is not None
+        sample = self._prepared.finish(self._copies)
+        timings = [
+            TransferTiming(each.index, seconds, amount, sample.wall)
+            for piece, seconds, amount in zip(self._streamed, sample.seconds, sample.amounts, strict=True)
+            for each in (self._sent if piece.means == NCCL else (piece,))
+        ]
         timeout = self._side.options.timeout
         if self._running is not None:
             try:
@@ -240,22 +245,10 @@ class CudaPart:
                 raise MeasurementTimeout("sending and receiving by MPI", timeout) from None
         return timings
 
-    def _timings(self, sample: Sample) -> list[TransferTiming]:
-        timings = []
-        for piece, seconds, amount in zip(self._streamed, sample.seconds, sample.amounts, strict=True):
-            all_of_it = self._sent if piece.means == NCCL else (piece,)
-            timings += [TransferTiming(each.index, seconds, amount, sample.wall) for each in all_of_it]
-        return timings
-
     def verify(self) -> None:
-        """Compare the destinations of this GPU, and poison them again."""
-        contents = self._side.contents
-        for piece in self._owned:
-            contents.compare(self._expected(piece))
-        self._settle("comparing buffers")
-        for expected, wrong, index in contents.found():
-            if wrong:
-                raise VerificationError(expected.text, 8 * index, wrong, expected.words)
+        """Verify the destinations of this GPU, and poison them again."""
+        assert self._prepared is not None
+        self._prepared.verify()
 
     def abandon(self) -> None:
         """Let all enqueued work run out."""
@@ -285,46 +278,6 @@ class CudaPart:
             for p in self._messages
         ]
 
-    def _expected(self, piece: LocalTransfer) -> Expected:
-        transfer = piece.transfer
-        region = _region(self._side, transfer.destination, piece.destination, transfer.bytes)
-        return Expected(region, Operation.COPY, _keys(self._side, piece), str(transfer))
-
-    def _settle(self, stage: str) -> None:
-        """Wait for requested fills and comparisons."""
-        event = self._side.contents.flush()
-        start = time.monotonic()
-        while not finished(event):
-            if self._side.signals.cancelled.is_set():
-                raise BackendError(f"{stage} was cancelled")
-            if time.monotonic() - start > self._side.options.timeout:
-                raise MeasurementTimeout(stage, self._side.options.timeout)
-            time.sleep(min((time.monotonic() - start) / 64, _SLEEP))
-
-
-def _keys(side: CudaEndpoint, piece: LocalTransfer) -> tuple[int, int]:
-    seed = side.options.seed
-    return key(seed, piece.index, 0), key(seed, piece.index, 1)
-
-
-def _region(side: CudaEndpoint, memory: Memory, address: int, size: int) -> Region:
-    return Region(side.device, _buffer(memory, address, size), size)
-
-
-def _buffer(memory: Memory, address: int, size: int) -> GpuBuffer:
-    assert memory.kind is MemoryKind.DEVICE
-    return GpuBuffer(memory, False, address, 0, size, _nothing)
-
 
 def _nothing() -> None:
     """Do nothing: the buffers belong to the pool of the job."""
-
-
-class _NoPool:
-    """Replacement for a pool; these transfers bring their own buffers."""
-
-    def give(self, buffer: GpuBuffer) -> None:
-        """Do nothing: nothing was taken."""
-
-
-_NONE: Any = _NoPool()

@@ -18,7 +18,6 @@ from .bound_copy import Binder, BoundCopy, Buffers
 from .device import TimedStream
 from .driver import check, finished, idle
 from .gate import Gate
-from .memory import CudaBufferPool
 
 #: Copies enqueued in a stream before the release: its queue has room for about 1000 entries, and a copy may
 #: take several.
@@ -59,13 +58,12 @@ class CudaPrepared:
         measurement: Measurement,
         engines: Sequence[int],
         binder: Binder,
-        pool: CudaBufferPool,
         gate: Gate,
         signals: Signals,
         options: BackendOptions,
     ) -> None:
         self._measurement = measurement
-        self._binder, self._pool, self._gate = binder, pool, gate
+        self._binder, self._gate = binder, gate
         self._signals, self._options = signals, options
         self._left: list[int] = []
         self._verified = True
@@ -79,6 +77,8 @@ class CudaPrepared:
         except BaseException:
             self._give_back()
             raise
+        #: Transfers whose work this process enqueues; of others it only fills or verifies buffers.
+        self._moving = [bound for bound in self._bound if bound.lanes]
         self.buffers: list[Buffers] = [bound.buffers for bound in self._bound]
 
     def __enter__(self) -> Self:
@@ -107,7 +107,9 @@ class CudaPrepared:
     def arm(self, copies: int) -> None:
         """Enqueue work behind the closed gate, as far as the queues have room."""
         self._verified = False
-        bound, measured = self._bound, [b for b in self._bound if b.measured]
+        if not self._moving:
+            return
+        bound, measured = self._moving, [b for b in self._moving if b.measured]
         if not all(b.held for b in bound):
             self._gate.release()
         with self._watched(), self._unblocking(copies):
@@ -120,8 +122,10 @@ class CudaPrepared:
                 self._put_ends(measured)
 
     def finish(self, copies: int) -> Sample:
-        """After the release, enqueue the rest, wait for the end, and return the times."""
-        bound, measured = self._bound, [b for b in self._bound if b.measured]
+        """After the release, enqueue the rest, wait for the end, and return the times of what it enqueued."""
+        if not self._moving:
+            return Sample((), (), 0.0)
+        bound, measured = self._moving, [b for b in self._moving if b.measured]
         first = measured[0].lane
         with self._watched():
             if any(self._left):
@@ -165,7 +169,7 @@ class CudaPrepared:
             bound.check_account()
 
     def _lanes(self) -> list[TimedStream]:
-        return [lane for bound in self._bound for lane, _ in bound.lanes]
+        return [lane for bound in self._moving for lane, _ in bound.lanes]
 
     def _warm_up(self, measured: Sequence[BoundCopy]) -> None:
         """Enqueue a warm-up in each stream, then let the measured transfers start together.
@@ -173,7 +177,7 @@ class CudaPrepared:
         Loads continue independently: they must run before the others start.
         """
         first = measured[0].lane
-        for bound in self._bound:
+        for bound in self._moving:
             bound.device.use()
             for _, work in bound.lanes:
                 work.warm_up()
@@ -181,7 +185,7 @@ class CudaPrepared:
             bound.lane.record(bound.lane.ready)
             first.wait(bound.lane.ready)
         first.record(first.start)
-        for bound in self._bound:
+        for bound in self._moving:
             lane = bound.lane
             if lane is not first:
                 if bound.measured:
@@ -193,7 +197,7 @@ class CudaPrepared:
     def _put(self, left: Sequence[int], most: int) -> list[int]:
         """Enqueue a turn of the remaining copies in every stream; return the number of remaining copies."""
         rest = []
-        for bound, copies in zip(self._bound, left, strict=True):
+        for bound, copies in zip(self._moving, left, strict=True):
             bound.device.use()
             turn = copies if bound.lanes[0][1].loops else min(copies, most)
             for _, work in bound.lanes if turn else ():
@@ -203,7 +207,7 @@ class CudaPrepared:
 
     def _put_ends(self, measured: Sequence[BoundCopy]) -> None:
         """Record the end of every transfer, and of all measured transfers."""
-        for bound in self._bound:
+        for bound in self._moving:
             for lane, _ in bound.lanes[1:]:
                 lane.record(lane.stop)
                 bound.lane.wait(lane.stop)
@@ -277,15 +281,7 @@ class CudaPrepared:
         """Release buffers and streams, unless work that never ended may still use them."""
         if self._signals.stuck.is_set():
             return
-        for buffer in self._binder.taken:
-            self._pool.give(buffer)
-        for pair in self._binder.reached:
-            self._binder.peers.give(*pair)
-        for lane in self._binder.lanes:
-            lane.destroy()
-        self._binder.taken.clear()
-        self._binder.reached.clear()
-        self._binder.lanes.clear()
+        self._binder.give_back()
 
 
 def _sharing(transfer: Transfer, all_of_them: Sequence[Transfer]) -> int:
