@@ -9,6 +9,7 @@ import pytest
 
 import wirespeed
 from wirespeed.backends.cuda import compiler
+from wirespeed.backends.patterns import STEP
 from wirespeed.errors import BackendError
 
 driver = pytest.importorskip("cuda.bindings.driver")
@@ -72,6 +73,11 @@ def test_host_and_kernels_agree_on_the_stages() -> None:
     for kernel, stages in (("copy_bulk", 8), ("copy_bulk_fine", 16)):
         body = compiler.source("bulk").split(f"void {kernel}(")[1].split("}")[0]
         assert f"copy_ring<{stages}>" in body
+
+
+def test_host_and_kernels_agree_on_the_patterns() -> None:
+    for name in ("contents", "collectives"):
+        assert f"index * 0x{STEP:X}ull" in SOURCES[name]
 
 
 def test_a_kernel_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

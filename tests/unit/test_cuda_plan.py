@@ -12,6 +12,7 @@ from wirespeed.backends.cuda import backend as module
 from wirespeed.backends.cuda import connect
 from wirespeed.backends.cuda.backend import CudaBackend
 from wirespeed.backends.cuda.launch_config import shape, unfit
+from wirespeed.backends.patterns import keys_of
 from wirespeed.errors import BackendError
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Role, Transfer
 from wirespeed.topology import Gpu, Machine, NumaNode
@@ -224,9 +225,6 @@ def test_driver_answers() -> None:
 
 
 def test_no_two_patterns_share_a_key() -> None:
-    pytest.importorskip("cuda.bindings")
-    from wirespeed.backends.cuda.fill_verify import key
-
-    keys = {key(seed, transfer, part) for seed in (0, 1) for transfer in range(20) for part in (0, 1)}
-    assert len(keys) == 80
-    assert all(0 <= value < 2**64 for value in keys)
+    keys = [key for seed in (0, 1) for transfer in range(-1, 20) for key in keys_of(seed, transfer)]
+    assert len(set(keys)) == 2 * 21 * 3
+    assert all(0 <= key < 2**64 for key in keys)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..testcases.data_types import DataType
+from .patterns import STEP, WORD_MASK
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ..testcases.collective_ops import Piece
 
     Array = NDArray[np.generic]
-    Words = NDArray[np.uint32]
+    Words = NDArray[np.uint64]
 
 _MOST = 127  # the largest number in a buffer
 #: Ranks whose factors are not 1: a product of any of them is between 2**-6 and 2**6.
@@ -59,35 +60,34 @@ def tolerance(type: DataType, operator: str, ranks: int) -> float:
     return min(1.0, error / (1 - error)) if error < 1 else 1.0
 
 
-def words(seed: int, rank: int, start: int, count: int) -> Words:
-    """Return 32 bits for each of ``count`` elements from ``start``, as if drawn at random."""
+def words(key: int, start: int, count: int) -> Words:
+    """Return ``count`` words of a pattern from index ``start``; see ``patterns``."""
     index = np.arange(start, start + count, dtype=np.uint64)
-    low, high = (index & 0xFFFFFFFF).astype(np.uint32), (index >> np.uint64(32)).astype(np.uint32)
-    salt = (seed * 0x85EBCA77 + rank * 0xC2B2AE3D) & 0xFFFFFFFF
-    x: Words = low * np.uint32(0x9E3779B1) + high * np.uint32(0x27D4EB2F) + np.uint32(salt)
-    for shift, factor in ((15, 0x2C1B3C6D), (12, 0x297A2D39)):
-        x ^= x >> np.uint32(shift)
-        x *= np.uint32(factor)
-    return x ^ (x >> np.uint32(15))
+    return np.uint64(key & WORD_MASK) + index * np.uint64(STEP)
+
+
+def key(seed: int, rank: int) -> int:
+    """Return the key of a rank's pattern, which a GPU computes for all ranks."""
+    return seed * 0xBF58476D1CE4E5B9 + rank * 0x94D049BB133111EB
 
 
 def numbers(
     type: DataType, operator: str, ranks: int, seed: int, rank: int, start: int, count: int
 ) -> NDArray[np.float64]:
     """Return the numbers in a rank's array that is reduced."""
-    x = words(seed, rank, start, count)
+    x = words(key(seed, rank), start, count) >> np.uint64(32)
     if operator == "prod":
-        powers = (x & 1).astype(np.float64) if rank < FACTORS else np.zeros(count)
+        powers = (x & np.uint64(1)).astype(np.float64) if rank < FACTORS else np.zeros(count)
         if rank % 2 and type.is_float:
             return np.asarray(2.0**-powers)
         return np.asarray(2.0**powers) if rank % 2 == 0 else np.ones(count)
-    return np.asarray((x % np.uint32(highest(type, operator, ranks) + 1)).astype(np.float64))
+    return np.asarray((x % np.uint64(highest(type, operator, ranks) + 1)).astype(np.float64))
 
 
 def raw(type: DataType, seed: int, rank: int, start: int, count: int) -> Array:
     """Return a rank's array that is moved as it is: bits, in elements as wide as the type's."""
-    wide = words(seed, rank, start, count).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return np.asarray((wide >> np.uint64(64 - 8 * type.bytes)).astype(f"uint{8 * type.bytes}"))
+    found = words(key(seed, rank), start, count)
+    return np.asarray((found >> np.uint64(64 - 8 * type.bytes)).astype(f"uint{8 * type.bytes}"))
 
 
 def before(type: DataType, rank: int, start: int, count: int) -> Array:

@@ -13,10 +13,11 @@ from ...errors import VerificationError
 from ...model import BUFFERS, Engine, Memory, MemoryKind, Operation, Role, Transfer
 from ...units import KIB
 from ..base import BackendOptions
+from ..patterns import keys_of
 from .arguments import Arguments, narrow, pointer, wide
 from .device import Device, Peers, TimedStream
 from .driver import check
-from .fill_verify import SCALAR, Contents, Expected, Region, key, near, pattern_of
+from .fill_verify import SCALAR, Contents, Expected, Region, near, pattern_of
 from .launch_config import WORD, shape
 from .memory import CudaBufferPool, GpuBuffer
 from .stream_ops import Chase, EngineCopy, Kernel, Work
@@ -145,7 +146,7 @@ class Binder:
             self._take(transfer.destination, size, executor) if destinations else None,
         )
         bound = BoundCopy(transfer, executor, buffers, amount=float(transfer.bytes), sharing=sharing)
-        keys = key(self._options.seed, index, 0), key(self._options.seed, index, 1)
+        keys = keys_of(self._options.seed, index)[:2]
         if transfer.operation is Operation.CHASE:
             self._chase(bound)
             return bound

@@ -14,10 +14,11 @@ from ...units import NANO
 from ...worlds.mpi import Messages, MessagesRefused, Move
 from ..distributed.endpoint import LINE, JobContext, LocalTransfer, TransferTiming
 from ..distributed.transports import MPI, NCCL, TWO_SIDED
+from ..patterns import keys_of
 from ..shared_memory import Mechanism
 from .bound_copy import Binder, BoundCopy, Buffers
 from .device import Device, Peers, TimedStream
-from .fill_verify import Contents, key
+from .fill_verify import Contents
 from .gate import Gate, GateKind
 from .ipc import FABRIC, IPC, VMM_FD, DescriptorSharing, FabricSharing, IpcSharing
 from .launch_config import unfit
@@ -179,7 +180,7 @@ class SharedBinder(Binder):
             transfer, device, Buffers((source,), destination), amount=float(transfer.bytes),
             fills=piece.owns_source, verifies=piece.owns_destination,
         )  # fmt: skip
-        keys = key(self._options.seed, piece.index, 0), key(self._options.seed, piece.index, 1)
+        keys = keys_of(self._options.seed, piece.index)[:2]
         self._fill(bound, keys)
         if piece in self._sent[:1]:
             from ..nccl.channel import Send

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -20,7 +19,7 @@ from .driver import check
 from .launch_config import ELEMENT, MOST_THREADS, WORD
 from .memory import GpuBuffer
 
-#: Factor of scale, triad and saxpy: with integers below 2**32 (2**16 as floats), results are exact.
+#: Factor of scale, triad and saxpy: with the integers of ``patterns``, results are exact.
 SCALAR = 3.0
 _SLOT = 2 * WORD
 _SLOTS = 4 * KIB // _SLOT
@@ -50,12 +49,6 @@ def pattern_of(operation: Operation) -> Pattern:
     if operation in (Operation.SCALE, Operation.ADD, Operation.TRIAD):
         return Pattern.NUMBERS
     return Pattern.SMALL_NUMBERS if operation is Operation.SAXPY else Pattern.BITS
-
-
-def key(seed: int, transfer: int, part: int) -> int:
-    """Return the 64-bit key of a pattern; parts of different transfers have different keys."""
-    text = f"{seed}/{transfer}/{part}".encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
-
 from ...model import BUFFERS, Operation, Transfer
 from ...topology import Machine
 from ...units import KIB, MIB
+from ..patterns import WORD_MASK, key_of
 from . import kernels
 from .kernel_codes import CODES
 from .memory import HostBuffer
@@ -19,7 +18,6 @@ from .memory import HostBuffer
 LINE = 64
 #: Alignment of the threads' slices, if each thread gets enough bytes.
 _PAGE = 4096
-WORD_MASK = 2**64 - 1
 #: Accesses that count as one copy of a chase, up to a working set: 1 to 6 ms each.
 _CHASE_UNITS = ((256 * KIB, 2**20), (4 * MIB, 2**17))
 _LARGEST_CHASE_UNIT = 2**15
@@ -101,7 +99,7 @@ class BoundTransfer:
     def draw_scalar(self, sample: int) -> None:
         """Choose the factor or constant of a sample, so that a stale result is detected."""
         if self.transfer.operation is Operation.WRITE:
-            self.scalar = signed(mixed(self.keys[0], sample))
+            self.scalar = signed(key_of(self.keys[0], sample))
         else:
             self.scalar = 2 + sample % _FACTORS
 
@@ -134,16 +132,6 @@ def bypasses(transfer: Transfer, machine: Machine) -> bool:
         siblings = max((n.threads_per_core for n in machine.numa), default=1)
         reached = last.bytes * max(1, round(cpus * siblings / last.shared_by))
     return transfer.bytes * sum(BUFFERS[transfer.operation]) > reached
-
-
-def keys_of(seed: int, transfer: int) -> tuple[int, int, int]:
-    """Return the keys of the patterns of a transfer, given its number; see ``BoundTransfer.keys``."""
-    return mixed(seed, transfer, 0), mixed(seed, transfer, 1), mixed(seed, transfer, 2)
-
-
-def mixed(*numbers: int) -> int:
-    """Return 64 bits that depend on every bit of every number."""
-    return int(np.random.SeedSequence([n & WORD_MASK for n in numbers]).generate_state(1, np.uint64)[0])
 
 
 def signed(word: int) -> int:

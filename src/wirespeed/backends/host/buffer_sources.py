@@ -12,8 +12,9 @@ from ...topology import Machine
 from ..base import BackendOptions
 from ..distributed.endpoint import LocalTransfer
 from ..distributed.transports import TWO_SIDED
+from ..patterns import keys_of
 from . import kernels
-from .bound_transfer import BoundTransfer, bypasses, keys_of, split, whole_lines
+from .bound_transfer import BoundTransfer, bypasses, split, whole_lines
 from .memory import HostBuffer, HostBufferPool
 from .threads import Task
 
@@ -41,7 +42,7 @@ class PoolBuffers:
         chase, cpus = transfer.operation is Operation.CHASE, transfer.executor.cpus
         sources, destinations = BUFFERS[transfer.operation]
         # Cycles of equal size have the same key, so that the next Measurement can reuse them.
-        keys = keys_of(self._options.seed, 0 if chase else index + 1)
+        keys = keys_of(self._options.seed, -1 if chase else index)
         holds = (whole_lines(transfer), keys[0]) if chase else None
         return BoundTransfer(
             transfer,
@@ -110,7 +111,7 @@ class SharedBuffers:
             helpers=self._cpus,
             sources=(source,),
             destination=destination,
-            keys=keys_of(self._seed, piece.index + 1),
+            keys=keys_of(self._seed, piece.index),
             streaming=True,
             fills=piece.owns_source,
             verifies=piece.owns_destination,

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...errors import VerificationError
 from ...model import Operation
+from ..patterns import STEP, WORD_MASK
 from . import kernels
-from .bound_transfer import LINE, WORD_MASK, BoundTransfer, signed
+from .bound_transfer import LINE, BoundTransfer, signed
 from .buffer_sources import Run, Tasks
 from .kernel_codes import WRITE
 from .kernels import WORD
@@ -107,7 +108,7 @@ def _check_sums(bound: BoundTransfer, table: Table, run: Run) -> None:
                "adding up what was to be read")  # fmt: skip
     if sums != [_carry(table, row) for _, row, _, _ in shares]:
         ranges = [(cpu, begin, end) for cpu, _, begin, end in shares]
-        _compare(bound, bound.sources[0].address, ranges, (kernels.count_words, key, kernels.STEP), run)
+        _compare(bound, bound.sources[0].address, ranges, (kernels.count_words, key, STEP), run)
         raise _all_wrong(bound)
 
 
@@ -153,7 +154,7 @@ def _counter(bound: BoundTransfer) -> tuple[Any, ...]:
             return kernels.count_pairs, first, second, bound.scalar, 1
         case Operation.WRITE:
             return kernels.count_words, bound.scalar & WORD_MASK, 0
-    return kernels.count_words, first, kernels.STEP
+    return kernels.count_words, first, STEP
 
 
 def _compare(

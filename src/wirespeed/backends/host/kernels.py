@@ -11,6 +11,7 @@ from functools import partial
 
 import numba
 
+from ..patterns import STEP
 from .compiled import compiled
 from .intrinsics import (
     add_lines,
@@ -43,8 +44,6 @@ DONE, CANCELLED, TIMED_OUT = range(3)
 
 #: Bytes (accesses, in a chase) after which a load checks whether to stop.
 CHUNK, CHASE_CHUNK = 2**18, 2**12
-#: Difference between successive words of a pattern: any odd number with bits in all positions.
-STEP = 0x9E3779B97F4A7C15
 #: The accesses of a chase are a multiple of this.
 CHASE_STEP = 8
 _SPINS = 64  # between two checks of the clock, about 2 µs
@@ -246,10 +245,7 @@ def _pair(first: int, second: int, a: int, b: int) -> int:
 
 @_jit("void(int64, int64, int64, uint64)")
 def fill_words(base: int, begin: int, end: int, key: int) -> None:
-    """Write ``key + index * STEP`` to words ``begin`` to ``end`` of a buffer.
-
-    The words differ for every key and index.
-    """
+    """Write words ``begin`` to ``end`` of the pattern of a key to a buffer; see ``patterns``."""
     words = numba.carray(as_words(base + 8 * begin), (end - begin,))
     word = key + numba.uint64(begin) * numba.uint64(STEP)
     for i in range(end - begin):

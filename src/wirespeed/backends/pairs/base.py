@@ -10,7 +10,9 @@ import numpy as np
 
 from ...errors import VerificationError
 from ...worlds.base import World
+from ..patterns import key_of
 from ..shared_memory import Mechanism
+from ..test_data import words
 
 _SEED = 20
 
@@ -141,7 +143,7 @@ class Wire(Protocol):
 @lru_cache(maxsize=2)
 def pattern(size: int, end: int) -> Any:
     """Return the bytes that an end sends: 0 for the first, 1 for the last."""
-    found = np.random.default_rng(_SEED + end).integers(0, 256, size, np.uint8)
+    found = words(key_of(_SEED, end), 0, -(-size // 8)).view(np.uint8)[:size]
     found.flags.writeable = False
     return found
 
@@ -154,10 +156,6 @@ def verify(place: PairMemory, address: int, size: int, end: int, what: str, way:
     VerificationError
         If a word differs.
     """
-    words = -(-size // 8)
-    padded = np.zeros((2, 8 * words), np.uint8)
-    padded[0, :size], padded[1, :size] = place.read(address, size), pattern(size, end)
-    found, expected = padded.view(np.uint64)
-    wrong = np.flatnonzero(found != expected)
+    wrong = np.unique(np.flatnonzero(place.read(address, size) != pattern(size, end)) // 8)
     if wrong.size:
-        raise VerificationError(what, 8 * int(wrong[0]), int(wrong.size), words, way)
+        raise VerificationError(what, 8 * int(wrong[0]), int(wrong.size), -(-size // 8), way)

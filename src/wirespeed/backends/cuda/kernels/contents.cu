@@ -1,19 +1,10 @@
 // Contents of buffers: seeded patterns, and the comparison with the expected contents.
 
-// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-__device__ __forceinline__ u64 scrambled(u64 key, u64 index) {
-    u64 z = key + (index + 1) * 0x9E3779B97F4A7C15ull;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-    return z ^ (z >> 31);
-}
-
-// Integers with exact arithmetic, so that results can be compared bit by bit.
-__device__ __forceinline__ double number(u64 key, u64 index) {
-    return (double)(scrambled(key, index) >> 32);
-}
+// backends/patterns.py defines the words, and the integers for arithmetic with exact results.
+__device__ __forceinline__ u64 word(u64 key, u64 index) { return key + index * 0x9E3779B97F4A7C15ull; }
+__device__ __forceinline__ double number(u64 key, u64 index) { return (double)(word(key, index) >> 16); }
 __device__ __forceinline__ float small_number(u64 key, u64 index, u32 half) {
-    return (float)(scrambled(key, index) >> (32 * half) & 0xFFFF);
+    return (float)(word(key, index) >> (half ? 40 : 16) & 0xFFFFF);
 }
 __device__ __forceinline__ u64 floats(float low, float high) {
     return (u64)__float_as_uint(high) << 32 | __float_as_uint(low);
@@ -25,7 +16,7 @@ enum Operation : u32 { COPY, SCALE, ADD, TRIAD, SAXPY, WRITE };
 __device__ __forceinline__ u64 pattern(u32 kind, u64 key, u64 index) {
     if (kind == NUMBERS) return __double_as_longlong(number(key, index));
     if (kind == SMALL_NUMBERS) return floats(small_number(key, index, 0), small_number(key, index, 1));
-    return scrambled(key, index);
+    return word(key, index);
 }
 
 __device__ __forceinline__ u64 result(u32 operation, u64 a, u64 b, double scalar, u64 i) {
@@ -37,7 +28,7 @@ __device__ __forceinline__ u64 result(u32 operation, u64 a, u64 b, double scalar
         return floats(s * small_number(a, i, 0) + small_number(b, i, 0),
                       s * small_number(a, i, 1) + small_number(b, i, 1));
     }
-    return operation == WRITE ? a : scrambled(a, i);
+    return operation == WRITE ? a : word(a, i);
 }
 
 __device__ __forceinline__ uint4 packed(u64 x, u64 y) {
