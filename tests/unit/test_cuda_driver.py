@@ -143,7 +143,7 @@ def test_the_timer_of_a_full_queue_opens_the_round_of_its_time(monkeypatch: pyte
             told.set()
 
     rounds = Rounds()
-    monkeypatch.setattr(module, "_STALLED", 0.05)
+    monkeypatch.setattr(module, "_QUEUE_FULL_S", 0.05)
     stuck = CudaPrepared.__new__(CudaPrepared)
     stuck._gate = rounds  # type: ignore[assignment]
     with stuck._unblocking(1000):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.generic]
     Words = NDArray[np.uint64]
 
-_MOST = 127  # the largest number in a buffer
+_LARGEST_NUMBER = 127  # the largest number in a buffer
 #: Ranks whose factors are not 1: a product of any of them is between 2**-6 and 2**6.
 FACTORS = 12
 BEFORE = 8191  # the seed of what a receive buffer holds before
@@ -37,7 +37,7 @@ BEFORE = 8191  # the seed of what a receive buffer holds before
 
 def highest(type: DataType, operator: str, ranks: int) -> int:
     """Return the largest number in the buffers that are reduced."""
-    return max(1, min(_MOST, type.largest // (ranks * _scale(operator))))
+    return max(1, min(_LARGEST_NUMBER, type.largest // (ranks * _scale(operator))))
 
 
 def scalar(rank: int) -> int:

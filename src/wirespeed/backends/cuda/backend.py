@@ -35,8 +35,8 @@ _CONFIDENTIAL = "the GPUs are in confidential computing mode: {} is not timed re
 #: cp.async.bulk.
 _BULK_CAPABILITY = (9, 0)
 #: Minimum duration of a sample for which several engines are tried: joining streams takes time.
-_SPREAD_FROM = 16 * MIB
-_TRIALS = 3
+_SPREAD_FROM_BYTES = 16 * MIB
+_SPREAD_TRIALS = 3
 
 
 class CudaBackend:
@@ -171,14 +171,14 @@ class CudaBackend:
 
     def _spread(self, transfer: Transfer, options: BackendOptions) -> int:
         """Return over how many copy engines a transfer is fastest: both ways are tried, once each."""
-        if transfer.engine is not Engine.CE or transfer.bytes < _SPREAD_FROM:
+        if transfer.engine is not Engine.CE or transfer.bytes < _SPREAD_FROM_BYTES:
             return 1
         if transfer not in self._engines:
             alone = Measurement((replace(transfer, role=Role.MEASURED),), ())
             times = {}
             for engines in (1, 2):
                 with self._prepare(alone, [engines], options) as prepared:
-                    times[engines] = min(prepared.sample(2).wall for _ in range(_TRIALS))
+                    times[engines] = min(prepared.sample(2).wall for _ in range(_SPREAD_TRIALS))
             self._engines[transfer] = min(times, key=lambda engines: times[engines])
         return self._engines[transfer]
 

@@ -23,8 +23,8 @@ from .memory import CudaBufferPool, GpuBuffer
 from .stream_ops import Chase, EngineCopy, Kernel, Work
 
 #: Alignment of the halves of a buffer copied both ways, and of the parts of a copy on several engines.
-_ALIGNMENT = 4 * KIB
-_SUMS = 2 * WORD
+_ALIGNMENT_BYTES = 4 * KIB
+_SUMS_BYTES = 2 * WORD
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class BoundCopy:
         if self.sums and isinstance(work, Kernel):
             self.device.use()
             found = (c_uint64 * 2)()
-            check(driver.cuMemcpyDtoH, addressof(found), self.sums, _SUMS)
+            check(driver.cuMemcpyDtoH, addressof(found), self.sums, _SUMS_BYTES)
             if (found[0] - found[1] * work.done) % 2**64:
                 raise VerificationError(str(self.transfer), 0, words, words)
 
@@ -260,11 +260,11 @@ class Binder:
         """Return two words on the GPU: the sum that a read computes, and the correct sum of one pass."""
         transfer, device = bound.transfer, bound.device
         memory = Memory(device.name, MemoryKind.DEVICE)
-        account = self._pool.take(memory, _SUMS, device, False, False)
+        account = self._pool.take(memory, _SUMS_BYTES, device, False, False)
         self.taken.append(account)
         contents = self._contents(device)
         self.fillers.add(contents)
-        contents.zero(account.address, _SUMS)
+        contents.zero(account.address, _SUMS_BYTES)
         words = transfer.bytes // WORD
         contents.total(words, pattern_of(transfer.operation), seed, account.address + WORD)
         return account.address
@@ -282,4 +282,4 @@ class Binder:
 
 
 def _aligned(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
+    return -(-size // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES

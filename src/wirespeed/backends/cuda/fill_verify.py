@@ -21,8 +21,8 @@ from .memory import GpuBuffer
 
 #: Factor of scale, triad and saxpy: with the integers of ``patterns``, results are exact.
 SCALAR = 3.0
-_SLOT = 2 * WORD
-_SLOTS = 4 * KIB // _SLOT
+_SLOT_BYTES = 2 * WORD
+_SLOTS = 4 * KIB // _SLOT_BYTES
 
 
 class Pattern(IntEnum):
@@ -99,7 +99,7 @@ class Contents:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.lane = TimedStream(device)
-        self._results = check(driver.cuMemAlloc, _SLOTS * _SLOT)
+        self._results = check(driver.cuMemAlloc, _SLOTS * _SLOT_BYTES)
         self._read = (ctypes.c_uint64 * (2 * _SLOTS))()
         self._expected: list[Expected] = []
 
@@ -118,10 +118,10 @@ class Contents:
         if len(self._expected) == _SLOTS:
             raise BackendError(f"{self.device.name} can compare at most {_SLOTS} buffers at a time")
         if not self._expected:
-            self.zero(int(self._results), _SLOTS * _SLOT)
+            self.zero(int(self._results), _SLOTS * _SLOT_BYTES)
         if expected.region.staging:
             self._copy(expected.region.staging.address, expected.region.buffer.host, expected.region)
-        self._compare(expected, int(self._results) + len(self._expected) * _SLOT)
+        self._compare(expected, int(self._results) + len(self._expected) * _SLOT_BYTES)
         self._expected.append(expected)
 
     def zero(self, address: int, size: int) -> None:
@@ -141,7 +141,7 @@ class Contents:
     def found(self) -> list[tuple[Expected, int, int]]:
         """Return each compared region with the number of wrong words and the index of the first."""
         self.device.use()
-        size = len(self._expected) * _SLOT
+        size = len(self._expected) * _SLOT_BYTES
         if size:
             check(driver.cuMemcpyDtoH, ctypes.addressof(self._read), self._results, size)
         pairs = zip(self._read[0::2], self._read[1::2], strict=True)

@@ -24,9 +24,9 @@ FABRIC, VMM_FD, IPC = "fabric", "vmm-fd", "ipc"
 #: Device nodes of IMEX channels; without a channel, fabric handles are denied.
 IMEX_CHANNELS = Path("/dev/nvidia-caps-imex-channels")
 
-_HANDLE = 64  # bytes of a CUipcMemHandle and of a CUmemFabricHandle
-_TYPE = driver.CUmemAllocationHandleType
-_LAZY = driver.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.value
+_HANDLE_BYTES = 64  # bytes of a CUipcMemHandle and of a CUmemFabricHandle
+_HANDLE_TYPE = driver.CUmemAllocationHandleType
+_LAZY_PEER_ACCESS = driver.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.value
 
 
 class IpcSharing:
@@ -50,15 +50,15 @@ class IpcSharing:
         allocation.place.use()
         base, _ = check(driver.cuMemGetAddressRange, allocation.address)
         handle = check(driver.cuIpcGetMemHandle, base)
-        data = ctypes.string_at(int(handle.getPtr()), _HANDLE)
+        data = ctypes.string_at(int(handle.getPtr()), _HANDLE_BYTES)
         return Handle(self.name, data, allocation.address - int(base), allocation.bytes)
 
     def open(self, device: Device, handle: Handle) -> Opened:
         """Map the memory; the driver enables peer access."""
         device.use()
         raw = driver.CUipcMemHandle()
-        ctypes.memmove(int(raw.getPtr()), handle.data, _HANDLE)
-        base = int(check(driver.cuIpcOpenMemHandle, raw, _LAZY))
+        ctypes.memmove(int(raw.getPtr()), handle.data, _HANDLE_BYTES)
+        base = int(check(driver.cuIpcOpenMemHandle, raw, _LAZY_PEER_ACCESS))
 
         def close() -> None:
             device.use()
@@ -98,7 +98,7 @@ class DescriptorSharing(_Mapped):
     """
 
     name = VMM_FD
-    _type = _TYPE.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+    _type = _HANDLE_TYPE.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
     def __init__(self, descriptors: Descriptors, timeout: float) -> None:
         self._descriptors, self._timeout = descriptors, timeout
@@ -119,7 +119,7 @@ class FabricSharing(_Mapped):
     """Fabric handles: within an NVLink domain, on one or several hosts."""
 
     name = FABRIC
-    _type = _TYPE.CU_MEM_HANDLE_TYPE_FABRIC
+    _type = _HANDLE_TYPE.CU_MEM_HANDLE_TYPE_FABRIC
 
     def allocate(self, device: Device, size: int) -> Allocation:
         """Create memory; the driver permits this only for processes with an IMEX channel."""
@@ -132,13 +132,13 @@ class FabricSharing(_Mapped):
         """Return the fabric handle."""
         allocation.place.use()
         handle = check(driver.cuMemExportToShareableHandle, allocation.inner, self._type, 0)
-        data = handle if isinstance(handle, bytes) else ctypes.string_at(int(handle.getPtr()), _HANDLE)
+        data = handle if isinstance(handle, bytes) else ctypes.string_at(int(handle.getPtr()), _HANDLE_BYTES)
         return Handle(self.name, data, 0, allocation.bytes)
 
     def open(self, device: Device, handle: Handle) -> Opened:
         """Map the memory."""
         raw = driver.CUmemFabricHandle()
-        ctypes.memmove(int(raw.getPtr()), handle.data, _HANDLE)
+        ctypes.memmove(int(raw.getPtr()), handle.data, _HANDLE_BYTES)
         try:
             return self._open(device, int(raw.getPtr()), handle.bytes)
         except BackendError as error:

@@ -24,8 +24,8 @@ _OF_LAUNCHERS = (
     "SLURM_", "HYDI_", "MPIR_", "PALS_",
 )  # fmt: skip
 _RIGHT, _WRONG, _NO_MPI = 0, 3, 4
-_SIZE = 2**20
-_LIMIT = 30.0
+_TEST_BYTES = 2**20
+_TEST_LIMIT_S = 30.0
 
 
 def unaware(ordinal: int, timeout: float, environment: Mapping[str, str] = os.environ) -> str:
@@ -37,7 +37,7 @@ def unaware(ordinal: int, timeout: float, environment: Mapping[str, str] = os.en
         CUDA's number of the GPU.
     """
     alone = {k: v for k, v in environment.items() if not k.startswith(_OF_LAUNCHERS)}
-    limit = min(timeout, _LIMIT)
+    limit = min(timeout, _TEST_LIMIT_S)
     try:
         done = subprocess.run(
             [sys.executable, "-m", __name__, str(ordinal)], env=alone, capture_output=True, text=True,
@@ -78,14 +78,14 @@ def _try(ordinal: int) -> int:
     check(driver.cuInit, 0)
     device = check(driver.cuDeviceGet, ordinal)
     check(driver.cuCtxSetCurrent, check(driver.cuDevicePrimaryCtxRetain, device))
-    source, destination = (int(check(driver.cuMemAlloc, _SIZE)) for _ in range(2))
-    sent, found = (ctypes.c_uint8 * _SIZE)(*b"\x5a" * _SIZE), (ctypes.c_uint8 * _SIZE)()
-    check(driver.cuMemcpyHtoD, source, ctypes.addressof(sent), _SIZE)
-    check(driver.cuMemcpyHtoD, destination, ctypes.addressof(found), _SIZE)
+    source, destination = (int(check(driver.cuMemAlloc, _TEST_BYTES)) for _ in range(2))
+    sent, found = (ctypes.c_uint8 * _TEST_BYTES)(*b"\x5a" * _TEST_BYTES), (ctypes.c_uint8 * _TEST_BYTES)()
+    check(driver.cuMemcpyHtoD, source, ctypes.addressof(sent), _TEST_BYTES)
+    check(driver.cuMemcpyHtoD, destination, ctypes.addressof(found), _TEST_BYTES)
     check(driver.cuCtxSynchronize)
-    to, origin = (mpi.memory.fromaddress(address, _SIZE) for address in (destination, source))
+    to, origin = (mpi.memory.fromaddress(address, _TEST_BYTES) for address in (destination, source))
     mpi.COMM_SELF.Sendrecv([origin, mpi.BYTE], 0, 0, [to, mpi.BYTE], 0, 0)
-    check(driver.cuMemcpyDtoH, ctypes.addressof(found), destination, _SIZE)
+    check(driver.cuMemcpyDtoH, ctypes.addressof(found), destination, _TEST_BYTES)
     return _RIGHT if bytes(found) == bytes(sent) else _WRONG
 
 

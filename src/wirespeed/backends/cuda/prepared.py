@@ -21,15 +21,15 @@ from .gate import Gate
 
 #: Copies enqueued in a stream before the release: its queue has room for about 1000 entries, and a copy may
 #: take several.
-_QUEUE = 100
+_QUEUE_COPIES = 100
 #: This many copies never fill a queue; after this many seconds of enqueueing, a queue is considered full.
-_UNWATCHED, _STALLED = 32, 0.5
+_UNWATCHED_COPIES, _QUEUE_FULL_S = 32, 0.5
 #: Copies that each stream gets per turn after the release.
-_TURN = 64
+_TURN_COPIES = 64
 #: Time for work to end after a time-out or a cancellation, in s.
-_GRACE = 3.0
-_LONGEST_SLEEP = 1e-3
-_MILLI = 1e-3
+_CANCEL_GRACE_S = 3.0
+_LONGEST_SLEEP_S = 1e-3
+_S_PER_MS = 1e-3
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class CudaPrepared:
                 lane.device.use()
                 self._gate.hold(lane.device, lane.stream)
             self._warm_up(measured)
-            self._left = self._put([copies] * len(bound), _QUEUE)
+            self._left = self._put([copies] * len(bound), _QUEUE_COPIES)
             if not any(self._left):
                 self._put_ends(measured)
 
@@ -130,7 +130,7 @@ class CudaPrepared:
         with self._watched():
             if any(self._left):
                 while any(self._left):
-                    self._left = self._put(self._left, _TURN)
+                    self._left = self._put(self._left, _TURN_COPIES)
                 self._put_ends(measured)
             self._await([first.end, *(b.lane.stop for b in bound)], f"running {self._measurement}")
         return Sample(
@@ -233,7 +233,7 @@ class CudaPrepared:
                 if waited > self._options.timeout:
                     raise MeasurementTimeout(stage, self._options.timeout)
                 # Sleeping for a small fraction of the elapsed time costs nothing and frees the CPU.
-                time.sleep(min(waited / 64, _LONGEST_SLEEP))
+                time.sleep(min(waited / 64, _LONGEST_SLEEP_S))
 
     @contextmanager
     def _unblocking(self, copies: int) -> Iterator[None]:
@@ -242,8 +242,8 @@ class CudaPrepared:
         The driver decides how much of a queue a copy takes. When the queue is full, the next call waits for
         the gate, which this thread has to open.
         """
-        guard = threading.Timer(_STALLED, self._gate.open, (self._gate.serial,))  # not a later round
-        if copies > _UNWATCHED:
+        guard = threading.Timer(_QUEUE_FULL_S, self._gate.open, (self._gate.serial,))  # not a later round
+        if copies > _UNWATCHED_COPIES:
             guard.start()
         try:
             yield
@@ -261,15 +261,15 @@ class CudaPrepared:
             raise
         except BaseException as error:
             self._gate.abandon()
-            deadline = time.monotonic() + _GRACE
+            deadline = time.monotonic() + _CANCEL_GRACE_S
             for lane in (*self._binder.lanes, *(contents.lane for contents in self._binder.fillers)):
                 while not idle(lane.stream):
                     if time.monotonic() > deadline:
                         self._signals.stuck.set()
                         raise BackendLost(
-                            f"the GPU is busy {_GRACE:g} s after this error: {error}"
+                            f"the GPU is busy {_CANCEL_GRACE_S:g} s after this error: {error}"
                         ) from error
-                    time.sleep(_LONGEST_SLEEP)
+                    time.sleep(_LONGEST_SLEEP_S)
             raise
 
     def abandon(self) -> None:
@@ -300,7 +300,7 @@ def _elapsed(start: Any, stop: Any) -> float:
     BackendError
         If the difference is not plausible, so the event clock cannot be trusted.
     """
-    seconds = float(check(driver.cuEventElapsedTime, start, stop)) * _MILLI
+    seconds = float(check(driver.cuEventElapsedTime, start, stop)) * _S_PER_MS
     if seconds <= 0:
         raise BackendError(f"the GPU's events are {seconds:g} s apart, although work ran between them")
     return seconds

@@ -29,7 +29,7 @@ from .transport_selection import TransportSelector
 from .transports import TWO_SIDED
 
 #: Seconds after which the other hosts are looked at again.
-_EVERY = 5.0
+_STATE_INTERVAL_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class DistributedBackend:
         self._running: Running | None = None
         self._side: Endpoint | None = None
         self._said: set[str] = set()
-        self._looked = -_EVERY
+        self._looked = -_STATE_INTERVAL_S
         self._elsewhere: State = ()
         world.timeout = options.timeout + options.grace / 2
 
@@ -167,7 +167,7 @@ class DistributedBackend:
 
     def _look_elsewhere(self) -> None:
         """Have the state of the other hosts, every few seconds; all processes do it together."""
-        if len(set(self.hosts)) == 1 or self.exchange.now < self._looked + _EVERY:
+        if len(set(self.hosts)) == 1 or self.exchange.now < self._looked + _STATE_INTERVAL_S:
             return
         speaks = self.hosts.index(self.hosts[self.rank]) == self.rank
         everyone = self.exchange.gather(self._here() if speaks else (), "reading the state of all hosts")

@@ -11,9 +11,9 @@ from ...errors import BackendLost, MeasurementTimeout, WirespeedError
 from ...worlds.base import RankLost, World, WorldError
 from .error_wire import heard, told
 
-_LOOK = 0.1
+_WATCH_INTERVAL_S = 0.1
 #: How long to wait for news after Ctrl-C; Open MPI's launcher kills after 0.2 s.
-_NEWS = 0.03
+_NEWS_S = 0.03
 
 
 class Exchange:
@@ -101,7 +101,7 @@ class Exchange:
     def news(self) -> str:
         """Return whether another process is gone, as far as is known a moment later."""
         try:
-            self.world.check(_NEWS)
+            self.world.check(_NEWS_S)
         except RankLost as error:
             self.lose(error)
         return self.lost
@@ -120,7 +120,7 @@ class Exchange:
         self._closed.set()
 
     def _watch(self) -> None:
-        while not self._closed.wait(_LOOK):
+        while not self._closed.wait(_WATCH_INTERVAL_S):
             try:
                 self.world.check()
             except RankLost as error:

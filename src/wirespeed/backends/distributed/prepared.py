@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .shared_pool import Own
 
 #: Samples at the beginning that only find out how many copies a sample needs.
-_WARM = 2
+_WARM_UP_SAMPLES = 2
 #: A transfer by its index, and why its means does not work.
 Failures = list[tuple[int, str]]
 
@@ -80,8 +80,8 @@ class DistributedPrepared:
             self._part = None
         hosts = self._backend.hosts
         movers = {hosts[t.executor.rank] for t in self._transfers if t.executor.rank is not None}
-        if len(self._skews) > _WARM and len(movers) > 1:
-            skews, walls = zip(*self._skews[_WARM:], strict=True)
+        if len(self._skews) > _WARM_UP_SAMPLES and len(movers) > 1:
+            skews, walls = zip(*self._skews[_WARM_UP_SAMPLES:], strict=True)
             skew, wall = summarise(skews).median, summarise(walls).median
             self._running.start.judge(skew, wall, self._backend.warnings)
         self._skews.clear()

@@ -9,19 +9,19 @@ from collections.abc import Sequence
 from ...document import SKEW, Quantity, State
 from ...errors import WirespeedError
 from ...summary import summarise
+from ...units import NANO
 from ...worlds.clocks import Clocks, compare
 from ...worlds.descriptors import Descriptors, SharedMemory, fetch
 from .endpoint import LINE, Endpoint
 from .exchange import Exchange
 
-_PAGE = 4096
+_PAGE_BYTES = 4096
 #: Rounds in which the skew of the gate is measured.
-_ROUNDS = 9
+_SKEW_ROUNDS = 9
 #: A skew is negligible if a sample lasts this many times as long.
-_SMALL = 100
+_SAMPLE_TO_SKEW = 100
 #: Minimum skew that is reported, as a fraction of a sample.
-_TOO_FAR = 0.05
-_NANO = 1e-9
+_SKEW_LIMIT = 0.05
 
 
 def share_page(exchange: Exchange, descriptors: Descriptors, timeout: float) -> SharedMemory:
@@ -31,7 +31,7 @@ def share_page(exchange: Exchange, descriptors: Descriptors, timeout: float) -> 
     """
     world = exchange.world
     here = [member.rank for member in world.members if member.host == world.me.host]
-    first, size = here[0], -(-LINE * (1 + len(here)) // _PAGE) * _PAGE
+    first, size = here[0], -(-LINE * (1 + len(here)) // _PAGE_BYTES) * _PAGE_BYTES
     page = SharedMemory.create(size) if world.rank == first else None
     offer = [descriptors.address, descriptors.offer(os.dup(page.descriptor))] if page else None
     offers = exchange.gather(offer, "sharing the page of the gate")
@@ -66,14 +66,14 @@ class SynchronisedStart:
         except WirespeedError as error:
             raise exchange.lose(error) from error
         self.skews: list[float] = []
-        for _ in range(_ROUNDS + 1):
+        for _ in range(_SKEW_ROUNDS + 1):
             self._measure()
         del self.skews[:1]  # the first round loads what is needed for it
 
     @property
     def sample_seconds(self) -> float:
         """How long a sample must last, so that the skew is small against it, in s."""
-        return _SMALL * summarise(self.skews).median
+        return _SAMPLE_TO_SKEW * summarise(self.skews).median
 
     def state(self) -> State:
         """Return how far apart the processes start."""
@@ -102,7 +102,7 @@ class SynchronisedStart:
         moment = max(ready) + self.clocks.lead + self.clocks.offsets[self._world.rank]
         while (left := moment - time.monotonic_ns()) > 0:
             if left > 2_000_000:
-                time.sleep(left / 2 * _NANO)
+                time.sleep(left / 2 * NANO)
         self._side.release(arriving)
         return time.monotonic_ns() - moment
 
@@ -112,12 +112,12 @@ class SynchronisedStart:
             return 0.0
         hosts = [member.host for member in self._world.members]
         lateness = [lateness[hosts.index(host)] for host in self._world.hosts]  # of those that open a gate
-        self.skews.append((max(lateness) - min(lateness)) * _NANO + self.clocks.error)
+        self.skews.append((max(lateness) - min(lateness)) * NANO + self.clocks.error)
         return self.skews[-1]
 
     def judge(self, skew: float, wall: float, warnings: list[str]) -> None:
         """Warn once, of the worst Measurement of a testcase, that hosts started too far apart."""
-        if skew <= _TOO_FAR * wall or (skew / wall <= self._worst and self._warning in warnings):
+        if skew <= _SKEW_LIMIT * wall or (skew / wall <= self._worst and self._warning in warnings):
             return
         if self._warning in warnings:
             warnings.remove(self._warning)
@@ -143,4 +143,4 @@ class SynchronisedStart:
             return self._side.arrived() - self.clocks.offsets[self._world.rank]
 
         moments = self._exchange.together(arrive, "gathering the skew of the gate")
-        self.skews.append((max(moments) - min(moments)) * _NANO + self.clocks.error)
+        self.skews.append((max(moments) - min(moments)) * NANO + self.clocks.error)

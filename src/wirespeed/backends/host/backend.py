@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .endpoint import HostEndpoint
     from .prepared import HostPrepared
 
-_KILO = 1e3
+_HZ_PER_KHZ = 1e3
 
 
 class HostBackend:
@@ -58,7 +58,7 @@ class HostBackend:
             return "no transfer is measured"
         return None
 
-    def _refuses(self, transfer: Transfer) -> str | None:
+    def _refuses(self, transfer: Transfer) -> str:
         nodes = {node.name for node in self._machine.numa}
         ends = (transfer.source, transfer.destination)
         if transfer.engine is not Engine.CPU:
@@ -74,7 +74,7 @@ class HostBackend:
             return "a chase uses exactly one CPU"
         if not 0 < transfer.pace <= 1:
             return f"pace must be above 0 and at most 1, not {transfer.pace}"
-        return None
+        return ""
 
     def prepare(self, measurement: Measurement, options: BackendOptions) -> HostPrepared:
         """Take and fill the buffers of a Measurement and start its threads.
@@ -123,7 +123,7 @@ class HostBackend:
             for cpu in node.cpus[:1]:  # reading a frequency can interrupt the CPU
                 folder = root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq"
                 if (kilohertz := number(folder / "scaling_cur_freq")) is not None:
-                    state.append(Quantity(f"cpu{cpu}", "frequency", kilohertz * _KILO, "Hz"))
+                    state.append(Quantity(f"cpu{cpu}", "frequency", kilohertz * _HZ_PER_KHZ, "Hz"))
                 if (governor := read(folder / "scaling_governor")) is not None:
                     state.append(Quantity(f"cpu{cpu}", "governor", governor))
         if (load := read(root / "proc/loadavg")) is not None:

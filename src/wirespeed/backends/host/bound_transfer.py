@@ -17,13 +17,13 @@ from .memory import HostBuffer
 #: Bytes of a cache line.
 LINE = 64
 #: Alignment of the threads' slices, if each thread gets enough bytes.
-_PAGE = 4096
+_PAGE_BYTES = 4096
 #: Accesses that count as one copy of a chase, up to a working set: 1 to 6 ms each.
-_CHASE_UNITS = ((256 * KIB, 2**20), (4 * MIB, 2**17))
-_LARGEST_CHASE_UNIT = 2**15
+_CHASE_UNIT_ACCESSES = ((256 * KIB, 2**20), (4 * MIB, 2**17))
+_LARGE_CHASE_UNIT_ACCESSES = 2**15
 #: Factors of scale, triad and saxpy are from 2 to 15: with integers below 2**48 (2**20 as floats), results
 #: are exact.
-_FACTORS = 14
+_NUMBER_OF_FACTORS = 14
 
 
 @dataclass(eq=False)
@@ -101,12 +101,12 @@ class BoundTransfer:
         if self.transfer.operation is Operation.WRITE:
             self.scalar = signed(key_of(self.keys[0], sample))
         else:
-            self.scalar = 2 + sample % _FACTORS
+            self.scalar = 2 + sample % _NUMBER_OF_FACTORS
 
 
 def split(size: int, parts: int) -> list[tuple[int, int]]:
     """Return begin and end of nearly equal parts of whole lines; of whole pages for large sizes."""
-    step = _PAGE if size >= 16 * _PAGE * parts else LINE
+    step = _PAGE_BYTES if size >= 16 * _PAGE_BYTES * parts else LINE
     edges = [size * i // parts // step * step for i in range(parts)] + [size]
     return list(pairwise(edges))
 
@@ -119,7 +119,9 @@ def whole_lines(transfer: Transfer) -> int:
 
 def chase_unit(size: int) -> int:
     """Return the accesses that count as one copy of a chase through ``size`` bytes."""
-    return next((unit for largest, unit in _CHASE_UNITS if size <= largest), _LARGEST_CHASE_UNIT)
+    return next(
+        (unit for largest, unit in _CHASE_UNIT_ACCESSES if size <= largest), _LARGE_CHASE_UNIT_ACCESSES
+    )
 
 
 def bypasses(transfer: Transfer, machine: Machine) -> bool:

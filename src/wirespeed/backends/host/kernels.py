@@ -43,10 +43,10 @@ START, END, AMOUNT, CARRY, STATUS = (i * 8 for i in range(5))
 DONE, CANCELLED, TIMED_OUT = range(3)
 
 #: Bytes (accesses, in a chase) after which a load checks whether to stop.
-CHUNK, CHASE_CHUNK = 2**18, 2**12
+CHUNK_BYTES, CHASE_CHUNK_ACCESSES = 2**18, 2**12
 #: The accesses of a chase are a multiple of this.
-CHASE_STEP = 8
-_SPINS = 64  # between two checks of the clock, about 2 µs
+CHASE_STEP_ACCESSES = 8
+_SPINS_PER_CLOCK_CHECK = 64  # between two checks of the clock, about 2 µs
 
 
 _jit = partial(compiled, error_model="numpy")
@@ -68,7 +68,7 @@ def _arrive(table: int, first: int) -> int:
             return cancelled
         spin_hint()
         spins += 1
-        if spins % _SPINS == 0:
+        if spins % _SPINS_PER_CLOCK_CHECK == 0:
             if now_ns() > deadline:
                 atomic_store(table + CANCEL, TIMED_OUT)
                 return TIMED_OUT
@@ -99,7 +99,7 @@ def open_gate(table: int, expected: int) -> int:
             return cancelled
         spin_hint()
         spins += 1
-        if spins % _SPINS == 0:
+        if spins % _SPINS_PER_CLOCK_CHECK == 0:
             if now_ns() > deadline:
                 atomic_store(table + CANCEL, TIMED_OUT)
                 return TIMED_OUT
@@ -135,7 +135,7 @@ def once(
     elif operation == WRITE:
         write_lines(destination, first, second, scalar, size, streaming)
     else:
-        for _ in range(size // CHASE_STEP):
+        for _ in range(size // CHASE_STEP_ACCESSES):
             carry = load_word(load_word(load_word(load_word(carry))))
             carry = load_word(load_word(load_word(load_word(carry))))
     return carry
@@ -197,10 +197,10 @@ def disturb(
     while status == DONE and size > 0 and atomic_load(table + RUNNING) > 0:
         begin = now_ns()
         if operation == CHASE:
-            step = CHASE_CHUNK
+            step = CHASE_CHUNK_ACCESSES
             carry = once(operation, 0, 0, 0, 0, 0, step, carry)
         else:
-            step = min(CHUNK, size - position)
+            step = min(CHUNK_BYTES, size - position)
             carry = once(
                 operation, streaming, destination + position, first + position, second + position,
                 scalar, step, carry,

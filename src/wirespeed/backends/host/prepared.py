@@ -170,7 +170,7 @@ class HostPrepared:
     def _warm_up(self, bound: BoundTransfer) -> None:
         """Follow a cycle that fits into a cache once, so that it is cached when the first sample starts."""
         if bound.transfer.operation is Operation.CHASE and bound.cached:
-            steps = bound.lines // kernels.CHASE_STEP * kernels.CHASE_STEP
+            steps = bound.lines // kernels.CHASE_STEP_ACCESSES * kernels.CHASE_STEP_ACCESSES
             task = partial(kernels.once, CHASE, 0, 0, 0, 0, 0, steps, bound.start)
             self._run([(bound.transfer.executor.cpus[0], task)], "warming up the caches")
             bound.step = steps % bound.lines

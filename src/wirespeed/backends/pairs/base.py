@@ -14,7 +14,7 @@ from ..patterns import key_of
 from ..shared_memory import Mechanism
 from ..test_data import words
 
-_SEED = 20
+_PATTERN_SEED = 20
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Wire(Protocol):
 @lru_cache(maxsize=2)
 def pattern(size: int, end: int) -> Any:
     """Return the bytes that an end sends: 0 for the first, 1 for the last."""
-    found = words(key_of(_SEED, end), 0, -(-size // 8)).view(np.uint8)[:size]
+    found = words(key_of(_PATTERN_SEED, end), 0, -(-size // 8)).view(np.uint8)[:size]
     found.flags.writeable = False
     return found
 
