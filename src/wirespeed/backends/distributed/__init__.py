@@ -1,4 +1,4 @@
-"""The backend of a job of several processes: each executes its own transfers of a common plan.
+"""The backend of a job of several processes: each process executes its own transfers of a common plan.
 
-What moves the bytes is the host or the CUDA backend of each process, through what ``base`` describes.
+The host or the CUDA backend of each process moves the bytes; ``endpoint`` defines its interface.
 """

@@ -1,7 +1,7 @@
 """The backend of a job: all processes prepare, start and verify the same Measurement together.
 
-Every step ends in an exchange in which each process says how it went, so that all go on in the same
-way: whatever is decided, by the stop rule too, is decided from values that all have.
+Every step ends in an exchange of its outcome. So all processes decide from the same values, even when to
+stop.
 """
 
 from __future__ import annotations
@@ -28,13 +28,27 @@ from .shared_pool import SharedBufferPool
 from .transport_selection import TransportSelector
 from .transports import TWO_SIDED
 
-#: Seconds after which the other hosts are looked at again.
+#: Interval at which the state of the other hosts is read.
 _STATE_INTERVAL_S = 5.0
 
 
 @dataclass(frozen=True)
 class Running:
-    """What a process has once all have come together."""
+    """Resources of a process once all processes have connected.
+
+    Parameters
+    ----------
+    side : Endpoint
+        Hardware of this process.
+    pool : SharedBufferPool
+        Its buffers, and those of others that it has opened.
+    start : SynchronisedStart
+        The common start.
+    choice : TransportSelector
+        Selects the transport of each transfer.
+    descriptors : Descriptors
+        Serves the descriptors that this process exports.
+    """
 
     side: Endpoint
     pool: SharedBufferPool
@@ -44,22 +58,26 @@ class Running:
 
 
 class DistributedBackend:
-    """Runs transfers between the processes of a World.
+    """Backend for transfers between the processes of a World.
 
     Parameters
     ----------
-    machine
+    world : World
+        The processes.
+    machine : Machine
         The machine of all ranks, the same in every process.
-    local
+    local : sequence of Backend
         The backends of this process.
-    share
-        By what means alone memory is shared; None: the best that works for each pair.
+    share : str or None
+        The only transport to use; None: the best one that works for each pair.
+    options : BackendOptions
+        Options, the same in every process.
     """
 
     name = "ranks"
     setup_s = 0.0
     can_cancel = True
-    sample_seconds: float  #: for the clock of this hardware, and so that the skew is small against it
+    sample_seconds: float  #: long compared with the clock of this hardware and with the start skew
 
     def __init__(
         self,
@@ -88,7 +106,7 @@ class DistributedBackend:
 
     @property
     def running(self) -> Running:
-        """What there is once a Measurement was prepared."""
+        """Resources of this process; they exist once a Measurement was prepared."""
         assert self._running is not None
         return self._running
 
@@ -112,16 +130,16 @@ class DistributedBackend:
         return None
 
     def prepare(self, measurement: Measurement, options: BackendOptions) -> DistributedPrepared:
-        """Share the buffers of a Measurement by the best means that works, and bind what each enqueues.
+        """Share the buffers of a Measurement by the best transports that work, and bind each process' part.
 
         Raises
         ------
         Unreachable
-            If no means works for a pair.
+            If no transport works for a pair.
         BackendError
             If something else fails, in any process.
         BackendLost
-            If a process is gone, or they cannot come together.
+            If a process has ended, or the processes cannot connect.
         """
         del options  # those of the job
         self.exchange.check()
@@ -154,11 +172,11 @@ class DistributedBackend:
                 self.running.choice.fails(measurement.transfers[index], means[index], reason)
 
     def now(self) -> float:
-        """Rank 0's clock as of the last exchange: the same in all processes."""
+        """Return rank 0's clock at the last exchange, in s: the same in all processes."""
         return self.exchange.now
 
     def state(self) -> State:
-        """Return the state of this host, of the others a moment ago, and how far apart all start."""
+        """Return the state of this host, the last known state of the others, and the start skew."""
         skew = self._running.start.state() if self._running else ()
         return *self._here(), *self._elsewhere, *skew
 
@@ -166,7 +184,7 @@ class DistributedBackend:
         return tuple(quantity for backend in self._local for quantity in backend.state())
 
     def _look_elsewhere(self) -> None:
-        """Have the state of the other hosts, every few seconds; all processes do it together."""
+        """Read the state of the other hosts, every few seconds; all processes do it together."""
         if len(set(self.hosts)) == 1 or self.exchange.now < self._looked + _STATE_INTERVAL_S:
             return
         speaks = self.hosts.index(self.hosts[self.rank]) == self.rank
@@ -179,27 +197,27 @@ class DistributedBackend:
         self._looked = self.exchange.now
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of what this process measures with."""
+        """Return the versions of the libraries that this process uses."""
         return {k: v for backend in self._local for k, v in backend.libraries().items()}
 
     def cancel(self) -> None:
-        """Let what waits in this process go; all processes then fail the Measurement."""
+        """Release everything that waits in this process; the Measurement then fails in all processes."""
         if self._side is not None:
             self._side.cancel()
 
     def interrupted(self) -> str:
-        """After Ctrl-C: return which process is gone, if a launcher ended this one because of that."""
+        """After Ctrl-C, return which process has ended, if the launcher ended this one because of that."""
         return self.exchange.interrupted()
 
     def late(self, stage: str, seconds: float) -> None:
-        """The exchange after the stage finds out which process is late."""
+        """Return None: the exchange after the stage identifies the straggler."""
 
     def close(self) -> None:
-        """Give everything back, in order where all processes are still there."""
+        """Release all resources; buffers in order, while all processes still exist."""
         self.exchange.close()
         if self._running is not None:
             if not self.exchange.lost:
-                with suppress(BackendLost):  # then nobody uses anybody's memory any more
+                with suppress(BackendLost):  # then no process uses the memory of another
                     self._free_buffers()
                     self.running.side.close()
             self.running.descriptors.close()
@@ -207,7 +225,7 @@ class DistributedBackend:
             backend.close()
 
     def arriving(self, transfers: Sequence[Transfer]) -> int:
-        """Return how many arrive at this host's gate."""
+        """Return the number of arrivals at this host's gate."""
         here = {rank for rank, host in enumerate(self.hosts) if host == self.hosts[self.rank]}
         by_messages = [t for t in transfers if t.engine in TWO_SIDED]
         messengers = here & {rank for t in by_messages for rank in (t.source.rank, t.destination.rank)}
@@ -215,13 +233,13 @@ class DistributedBackend:
         return self.running.side.threads(executed, len(messengers))
 
     def warn(self, text: str) -> None:
-        """Say something once."""
+        """Add a warning, once."""
         if text not in self._said:
             self._said.add(text)
             self.warnings.append(text)
 
     def _come_together(self) -> Running:
-        """Share the page of the gate, open the hardware, compare clocks, measure the skew."""
+        """Share the page of the gate, open the hardware, compare clocks and measure the skew."""
         descriptors = Descriptors()
         page = share_page(self.exchange, descriptors, self._options.timeout)
         mine = self._machine.ranks[self.rank]
@@ -248,6 +266,6 @@ class DistributedBackend:
         return Running(self._side, SharedBufferPool(self._side), start, choice, descriptors)
 
     def _free_buffers(self) -> None:
-        """Let all buffers go, in all processes: first what was opened, then what it belongs to."""
+        """Free all buffers in all processes, after all have closed those of others."""
         self.exchange.together(self.running.pool.close_opened, "closing buffers")
         self.exchange.together(self.running.pool.free, "freeing buffers")

@@ -1,4 +1,4 @@
-"""What a backend offers besides, so that its hardware can take part in a job of several processes."""
+"""Optional protocol of backends whose hardware can take part in a job of several processes."""
 
 from __future__ import annotations
 
@@ -12,22 +12,30 @@ from ...worlds.descriptors import Descriptors, SharedMemory
 from ..base import BackendOptions
 from ..shared_memory import Mechanism
 
-#: Bytes between the words of the page of a host that different processes write; the first is the gate's.
+#: Bytes between the words that different processes write in the page of a host; the first is the gate.
 LINE = 64
 
 
 @dataclass(frozen=True)
 class JobContext:
-    """What the processes of a job share.
+    """What a process knows of its job.
 
     Parameters
     ----------
-    page
-        Memory that all processes of this host have mapped: their gate is in it.
-    place
-        The number of this process among those of its host, and how many they are.
-    device, cpus
-        Of this process; CPUs where it works on host memory.
+    world : World
+        The processes of the job.
+    descriptors : Descriptors
+        Serves the descriptors that this process exports.
+    page : SharedMemory
+        Memory that all processes of this host have mapped, with their gate.
+    place : tuple[int, int]
+        Index of this process among those of its host, and their number.
+    device : str
+        Device of this process.
+    cpus : tuple[int, ...]
+        CPUs of this process, if it measures host memory.
+    options : BackendOptions
+        Options, the same in every process.
     """
 
     world: World
@@ -41,20 +49,24 @@ class JobContext:
 
 @dataclass(frozen=True)
 class LocalTransfer:
-    """A transfer of which this process executes, owns or sends something.
+    """A transfer that this process executes, or of which it owns a buffer.
 
     Parameters
     ----------
-    index
-        Its place in the Measurement.
-    source, destination
-        Addresses of its buffers here; 0 where this process does not see them.
-    owns_source, owns_destination
-        Whether this process fills, or compares.
-    moves
-        Whether it executes; of a transfer by messages whether it is one of the two sides.
-    peer
-        Of a transfer by messages: the other rank.
+    index : int
+        Position in the Measurement.
+    transfer : Transfer
+        The transfer.
+    means : str
+        Its transport.
+    source, destination : int
+        Addresses of its buffers in this process; 0 if they are not mapped here.
+    owns_source, owns_destination : bool
+        Whether this process fills the source, and verifies the destination.
+    moves : bool
+        Whether this process executes it; for messages, whether it is one of the two sides.
+    peer : int
+        For messages: the other rank.
     """
 
     index: int
@@ -69,13 +81,25 @@ class LocalTransfer:
 
     @property
     def address(self) -> int:
-        """Of a transfer by messages: where this process' buffer is."""
+        """For messages: address of the buffer of this process."""
         return self.source if self.owns_source else self.destination
 
 
 @dataclass(frozen=True)
 class TransferTiming:
-    """What a process measured of one transfer: seconds, bytes, and seconds from the release to its end."""
+    """Times of one transfer in one process.
+
+    Parameters
+    ----------
+    index : int
+        Position of the transfer in the Measurement.
+    seconds : float
+        Duration of the copies, in s.
+    amount : float
+        Bytes of the copies.
+    wall : float
+        Time from the release to the end of the last copy, in s.
+    """
 
     index: int
     seconds: float
@@ -84,26 +108,26 @@ class TransferTiming:
 
 
 class LocalPrepared(Protocol):
-    """What one process does of a Measurement."""
+    """Part of a Measurement in one process."""
 
     def fill(self) -> None:
-        """Fill the sources and poison the destinations that are this process'."""
+        """Fill the sources and poison the destinations of this process."""
 
     def arm(self, copies: int) -> None:
-        """Make all ready behind the gate of this round."""
+        """Start ``copies`` copies of each transfer; they wait at the gate of this round."""
 
     def finish(self) -> list[TransferTiming]:
-        """Wait until all that was armed is done.
+        """Wait until the copies have ended, and return their times.
 
         Raises
         ------
         MeasurementTimeout
-            If it is not in time.
+            If they do not end in time.
         """
         ...
 
     def verify(self) -> None:
-        """Compare the destinations that are this process'; they are poisoned again.
+        """Verify the destinations of this process; they are poisoned before the next sample.
 
         Raises
         ------
@@ -112,10 +136,10 @@ class LocalPrepared(Protocol):
         """
 
     def abandon(self) -> None:
-        """Let what was armed run out, after something went wrong elsewhere."""
+        """End started copies, after an error in another process."""
 
     def close(self) -> None:
-        """Release everything except buffers."""
+        """Release everything except the buffers."""
 
 
 class Endpoint(Protocol):
@@ -123,72 +147,91 @@ class Endpoint(Protocol):
 
     Attributes
     ----------
-    means
-        By which it can share memory, the best first; not those by messages.
-    plain
-        The means whose allocations are ordinary ones.
+    means : tuple[str, ...]
+        Transports by which it can share memory, the best one first; without messages.
+    plain : str
+        The transport with ordinary allocations.
     """
 
     means: tuple[str, ...]
     plain: str
 
     def sharing(self, means: str) -> Mechanism:
-        """Return a means."""
+        """Return the mechanism of a transport."""
         ...
 
     def place(self, memory: Memory) -> Any:
-        """Return where ``Sharing`` is to allocate a Memory, or to open for an Executor there."""
+        """Return the place of a Memory for ``Mechanism.allocate`` and ``Mechanism.open``."""
         ...
 
     def can_send(self, means: str) -> tuple[str, bytes]:
-        """Return why this process cannot send and receive by a means; empty if it can.
+        """Return why this process cannot send messages by a transport, and data for ``connect``.
 
-        Besides, what the other processes need to know to ``connect``.
+        Returns
+        -------
+        reason : str
+            Empty if it can.
+        data : bytes
+            What the other processes need in order to connect.
         """
         ...
 
     def connect(self, means: str, told: Sequence[bytes]) -> None:
-        """Make what sending and receiving needs; all processes do, with what all have told."""
+        """Connect all processes by a transport for messages.
+
+        Parameters
+        ----------
+        means : str
+            The transport.
+        told : sequence of bytes
+            By rank: the data from ``can_send``.
+        """
 
     def part(self, pieces: Sequence[LocalTransfer]) -> LocalPrepared:
         """Bind the pieces of a Measurement."""
         ...
 
     def begin(self) -> None:
-        """Begin a round: close the gate. Every process does, with or without a part."""
+        """Begin a round: close the gate. Every process does so, with or without a part."""
 
     def threads(self, transfers: Sequence[Transfer], messengers: int) -> int:
-        """Return how many arrive at the gate of the host.
+        """Return the number of arrivals at the gate of the host.
 
         Parameters
         ----------
-        transfers
-            Those that processes of this host execute by themselves.
-        messengers
-            How many processes of this host send or receive.
+        transfers : sequence of Transfer
+            Transfers that processes of this host execute, without messages.
+        messengers : int
+            Number of processes of this host that send or receive messages.
         """
         ...
 
     def release(self, arriving: int) -> None:
-        """Open the gate of this round once all have arrived; one process of each host does it."""
+        """Open the gate of this round after ``arriving`` arrivals; one process of each host does so."""
 
     def arrive(self) -> None:
-        """Let something empty wait at the gate of this round."""
+        """Wait at the gate of this round without work, in the background."""
 
     def arrived(self) -> int:
-        """Return the time of the release, in ns of this host's monotonic clock."""
+        """Return when that wait ended, on this host's monotonic clock, in ns."""
         ...
 
     def cancel(self) -> None:
-        """Let all that waits go, from another thread."""
+        """Release everything that waits; called from another thread."""
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
 
 
 @runtime_checkable
 class SupportsDistributed(Protocol):
-    """A backend whose hardware can take part."""
+    """A backend whose hardware can take part in a job.
+
+    Attributes
+    ----------
+    sample_seconds : float
+        Minimum duration of a sample for the clock of this backend, in s.
+    """
 
     sample_seconds: float
 
@@ -197,5 +240,5 @@ class SupportsDistributed(Protocol):
         ...
 
     def holds(self, device: str) -> bool:
-        """Return whether the memory of a device is its own."""
+        """Return whether this backend measures the memory of a device."""
         ...

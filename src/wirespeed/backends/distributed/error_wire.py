@@ -1,4 +1,4 @@
-"""Errors of one process, told to all, so that all go on in the same way."""
+"""Errors of one process in plain values, so that all processes can raise them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,15 @@ def told(error: WirespeedError) -> list[Any]:
 
 
 def heard(who: str, told: list[Any]) -> WirespeedError:
-    """Return another process' error as one that can be raised here."""
+    """Return another process' error as one that can be raised here.
+
+    Parameters
+    ----------
+    who : str
+        The other process, for the message.
+    told : list
+        Result of ``told`` in that process.
+    """
     kind, text, *more = told
     error: WirespeedError
     if kind == "wrong":

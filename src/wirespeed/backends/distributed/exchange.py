@@ -1,4 +1,4 @@
-"""Exchanges between the processes of a job, after which all go on in the same way."""
+"""Exchanges between the processes of a job, after which all continue in the same way."""
 
 from __future__ import annotations
 
@@ -11,27 +11,30 @@ from ...errors import BackendLost, MeasurementTimeout, WirespeedError
 from ...worlds.base import RankLost, World, WorldError
 from .error_wire import heard, told
 
+#: Interval at which the other processes are checked.
 _WATCH_INTERVAL_S = 0.1
-#: How long to wait for news after Ctrl-C; Open MPI's launcher kills after 0.2 s.
+#: Time to wait for news after Ctrl-C; Open MPI's launcher kills after 0.2 s.
 _NEWS_S = 0.03
 
 
 class Exchange:
-    """What all processes do together, step by step.
+    """Steps that all processes take together.
 
     Parameters
     ----------
-    cancel
-        Called from another thread as soon as a process is gone: lets what waits in this one go.
+    world : World
+        The processes of the job.
+    cancel : callable
+        Release everything that waits in this process; called from another thread when a process has ended.
 
     Attributes
     ----------
-    now
-        Rank 0's clock as of the last exchange, in s: the same in all processes.
-    lost
-        Why nothing can be exchanged any more; empty as long as it can.
-    gone
-        Which process ended or failed, as was heard outside of an exchange; empty if none.
+    now : float
+        Rank 0's clock at the last exchange, in s: the same in all processes.
+    lost : str
+        Why exchanges are no longer possible; empty while they are.
+    gone : str
+        Process that ended or failed, as reported outside of an exchange; empty if none.
     """
 
     def __init__(self, world: World, cancel: Callable[[], None]) -> None:
@@ -44,17 +47,21 @@ class Exchange:
         threading.Thread(target=self._watch, name="watch ranks", daemon=True).start()
 
     def gather(self, value: object, doing: str, patience: float = 0.0) -> list[Any]:
-        """Give all processes the values of all.
+        """Return the values of all processes, by rank.
 
         Parameters
         ----------
-        patience
-            Seconds longer than usual that another process may take.
+        value : object
+            Plain value of this process.
+        doing : str
+            Text that names the step in errors.
+        patience : float
+            Additional time that another process may take, in s.
 
         Raises
         ------
         BackendLost
-            If one is gone, does not come, or does something else.
+            If a process has ended, does not arrive in time, or is at another step.
         """
         self.check()
         try:
@@ -65,7 +72,13 @@ class Exchange:
         return [value for _, value in everyone]
 
     def together(self, call: Callable[[], object], doing: str) -> list[Any]:
-        """Do something in this process and return what all have; an error in one is raised in all."""
+        """Call a function in every process and return all results, by rank.
+
+        Raises
+        ------
+        WirespeedError
+            In all processes, if the call fails in one.
+        """
         mine: list[Any]
         try:
             mine = [None, call()]
@@ -79,27 +92,27 @@ class Exchange:
         return [value for _, value in everyone]
 
     def on_lost(self, cancel: Callable[[], None]) -> None:
-        """Call this too, from another thread, as soon as a process is gone."""
+        """Add a function that is called, from another thread, when a process has ended."""
         self._cancels.append(cancel)
 
     def check(self) -> None:
-        """Raise what was lost.
+        """Check that exchanges are possible.
 
         Raises
         ------
         BackendLost
-            If something was.
+            If they are not.
         """
         if self.lost:
             raise BackendLost(self.lost)
 
     def lose(self, error: WirespeedError) -> BackendLost:
-        """Note that the job cannot go on; return what to raise."""
+        """Record that the job cannot continue; return the exception to raise."""
         self.lost = self.lost or str(error)
         return BackendLost(self.lost)
 
     def news(self) -> str:
-        """Return whether another process is gone, as far as is known a moment later."""
+        """Return which process has ended, as far as is known a moment later; empty if none."""
         try:
             self.world.check(_NEWS_S)
         except RankLost as error:
@@ -107,16 +120,16 @@ class Exchange:
         return self.lost
 
     def interrupted(self) -> str:
-        """After Ctrl-C: return which process is gone, if a launcher ended this one because of that.
+        """After Ctrl-C, return which process has ended, if the launcher ended this one because of that.
 
-        From now on nothing is exchanged.
+        No further exchange is possible.
         """
         lost = self.news()
         self.lost = self.lost or "interrupted"
         return lost
 
     def close(self) -> None:
-        """Do not look after the others any more."""
+        """Stop watching the other processes."""
         self._closed.set()
 
     def _watch(self) -> None:

@@ -17,19 +17,23 @@ if TYPE_CHECKING:
     from .backend import DistributedBackend
     from .shared_pool import Own
 
-#: Samples at the beginning that only find out how many copies a sample needs.
+#: Samples at the beginning that only determine the number of copies of a sample.
 _WARM_UP_SAMPLES = 2
-#: A transfer by its index, and why its means does not work.
+#: Index of a transfer, and why its transport does not work.
 Failures = list[tuple[int, str]]
 
 
 class DistributedPrepared:
-    """This process' part in a Measurement of all; every method is called by all processes at once.
+    """This process' part of a common Measurement; all processes call every method together.
 
     Parameters
     ----------
-    means
-        By what each transfer reaches the memory of the other rank.
+    backend : DistributedBackend
+        Backend of this process.
+    measurement : Measurement
+        Measurement, the same in all processes.
+    means : tuple[str, ...]
+        Transport of each transfer.
     """
 
     def __init__(self, backend: DistributedBackend, measurement: Measurement, means: tuple[str, ...]) -> None:
@@ -49,7 +53,7 @@ class DistributedPrepared:
         self._arriving = backend.arriving(self._transfers)
 
     def set_up(self) -> Failures:
-        """Share the buffers and bind what this process does; return what cannot be shared so.
+        """Share the buffers, bind the part of this process, and fill; return the transports that do not work.
 
         Raises
         ------
@@ -74,7 +78,7 @@ class DistributedPrepared:
         self.close()
 
     def close(self) -> None:
-        """Give the buffers back, in this process."""
+        """Return the buffers of this process to the pool."""
         if self._part is not None:
             self._part.close()
             self._part = None
@@ -89,12 +93,12 @@ class DistributedPrepared:
         self._running.pool.give_back()
 
     def sample(self, copies: int) -> Sample:
-        """Run every transfer ``copies`` times from a common release and return the times.
+        """Run every transfer ``copies`` times from a common start and return the times.
 
         Raises
         ------
         WirespeedError
-            If anything fails in any process.
+            If it fails in any process.
         """
         part, start = self._part, self._running.start
 
@@ -120,7 +124,7 @@ class DistributedPrepared:
         return self._sample(everyone)
 
     def _sample(self, everyone: list[Any]) -> Sample:
-        """Put the times of all processes together: of two sides of a transfer, the one that took longer."""
+        """Combine the times of all processes; the slower side of a message counts."""
         seconds, amounts, wall = [0.0] * len(self._transfers), [0.0] * len(self._transfers), 0.0
         for _, timings in everyone:
             for index, time, amount, last in timings:
@@ -131,12 +135,12 @@ class DistributedPrepared:
         return Sample(tuple(seconds), tuple(amounts), wall, self._means)
 
     def verify(self) -> None:
-        """Compare all destinations, each in the process that owns it.
+        """Verify all destinations, each in the process that owns it.
 
         Raises
         ------
         VerificationError
-            If a word differs in any.
+            If a word differs.
         """
 
         def verify() -> None:
@@ -148,7 +152,7 @@ class DistributedPrepared:
     # Setting up.
 
     def _offer(self) -> tuple[list[tuple[int, list[object]]], Failures]:
-        """Take the buffers that this process owns, and export those that another process uses."""
+        """Take the buffers that this process owns; return handles for other processes, and failures."""
         handles: list[tuple[int, list[object]]] = []
         failures: Failures = []
         for index, transfer in enumerate(self._transfers):
@@ -177,7 +181,7 @@ class DistributedPrepared:
         return self._own[key]
 
     def _open(self, handles: dict[int, list[Any]]) -> tuple[None, Failures]:
-        """Open what belongs to others, and bind this process' part."""
+        """Open the buffers of other processes, and bind the part of this process; return failures."""
         pieces: list[LocalTransfer] = []
         failures: Failures = []
         for index, (transfer, means) in enumerate(zip(self._transfers, self._means, strict=True)):
@@ -217,7 +221,7 @@ class DistributedPrepared:
 
 
 def _attempt(call: Callable[[], None], index: int, failures: Failures) -> None:
-    """Do what a means may not be able to; being out of memory is another matter."""
+    """Run ``call``; record a failure for this transfer. Out of memory propagates."""
     try:
         call()
     except WirespeedError as error:

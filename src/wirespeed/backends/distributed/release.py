@@ -1,4 +1,4 @@
-"""How the processes of a job start together: the gates of their hosts, and how far apart they open."""
+"""The common start of the processes of a job: the gates of their hosts, and the start skew."""
 
 from __future__ import annotations
 
@@ -18,16 +18,25 @@ from .exchange import Exchange
 _PAGE_BYTES = 4096
 #: Rounds in which the skew of the gate is measured.
 _SKEW_ROUNDS = 9
-#: A skew is negligible if a sample lasts this many times as long.
+#: Minimum ratio of the duration of a sample to the skew.
 _SAMPLE_TO_SKEW = 100
 #: Minimum skew that is reported, as a fraction of a sample.
 _SKEW_LIMIT = 0.05
 
 
 def share_page(exchange: Exchange, descriptors: Descriptors, timeout: float) -> SharedMemory:
-    """Return the memory of this host's gate, which all its processes have mapped; the first makes it.
+    """Return memory that all processes of this host have mapped, for their gate.
 
-    One page, or more if it has too few lines for all processes.
+    The first process of the host creates it: one page, or more if a page has too few lines for all processes.
+
+    Parameters
+    ----------
+    exchange : Exchange
+        Exchanges with the other processes.
+    descriptors : Descriptors
+        Serves the descriptor of the memory.
+    timeout : float
+        Maximum time to fetch the descriptor, in s.
     """
     world = exchange.world
     here = [member.rank for member in world.members if member.host == world.me.host]
@@ -48,10 +57,19 @@ def share_page(exchange: Exchange, descriptors: Descriptors, timeout: float) -> 
 class SynchronisedStart:
     """Opens the gate of this host when all processes of all hosts are ready.
 
+    Parameters
+    ----------
+    exchange : Exchange
+        Exchanges with the other processes.
+    side : Endpoint
+        Hardware of this process, with the gate.
+
     Attributes
     ----------
-    skews
-        Skew of the start of all processes, in s.
+    clocks : Clocks
+        Clocks of all ranks, compared with rank 0's.
+    skews : list[float]
+        Start skews of all processes so far, in s.
     """
 
     def __init__(self, exchange: Exchange, side: Endpoint) -> None:
@@ -72,27 +90,27 @@ class SynchronisedStart:
 
     @property
     def sample_seconds(self) -> float:
-        """How long a sample must last, so that the skew is small against it, in s."""
+        """Minimum duration of a sample for which the skew is negligible, in s."""
         return _SAMPLE_TO_SKEW * summarise(self.skews).median
 
     def state(self) -> State:
-        """Return how far apart the processes start."""
+        """Return the median and the largest start skew."""
         skew = summarise(self.skews)
         return Quantity("", SKEW, skew.median, "s"), Quantity("", "start skew, largest", skew.max, "s")
 
     def ready(self) -> int:
-        """Return rank 0's clock, as well as it is known here, in ns."""
+        """Return rank 0's clock, derived from this process' clock, in ns."""
         return time.monotonic_ns() - self.clocks.offsets[self._world.rank]
 
     def open(self, ready: Sequence[int], arriving: int) -> int:
-        """Open this host's gate; return how late that was, in ns.
+        """Open this host's gate; return the delay after the agreed time, in ns.
 
         Parameters
         ----------
-        ready
-            When each process was ready, by rank 0's clock, in ns.
-        arriving
-            How many arrive at the gate of this host.
+        ready : sequence of int
+            By rank: when the process was ready, on rank 0's clock, in ns.
+        arriving : int
+            Number of arrivals at the gate of this host.
         """
         if not self._opens:
             return 0
@@ -107,7 +125,13 @@ class SynchronisedStart:
         return time.monotonic_ns() - moment
 
     def late(self, lateness: Sequence[float]) -> float:
-        """Return how far apart the hosts started, from how late each rank was in ns; 0 for one host."""
+        """Return the start skew between hosts, in s; 0 for one host.
+
+        Parameters
+        ----------
+        lateness : sequence of float
+            By rank: result of ``open``, in ns.
+        """
         if len(self._world.hosts) == 1:
             return 0.0
         hosts = [member.host for member in self._world.members]
@@ -116,7 +140,15 @@ class SynchronisedStart:
         return self.skews[-1]
 
     def judge(self, skew: float, wall: float, warnings: list[str]) -> None:
-        """Warn once, of the worst Measurement of a testcase, that hosts started too far apart."""
+        """Warn about the worst start skew between hosts in a testcase.
+
+        Parameters
+        ----------
+        skew, wall : float
+            Skew and duration of a sample, in s.
+        warnings : list[str]
+            Warnings of the testcase, to which this one is added, or in which it is replaced.
+        """
         if skew <= _SKEW_LIMIT * wall or (skew / wall <= self._worst and self._warning in warnings):
             return
         if self._warning in warnings:
@@ -129,7 +161,7 @@ class SynchronisedStart:
         warnings.append(self._warning)
 
     def _measure(self) -> None:
-        """Release all processes without work, and return the skew of their start."""
+        """Release all processes without work, and record the skew of their start."""
 
         def arm() -> int:
             self._side.begin()

@@ -1,6 +1,6 @@
-"""Buffers that are shared: this process' own, and those of others that it has opened.
+"""Buffers that processes share: this process' own, and those of others that it has opened.
 
-They are kept from one Measurement to the next: exporting and opening cost more than many a copy.
+They are kept for later Measurements: exporting and opening can take longer than a copy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,21 @@ from .endpoint import Endpoint
 
 @dataclass(eq=False)
 class Own:
-    """A buffer of this process. ``number`` is how others know it."""
+    """A buffer of this process.
+
+    Parameters
+    ----------
+    number : int
+        Number by which other processes refer to it.
+    means : str
+        Transport that can export it.
+    memory : Memory
+        Memory that it is in.
+    allocation : Allocation
+        Its address and size.
+    handle : Handle or None
+        What other processes open; None until it is exported.
+    """
 
     number: int
     means: str
@@ -24,7 +38,13 @@ class Own:
 
 
 class SharedBufferPool:
-    """The buffers of one process."""
+    """The buffers of one process.
+
+    Parameters
+    ----------
+    side : Endpoint
+        Hardware of this process, which allocates, exports and opens.
+    """
 
     def __init__(self, side: Endpoint) -> None:
         self._side = side
@@ -34,12 +54,12 @@ class SharedBufferPool:
         self._next = 0
 
     def take(self, memory: Memory, means: str, size: int) -> Own:
-        """Return a buffer of at least ``size`` bytes that a means can export.
+        """Return a buffer of at least ``size`` bytes that a transport can export.
 
         Raises
         ------
         BackendError
-            If it cannot be had.
+            If it cannot be allocated.
         """
         fitting = [
             own for own in self._free
@@ -62,25 +82,35 @@ class SharedBufferPool:
         return own.handle
 
     def open(self, rank: int, number: int, handle: Handle, memory: Memory) -> int:
-        """Return the address of another rank's buffer; ``memory`` is that of who uses it."""
+        """Return the address of another rank's buffer, opened in this process.
+
+        Parameters
+        ----------
+        rank, number : int
+            The rank that owns the buffer, and its number there.
+        handle : Handle
+            What the owner exported.
+        memory : Memory
+            Memory at the other end of the transfer, in this process.
+        """
         if (rank, number) not in self._opened:
             opened = self._side.sharing(handle.means).open(self._side.place(memory), handle)
             self._opened[rank, number] = opened
         return self._opened[rank, number].address
 
     def give_back(self) -> None:
-        """Take back all that was taken."""
+        """Return all taken buffers to the pool."""
         self._free += self._taken
         self._taken.clear()
 
     def close_opened(self) -> None:
-        """Unmap what belongs to others; before they free it."""
+        """Unmap the buffers of other processes; they must still exist."""
         for opened in self._opened.values():
             opened.close()
         self._opened.clear()
 
     def free(self) -> None:
-        """Free this process' buffers; after all others have unmapped them."""
+        """Free the buffers of this process; all others must have unmapped them."""
         for own in (*self._free, *self._taken):
             own.allocation.release()
         self._free.clear()

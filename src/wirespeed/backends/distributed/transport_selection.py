@@ -1,4 +1,4 @@
-"""By what means each pair of ranks shares memory: the best that works."""
+"""Selection of the transport of each pair of ranks: the best one that works."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from .transports import FAR, MPI, NCCL, TWO_SIDED
 
 
 class TransportSelector:
-    """What is known of the means; the same in all processes.
+    """Transports with their failures so far; the same in all processes.
 
     Parameters
     ----------
-    share
-        The means that alone may be used; None: the best that works for each pair.
-    warn
-        Told of means that do not work.
+    exchange : Exchange
+        Exchanges with the other processes.
+    side : Endpoint
+        Hardware of this process.
+    share : str or None
+        The only transport to use; None: the best one that works for each pair.
+    warn : callable
+        Report a transport that does not work.
     """
 
     def __init__(
@@ -31,12 +35,14 @@ class TransportSelector:
         self._messages: dict[str, str] = {}
 
     def of(self, transfer: Transfer) -> str:
-        """Return the best means for a transfer that has not failed.
+        """Return the best transport for a transfer that has not failed.
 
         Raises
         ------
-        Unreachable, BackendError
-            If there is none left; with what became of each. It is an error where the user chose.
+        Unreachable
+            If none is left; the message contains the reason for each.
+        BackendError
+            The same, if the user selected the transport.
         """
         source, destination = transfer.source.rank, transfer.destination.rank
         assert source is not None and destination is not None
@@ -61,7 +67,7 @@ class TransportSelector:
         raise Unreachable(text) if self._share is None else BackendError(text)
 
     def fails(self, transfer: Transfer, means: str, reason: str) -> None:
-        """Note that a means does not work for a pair, one way."""
+        """Record that a transport does not work between the ranks of a transfer, in its direction."""
         source, destination = transfer.source.rank, transfer.destination.rank
         self._failed[source, destination, means] = reason
         if self._share is None:
@@ -77,7 +83,7 @@ class TransportSelector:
         return (*self._side.means, *((NCCL, MPI) if gpu else (MPI,)))
 
     def _can_send(self, means: str) -> str:
-        """Return why messages cannot be sent by a means; found out once, by all."""
+        """Return why a transport cannot send messages; empty if it can. All processes ask together, once."""
         if means not in self._messages:
             self._messages[means] = self._connect(means)
         return self._messages[means]

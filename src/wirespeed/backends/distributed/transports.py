@@ -1,9 +1,9 @@
-"""By what means processes share memory."""
+"""The transports between processes: shared memory, or messages."""
 
 from __future__ import annotations
 
-#: Means by which both sides of a transfer take part: one sends, the other receives.
+#: Transports in which both sides of a transfer take part: one sends, the other receives.
 NCCL, MPI = "nccl", "mpi"
 TWO_SIDED = (NCCL, MPI)
-#: Means that reach another host.
+#: Transports by shared memory that reach another host.
 FAR = ("fabric",)
