@@ -322,6 +322,22 @@ def test_a_call_that_fails_in_one_rank_while_others_wait_at_the_gate() -> None:
         assert "rank 1" in document.testcases[1].reason and "the call failed" in document.testcases[1].reason
 
 
+def test_a_failure_does_not_cancel_the_next_measurement() -> None:
+    class FailsOnce(HostPart):
+        calls = 0
+
+        def arm(self, copies: int) -> None:
+            FailsOnce.calls += 1
+            if FailsOnce.calls == 2:
+                raise BackendError("the call failed")
+            super().arm(copies)
+
+    for document in run(worlds(2), [READ], backend=only(1, FailsOnce)):
+        failed, measured = document.testcases[0].tables[0].cells
+        assert "the call failed" in failed.reason and failed.value is None
+        assert measured.value is not None
+
+
 def test_a_rank_that_is_gone_ends_the_run() -> None:
     some = worlds(3)
 

@@ -20,7 +20,11 @@ def create(device: Device, size: int, handle_type: Any = _NOT_SHARED) -> tuple[A
 
     Parameters
     ----------
-    handle_type
+    device : Device
+        Owner of the memory.
+    size : int
+        Minimum size, in bytes.
+    handle_type : CUmemAllocationHandleType
         Type of handle for export to other processes.
     """
     device.use()

@@ -145,8 +145,8 @@ class HostEndpoint:
         return self._arrival.result(2 * self.options.timeout)
 
     def cancel(self) -> None:
-        """Release all threads of the host."""
-        self.gate.cancel()
+        """Release all threads of the host, in this round and in the next one."""
+        self.gate[kernels.CANCEL] = kernels.CANCELLED
 
     def close(self) -> None:
         """End the waiting thread."""
@@ -191,11 +191,11 @@ class HostPart:
 
     def abandon(self) -> None:
         """Release the threads, and wait until they have ended."""
-        self._side.cancel()
         self._prepared.abandon()
 
     def close(self) -> None:
-        """Do nothing: buffers and threads belong to the job."""
+        """End threads that still wait; the buffers belong to the job."""
+        self._prepared.abandon()
 
     def _send(self, copies: int, gate: int) -> None:
         """Send and receive, starting at the release.

@@ -69,15 +69,18 @@ def verify(bound: BoundTransfer, table: Table, run: Run) -> None:
 
     Parameters
     ----------
-    table
+    bound : BoundTransfer
+        The transfer.
+    table : ndarray of int64, shape (threads, words of a row)
         Rows written by its threads.
+    run : callable
+        Runs tasks.
 
     Raises
     ------
     VerificationError
         If a word differs. If the sum of a read or the final position of a chase is wrong, its source is
-        compared;
-            if no word of the source is wrong, all words count as wrong.
+        compared; if no word of the source is wrong, all words count as wrong.
     """
     if not bound.verifies:
         return

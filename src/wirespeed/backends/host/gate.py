@@ -65,8 +65,8 @@ class HostGate:
             following[kernels.RUNNING // WORD] = running
 
     def cancel(self) -> None:
-        """Make all waiting and working threads return soon."""
-        self[kernels.CANCEL] = kernels.CANCELLED
+        """Make the waiting and working threads of this round return soon."""
+        self._current[kernels.CANCEL // WORD] = kernels.CANCELLED
 
     @property
     def _current(self) -> Words:

@@ -15,12 +15,12 @@ from .endpoint import SHM, ShmSharing
 
 
 class HostBuffers:
-    """Memory of the process, as ``malloc`` gives it: its pages come to be when they are written.
+    """Memory of the process from ``malloc``, whose pages exist when they are first written.
 
     Parameters
     ----------
-    timeout
-        Seconds that opening another process' memory may take.
+    timeout : float
+        Maximum time to open another process' memory, in s.
     """
 
     where: Any = None
@@ -31,7 +31,7 @@ class HostBuffers:
         self._descriptors: Descriptors | None = None
 
     def allocate(self, size: int) -> int:
-        """Return the address of new memory."""
+        """Allocate memory and return its address."""
         try:
             array = np.empty(size, np.uint8)
         except MemoryError as error:
@@ -42,21 +42,21 @@ class HostBuffers:
         return int(array.ctypes.data)
 
     def free(self, address: int) -> None:
-        """Give it back."""
+        """Free memory."""
         del self._held[address]
 
     def write(self, address: int, data: Any) -> None:
-        """Copy an array there."""
+        """Copy an array to an address."""
         ctypes.memmove(address, data.ctypes.data, data.nbytes)
 
     def read(self, address: int, size: int) -> Any:
-        """Return a copy of what is there."""
+        """Return a copy of ``size`` bytes at an address."""
         found = np.empty(size, np.uint8)
         ctypes.memmove(found.ctypes.data, address, size)
         return found
 
     def copy(self, destination: int, source: int, size: int) -> None:
-        """Copy by this thread."""
+        """Copy with this thread."""
         ctypes.memmove(destination, source, size)
 
     def sharing(self, mechanism: str) -> Mechanism:
@@ -68,7 +68,7 @@ class HostBuffers:
         return ShmSharing(self._descriptors, self._timeout)
 
     def close(self) -> None:
-        """Give everything back."""
+        """Free all memory."""
         self._held.clear()
         if self._descriptors is not None:
             self._descriptors.close()
