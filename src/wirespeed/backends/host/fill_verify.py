@@ -19,12 +19,12 @@ from .kernels import WORD
 
 Table = np.ndarray[Any, np.dtype[np.int64]]
 
-#: Contents of the sources of arithmetic: integers with exact results. Other operations use bit patterns.
-_FILLERS = {
-    Operation.SCALE: kernels.fill_numbers,
-    Operation.ADD: kernels.fill_numbers,
-    Operation.TRIAD: kernels.fill_numbers,
-    Operation.SAXPY: kernels.fill_pairs,
+#: Values in the sources of arithmetic, with exact results. Other operations use the words.
+_KINDS = {
+    Operation.SCALE: kernels.DOUBLES,
+    Operation.ADD: kernels.DOUBLES,
+    Operation.TRIAD: kernels.DOUBLES,
+    Operation.SAXPY: kernels.FLOATS,
 }
 
 
@@ -35,11 +35,11 @@ def fill(bounds: Sequence[BoundTransfer], run: Run) -> None:
         if bound.transfer.operation is Operation.CHASE:
             _provide_cycle(bound, run)
             continue
-        filler = _FILLERS.get(bound.transfer.operation, kernels.fill_words)
+        kind = _kind(bound)
         for source, key in zip(bound.sources if bound.fills else (), bound.keys, strict=False):
             source.holds = None
             tasks += [
-                (cpu, partial(filler, source.address, begin // WORD, end // WORD, key))
+                (cpu, partial(kernels.fill, source.address, begin // WORD, end // WORD, kind, key))
                 for cpu, begin, end in bound.helped()
             ]
     run(tasks, "filling the sources")
@@ -95,7 +95,7 @@ def _check_words(bound: BoundTransfer, table: Table, run: Run) -> None:
     ranges = [
         (cpu, begin, begin + min(_amount(table, row), end - begin)) for cpu, row, begin, end in bound.shares()
     ] if bound.rows else list(bound.helped())  # fmt: skip
-    _compare(bound, bound.destination.address, ranges, _counter(bound), run)
+    _compare(bound, bound.destination.address, ranges, _expected(bound), run)
 
 
 def _check_sums(bound: BoundTransfer, table: Table, run: Run) -> None:
@@ -111,7 +111,7 @@ def _check_sums(bound: BoundTransfer, table: Table, run: Run) -> None:
                "adding up what was to be read")  # fmt: skip
     if sums != [_carry(table, row) for _, row, _, _ in shares]:
         ranges = [(cpu, begin, end) for cpu, _, begin, end in shares]
-        _compare(bound, bound.sources[0].address, ranges, (kernels.count_words, key, STEP), run)
+        _compare(bound, bound.sources[0].address, ranges, (kernels.WORDS, STEP, key, 0, 1, 0), run)
         raise _all_wrong(bound)
 
 
@@ -143,31 +143,31 @@ def _walk(bound: BoundTransfer, run: Run, *, build: bool) -> list[tuple[int, int
     return run(tasks, "building a cycle" if build else "checking a cycle")
 
 
-def _counter(bound: BoundTransfer) -> tuple[Any, ...]:
-    """Return the kernel that counts wrong words of a destination, and its arguments after the range."""
-    first, second, _ = bound.keys
-    match bound.transfer.operation:
-        case Operation.SCALE:
-            return kernels.count_numbers, first, second, bound.scalar, 0
-        case Operation.ADD:
-            return kernels.count_numbers, first, second, 1, 1
-        case Operation.TRIAD:
-            return kernels.count_numbers, first, second, 1, bound.scalar
-        case Operation.SAXPY:
-            return kernels.count_pairs, first, second, bound.scalar, 1
-        case Operation.WRITE:
-            return kernels.count_words, bound.scalar & WORD_MASK, 0
-    return kernels.count_words, first, STEP
+def _kind(bound: BoundTransfer) -> int:
+    return _KINDS.get(bound.transfer.operation, kernels.WORDS)
+
+
+def _expected(bound: BoundTransfer) -> tuple[int, ...]:
+    """Return the arguments of ``kernels.count_wrong`` that describe the content of a destination."""
+    operation, scalar, (first, second, _) = bound.transfer.operation, bound.scalar, bound.keys
+    if operation is Operation.WRITE:
+        return kernels.WORDS, 0, scalar & WORD_MASK, 0, 1, 0
+    a = scalar if operation in (Operation.SCALE, Operation.SAXPY) else 1
+    b = {Operation.ADD: 1, Operation.TRIAD: scalar, Operation.SAXPY: 1}.get(operation, 0)
+    return _kind(bound), STEP, first, second, a, b
 
 
 def _compare(
-    bound: BoundTransfer, address: int, ranges: list[tuple[int, int, int]], counter: tuple[Any, ...], run: Run
+    bound: BoundTransfer,
+    address: int,
+    ranges: list[tuple[int, int, int]],
+    expected: tuple[int, ...],
+    run: Run,
 ) -> None:
     """Raise VerificationError if a word in the byte ranges is wrong; each range has its CPU."""
-    kernel, *arguments = counter
 
     def count(begin: int, end: int) -> int:
-        return int(kernel(address, begin // WORD, end // WORD, *arguments))
+        return int(kernels.count_wrong(address, begin // WORD, end // WORD, *expected))
 
     counts = run([(cpu, partial(count, begin, end)) for cpu, begin, end in ranges], "comparing")
     for (_, begin, end), wrong in zip(ranges, counts, strict=True):

@@ -41,6 +41,8 @@ ARRIVED, EXPECTED, RELEASED, CANCEL, RUNNING, TIMEOUT_NS, ROWS = (i * ROW for i 
 #: Words of a thread's row.
 START, END, AMOUNT, CARRY, STATUS = (i * 8 for i in range(5))
 DONE, CANCELLED, TIMED_OUT = range(3)
+#: Kinds of values: the words of a pattern, integers as doubles, and two integers as floats.
+WORDS, DOUBLES, FLOATS = range(3)
 
 #: Bytes (accesses, in a chase) after which a load checks whether to stop.
 CHUNK_BYTES, CHASE_CHUNK_ACCESSES = 2**18, 2**12
@@ -243,79 +245,57 @@ def _pair(first: int, second: int, a: int, b: int) -> int:
     )
 
 
-@_jit("void(int64, int64, int64, uint64)")
-def fill_words(base: int, begin: int, end: int, key: int) -> None:
+@_jit("uint64(int64, uint64, uint64, int64, int64)")
+def _value(kind: int, first: int, second: int, a: int, b: int) -> int:
+    """Return ``a`` times the first number plus ``b`` times the second one; or the first word."""
+    if kind == DOUBLES:
+        return bits_of(a * _whole(first) + b * _whole(second))
+    if kind == FLOATS:
+        return _pair(first, second, a, b)
+    return first
+
+
+@_jit("void(int64, int64, int64, int64, uint64)")
+def fill(base: int, begin: int, end: int, kind: int, key: int) -> None:
     """Write words ``begin`` to ``end`` of the pattern of a key to a buffer; see ``patterns``."""
-    words = numba.carray(as_words(base + 8 * begin), (end - begin,))
+    words = numba.carray(as_words(base + WORD * begin), (end - begin,))
     word = key + numba.uint64(begin) * numba.uint64(STEP)
     for i in range(end - begin):
-        words[i] = word
+        words[i] = _value(kind, word, word, 1, 0)
         word += numba.uint64(STEP)
 
 
-@_jit("void(int64, int64, int64, uint64)")
-def fill_numbers(base: int, begin: int, end: int, key: int) -> None:
-    """Write doubles with integer values, derived from the words of ``fill_words``."""
-    words = numba.carray(as_words(base + 8 * begin), (end - begin,))
-    word = key + numba.uint64(begin) * numba.uint64(STEP)
-    for i in range(end - begin):
-        words[i] = bits_of(_whole(word))
-        word += numba.uint64(STEP)
+@_jit("int64(int64, int64, int64, int64, uint64, uint64, uint64, int64, int64)")
+def count_wrong(
+    base: int, begin: int, end: int, kind: int, step: int, first: int, second: int, a: int, b: int
+) -> int:
+    """Return the number of words from ``begin`` to ``end`` that are not the result of an operation.
 
-
-@_jit("void(int64, int64, int64, uint64)")
-def fill_pairs(base: int, begin: int, end: int, key: int) -> None:
-    """Write floats with integer values, derived from the words of ``fill_words``."""
-    words = numba.carray(as_words(base + 8 * begin), (end - begin,))
-    word = key + numba.uint64(begin) * numba.uint64(STEP)
-    for i in range(end - begin):
-        words[i] = _pair(word, word, 1, 0)
-        word += numba.uint64(STEP)
-
-
-@_jit("int64(int64, int64, int64, uint64, uint64)")
-def count_words(base: int, begin: int, end: int, key: int, step: int) -> int:
-    """Return the number of words from ``begin`` to ``end`` that are not ``key + index * step``."""
-    words = numba.carray(as_words(base + 8 * begin), (end - begin,))
-    word = key + numba.uint64(begin) * step
+    Parameters
+    ----------
+    kind : int
+        Kind of the values: ``WORDS``, ``DOUBLES`` or ``FLOATS``.
+    step : int
+        Difference between successive words; 0 if all are equal.
+    first, second : int
+        Keys of the sources.
+    a, b : int
+        Factors of the sources.
+    """
+    words = numba.carray(as_words(base + WORD * begin), (end - begin,))
+    first += numba.uint64(begin) * step
+    second += numba.uint64(begin) * step
     wrong = 0
     for i in range(end - begin):
-        wrong += words[i] != word
-        word += step
-    return wrong
-
-
-@_jit("int64(int64, int64, int64, uint64, uint64, int64, int64)")
-def count_numbers(base: int, begin: int, end: int, key: int, other: int, a: int, b: int) -> int:
-    """Return the number of doubles that are not ``a`` times one number plus ``b`` times another."""
-    words = numba.carray(as_words(base + 8 * begin), (end - begin,))
-    first = key + numba.uint64(begin) * numba.uint64(STEP)
-    second = other + numba.uint64(begin) * numba.uint64(STEP)
-    wrong = 0
-    for i in range(end - begin):
-        wrong += words[i] != bits_of(a * _whole(first) + b * _whole(second))
-        first += numba.uint64(STEP)
-        second += numba.uint64(STEP)
-    return wrong
-
-
-@_jit("int64(int64, int64, int64, uint64, uint64, int64, int64)")
-def count_pairs(base: int, begin: int, end: int, key: int, other: int, a: int, b: int) -> int:
-    """Return the number of words without two correct floats, as in ``count_numbers``."""
-    words = numba.carray(as_words(base + 8 * begin), (end - begin,))
-    first = key + numba.uint64(begin) * numba.uint64(STEP)
-    second = other + numba.uint64(begin) * numba.uint64(STEP)
-    wrong = 0
-    for i in range(end - begin):
-        wrong += words[i] != _pair(first, second, a, b)
-        first += numba.uint64(STEP)
-        second += numba.uint64(STEP)
+        wrong += words[i] != _value(kind, first, second, a, b)
+        first += step
+        second += step
     return wrong
 
 
 @_jit("int64(int64, int64, uint64)")
 def total(begin: int, end: int, key: int) -> int:
-    """Return the wrapping sum of the words that ``fill_words`` writes from ``begin`` to ``end``."""
+    """Return the wrapping sum of the words of a pattern from ``begin`` to ``end``."""
     result = numba.uint64(0)
     for i in range(begin, end):
         result += key + numba.uint64(i) * numba.uint64(STEP)
