@@ -118,7 +118,7 @@ def test_every_format_on_a_run_and_on_its_document(format: str, capsys: pytest.C
         (["run", "--tier", "huge"], 2, "invalid choice"),
         (["run", "--timeout", "never"], 2, "is not a duration"),
         (["run", "--format", "pdf"], 2, "there is no format 'pdf'; there are csv, html, json"),
-        (["run", "--machine", "simulated:x"], 2, "there is no simulated machine 'x'"),
+        (["run", "--machine", "simulated:x"], 2, "'x' is neither a simulated machine nor a machine file"),
         (["run", "--machine", "x.json"], 2, "machine file 'x.json' does not exist"),
         (["run", *TWO, "-o", "none/d.json"], 1, "the folder does not exist"),
         (["run", "--sizes", "8:1", *TWO], 2, "is no sizes"),

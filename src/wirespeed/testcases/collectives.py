@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..document import LATE
 from ..model import Axis, Collective, Engine, Measurement, Memory, MemoryKind, Place, Reduce, Unit
 from ..testcases.collective_ops import Setting
 from ..topology import Machine
@@ -105,6 +104,8 @@ def _plan(setting: Setting, works: Sequence[tuple[Collective, ...]], lateness: i
         Layout("algbw", f"{setting}: algorithm bandwidth", rows, columns, Unit.RATE),
         Layout("busbw", f"{setting}: bus bandwidth", rows, columns, Unit.RATE),
     ]
+    from ..document import LATE
+
     processes = Axis("process", tuple(f"process {i}" for i in range(lateness)))
     for buffers, key in zip(PLACES, LATE, strict=True) if lateness else ():
         title = f"{setting} {buffers}: how late each process comes (samples: its own times)"
