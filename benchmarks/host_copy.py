@@ -1,8 +1,9 @@
 """Compare the host backend's copy and triad with a C program with non-temporal stores.
 
-Both run in turn, sample by sample, on the same CPUs, with buffers of the same size and kind (huge
-pages on the node of these CPUs). Prints the median rate of each and the ratio; ours
-should be at least 0.98 of C's. Usage: ``python benchmarks/host_copy.py [--size 512MiB] [--rounds 25]``
+Samples of both alternate on the same CPUs, with buffers of the same size and kind (huge pages on the node of
+these CPUs). Prints the median rate of each and the ratio, which should be at least 0.98.
+
+    python benchmarks/host_copy.py [--size 512MiB] [--rounds 25]
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from wirespeed.model import BUFFERS, Engine, Executor, Measurement, Memory, Memo
 from wirespeed.topology import Machine, NumaNode
 from wirespeed.units import GB, format_size, parse_size
 
+#: Minimum of the rate over the rate of the C program.
 GOAL = 0.98
 COMPILE = ["gcc", "-O3", "-march=native", "-pthread"]
 C_PROGRAM = r"""
@@ -128,13 +130,13 @@ static double *array(size_t bytes, double value) {
   return d;
 }
 
-/* arguments: bytes, CPUs; then lines "operation threads", each answered with the seconds it took */
+/* arguments: bytes, CPUs; then lines "operation threads", each answered with its time in s */
 int main(int n, char **arguments) {
   size_t bytes = strtoull(arguments[1], 0, 10);
   int most = n - 2;
   words = bytes / sizeof(double);
   for (int i = 0; i < most; i++) cpus[i] = atoi(arguments[2 + i]);
-  pin(cpus[0]); /* so that the arrays come to lie on its node */
+  pin(cpus[0]); /* allocate the arrays on its node */
   a = array(bytes, 1), b = array(bytes, 2), c = array(bytes, 0);
   pthread_barrier_init(&gate, 0, most + 1);
   for (int i = 0; i < most; i++) {
@@ -179,7 +181,7 @@ def c_program(size: int, cpus: tuple[int, ...]) -> Iterator[subprocess.Popen[str
 
 
 def seconds_in_c(process: subprocess.Popen[str], operation: Operation, threads: int) -> float:
-    """Have the C program run an operation once."""
+    """Run an operation once in the C program; return its time in s."""
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(f"{operation} {threads}\n")
     process.stdin.flush()
@@ -197,7 +199,7 @@ def transfer(node: NumaNode, operation: Operation, size: int, threads: int) -> T
 
 
 def compare(size: int, rounds: int) -> bool:
-    """Print a line for each operation and number of threads; return whether the goal is met in all."""
+    """Print a line per operation and number of threads; return whether all meet the goal."""
     machine = discover(Machine(""))
     node = max(machine.numa, key=lambda n: len(n.cores))
     print(f"{machine.cpu}, arrays of {format_size(size)}, {rounds} rounds, GB/s by the STREAM count")
@@ -225,17 +227,18 @@ def compare(size: int, rounds: int) -> bool:
 
 
 def main() -> int:
-    """Run the comparison; exit with 1 if ours is slower than the goal, 2 if it cannot run."""
+    """Run the comparison; return exit code 1 if a ratio misses the goal, 2 without gcc."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--size", type=parse_size, default=parse_size("512MiB"), help="of an array (512MiB)")
-    parser.add_argument("--rounds", type=int, default=25, help="samples of each (25)")
+    parser.add_argument(
+        "--size", type=parse_size, default=parse_size("512MiB"), help="size of an array (512MiB)"
+    )
+    parser.add_argument("--rounds", type=int, default=25, help="number of samples (25)")
     options = parser.parse_args()
     if shutil.which("gcc") is None:
-        print("gcc is needed to compile the C program; install it (apt install gcc, dnf install gcc) "
-              "and run this again", file=sys.stderr)  # fmt: skip
+        print("the C program requires gcc (apt install gcc, dnf install gcc)", file=sys.stderr)
         return 2
     if platform.machine() != "x86_64":
-        print("note: here the C program uses ordinary stores; gcc has no non-temporal ones for this CPU")
+        print("note: the C program uses ordinary stores, because gcc has no non-temporal ones for this CPU")
     return 0 if compare(options.size // 4096 * 4096, options.rounds) else 1
 
 

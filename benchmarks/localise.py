@@ -1,13 +1,13 @@
-"""Precision and recall of naming the slow device or link, over injected faults.
+"""Measure precision and recall of the likely cause, with injected faults.
 
     python benchmarks/localise.py [HEALTHY_SEEDS] [FAULTY_SEEDS]
 
 On simulated machines of eight GPUs, every link (both directions and one direction), every memory and every
 GPU with all its links is slowed down, as a single fault and in pairs. Every cell of every seed has 1 % of
 independent noise. A fault is found if it is named. For a link that is slow in one direction, naming the link
-without a direction counts, too, because requests and data of both directions share it. Two faults that meet
-in a device are not tested. Exit code 1 if a goal is missed: all single faults of 10 % or more
-found and nothing else named, and nothing named on healthy machines.
+without a direction counts, too, because requests and data of both directions share it. Two faults at the same
+device are not tested. The exit code is 1 if a goal is missed: all single faults of 10 % or more are found and
+nothing else is named, and nothing is named on healthy machines.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
+from wirespeed.judging.localise import names_of_links
 from wirespeed.judging.verdicts import judge
 from wirespeed.topology import LinkKind, Machine
 
@@ -42,25 +43,37 @@ PAIRS = 150
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of the simulated machine, and the culprit that must be named."""
+    """A fault of the simulated machine.
 
-    name: str
+    Parameters
+    ----------
+    where : str
+        Links that are slow, as in ``Machine.links_at``.
+    names : frozenset[str]
+        Names of culprits, each of which is correct.
+    ends : frozenset[str]
+        Vertices of the links.
+    """
+
     where: str
+    names: frozenset[str]
+    ends: frozenset[str]
 
 
 def faults(machine: Machine) -> Iterator[Fault]:
     """Yield every single fault of links and devices that the GPUs of a machine use."""
     for gpu in machine.gpus:
-        yield Fault(gpu.name, gpu.name)
-    for link in machine.links:
-        if not any("gpu" in end or "pcie" in end for end in (link.source, link.destination)):
+        yield Fault(gpu.name, frozenset({gpu.name}), frozenset({gpu.name}))
+    for link, names in zip(machine.links, names_of_links(machine), strict=True):
+        ends = frozenset({link.source, link.destination})
+        if not any("gpu" in end or "pcie" in end for end in ends):
             continue
         if link.kind is LinkKind.MEMORY:
-            yield Fault(f"memory of {link.source}", f"{link.source}-{link.source}")
+            yield Fault(f"{link.source}-{link.source}", frozenset(names), ends)
             continue
-        yield Fault(f"{link.kind} {link.source}->{link.destination}", f"{link.source}->{link.destination}")
+        yield Fault(f"{link.source}->{link.destination}", frozenset(names), ends)
         if link.source < link.destination:
-            yield Fault(f"{link.kind} {link.source}-{link.destination}", f"{link.source}-{link.destination}")
+            yield Fault(f"{link.source}-{link.destination}", frozenset(names[1:]), ends)
 
 
 def measured(spec: str) -> Document:
@@ -96,31 +109,31 @@ def noisy(document: Document, seed: int) -> Document:
 
 
 def named(document: Document) -> list[set[str]]:
-    """Return the names of the culprits; a link by its name with its ends in any order."""
-    return [{_canonical(name) for name in culprit.names} for culprit in judge(document).culprits]
-
-
-def _canonical(name: str) -> str:
-    kind, _, ends = name.rpartition(" ")
-    return name if "->" in ends else f"{kind} {'-'.join(sorted(ends.split('-')))}".strip()
+    """Return the names of each culprit; several if they explain the same cells."""
+    return [set(culprit.names) for culprit in judge(document).culprits]
 
 
 @dataclass
 class Score:
-    """Counts over runs."""
+    """Counts over runs.
+
+    Parameters
+    ----------
+    injected, named, right : int
+        Number of faults, of culprits, and of faults that a culprit names.
+    """
 
     injected: int = 0
     named: int = 0
     right: int = 0
 
-    def add(self, wanted: Sequence[str], found: Sequence[set[str]]) -> bool:
-        """Count one run; return whether exactly the expected culprits were named."""
-        names = [{_canonical(name), _canonical(name.replace("->", "-"))} for name in wanted]
-        right = sum(any(name & culprit for culprit in found) for name in names)
-        self.injected += len(names)
+    def add(self, injected: Sequence[Fault], found: Sequence[set[str]]) -> bool:
+        """Count one run; return whether exactly the injected faults were named."""
+        right = sum(any(fault.names & culprit for culprit in found) for fault in injected)
+        self.injected += len(injected)
         self.named += len(found)
         self.right += right
-        return right == len(names) == len(found)
+        return right == len(injected) == len(found)
 
     def __str__(self) -> str:
         precision, recall = self.right / max(1, self.named), self.right / max(1, self.injected)
@@ -148,19 +161,19 @@ def main() -> int:
                 document = measured(f"{name}+speed@{fault.where}={factor}")
                 for seed in range(seeds):
                     found = named(noisy(document, seed))
-                    if not score.add([fault.name], found):
-                        print(f"    {fault.name} x {factor}, seed {seed}: named {[sorted(f) for f in found]}")
+                    if not score.add([fault], found):
+                        print(
+                            f"    {fault.where} x {factor}, seed {seed}: named {[sorted(f) for f in found]}"
+                        )
             missed |= score.right < max(score.injected, score.named)
             print(f"{name:<12} 1 fault   x {factor:<5} {score}   {time.perf_counter() - started:.0f} s")
         draw = random.Random(0)
         score = Score()
         for first, second in draw.sample([*combinations(every, 2)], PAIRS):
-            if set(first.where.replace("->", "-").split("-")) & set(
-                second.where.replace("->", "-").split("-")
-            ):
+            if first.ends & second.ends:
                 continue
             document = measured(f"{name}+speed@{first.where}=0.8+speed@{second.where}=0.5")
-            score.add([first.name, second.name], named(noisy(document, draw.randrange(2**32))))
+            score.add([first, second], named(noisy(document, draw.randrange(2**32))))
         print(f"{name:<12} 2 faults  {' ':7} {score}   {time.perf_counter() - started:.0f} s")
     return int(missed)
 

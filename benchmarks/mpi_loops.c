@@ -1,6 +1,6 @@
-/* What a plain C program measures over MPI: the method of the OSU micro-benchmarks.
-   mpi_loops OPERATION LARGEST: for each size a line "bytes seconds", the seconds of one operation: the median of seven loops,
-   averaged over ranks. */
+/* Messages and collectives over MPI in C, with the method of the OSU micro-benchmarks.
+   mpi_loops OPERATION LARGEST: prints a line "bytes seconds" per size: the time of one operation, the median of seven
+   loops, averaged over ranks. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
-"""Start-up time of ``--version``, ``list`` and ``--help``.
+"""Measure the start-up time of ``--version``, ``list`` and ``--help``.
 
     python benchmarks/startup.py [RUNS]
 
-Each command is run as a whole process, in turn with the others, after one run that is not counted.
-Exit code 1 if a median is above its goal.
+Each command runs as a process, in turn with the others, after one untimed run. The exit code is 1 if a median
+exceeds its goal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GOALS = {"--version": 0.15, "list": 0.25, "--help": 0.15}
 
 
 def wall(argument: str) -> float:
-    """Return the seconds that a command takes from start to exit."""
+    """Return the time of a command from start to exit, in s."""
     started = time.perf_counter()
     subprocess.run([sys.executable, "-m", "wirespeed", argument], check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - started

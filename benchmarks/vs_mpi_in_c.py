@@ -2,9 +2,9 @@
 
     python benchmarks/vs_mpi_in_c.py [--ranks 2 4] [--rounds 5] [--largest 1048576] [OPERATION ...]
 
-OPERATION: message (between two ranks), all_reduce, all_gather, alltoall, broadcast; all if none is given.
-It compiles ``mpi_loops.c`` with mpicc into a temporary folder. Printed are medians over the rounds and
-ours / C.
+OPERATION is message (between two ranks), all_reduce, all_gather, alltoall or broadcast; the default is all.
+The C program ``mpi_loops.c`` is compiled with mpicc into a temporary folder. Prints the medians over the
+rounds and the ratio, wirespeed over C.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
-#: As in the C program, in addition to one for warm-up.
+#: Number of timed loops, as in the C program; one more warms up.
 LOOPS = 7
 OPERATIONS = ("message", "all_reduce", "all_gather", "alltoall", "broadcast")
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -33,12 +33,12 @@ def sizes(largest: int) -> list[int]:
 
 
 def iterations(size: int) -> int:
-    """Return how many operations a loop has, as in the C program."""
+    """Return the number of operations in a loop, as in the C program."""
     return 2000 if size < 65536 else 100 if size < 4 << 20 else 10
 
 
 def ours(name: str, largest: int) -> None:
-    """As a rank: print bytes and seconds, as the C program does."""
+    """Run as a rank: print sizes in bytes and times in s, in the format of the C program."""
     from wirespeed.worlds.mpi import join, library
 
     world = join(60.0)
@@ -68,7 +68,7 @@ def messages(world, largest):  # type: ignore[no-untyped-def]
 
 
 def collectives(name, world, largest):  # type: ignore[no-untyped-def]
-    """Yield the seconds of one operation."""
+    """Yield sizes in bytes and times of one operation in s."""
     from wirespeed.backends.mpi.provider import MpiProvider
     from wirespeed.backends.provider import Case, Group, Timing
     from wirespeed.testcases.collective_ops import OPERATIONS as TABLE
@@ -94,7 +94,7 @@ def collectives(name, world, largest):  # type: ignore[no-untyped-def]
 
 
 def measured(command: list[str], ranks: int) -> dict[int, float]:
-    """Run ranks and return bytes -> seconds."""
+    """Run a command with several ranks; return size in bytes -> time in s."""
     mpirun = str(Path(sys.executable).with_name("mpirun"))
     launcher = [mpirun if Path(mpirun).exists() else "mpirun", "-np", str(ranks), "--oversubscribe"]
     done = subprocess.run(
@@ -106,7 +106,7 @@ def measured(command: list[str], ranks: int) -> dict[int, float]:
 
 
 def main() -> None:
-    """Print a table for each operation and number of ranks."""
+    """Print a table per operation and number of ranks."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,10 +1,10 @@
-"""Compare the time per operation with NVIDIA's nccl-tests, alternately, with the same options and NCCL.
+"""Compare the time per operation with NVIDIA's nccl-tests, with the same options and the same NCCL.
 
     python benchmarks/vs_nccl_tests.py DIR [-g 2] [--operations all_reduce,...] [--rounds 3]
 
-``DIR`` has the peer's binaries (``all_reduce_perf``...). Both must load the same libnccl.so.2: put its
-folder on LD_LIBRARY_PATH. Prints ours / theirs for each size, in every mode, and what a user gets who
-types the same command line in both.
+``DIR`` contains the binaries of nccl-tests (``all_reduce_perf``, ...). Both programs must load the same
+libnccl.so.2: put its folder on LD_LIBRARY_PATH. They run alternately. Prints the ratio, wirespeed over
+nccl-tests, for each size in every mode, and for the same command line in both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-#: Mode -> options of the peer, options of ours. ``N`` stands for the number of GPUs.
+#: Mode -> options of nccl-tests, and of wirespeed. ``N`` stands for the number of GPUs.
 MODES = {
     "one thread": (["-g", "N"], ["-g", "N", "--launch", "here"]),
     "a thread per GPU": (["-t", "N", "-g", "1"], ["-t", "N", "-g", "1"]),
@@ -32,7 +32,7 @@ Times = dict[int, tuple[float, float]]
 
 
 def measure(command: list[str], limit: float) -> tuple[Times, float]:
-    """Return size -> seconds of an operation (out of place, in place), and the mean bus bandwidth in GB/s."""
+    """Return size -> times of an operation in s (out of place, in place), and mean bus bandwidth in GB/s."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "out.json"
         environment = {"NCCL_NVLS_ENABLE": "0", **os.environ}

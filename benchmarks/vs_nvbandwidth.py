@@ -2,9 +2,9 @@
 
     python benchmarks/vs_nvbandwidth.py PATH_OF_NVBANDWIDTH [--runs 5] [-t TESTCASE ...] [--log FILE]
 
-Both programs run alternately, with their defaults; their texts are read by the same parser. Exit code 1
-if a goal is missed: every copy-engine cell at 0.99 of the peer's median, every SM cell at 0.99 and each
-SM table's sum at 1.00, latencies within 3 %, the whole suite in a fifth of the peer's wall time.
+The programs run alternately, with their defaults, and one parser reads the text of both. The exit code is 1
+if a goal is missed: at least 0.99 of the peer's median in every cell, 1.00 of its sum in every SM table,
+latencies within 3 %, and the whole suite in a fifth of the peer's wall time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Cells = dict[tuple[str, int, int], float]
 
 
 def parse(text: str) -> Cells:
-    """Return the cells of nvbandwidth's text: (table, row, column) -> value; a table is its SUM key."""
+    """Return the cells of nvbandwidth's text: (key of the table's SUM line, row, column) -> value."""
     cells: Cells = {}
     rows: list[list[str]] = []
     for line in text.splitlines():
@@ -51,17 +51,17 @@ def run(command: list[str], log: Path | None) -> tuple[float, Cells]:
 
 
 def spread(values: list[float]) -> float:
-    """Coefficient of variation; 0 for a single value."""
+    """Return the coefficient of variation; 0 for a single value."""
     return statistics.stdev(values) / statistics.fmean(values) if len(values) > 1 else 0.0
 
 
 def main() -> int:
-    """Compare, print the table, return the exit code."""
+    """Compare both programs, print a table, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("nvbandwidth", type=Path)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("-t", "--testcase", nargs="+", default=[])
-    parser.add_argument("--log", type=Path, help="append all output here")
+    parser.add_argument("--log", type=Path, help="file to append all output to")
     options = parser.parse_args()
     chosen = ["-t", *options.testcase] if options.testcase else []
     programs = {
@@ -91,7 +91,7 @@ def main() -> int:
 def report(
     peer: dict[tuple[str, int, int], list[float]], ours: dict[tuple[str, int, int], list[float]]
 ) -> list[str]:
-    """Print a line for each table, and return which goals were missed."""
+    """Print a line per table, and return the missed goals."""
     missed = []
     print(f"{'table':<56}{'peer':>9}{'ours':>9}{'ratio':>7}{'lowest':>8}{'cv peer':>9}{'cv ours':>9}")
     for table in dict.fromkeys(key[0] for key in peer):

@@ -13,10 +13,10 @@
     ├── BackendError                the hardware or a library refused
     │   ├── OutOfMemory
     │   └── BackendLost             nothing more can be measured in this run
-    ├── Unreachable                 not possible here, as was found when it was prepared
+    ├── Unreachable                 not possible here, as its preparation has shown
     ├── VerificationError           the data at the destination is wrong
-    ├── MeasurementTimeout          a stage took longer than it may
-    └── MeasurementFailed           what was asked for has no value
+    ├── MeasurementTimeout          a stage exceeded the time-out
+    └── MeasurementFailed           the requested measurement has no value
     KeyboardInterrupt
     └── RunInterrupted              Ctrl-C; holds the results until then
 """
@@ -50,7 +50,15 @@ class DocumentError(UsageError):
 
 
 class MissingPackage(UsageError):
-    """A feature needs a package that is not installed; the message says how to install it."""
+    """A feature needs a package that is not installed; the message says how to install it.
+
+    Parameters
+    ----------
+    what : str
+        The feature.
+    package : str
+        Name of the package.
+    """
 
     def __init__(self, what: str, package: str) -> None:
         super().__init__(f"{what} needs {package}, which is not installed: pip install {package}")
@@ -122,7 +130,12 @@ class MeasurementTimeout(WirespeedError):
 class MeasurementFailed(WirespeedError):
     """The requested measurement has no value; the message says why.
 
-    ``document`` holds the results.
+    Parameters
+    ----------
+    message : str
+        The reason.
+    document : Document
+        The results.
     """
 
     def __init__(self, message: str, document: Document) -> None:
@@ -131,7 +144,13 @@ class MeasurementFailed(WirespeedError):
 
 
 class RunInterrupted(KeyboardInterrupt):
-    """The user interrupted a run; ``document`` holds the results until then."""
+    """The user interrupted a run.
+
+    Parameters
+    ----------
+    document : Document
+        The results so far.
+    """
 
     def __init__(self, document: Document) -> None:
         super().__init__("interrupted")

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 
-_LEAST = 40
+_MIN_COLUMNS = 40
 
 
 def colored() -> bool:
@@ -19,4 +19,4 @@ def colored() -> bool:
 
 def columns() -> int:
     """Return the width of the terminal, at least 40; 80 if there is no terminal."""
-    return max(_LEAST, shutil.get_terminal_size().columns)
+    return max(_MIN_COLUMNS, shutil.get_terminal_size().columns)

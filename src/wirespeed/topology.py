@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-import msgspec
-
 from .errors import MachineError
 from .model import Access, Engine, Executor, Memory
 from .units import MIB, many
@@ -404,6 +402,8 @@ class Machine:
 
     def to_json(self) -> bytes:
         """Return the description as indented JSON, for ``load``."""
+        import msgspec
+
         return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
 
@@ -415,6 +415,8 @@ def load(path: str | Path) -> Machine:
     MachineError
         If the file cannot be read or is not a valid description; the message names the field.
     """
+    import msgspec
+
     try:
         return _check(msgspec.json.decode(Path(path).read_bytes(), type=Machine))
     except OSError as error:

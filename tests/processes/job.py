@@ -50,8 +50,8 @@ class Exchange:
     def refuses(self, setting: Setting) -> str | None:
         return None
 
-    def exceeds(self, case: Case) -> str:
-        return "it cannot count so far" if FAULT == "count" and case.bytes > 4096 else ""
+    def exceeds(self, case: Case) -> str | None:
+        return "it cannot count so far" if FAULT == "count" and case.bytes > 4096 else None
 
     def allocate(self, size: int) -> None:
         if self.mine == "memory" and size > 4096:

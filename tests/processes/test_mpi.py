@@ -151,7 +151,7 @@ def test_unequal_groups_run_the_roots_that_all_have(start: Start, mpirun: list[s
     job = start([*mpirun, "3", *command, "all"], **OPEN_MPI, NCCL_TESTS_SPLIT="MOD 2")
     assert job.end() == 0, job.text
     job = start([*mpirun, "3", *command, "1"], **OPEN_MPI, NCCL_TESTS_SPLIT="MOD 2")
-    assert job.end() != 0 and "there is no root 1: the ranks are 0 to 0" in job.text
+    assert job.end() != 0 and "root 1 does not exist; the ranks are 0 to 0" in job.text
 
 
 def test_which_process_is_late(start: Start, mpirun: list[str], tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_several_saved_runs_are_all_checked(capsys: pytest.CaptureFixture[str]) 
 def test_at_a_prompt_everything_is_one_line() -> None:
     document = wirespeed.run(["4", "0"], machine="simulated:dgx-a100-8+speed@gpu3->nvswitch=0.5")
     check = judge(document)
-    assert repr(check) == "<Check: fail; cells: 7 fail, 57 pass; slow: nvlink gpu3->nvswitch>"
+    assert repr(check) == "<Check: fail; cells: 7 fail, 57 pass; likely cause: NVLink gpu3->nvswitch>"
     assert repr(document.machine) == "<Machine dgx-a100-8: 2 NUMA nodes, 8 GPUs, 52 links>"
     started = document.started
     assert repr(wirespeed.compare(document, document)) == (

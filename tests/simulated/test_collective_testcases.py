@@ -56,7 +56,7 @@ def test_options_of_run_hold_for_collectives(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("machine", "reason"),
     [
-        ("simulated:cpu-2-sockets", "a collective needs two GPUs, or several processes"),
+        ("simulated:cpu-2-sockets", "requires at least two GPUs or processes"),
         (f"{H200}", ""),
         ("simulated:nvl72", "hypercube requires a power of two of ranks, not 72"),
     ],

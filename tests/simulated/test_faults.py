@@ -49,9 +49,9 @@ def test_memory_and_a_whole_gpu() -> None:
     [
         ("down@gpu0-gpu9", "has no link 'gpu0-gpu9' for the fault"),
         ("down", "has no link ''"),
-        ("speed@gpu0", "needs a factor"),
-        ("speed@gpu0=fast", "needs a factor"),
-        ("speed@gpu0=0", "needs a factor"),
+        ("speed@gpu0", "requires a factor"),
+        ("speed@gpu0=fast", "requires a factor"),
+        ("speed@gpu0=0", "requires a factor"),
         ("corrupt@gpu9", "has no transfers 'gpu9' for the fault"),
         ("corrupt@gpu0-gpu1", "write gpu0 or numa0->gpu0"),
         ("hang@gpu0->numa7", "has no transfers"),

@@ -136,7 +136,7 @@ def test_a_broken_machine_file_is_one_clear_line(text: str, says: str, tmp_path:
 
 def test_a_machine_that_is_not_there() -> None:
     for spec, says in {
-        "simulated:none": "there is no simulated machine 'none'",
+        "simulated:none": "'none' is neither a simulated machine nor a machine file",
         "simulated:ppu-8+broken": "unknown simulated fault 'broken'",
         "none.json": "machine file .* does not exist",
     }.items():

@@ -89,7 +89,7 @@ def test_outside_of_a_job_they_are_waived_with_how_to_start() -> None:
         reason = case.plan(wirespeed.machine("simulated:dgx-a100-8")).reason
         assert "mpirun -np 2 wirespeed run" in reason and "wirespeed run --processes 2" in reason
     reason = find("message_mpi_host").plan(wirespeed.machine(RANKS), PlanOptions(size=2**31)).reason
-    assert reason == "MPI counts the bytes of a message up to 2147483647, not 2147483648"
+    assert reason == "a message of 2147483648 bytes is too large for MPI; the maximum is 2147483647"
 
 
 def test_half_of_a_round_is_a_factor() -> None:

@@ -103,7 +103,7 @@ def test_every_rank_writes_once_in_the_bisection() -> None:
 def test_what_cannot_run_says_why() -> None:
     cpu, lonely, apart = parse("cpu-2-sockets"), parse("tests/machines/one-gpu.json"), parse("pcie-2-no-p2p")
     assert find("0").plan(cpu).reason == "no GPU was found"
-    assert find("4").plan(lonely).reason == "it needs two GPUs or more"
+    assert find("4").plan(lonely).reason == "requires at least two GPUs"
     assert find("4").plan(apart).reason == "no GPU has peer access to another"
     assert "processes" in find("multinode_bisect_write_ce").plan(TWO).reason
     assert "two NUMA nodes" in find("numa_to_numa_bidirectional_memcpy_read_cpu").plan(TWO).reason

@@ -1,11 +1,12 @@
-"""The backends: every folder here, and the modules that other packages register as ``wirespeed.backends``.
+"""The backends: every folder here, and modules that other packages register as ``wirespeed.backends``.
 
-A backend module may offer three functions. ``discover(machine) -> Machine`` adds the hardware that it finds.
-``connect(machine) -> Backend | None`` returns a backend for a Machine; None if it does not serve it.
-``warm_up()`` starts slow initialisation. None of them may fail if hardware or a library is missing: what
-could not be determined goes into ``Machine.notes``.
+A backend module may have three functions. ``discover(machine) -> Machine`` adds the hardware that it
+discovers. ``connect(machine) -> Backend | None`` returns a backend for a Machine, or None if it does not
+support the Machine. ``warm_up()`` starts slow initialisation. None of them may fail if hardware or a library
+is missing; ``Machine.notes`` contains what could not be determined.
 
-A GPU belongs to the backend that discovered it: ``discover`` marks it, and only that backend claims it.
+A GPU belongs to the backend that discovered it: its field ``backend`` has the name, and only that backend
+uses the GPU.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from .base import Backend
     from .distributed.exchange import Exchange
 
+#: Group of entry points of backends in other packages.
 GROUP = "wirespeed.backends"
+#: Prefix of the names of simulated machines.
 SIMULATED = "simulated:"
 
 
@@ -36,7 +39,7 @@ def providers() -> list[ModuleType]:
 
 @lru_cache(maxsize=1)
 def _own() -> list[ModuleType]:
-    """Return the modules of the folders here; the host's first, because others extend its description."""
+    """Return the modules in this folder; ``host`` first, because the others extend its description."""
     found = (path.parent.name for path in Path(__file__).parent.glob("*/__init__.py"))
     names = sorted(found, key=lambda name: (name != "host", name))
     return [import_module(f"{__name__}.{name}") for name in names]
@@ -44,7 +47,7 @@ def _own() -> list[ModuleType]:
 
 @lru_cache(maxsize=1)
 def _registered(path: tuple[str, ...]) -> metadata.EntryPoints:
-    """Return what other packages register; searching hundreds of packages takes tens of ms."""
+    """Return the entry points of other packages; a search of hundreds of packages takes tens of ms."""
     del path  # part of the cache key
     from importlib import metadata
 
@@ -52,10 +55,10 @@ def _registered(path: tuple[str, ...]) -> metadata.EntryPoints:
 
 
 def warm_up() -> None:
-    """Let our backends start slow initialisation, before a measurement on this machine.
+    """Start the slow initialisation of wirespeed's own backends before a measurement on this machine.
 
-    It continues in the background while this process imports modules and discovers the machine; so nothing is
-    imported here that is not needed yet.
+    It runs in the background while this process imports modules and discovers the machine, so this function
+    must not import much.
     """
     for provider in _own():
         if hasattr(provider, "warm_up"):
@@ -63,7 +66,7 @@ def warm_up() -> None:
 
 
 def discover() -> Machine:
-    """Describe this machine, as far as possible without measuring."""
+    """Discover the hardware of this machine, without measurements."""
     from ..topology import Machine
 
     machine = Machine("")
@@ -74,12 +77,12 @@ def discover() -> Machine:
 
 
 def name_of(provider: ModuleType) -> str:
-    """Return the mark of the GPUs that a provider discovers: ``cuda``, or a module's full name."""
+    """Return the name of a backend in ``Gpu.backend``: ``cuda``, or the full name of a module."""
     return provider.__name__.removeprefix(f"{__name__}.")
 
 
 def _owned(machine: Machine, name: str) -> Machine:
-    """Mark the GPUs that a provider has just added as its own."""
+    """Record the backend of the GPUs that have none yet: it has just discovered them."""
     from dataclasses import replace
 
     return replace(machine, gpus=tuple(replace(gpu, backend=gpu.backend or name) for gpu in machine.gpus))
@@ -101,7 +104,7 @@ def describe(spec: str | None = None) -> Machine:
     Raises
     ------
     MachineError
-        If the machine does not exist, or the file describes another machine than this one.
+        If the machine does not exist, or the file describes a different real machine.
     """
     from dataclasses import replace
 
@@ -129,7 +132,7 @@ def describe(spec: str | None = None) -> Machine:
 
 
 def _check_present(wanted: Machine, here: Machine, spec: str) -> None:
-    """Reject a machine file that describes another machine than this one."""
+    """Reject a file that describes CPUs or GPUs that this machine does not have."""
     from ..errors import MachineError
 
     lacking = sorted(
@@ -145,22 +148,24 @@ def _check_present(wanted: Machine, here: Machine, spec: str) -> None:
 
 
 def connect(machine: Machine) -> list[Backend]:
-    """Return a backend for every kind of hardware of a Machine."""
+    """Return the backends that support a Machine."""
     found = (provider.connect(machine) for provider in providers() if hasattr(provider, "connect"))
     return [backend for backend in found if backend is not None]
 
 
 def join(world: World, machine: Machine, local: Machine, exchange: Exchange) -> Backend:
-    """Return the backend for the collectives of a job: over NCCL where each rank has a GPU, else over MPI.
+    """Return the backend for the collectives of a job: NCCL if each rank has a GPU, else MPI.
 
     Parameters
     ----------
-    machine
-        Of all ranks.
-    local
-        As this process sees its host.
-    exchange
-        That of the job.
+    world : World
+        The processes of the job.
+    machine : Machine
+        The machine of all ranks.
+    local : Machine
+        The host of this process, as this process discovered it.
+    exchange : Exchange
+        The exchange of the job.
     """
     from . import mpi, nccl
 

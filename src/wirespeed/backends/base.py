@@ -1,7 +1,7 @@
-"""What every backend provides. The session knows backends only through this.
+"""The protocols that backends implement; the session uses backends only through them.
 
-A backend is one folder (or one class in somebody else's package): it says which Measurements it
-runs, prepares one at a time, and takes Samples of it.
+A backend is one folder, or one class in a package of somebody else. It says which Measurements it runs,
+prepares one at a time, and takes Samples of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from ..document import State
 from ..errors import WirespeedError
 from ..model import Measurement, Sample
 from ..options import RunOptions
-from ..topology import Machine
 
 if TYPE_CHECKING:
     from .distributed.exchange import Exchange
@@ -22,31 +21,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CollectiveOptions:
-    """How collectives are timed and verified, in nccl-tests' terms.
+    """How collectives are timed and verified, in the terms of nccl-tests.
 
     Parameters
     ----------
-    warmup
-        Operations before the first sample.
-    checks
-        How often the data is verified; 0: not.
-    average
-        Whose time counts: 0 rank 0's, 1 the mean, 2 the least, 3 the largest.
-    aggregate
-        Operations grouped in each iteration.
-    blocking
-        0: all are enqueued, then waited for; 1: each is waited for, then all ranks meet; 2: each is
-        waited for; 3: all ranks meet after each iteration, which does not count.
-    graphs
-        Launches of a graph of all iterations; 0: no graph.
-    per_iteration
-        Whether each iteration is timed on its own.
-    skip
-        Number of leading iterations that statistics leave out.
-    unalign
-        Number of elements by which the buffers begin behind their alignment.
-    memory
-        Whether the device memory that is taken is reported.
+    warmup : int
+        Number of untimed operations before the first sample.
+    checks : int
+        Number of times that the data of a size is verified; 0 to skip verification.
+    average : int
+        How the times of ranks are combined: 0 rank 0, 1 mean, 2 minimum, 3 maximum.
+    aggregate : int
+        Number of operations per iteration, in one group.
+    blocking : int
+        0: wait once, after all operations; 1: wait and synchronise the ranks after each operation; 2: wait
+        after each operation; 3: wait and synchronise the ranks after each iteration, untimed.
+    graphs : int
+        Number of launches of a CUDA graph of all iterations; 0 for no graph.
+    per_iteration : bool
+        Whether each iteration is timed separately.
+    skip : int
+        Number of leading iterations that are left out of statistics over iterations.
+    unalign : int
+        Offset of the buffers from an aligned address, in elements.
+    memory : bool
+        Whether the use of device memory is reported.
     """
 
     warmup: int = 1
@@ -63,14 +62,15 @@ class CollectiveOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class BackendOptions(RunOptions):
-    """Options of a run, as a backend gets them, and its own.
+    """The options of a run, and options that only backends use.
 
     Parameters
     ----------
-    grace
-        Seconds more that the session leaves to backends whose own time-outs say more than its.
-    collectives
-        How collectives are timed.
+    grace : float
+        Time that the session waits beyond the time-out of a stage, in s, because the errors of backends
+        with time-outs of their own are more specific.
+    collectives : CollectiveOptions
+        How collectives are timed and verified.
     """
 
     grace: float = 0.0
@@ -78,9 +78,9 @@ class BackendOptions(RunOptions):
 
 
 class Prepared(Protocol):
-    """A Measurement whose buffers, threads, streams and kernels are bound; a context manager.
+    """A Measurement with its buffers, threads, streams and kernels bound; a context manager.
 
-    Leaving the context gives the buffers back to the backend's pool.
+    Leaving the context returns the buffers to the pool of the backend.
     """
 
     def __enter__(self) -> Self: ...
@@ -93,53 +93,53 @@ class Prepared(Protocol):
     ) -> None: ...
 
     def sample(self, copies: int) -> Sample:
-        """Run every transfer ``copies`` times from a common start and return the times.
+        """Run every work ``copies`` times from a common start and return the times.
 
         Raises
         ------
         BackendError
-            If the hardware or a library refuses.
+            If the hardware or a library reports an error.
         MeasurementTimeout
-            If a gate gave up.
+            If a gate timed out.
         """
         ...
 
     def verify(self) -> int | None:
-        """Compare the destinations with what must be there after the last sample.
+        """Compare the destinations with the expected data after the last sample.
 
         Returns
         -------
         int or None
-            Number of wrong elements of a collective, whose times stand whatever the data; otherwise None.
+            Number of wrong elements of a collective, whose times are kept; None for other works.
 
         Raises
         ------
         VerificationError
-            If a word differs at the destination of a transfer.
+            If a destination of a transfer has a wrong word.
         """
         ...
 
 
 @runtime_checkable
 class WarmsUp(Protocol):
-    """Optional protocol of a Prepared whose warm-up is not a sample."""
+    """Optional protocol of a Prepared whose warm-up differs from a sample."""
 
     def warm_up(self) -> None:
-        """Run once, untimed, in place of the first sample of a fixed number."""
+        """Run once, untimed, if the number of samples is fixed."""
 
 
 class Backend(Protocol):
-    """Runs Measurements on one kind of hardware.
+    """Runs Measurements on one kind of hardware or library.
 
     Attributes
     ----------
-    name
-        ``host``, ``cuda``, ``simulated``.
-    sample_seconds
-        How long a sample must last for the clock of this backend, in s.
-    warnings
-        What the user must know of the way it measured (affinity that could not be set, memory
-        that is not where it was asked for). The session reads and clears it after each testcase.
+    name : str
+        Name of the backend: ``host``, ``cuda``, ``simulated``, ...
+    sample_seconds : float
+        Minimum duration of a sample for the clock of this backend, in s.
+    warnings : list[str]
+        Conditions that may affect the values: threads that could not be pinned, memory on another NUMA node.
+        The session reads and clears them after each testcase.
     """
 
     name: str
@@ -147,82 +147,91 @@ class Backend(Protocol):
     warnings: list[str]
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """Return why this backend cannot run the Measurement; "" if others run such ones, None if it can."""
+        """Return None if the backend can run the Measurement, else the reason.
+
+        The reason is empty if the Measurement is for another kind of backend.
+        """
         ...
 
     def prepare(self, measurement: Measurement, options: BackendOptions) -> Prepared:
-        """Bind everything that the Measurement needs.
+        """Bind the resources of a Measurement.
 
         Raises
         ------
         BackendError
-            If memory or another resource cannot be had.
+            If memory or another resource is not available.
+        Unreachable
+            If the Measurement is not possible on this machine.
         """
         ...
 
     def now(self) -> float:
-        """Seconds on the clock that time budgets are kept on (virtual when simulated)."""
+        """Return the time of the clock for time budgets, in s; virtual time if simulated."""
         ...
 
     def state(self) -> State:
-        """Return the state of the hardware now."""
+        """Return the current state of the hardware."""
         ...
 
     def libraries(self) -> dict[str, str]:
-        """Return name -> version of the libraries that it measures with."""
+        """Return the libraries that it measures with: name -> version."""
         ...
 
     def cancel(self) -> None:
-        """Make a sample under way in another thread return soon, if that is possible."""
+        """Make a sample in another thread return soon, if possible."""
         ...
 
     def close(self) -> None:
-        """Give back all that it holds."""
+        """Release all resources."""
         ...
 
 
 @runtime_checkable
 class ReportsBusy(Protocol):
-    """What a backend may offer besides: whether something else uses its hardware now."""
+    """Optional protocol of backends that know whether other processes use their hardware."""
 
     def busy(self) -> dict[str, str]:
-        """Return the devices that something else uses: name -> how, to be read after "is"; empty if idle."""
+        """Return the devices in use by others: name -> phrase to be read after "is"."""
         ...
 
 
 @runtime_checkable
 class SpansProcesses(Protocol):
-    """Optional protocol of backends whose measurements span several processes or libraries that can hang.
+    """Optional protocol of backends that span several processes, or use libraries that can hang.
 
     Attributes
     ----------
-    setup_s
-        Seconds that a stage may take at least, even if the time-out is shorter: until the first operation is
-        done, libraries are loaded, kernels compiled and ranks connected. 0 after that.
-    can_cancel
-        Whether ``cancel`` makes what is under way return.
+    setup_s : float
+        Minimum time-out of a stage, in s. Until the first operation has ended, libraries are loaded, kernels
+        compiled and ranks connected; after that it is 0.
+    can_cancel : bool
+        Whether ``cancel`` ends the current operation.
     """
 
     setup_s: float
     can_cancel: bool
 
     def interrupted(self) -> str:
-        """After Ctrl-C: return what ended the job, if not the user; from now on nothing is exchanged."""
+        """Return the failure that ended the job before Ctrl-C; empty if the user interrupted it.
+
+        There are no exchanges between processes after this call.
+        """
         ...
 
     def late(self, stage: str, seconds: float) -> WirespeedError | None:
-        """Return why the job ends if a stage took too long: which process is late. None: it goes on."""
+        """Identify the straggler after a time-out of a stage; return None if the run can continue."""
         ...
 
 
 @runtime_checkable
 class Exchanging(Protocol):
-    """Optional protocol of backends that exchange with other processes.
+    """Optional protocol of backends that exchange results with other processes.
 
     Attributes
     ----------
-    exchange
-        Its ``gone`` says which process ended, even while a measurement waits for that one for ever.
+    exchange : Exchange
+        The exchange of the job; its ``gone`` names a process that ended, even during a measurement that
+        waits for this process.
     """
 
     exchange: Exchange
@@ -230,14 +239,8 @@ class Exchanging(Protocol):
 
 @runtime_checkable
 class Describing(Protocol):
-    """Optional protocol of backends that know more of a run than its measurements."""
+    """Optional protocol of backends that add fields to the Document."""
 
     def describe(self) -> dict[str, Any]:
-        """Return fields of the Document: ``ranks``, ``device_memory``, and ``options`` to be added."""
+        """Return fields of the Document: ``ranks``, ``device_memory``, and additional ``options``."""
         ...
-
-
-class Discoverer(Protocol):
-    """A function that adds to a Machine what it finds: devices, links, notes."""
-
-    def __call__(self, machine: Machine) -> Machine: ...

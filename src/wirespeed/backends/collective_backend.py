@@ -1,4 +1,4 @@
-"""The backend of collectives: what all libraries have in common, in one process or between several."""
+"""The backend of collectives: the code that all libraries share, within a process and between processes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .base import BackendOptions, CollectiveOptions
 from .distributed.exchange import Exchange
 from .provider import Case, Elapsed, Group, Provider, Refused, Timing
 
-#: Until the first operation is done libraries are loaded, kernels compiled and ranks connected, which may
-#: take this long, in s: a shorter time-out is meant for what follows.
+#: Minimum time-out until the first operation has ended, in s: until then libraries are loaded, kernels
+#: compiled and ranks connected.
 SETUP_S = 30.0
-#: How long to wait for the news that another rank has failed, if an operation fails here, in s.
-_NEWS_S = 1.0
-#: What of the environment goes into a Document.
-_KEPT = ("NCCL_", "UCX_", "OMPI_MCA_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+#: Time to wait for news of a failed rank if an operation fails in this process, in s.
+_FAILED_RANK_WAIT_S = 1.0
+#: Prefixes of the environment variables that the Document contains.
+_KEPT_VARIABLES = ("NCCL_", "UCX_", "OMPI_MCA_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
-#: How the times of all threads become one: rank 0's, or by a function.
+#: How the times of all threads are combined, by ``CollectiveOptions.average``.
 _REDUCE: tuple[Callable[[Sequence[float]], float], ...] = (
     lambda times: times[0],
     lambda times: sum(times) / len(times),
@@ -34,29 +34,38 @@ _REDUCE: tuple[Callable[[Sequence[float]], float], ...] = (
     max,
 )
 T = TypeVar("T")
-#: Makes the provider of a group; raises Refused where it cannot be.
+#: Creates the provider of a group; raises Refused if that is not possible.
 Make = Callable[[World, Group], Provider]
 
 
 class CollectiveBackend:
-    """Runs collectives by one library.
+    """Runs collectives with one library.
 
     Parameters
     ----------
-    name
-        ``nccl``, ``mpi``, ``simulated``.
-    world
-        The processes that take part; one of one process for all GPUs of this one.
-    group
-        The ranks that work together, seen from this process.
-    make
-        Makes the provider, in the thread that measures.
-    why_not
-        Returns why this process cannot run collectives; empty if it can. Touches no library.
-    exchange
-        That of the job; None: of its own.
-    virtual
-        Whether time passes only where it is measured.
+    name : str
+        ``nccl``, ``mpi`` or ``simulated``.
+    world : World
+        The processes that take part; a World of one process for collectives among the GPUs of this process.
+    group : Group
+        The ranks that take part, as seen from this process.
+    make : Callable
+        Creates the provider; called in the thread that measures.
+    why_not : Callable
+        Returns why this process cannot run collectives, or None if it can; must not load the library.
+    exchange : Exchange or None
+        The exchange of the job; None to create one.
+    virtual : bool
+        Whether the clock advances only by measured time, as on a simulated machine.
+
+    Attributes
+    ----------
+    setup_s, can_cancel
+        As in ``SpansProcesses``.
+    provider : Provider or None
+        The provider; None until the first measurement.
+    seed : int
+        Seed of the data that was verified last.
     """
 
     sample_seconds = 5e-3
@@ -67,7 +76,7 @@ class CollectiveBackend:
         world: World,
         group: Group,
         make: Make,
-        why_not: Callable[[], str] = str,
+        why_not: Callable[[], str | None] = lambda: None,
         exchange: Exchange | None = None,
         *,
         virtual: bool = False,
@@ -84,8 +93,9 @@ class CollectiveBackend:
         self.provider: Provider | None = None
         self.seed = 0
         self._make, self._why_not = make, why_not
+        self._agreed = False
         self._refused: str | None = None
-        self._settings: dict[str, str] = {}
+        self._settings: dict[str, str | None] = {}
         self._room, self._full = -1, False
         self._ranks: tuple[RankInfo, ...] = ()
         self._memory: dict[str, int] = {}
@@ -93,18 +103,18 @@ class CollectiveBackend:
         self._doing = ""
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """Return why a Measurement cannot run: it runs collectives."""
+        """Return None for collectives, and an empty reason for all other works."""
         return None if measurement.collective else ""
 
     def prepare(self, measurement: Measurement, options: BackendOptions) -> PreparedCollective:
-        """Allocate buffers and bind the operation; all processes do it together.
+        """Allocate buffers and bind the operation, in all processes together.
 
         Raises
         ------
         Unreachable
-            If the library, the type or the size is not possible here, in any process.
+            If the library, the type or the size is not possible in one of the processes.
         BackendLost
-            If something else fails, or a process is gone.
+            If another error occurs, or a process has ended.
         """
         self.exchange.check()
         work = measurement.collective
@@ -118,26 +128,26 @@ class CollectiveBackend:
         return prepared
 
     def now(self) -> float:
-        """Rank 0's clock as of the last exchange; virtual where it is simulated."""
+        """Return the time of rank 0 at the last exchange, in s; virtual time if simulated."""
         if self._virtual:
             return self._spent
         return self.exchange.now if self.world.size > 1 else time.monotonic()
 
     def spend(self, seconds: float) -> None:
-        """Note measured time."""
+        """Advance the virtual clock by measured time, in s."""
         self._spent += seconds
 
     def state(self) -> State:
-        """The other backends of the hardware read its state."""
+        """Return no readings: the backends of the hardware read its state."""
         return ()
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of the library, once it is in use."""
+        """Return the versions of the library; empty until it is in use."""
         return self.provider.libraries() if self.provider is not None else {}
 
     def describe(self) -> dict[str, Any]:
-        """Return the ranks, the device memory that was taken, and how the ranks reach each other."""
-        kept = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(_KEPT)]
+        """Return the ranks, the use of device memory, and the transport between the ranks."""
+        kept = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(_KEPT_VARIABLES)]
         options: Mapping[str, Any] = {
             "ranks": self.group.ranks,
             "processes": self.world.size,
@@ -149,44 +159,45 @@ class CollectiveBackend:
         return {"ranks": self._ranks, "device_memory": self._memory, "options": options}
 
     def cancel(self) -> None:
-        """Make the operation under way return, where the library can."""
+        """End the current operation if the library can."""
         if self.provider is not None and self.provider.can_cancel:
             self.provider.cancel()
 
     def interrupted(self) -> str:
-        """After Ctrl-C: return which process is gone, if a launcher ended this one because of that."""
+        """Return which process ended, if the launcher interrupted this one for that reason; else empty."""
         lost = self.exchange.news()
         self.exchange.lost = self.exchange.lost or "interrupted"
         return lost
 
     def late(self, stage: str, seconds: float) -> WirespeedError:
-        """Return which process is late; a communicator cannot be used any more."""
+        """Identify the straggler after a time-out and end the job: the communicator is no longer usable."""
         error = self.world.late(self._doing or stage, seconds)
         self.exchange.lose(error)
         return error
 
     def close(self) -> None:
-        """Give everything back, where all processes are still there."""
+        """Release all resources, unless a process has ended."""
         self.exchange.close()
         if self.provider is not None and not self.exchange.lost:
             self.provider.close()
 
-    def refusal(self, setting: Setting) -> str:
-        """Return why a setting was refused, whatever its size; empty if it was not."""
-        return self._refused or self._settings.get(str(setting), "")
+    def refusal(self, setting: Setting) -> str | None:
+        """Return why a setting was refused at every size; None if it was not."""
+        return self._refused or self._settings.get(str(setting))
 
     # Setting up.
 
     def _open(self) -> Provider:
-        """Return the provider, made at the first call."""
-        if self._refused is None:
+        """Return the provider; the first call creates it."""
+        if not self._agreed:
             reasons = self.exchange.gather(self._why_not(), f"agreeing on {self.name}")
             found = [
                 f"{member}: {reason}" if self.world.size > 1 else reason
                 for member, reason in zip(self.world.members, reasons, strict=True)
                 if reason
             ]
-            self._refused = found[0] if found else ""
+            self._refused = found[0] if found else None
+            self._agreed = True
         if self._refused:
             raise Unreachable(self._refused)
         if self.provider is None:
@@ -202,7 +213,13 @@ class CollectiveBackend:
         return self.provider
 
     def _agree(self, setting: Setting, provider: Provider) -> None:
-        """Find out, once for each setting, whether all processes can run it."""
+        """Agree, once per setting, whether all processes can run it.
+
+        Raises
+        ------
+        Unreachable
+            If one of them cannot; with its reason.
+        """
         key = str(setting)
         if key not in self._settings:
             mine = (
@@ -211,20 +228,20 @@ class CollectiveBackend:
                 if setting.operation.name not in provider.operations
                 else provider.refuses(setting)
             )
-            reasons = self.exchange.gather(mine or "", f"agreeing on {setting}")
-            self._settings[key] = next(filter(None, reasons), "")
+            reasons = self.exchange.gather(mine, f"agreeing on {setting}")
+            self._settings[key] = next(filter(None, reasons), None)
         if reason := self._settings[key]:
             raise Unreachable(reason)
 
     def _make_room(
         self, provider: Provider, prepared: PreparedCollective, work: Collective, slack: int
     ) -> None:
-        """Allocate buffers for the largest size of a sweep; where memory is short, for this one.
+        """Allocate buffers for the largest size of a sweep, or for this size if memory is short.
 
         Raises
         ------
         Unreachable
-            If this size does not fit, in any process.
+            If this size does not fit in one of the processes.
         """
         if reason := provider.exceeds(prepared.case(1, work.bytes)):
             raise Unreachable(reason)
@@ -245,14 +262,14 @@ class CollectiveBackend:
         raise Unreachable(reason)
 
     def run(self, doing: str, call: Callable[[], T]) -> T:
-        """Do what the other ranks take part in: a failure ends the job, since they would wait for ever.
+        """Run a step in which all ranks take part; a failure ends the job, as the others would wait forever.
 
         Raises
         ------
         BackendLost
-            If it fails here, or because another rank has ended.
+            If the step fails in this process, or another rank has ended.
         Unreachable
-            If it is refused in a job of one process.
+            If the step is refused in a job of one process.
         """
         self._doing = doing
         try:
@@ -268,7 +285,9 @@ class CollectiveBackend:
     def _lost(self, doing: str, error: BackendError) -> BackendLost:
         try:
             if not isinstance(error, BackendLost) or self.world.size > 1:
-                self.world.check(_NEWS_S if self.world.size > 1 else 0.0)  # often it is another rank's end
+                self.world.check(
+                    _FAILED_RANK_WAIT_S if self.world.size > 1 else 0.0
+                )  # the failure of another rank is often the cause
         except RankLost as lost:
             return self.exchange.lose(lost)
         if self.world.size > 1:
@@ -276,12 +295,15 @@ class CollectiveBackend:
         return self.exchange.lose(error)
 
     def gather(self, value: object, doing: str) -> list[Any]:
-        """Give all processes the values of all."""
+        """Exchange a value with all processes; return the values of all."""
         self._doing = doing
         return self.exchange.gather(value, doing)
 
     def gathered(self, rows: list[Any], memory: bool, doing: str) -> list[list[list[Any]]]:
-        """Return the times of all threads of all processes."""
+        """Exchange the times of all threads of this process; return those of all processes.
+
+        If ``memory`` is true, the use of device memory is exchanged, too.
+        """
         assert self.provider is not None
         everyone = self.gather([rows, self.provider.memory() if memory else {}], doing)
         if memory:
@@ -296,7 +318,7 @@ def _setting(work: Collective) -> Setting:
 
 
 class PreparedCollective:
-    """A collective that is bound in all processes; every method is called by all of them at once."""
+    """A bound collective. All processes call each method at the same time."""
 
     def __init__(
         self,
@@ -315,17 +337,17 @@ class PreparedCollective:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """The buffers stay for the next size."""
+        """Keep the buffers for the next size."""
 
     def case(self, iterations: int, size: int = 0) -> Case:
-        """Return a loop of the operation, of an array of its size or another one."""
+        """Return a loop of the operation; ``size`` replaces the size of the array, in bytes."""
         o, work, width = self._options, self._work, self._setting.type.bytes
         counts = self._setting.operation.counts((size or work.bytes) // width, width, work.ranks)
         timing = Timing(iterations, o.aggregate, o.blocking, o.graphs, o.per_iteration)
         return Case(self._setting, work.ranks, counts, work.in_place, timing)
 
     def set_up(self) -> None:
-        """Bind, fill, and warm up: the library sets up what it needs for a range of sizes."""
+        """Bind, fill the buffers and warm up, so that the library sets up its resources for this size."""
         self._bind(self.case(1))
         if self._options.checks:
             self._run("filling the buffers of", lambda: self._provider.fill(0))
@@ -339,7 +361,7 @@ class PreparedCollective:
         self._backend.setup_s = 0.0
 
     def sample(self, copies: int) -> Sample:
-        """Run the operation in a loop, from a common start; return the times of all processes."""
+        """Run a loop of operations from a common start; return the combined times of all processes."""
         self._bind(self.case(copies))
         self._run("aligning the ranks for", self._provider.align)
         elapsed = self._run("timing", self._provider.loop)
@@ -368,7 +390,13 @@ class PreparedCollective:
         return Sample((wall, cpu * operations), (operations, operations), wall, iterations=tuple(iterations))
 
     def verify(self) -> int | None:
-        """Run on new data and compare the results; once, however many samples are taken."""
+        """Run on new data and compare the results, once per size.
+
+        Returns
+        -------
+        int or None
+            Number of wrong elements; None if the result is not verified.
+        """
         if self._checked or not (self._options.checks and self._work.verified):
             return 0 if self._checked else None
         wrong = 0

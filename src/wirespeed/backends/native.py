@@ -1,8 +1,8 @@
 # mypy: disable-error-code="untyped-decorator"
-"""Calls of C functions as data, run one after the other without the interpreter and its lock.
+"""Run a table of calls of C functions without the interpreter and its lock.
 
-Threads that each call NCCL from Python hand the lock to and fro, and a call of MPI from Python costs several
-times a small message.
+Threads that call NCCL from Python contend for the lock, and a call of MPI from Python takes several times as
+long as a small message.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ from ..units import NANO
 from .host.compiled import compiled
 from .host.intrinsics import now_ns
 
-#: The name of a function and its arguments: addresses, handles and numbers.
+#: Name of a function and its arguments: addresses, handles and numbers.
 Call = tuple[str, tuple[int, ...]]
 
-_MOST = 12  # arguments: those of MPI_Sendrecv
+#: Maximum number of arguments of a call: MPI_Sendrecv has twelve.
+_MAX_ARGUMENTS = 12
 _WORD = ir.IntType(64)
 
 
 @intrinsic
 def _call(typing: Any, row: Any) -> Any:
-    """Call the function whose address is the first of the words with the others, and return its status.
+    """Call the function at the address in the first word with the other words, and return its status.
 
-    A function that takes fewer does not look at the rest, and takes the lower half of a word for an
-    int: so it is in the calling conventions of x86-64 (System V) and arm64.
+    A function with fewer arguments ignores the rest, and an ``int`` argument uses the lower half of a word,
+    by the calling conventions of x86-64 (System V) and arm64.
     """
     signature = types.int32(row)
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[Any]) -> Any:
-        words = [builder.extract_value(values[0], i) for i in range(_MOST + 1)]
-        kind = ir.FunctionType(ir.IntType(32), [_WORD] * _MOST)
+        words = [builder.extract_value(values[0], i) for i in range(_MAX_ARGUMENTS + 1)]
+        kind = ir.FunctionType(ir.IntType(32), [_WORD] * _MAX_ARGUMENTS)
         return builder.call(builder.inttoptr(words[0], kind.as_pointer()), words[1:])
 
     return signature, generate
@@ -48,7 +49,7 @@ def _call(typing: Any, row: Any) -> Any:
 
 @compiled("int64(int64[:,::1])")
 def _run(table: Any) -> int:
-    """Make the calls; return the index of the first that failed, or -1."""
+    """Make the calls; return the index of the first one that failed, or -1."""
     for i in range(table.shape[0]):
         t = table[i]
         words = (t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], t[9], t[10], t[11], t[12])
@@ -73,7 +74,7 @@ def _move(typing: Any, to: Any, origin: Any, size: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def copier() -> int:
-    """Return the address of a function (to, from, bytes) that copies and returns 0."""
+    """Return the address of a function that copies bytes and returns 0; arguments: to, from, size."""
 
     @cfunc("int32(int64, int64, int64)")
     def copy(to: int, origin: int, size: int) -> Any:
@@ -83,13 +84,17 @@ def copier() -> int:
     return int(copy.address)
 
 
-#: Compiled functions whose code must stay.
+#: References that keep compiled code alive while C code has its address.
 _KEPT: list[Any] = []
 
 
 @compiled("int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64)")
 def _timed(before: Any, table: Any, after: Any, times: Any, rounds: int) -> int:
-    """Make all the calls, those of the table in rounds; note when the last two parts began, and the end."""
+    """Make the calls of ``before``, of ``table`` in rounds, and of ``after``, until one fails.
+
+    ``times`` receives the starts of ``table`` and ``after`` and the end, in ns. Returns the index of the call
+    that failed, or -1.
+    """
     failed = _run(before)
     if failed >= 0:
         return int(failed)
@@ -107,14 +112,14 @@ def _timed(before: Any, table: Any, after: Any, times: Any, rounds: int) -> int:
 
 
 class Functions:
-    """C functions, found by name.
+    """C functions by name.
 
     Parameters
     ----------
-    libraries
-        Loaded libraries: a function is taken from the first that has it.
-    known
-        Functions that are in no library: name -> address.
+    libraries : ctypes.CDLL
+        Loaded libraries; the first one that has a function is used.
+    known : int
+        Addresses of functions that are in no library, by name.
     """
 
     def __init__(self, *libraries: Any, **known: int) -> None:
@@ -122,7 +127,7 @@ class Functions:
         self._addresses: dict[str, int] = dict(known)
 
     def address(self, name: str) -> int:
-        """Return where a function is.
+        """Return the address of a function.
 
         Raises
         ------
@@ -134,47 +139,56 @@ class Functions:
             self._addresses[name] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
         return self._addresses[name]
 
-    def bind(self, calls: Sequence[Call]) -> Callable[[], str]:
-        """Return what makes the calls, and returns the name of the first that failed, or nothing."""
+    def bind(self, calls: Sequence[Call]) -> Callable[[], str | None]:
+        """Return a function that makes the calls; it returns the name of the one that failed, or None."""
         table = self._table(calls)
 
-        def run() -> str:
+        def run() -> str | None:
             failed = _run(table)
-            return "" if failed < 0 else calls[failed][0]
+            return None if failed < 0 else calls[failed][0]
 
         return run
 
     def timed(
         self, before: Sequence[Call], calls: Sequence[Call], after: Sequence[Call], rounds: int = 1
-    ) -> tuple[str, float, float]:
-        """Make all of these calls, the last two parts timed.
+    ) -> tuple[str | None, float, float]:
+        """Make three sequences of calls until one fails, and time the last two.
 
         Parameters
         ----------
-        rounds
-            How often ``calls`` are made.
+        before : Sequence[Call]
+            Untimed calls.
+        calls : Sequence[Call]
+            Timed calls.
+        after : Sequence[Call]
+            Calls at the end, such as waits.
+        rounds : int
+            Number of times that ``calls`` are made.
 
         Returns
         -------
-        tuple
-            The name of the first that failed, or nothing; the seconds of ``calls``, and of those and
-            ``after``.
+        failed : str or None
+            Name of the call that failed; None if all succeeded.
+        calls_s : float
+            Time of ``calls``, in s.
+        total_s : float
+            Time of ``calls`` and ``after``, in s.
         """
         parts = [self._table(part) for part in (before, calls, after)]
         times = np.zeros(3, np.int64)
         failed = _timed(*parts, times, rounds)
         start, between, end = (int(t) for t in times)
-        name = "" if failed < 0 else [*before, *calls, *after][failed][0]
+        name = None if failed < 0 else [*before, *calls, *after][failed][0]
         return name, (between - start) * NANO, (end - start) * NANO
 
     def _table(self, calls: Sequence[Call]) -> Any:
-        """Return a row of words for each call."""
-        table = np.zeros((len(calls), _MOST + 1), np.int64)
+        """Return one row of words per call: the address of the function, then the arguments."""
+        table = np.zeros((len(calls), _MAX_ARGUMENTS + 1), np.int64)
         for row, (name, arguments) in zip(table, calls, strict=True):
             row[: len(arguments) + 1] = (self.address(name), *arguments)
         return table
 
 
 def loaded() -> Functions:
-    """Return the functions of NCCL, which must have been loaded, and of the CUDA driver."""
+    """Return the functions of NCCL, which must be loaded already, and of the CUDA driver."""
     return Functions(ctypes.CDLL("libnccl.so.2"), ctypes.CDLL("libcuda.so.1"))

@@ -1,34 +1,29 @@
-"""What every provider of collectives offers, and what the runner tells it."""
+"""The protocol that libraries of collectives implement, and the records that it uses."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..errors import BackendError
 from ..testcases.collective_ops import Counts, Setting
 
 
 class Refused(BackendError):
-    """Something that was asked for is not possible here, with the reason."""
+    """The requested operation is not possible here; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """How a loop runs, in nccl-tests' terms.
+    """How a loop of operations runs.
 
     Parameters
     ----------
-    aggregate
-        Operations grouped in each iteration.
-    blocking
-        0: all are enqueued, then waited for; 1: each is waited for, then all ranks meet; 2: each is
-        waited for; 3: all ranks meet after each iteration, which does not count.
-    graphs
-        Launches of a graph of all iterations; 0: no graph.
-    per_iteration
-        Whether each iteration is timed on its own.
+    iterations : int
+        Number of iterations.
+    aggregate, blocking, graphs, per_iteration
+        As in ``CollectiveOptions``.
     """
 
     iterations: int = 20
@@ -39,13 +34,27 @@ class Timing:
 
     @property
     def operations(self) -> int:
-        """How many operations the time of a loop is divided by."""
+        """Number of operations in a loop."""
         return self.iterations * self.aggregate
 
 
 @dataclass(frozen=True)
 class Case:
-    """One loop: a setting at a size, out of place or in place."""
+    """A loop of one collective at one size.
+
+    Parameters
+    ----------
+    setting : Setting
+        The operation with its arguments.
+    ranks : int
+        Number of ranks.
+    counts : Counts
+        Counts of one call.
+    in_place : bool
+        Whether the operation runs in place.
+    timing : Timing
+        How the loop runs.
+    """
 
     setting: Setting
     ranks: int
@@ -55,18 +64,18 @@ class Case:
 
     @property
     def width(self) -> int:
-        """Bytes of an element."""
+        """Size of an element, in bytes."""
         return self.setting.type.bytes
 
     @property
     def bytes(self) -> int:
-        """Bytes of the larger buffer."""
+        """Size of the larger buffer, in bytes."""
         return max(self.counts.send, self.counts.receive) * self.width
 
     def shifts(self, room: int) -> list[int]:
-        """Return by how many bytes the buffers of each operation of a loop are shifted.
+        """Return the offset of the buffers of each operation of a loop, in bytes.
 
-        Each uses another part of the buffers, so that no cache helps.
+        Operations use different parts of the allocated ``room`` (in bytes), so that caches do not help.
         """
         parts = max(1, room // self.bytes) if self.bytes else 1
         return [self.bytes * (i % parts) for i in range(self.timing.operations)]
@@ -74,14 +83,16 @@ class Case:
 
 @dataclass(frozen=True)
 class Elapsed:
-    """What a thread measured of a loop: seconds of one operation.
+    """Times of a loop in one thread.
 
     Parameters
     ----------
-    cpu
-        Until all were enqueued.
-    iterations
-        Of each iteration, where that was asked for.
+    seconds : float
+        Time of one operation, in s.
+    cpu : float
+        Time until all operations were enqueued, per operation, in s.
+    iterations : tuple[float, ...]
+        Time of one operation in each iteration, in s; empty unless requested.
     """
 
     seconds: float
@@ -91,7 +102,17 @@ class Elapsed:
 
 @dataclass(frozen=True)
 class RankDevice:
-    """What a rank of the collective runs on."""
+    """Device of a rank.
+
+    Parameters
+    ----------
+    index : int
+        CUDA's index of the GPU; the local rank on host memory.
+    bus_id : str
+        PCI bus ID of the GPU; ``host`` for host memory.
+    name : str
+        Name of the product.
+    """
 
     index: int
     bus_id: str
@@ -100,16 +121,16 @@ class RankDevice:
 
 @dataclass(frozen=True)
 class Group:
-    """Which ranks work together, seen from one process.
+    """The ranks that take part in a collective, as seen from one process.
 
     Parameters
     ----------
-    color
-        The number of the group.
-    processes
-        Its processes, by their rank in the World.
-    each
-        Ranks of the collective in each process.
+    color : int
+        Number of the group.
+    processes : tuple[int, ...]
+        Ranks of its processes in the World.
+    each : int
+        Number of ranks of the collective per process.
     """
 
     color: int
@@ -118,25 +139,25 @@ class Group:
 
     @property
     def ranks(self) -> int:
-        """Ranks of the collective."""
+        """Number of ranks of the collective."""
         return len(self.processes) * self.each
 
 
 class Provider(Protocol):
-    """Runs collectives. All processes of a World make the same calls in the same order.
+    """Runs collectives with one library. All processes of a World make the same calls in the same order.
 
     Attributes
     ----------
-    name
-        ``nccl``, ``mpi``, ``simulated``.
-    group
-        The ranks that work together.
-    devices
-        Of this process's ranks, in their order.
-    can_cancel
-        Whether what is under way can be made to come back.
-    operations
-        Names of the operations that it implements; no other is asked of it.
+    name : str
+        ``nccl``, ``mpi`` or ``simulated``.
+    can_cancel : bool
+        Whether ``cancel`` ends the current operation.
+    group : Group
+        The ranks that take part.
+    devices : tuple[RankDevice, ...]
+        Devices of the ranks of this process, in their order.
+    operations : Collection[str]
+        Names of the operations that it implements.
     """
 
     name: str
@@ -148,33 +169,33 @@ class Provider(Protocol):
     def operations(self) -> Collection[str]: ...
 
     def libraries(self) -> dict[str, str]:
-        """Return name -> version of the libraries that it measures with."""
+        """Return the libraries that it measures with: name -> version."""
         ...
 
     def transport(self) -> str:
-        """Return in words by which way the ranks reach each other; known after the first operation."""
+        """Describe the transport between the ranks; known after the first operation."""
         ...
 
     def refuses(self, setting: Setting) -> str | None:
-        """Return why it cannot run a setting, None if it can."""
+        """Return why it cannot run a setting at any size; None if it can."""
         ...
 
-    def exceeds(self, case: Case) -> str:
-        """Return why a size is too large for the library, whatever memory there is; empty if it is not."""
+    def exceeds(self, case: Case) -> str | None:
+        """Return why the library cannot count the elements of a size; None if it can."""
         ...
 
     def allocate(self, size: int) -> None:
-        """Have both buffers of every rank, in place of the older ones.
+        """Allocate two buffers of ``size`` bytes for each rank, and free the previous ones.
 
         Raises
         ------
         OutOfMemory
-            If they cannot be had.
+            If the memory is not available.
         """
         ...
 
     def register(self) -> None:
-        """Make the buffers known to the library, where that was asked for."""
+        """Register the buffers with the library, if requested."""
         ...
 
     def bind(self, case: Case) -> None:
@@ -182,36 +203,33 @@ class Provider(Protocol):
         ...
 
     def fill(self, seed: int) -> None:
-        """Write what the ranks send, and what must not be taken for a result where they receive."""
+        """Fill the send buffers with data, and the receive buffers with data that no result equals."""
         ...
 
     def once(self) -> None:
-        """Run the operation once, with the same means as the loop, and wait for it."""
+        """Run the operation once, in the same way as the loop, and wait for it."""
         ...
 
     def align(self) -> None:
-        """Let all ranks meet, as closely as possible."""
+        """Synchronise all ranks as closely as possible."""
         ...
 
     def loop(self) -> list[Elapsed]:
-        """Run the loop; return what each thread of this process measured."""
+        """Run the loop and return the times of each thread of this process."""
         ...
 
     def wrong(self, seed: int) -> int:
-        """Return how many elements of this process's ranks are not what they must be."""
+        """Return the number of wrong elements on the ranks of this process."""
         ...
 
     def memory(self) -> dict[str, int]:
-        """Return what device memory was taken for what, in bytes."""
+        """Return the use of device memory, in bytes, by purpose."""
         ...
 
     def cancel(self) -> None:
-        """From another thread: make what is under way come back, where that is possible."""
+        """End the current operation from another thread, if possible."""
         ...
 
     def close(self) -> None:
-        """Give back all that it holds."""
+        """Release all resources."""
         ...
-
-
-Plain = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Which ranks work together, and what they run: nccl-tests' environment variables and lists of options."""
+"""Groups of ranks and lists of settings, from the environment variables and options of nccl-tests."""
 
 from __future__ import annotations
 
@@ -12,35 +12,58 @@ from ..testcases.data_types import DataType
 from ..worlds.base import World
 from .provider import Group
 
+#: Environment variables that divide the ranks into groups.
 SPLIT, MASK = "NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK"
 
 
 def settings(
     operation: CollectiveOp, types: Sequence[DataType], operators: Sequence[str], root: int | None, ranks: int
 ) -> tuple[Setting, ...]:
-    """Return what is measured, in nccl-tests' order: types, operators, roots (None: each rank in turn).
+    """Return the settings in the order of nccl-tests: by type, then operator, then root.
+
+    Parameters
+    ----------
+    operation : CollectiveOp
+        The collective.
+    types : Sequence[DataType]
+        Element types.
+    operators : Sequence[str]
+        Reduction operators; ignored if the operation has none.
+    root : int or None
+        Root; None for all ranks in turn. Ignored if the operation has none.
+    ranks : int
+        Number of ranks.
 
     Raises
     ------
     UsageError
-        If there is no such root.
+        If the root is not a rank.
     """
     operators = operators if operation.operator is None else ("",)
     roots: Sequence[int] = (-1,)
     if operation.rooted:
         roots = range(ranks) if root is None else (root,)
         if roots[-1] >= ranks:
-            raise UsageError(f"there is no root {roots[-1]}: the ranks are 0 to {ranks - 1}")
+            raise UsageError(f"root {roots[-1]} does not exist; the ranks are 0 to {ranks - 1}")
     return tuple(Setting(operation, t, o, r) for t in types for o in operators for r in roots)
 
 
 def group_of(world: World, each: int, environment: Mapping[str, str] = os.environ) -> Group:
-    """Return the group of this process: all, or as ``NCCL_TESTS_SPLIT`` divides them.
+    """Return the group of this process: all processes, unless ``NCCL_TESTS_SPLIT`` divides them.
+
+    Parameters
+    ----------
+    world : World
+        The processes of the job.
+    each : int
+        Number of ranks of the collective per process.
+    environment : Mapping[str, str]
+        Environment variables.
 
     Raises
     ------
     UsageError
-        If the variable is not understood.
+        If a variable is invalid.
     """
     colors = _colors(world.size, environment)
     mine = colors[world.rank]
@@ -48,7 +71,7 @@ def group_of(world: World, each: int, environment: Mapping[str, str] = os.enviro
 
 
 def _colors(size: int, environment: Mapping[str, str] = os.environ) -> list[int]:
-    """Return the group of each process."""
+    """Return the number of the group of each process."""
     text = environment.get(SPLIT, "")
     if MASK in environment:
         try:
@@ -72,9 +95,7 @@ def _color(text: str, rank: int) -> int:
                 return calculate(rank, int(text.strip()[len(word) :].strip(), 0))
             except (ValueError, ZeroDivisionError):
                 break
-    raise UsageError(
-        f"{SPLIT}={text!r} is not understood; write it like 'MOD 8', 'DIV 8', 'AND 0x7' or 'OR 0x7'"
-    )
+    raise UsageError(f"{SPLIT}={text!r} is invalid; use the form 'MOD 8', 'DIV 8', 'AND 0x7' or 'OR 0x7'")
 
 
 def smallest(world: World) -> int:
@@ -83,7 +104,13 @@ def smallest(world: World) -> int:
 
 
 def minimum() -> float | None:
-    """The mean bus bandwidth that ``NCCL_TESTS_MIN_BW`` asks for (GB/s there), in B/s."""
+    """Return the minimum mean bus bandwidth from ``NCCL_TESTS_MIN_BW`` (in GB/s), in B/s; None if not set.
+
+    Raises
+    ------
+    UsageError
+        If the variable is not a number.
+    """
     text = os.environ.get("NCCL_TESTS_MIN_BW")
     try:
         return float(text) * 1e9 if text else None

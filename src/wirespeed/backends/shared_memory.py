@@ -1,6 +1,6 @@
-"""How processes share a buffer, whatever it is made of: allocate, export, open, and the way back.
+"""Protocol of the mechanisms by which processes share a buffer: allocate, export, open, close, free.
 
-The three calls are apart so that what each costs can be told; what they return is released by itself.
+The calls are separate so that each phase can be timed. Every returned object can release itself.
 """
 
 from __future__ import annotations
@@ -16,15 +16,19 @@ from ..worlds.descriptors import Descriptors, fetch
 
 @dataclass(frozen=True)
 class Handle:
-    """What another process needs to open a buffer: plain values that any World carries.
+    """Plain values with which another process opens a buffer.
 
     Parameters
     ----------
-    data
-        The handle itself; for a descriptor its number and the address to ask, see
+    means : str
+        Name of the mechanism.
+    data : bytes
+        The handle. For a file descriptor: its token and the address of the process that offers it, see
         ``worlds.descriptors``.
-    offset, bytes
-        Where in what is opened the buffer begins, and how large it is.
+    offset : int
+        Offset of the buffer in the opened memory, in bytes.
+    bytes : int
+        Size of the buffer.
     """
 
     means: str
@@ -39,12 +43,16 @@ class Allocation:
 
     Parameters
     ----------
-    place
-        Where it is: a GPU, or nothing for host memory.
-    inner
-        What the means needs of it besides its address.
-    release
-        Frees it; all that was opened of it must be closed before.
+    place : Any
+        GPU that holds it; None for host memory.
+    address : int
+        Address in this process.
+    bytes : int
+        Size of the buffer.
+    inner : Any
+        Data of the mechanism, such as a handle.
+    release : Callable
+        Frees the memory; other processes must have closed it before.
     """
 
     place: Any
@@ -56,7 +64,17 @@ class Allocation:
 
 @dataclass(eq=False)
 class Opened:
-    """Another process' buffer in this one's address space. ``close`` unmaps it."""
+    """A buffer of another process in the address space of this one.
+
+    Parameters
+    ----------
+    address : int
+        Address in this process.
+    bytes : int
+        Size of the buffer.
+    close : Callable
+        Unmaps it.
+    """
 
     address: int
     bytes: int
@@ -64,17 +82,23 @@ class Opened:
 
 
 class Mechanism(Protocol):
-    """One means."""
+    """A mechanism of sharing.
+
+    Attributes
+    ----------
+    name : str
+        Its name, as in ``--share``: ``ipc``, ``vmm-fd``, ``fabric``, ``shm``.
+    """
 
     name: str
 
     def allocate(self, place: Any, size: int) -> Allocation:
-        """Return memory that this means can export.
+        """Allocate ``size`` bytes of memory that can be exported.
 
         Raises
         ------
         BackendError
-            If there is no such memory, or it is not permitted; it says what to do.
+            If such memory is not available or not permitted; the message says what to do.
         """
         ...
 
@@ -83,12 +107,14 @@ class Mechanism(Protocol):
         ...
 
     def open(self, place: Any, handle: Handle) -> Opened:
-        """Map another process' buffer.
+        """Map a buffer of another process.
 
         Parameters
         ----------
-        place
-            The GPU of this process that will use it.
+        place : Any
+            GPU of this process that will use it; None for host memory.
+        handle : Handle
+            Handle from the owner.
 
         Raises
         ------
@@ -99,7 +125,10 @@ class Mechanism(Protocol):
 
 
 def offer(descriptors: Descriptors, descriptor: int, allocation: Allocation, means: str) -> Handle:
-    """Let other processes of this host have the descriptor of an allocation, until that is released."""
+    """Offer the descriptor of an allocation to other processes of this host until the allocation is released.
+
+    ``means`` is the name of the mechanism in the returned handle.
+    """
     token = descriptors.offer(descriptor)
     free = allocation.release
 
@@ -113,12 +142,19 @@ def offer(descriptors: Descriptors, descriptor: int, allocation: Allocation, mea
 
 @contextmanager
 def fetched(handle: Handle, timeout: float) -> Iterator[int]:
-    """Have a copy of the descriptor that another process offers, for as long as it is being opened.
+    """Provide a copy of a descriptor that another process offers, and close it at the end.
+
+    Parameters
+    ----------
+    handle : Handle
+        Handle from ``offer``.
+    timeout : float
+        Maximum time to wait for the other process, in s.
 
     Raises
     ------
     WorldError
-        If that process cannot be reached, or does not give it.
+        If the other process does not answer or refuses.
     """
     token, address = handle.data.decode().split("@")
     descriptor = fetch(address, int(token), timeout)

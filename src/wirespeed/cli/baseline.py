@@ -10,10 +10,12 @@ from .common import OK, parser, texts_aside
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    arguments = parser(name, "Make a baseline for `wirespeed check --baseline` from runs of good machines.")
-    arguments.add_argument("action", choices=("make",))
-    arguments.add_argument("runs", nargs="+", metavar="RUN.json")
-    arguments.add_argument("-o", "--output", type=Path, required=True, metavar="FILE")
+    arguments = parser(name, "Create a baseline for `wirespeed check --baseline` from runs of good machines.")
+    arguments.add_argument("action", choices=("make",), help="make: create a baseline")
+    arguments.add_argument("runs", nargs="+", metavar="RUN.json", help="saved runs of good machines")
+    arguments.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FILE", help="file of the baseline"
+    )
     options = arguments.parse_args(argv)
     from ..results import baseline
     from ..results.store import load, write

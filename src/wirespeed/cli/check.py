@@ -1,4 +1,4 @@
-"""``wirespeed check``: is this machine as fast as it should be? One screen and an exit code."""
+"""``wirespeed check``: judge whether a machine is as fast as it should be."""
 
 from __future__ import annotations
 
@@ -101,22 +101,22 @@ def _parser(name: str) -> argparse.ArgumentParser:
 
     arguments = parser(
         name,
-        "Measure (or load a saved run), compare every value with what the hardware can do, and name the\n"
+        "Measure (or load saved runs), compare every value with what the hardware can do, and name the\n"
         "likely cause of low values.\n"
         "Exit codes: 0 pass, 1 fail, 2 invalid usage, 3 only warnings, or nothing could be judged.",
     )
     judging = arguments.add_argument_group("judgement")
     judging.add_argument(
         "--from", dest="source", nargs="+", action="extend", metavar="RUN.json",
-        help="judge saved runs instead of measuring; the exit code is that of the worst",
+        help="judge saved runs instead of measuring; the exit code is that of the worst run",
     )  # fmt: skip
     add_judging(judging)
-    judging.add_argument("--allow-simulated", action="store_true", help="check a simulated machine")
+    judging.add_argument("--allow-simulated", action="store_true", help="allow checking a simulated machine")
     judging.add_argument(
         "--wait-idle",
         type=typed(parse_duration),
         metavar="TIME",
-        help="maximum time to wait for an idle machine",
+        help="wait until no other process uses the machine, for at most this time",
     )
     add_measuring(arguments)
     arguments.set_defaults(tier="quick")

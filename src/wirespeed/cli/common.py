@@ -37,7 +37,9 @@ class Parser(argparse.ArgumentParser):
 class TakesOptions(Protocol):
     """An object that options can be added to: a parser or a group."""
 
-    def add_argument(self, *names: str, **settings: Any) -> argparse.Action: ...
+    def add_argument(self, *names: str, **settings: Any) -> argparse.Action:
+        """Add an option."""
+        ...
 
 
 def parser(name: str, does: str) -> Parser:
@@ -59,7 +61,7 @@ def add_machine(to: TakesOptions) -> None:
     to.add_argument(
         "--machine",
         metavar="FILE|simulated:NAME",
-        help="a machine file, or a simulated machine (simulated:dgx-a100-8); default: this machine",
+        help="machine file, or simulated machine such as simulated:dgx-a100-8 (default: this machine)",
     )
 
 
@@ -98,14 +100,18 @@ def add_judging(to: TakesOptions) -> None:
     from ..judging.verdicts import TOLERANCE
     from ..units import parse_fraction
 
-    to.add_argument("--overrides", metavar="FILE.toml", help="accepted deviations, with reasons")
-    to.add_argument("--baseline", metavar="FILE", help="medians and spreads of good machines of this model")
+    to.add_argument("--overrides", metavar="FILE.toml", help="file of accepted deviations, with reasons")
+    to.add_argument(
+        "--baseline",
+        metavar="FILE",
+        help="file from `wirespeed baseline make`: values of good machines of this model",
+    )
     to.add_argument(
         "--tolerance",
         type=typed(parse_fraction),
         default=TOLERANCE,
         metavar="PERCENT",
-        help="fail below the baseline by more than this (default: 5%%)",
+        help="fail values that are below the baseline by more than this (default: 5%%)",
     )
     to.add_argument("--ignore-busy", action="store_true", help="also judge devices that another process used")
 
@@ -164,7 +170,7 @@ def add_report(to: TakesOptions) -> None:
 
 def add_verbose(to: TakesOptions) -> None:
     """Add ``-v``."""
-    to.add_argument("-v", "--verbose", action="store_true", help="show every sample, cell and name")
+    to.add_argument("-v", "--verbose", action="store_true", help="show all samples, all cells and full names")
 
 
 def add_measuring(parser: argparse.ArgumentParser) -> None:
@@ -220,7 +226,7 @@ def check_format(name: str) -> None:
     from ..reports import formats
 
     if name not in formats():
-        raise UsageError(f"there is no format {name!r}; there are {', '.join(formats())}")
+        raise UsageError(f"there is no format {name!r}; choose one of {', '.join(formats())}")
 
 
 def print_report(document: Document, options: argparse.Namespace) -> None:

@@ -15,14 +15,14 @@ def main(name: str, argv: Sequence[str]) -> int:
     arguments = parser(
         name, "Show the changes from run A to run B, the worst first. Exit code 1 if a cell got worse."
     )
-    arguments.add_argument("first", metavar="A.json")
-    arguments.add_argument("second", metavar="B.json")
+    arguments.add_argument("first", metavar="A.json", help="saved run to compare with")
+    arguments.add_argument("second", metavar="B.json", help="saved run to compare")
     arguments.add_argument(
         "--least",
         type=typed(parse_fraction),
         default=0.02,
         metavar="PERCENT",
-        help="ignore smaller changes (default: 2%%)",
+        help="ignore changes smaller than this (default: 2%%)",
     )
     add_verbose(arguments)
     options = arguments.parse_args(argv)

@@ -19,7 +19,7 @@ def add_job(to: TakesOptions) -> None:
     """Add the options of jobs of several processes."""
     to.add_argument(
         "--processes", type=int, default=1, metavar="N",
-        help="start N processes on this host, one per GPU; not under a launcher (default: 1)",
+        help="start N processes on this host, one per GPU; only without a launcher (default: 1)",
     )  # fmt: skip
     add_options(to, JOB)
 

@@ -15,7 +15,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..backends import describe
 
-    arguments = parser(name, "List all testcases, and whether each can run here.")
+    arguments = parser(name, "List all testcases, and show which of them can run here.")
     add_machine(arguments)
     add_options(arguments, names=["tier"])
     options = arguments.parse_args(argv)
@@ -32,7 +32,7 @@ def listing(machine: Machine, tier: str = Tier.STANDARD, width: int = 80) -> str
     lines = [f"{len(runnable)} of {len(TABLE)} testcases can run {where}", ""]
     lines += [line for case in runnable for line in _entry(case, width)]
     for reason in dict.fromkeys(r for r in reasons.values() if r):
-        lines += ["", f"not here: {reason}", ""]
+        lines += ["", f"not possible here: {reason}", ""]
         lines += [line for case in TABLE if reasons[case] == reason for line in _entry(case, width)]
     return "\n".join(lines) + "\n"
 

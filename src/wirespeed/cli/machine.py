@@ -12,13 +12,13 @@ def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..backends import describe
 
-    arguments = parser(name, "Show the discovered machine.")
+    arguments = parser(name, "Show the CPUs, GPUs and links of a machine.")
     add_machine(arguments)
     arguments.add_argument(
         "--format",
         choices=("tree", "json"),
         default="tree",
-        help="json is for --machine (default: tree)",
+        help="tree, or JSON that --machine accepts (default: tree)",
     )
     options = arguments.parse_args(argv)
     machine = describe(options.machine)

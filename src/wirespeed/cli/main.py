@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from types import FrameType
 
 #: Time after a signal in which further signals are ignored, in s.
-_PATIENCE = 2.0
+_SIGNAL_GRACE_S = 2.0
 #: Command -> module with its ``main(name, argv)``, and a description.
 COMMANDS = {
     "run": ("run", "measure, print the results and save them"),
-    "check": ("check", "is this machine as fast as it should be? one screen, an exit code"),
-    "baseline": ("baseline", "make a baseline for check from runs of good machines"),
+    "check": ("check", "measure, and judge whether this machine is as fast as it should be"),
+    "baseline": ("baseline", "create a baseline for check from runs of good machines"),
     "compare": ("compare", "show the changes between two saved runs"),
-    "list": ("listing", "list all testcases, and whether each can run here"),
-    "machine": ("machine", "show the discovered machine"),
+    "list": ("listing", "list all testcases, and show which of them can run here"),
+    "machine": ("machine", "show the CPUs, GPUs and links of this machine"),
     "show": ("show", "print any report of a saved Document"),
     "report": ("report", "write saved runs as one HTML file that works offline"),
-    "pt2pt": ("pt2pt", "messages between two ranks over MPI and NCCL: latency, bandwidth, rate"),
-    "overalloc": ("overalloc", "cost of sharing a buffer, and whether over-allocation changes it"),
-    "nvbandwidth": ("nvbandwidth", "nvbandwidth's command line, text and JSON"),
-    "sailbandwidth": ("nvbandwidth", "sailbandwidth's command line, text and JSON"),
+    "pt2pt": ("pt2pt", "measure messages between two ranks over MPI and NCCL"),
+    "overalloc": ("overalloc", "measure the cost of sharing a buffer, and the effect of over-allocation"),
+    "nvbandwidth": ("nvbandwidth", "the command line, text and JSON of nvbandwidth"),
+    "sailbandwidth": ("nvbandwidth", "the command line, text and JSON of sailbandwidth"),
 }
 #: Options in place of a command; all others are those of `run`.
 _ABOUT = ("--version", "--help", "-h")
@@ -127,7 +127,7 @@ class _Ending:
         if now < self._since:
             self._since = now
             raise KeyboardInterrupt
-        if now - self._since > _PATIENCE:
+        if now - self._since > _SIGNAL_GRACE_S:
             os._exit(INTERRUPTED)
 
 
@@ -154,13 +154,13 @@ def _top() -> Parser:
     """Return the parser of the options in place of a command."""
     rows = "\n".join(f"  {name:<15}{does}" for name, (_, does) in COMMANDS.items() if does)
     others = textwrap.indent(textwrap.fill(", ".join(COLLECTIVES[1:]), 73), " " * 17)
-    rows += f"\n  {'NAME_perf':<15}nccl-tests' programs over NCCL or MPI; NAME is all_reduce,\n{others}"
+    rows += f"\n  {'NAME_perf':<15}programs of nccl-tests over NCCL or MPI; NAME is all_reduce,\n{others}"
     top = Parser(
         prog="wirespeed",
         usage="wirespeed [-h] [--version] [COMMAND] [OPTION ...]",
         formatter_class=formatter(),
         description="Measure how fast data moves along every path of this machine.\n"
-        "Without a command: discover the machine and measure quickly everything that it supports;\n"
+        "Without a command: discover the machine and quickly measure everything that it supports;\n"
         "the options are those of run (wirespeed -o node17.json).\n\n"
         f"commands (each has --help):\n{rows}",
         epilog="exit codes: 0 all passed or waived, 1 something failed or timed out, 2 invalid usage, "

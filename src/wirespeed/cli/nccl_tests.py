@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from ..worlds.base import World
 
 #: Time-out that stands for no limit, in s.
-_FOREVER = 1e9
+_NO_LIMIT_S = 1e9
 #: Time that an exchange may take beyond the time-out of a stage, in s, so that the error names the stage.
-_PATIENCE_S = 10.0
+_EXCHANGE_GRACE_S = 10.0
 
 
 def main(program: str, argv: Sequence[str]) -> int:
@@ -62,11 +62,11 @@ def main(program: str, argv: Sequence[str]) -> int:
     if provider == NCCL and alone and by_process:
         processes = threads * gpus
     each = 1 if processes > 1 or STARTED in os.environ else threads * gpus
-    timeout = options.timeout or _FOREVER
+    timeout = options.timeout or _NO_LIMIT_S
     arguments = [program, *argv]
     wanted = asked(options, program, provider, each, arguments)
     world = join(timeout, mpi=provider == MPI, spawn=processes, arguments=arguments)
-    world.timeout = max(timeout, SETUP_S) + _PATIENCE_S
+    world.timeout = max(timeout, SETUP_S) + _EXCHANGE_GRACE_S
     with texts_aside(options.output):
         code = _in(world, options, wanted, provider, machine)
     if provider == MPI and world.size == 1 and code == OK:
@@ -159,7 +159,7 @@ def _measure(
         listeners.insert(0, Saver(options.output))
     asked_for = SessionOptions(
         tuple(cases), PlanOptions(), Fixed(1, options.iters),
-        BackendOptions(timeout=float(options.timeout or _FOREVER), collectives=wanted.collectives),
+        BackendOptions(timeout=float(options.timeout or _NO_LIMIT_S), collectives=wanted.collectives),
         bool(options.check),
         command=" ".join(["wirespeed", *wanted.described["arguments"]]), cycles=options.run_cycles,
         described=wanted.described,

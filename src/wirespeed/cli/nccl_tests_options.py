@@ -22,10 +22,11 @@ NCCL, MPI, SIMULATED = "nccl", "mpi", "simulated"
 FORMAT = "nccl-tests"
 SUFFIX = "_perf"
 #: Default and maximum of ``-T``, in s.
-_TIMEOUT, _LONGEST = 300, 10**9
+_DEFAULT_TIMEOUT_S, _MAX_TIMEOUT_S = 300, 10**9
 #: Maximum number of sizes of a run.
-_MOST_SIZES = 10**5
-_NO_GPU = "over MPI the data is in host memory, and this option is for GPUs"
+_MAX_SIZES = 10**5
+#: Reasons for refused options.
+_NO_GPU = "it applies only to GPUs; over MPI the data is in host memory"
 _NO_LIBRARY = "it has no effect on a simulated machine"
 _PROCESSES = "over MPI every rank is a process"
 #: Provider -> option -> why it is not supported. An option is refused if its value is not the default.
@@ -125,8 +126,8 @@ def _table() -> tuple[tuple[str, tuple[tuple[str, str, str, Any, Any, str], ...]
             ("-I", "--per_iter_timing", "0|1", 0, _flag,
              "time each iteration, and name a straggler (0)"),
             ("-K", "--per_iter_skip", "N", 0, _whole, "ignore the first N iterations with -I (0)"),
-            ("-T", "--timeout", "SECONDS", _TIMEOUT, _whole,
-             f"maximum time of one stage ({_TIMEOUT}; 0: no limit)"),
+            ("-T", "--timeout", "SECONDS", _DEFAULT_TIMEOUT_S, _whole,
+             f"maximum time of one stage ({_DEFAULT_TIMEOUT_S}; 0: no limit)"),
         )),
         ("checks and output", (
             ("-c", "--check", "N", 1, _whole, "verify the data N times at each size (1)"),
@@ -201,7 +202,7 @@ def check(options: argparse.Namespace, operation: CollectiveOp) -> None:
         "-K requires -I 1": o.per_iter_skip and not o.per_iter_timing,
         f"-J {file}: the name must end in .json": file is not None and file.suffix.lower() != ".json",
         "-J and --output are the same file": file is not None and file == o.output,
-        f"-T must be at most {_LONGEST}; 0 sets no limit": o.timeout > _LONGEST,
+        f"-T must be at most {_MAX_TIMEOUT_S}; 0 sets no limit": o.timeout > _MAX_TIMEOUT_S,
     }
     for variable in ("MATRIX_FILE", "MATRIX_SCALE", "SPREAD", "PRINT_SUMMARY"):
         variable = f"NCCL_TESTS_ALLTOALLV_{variable}"
@@ -351,8 +352,8 @@ def _sizes(first: int, last: int, step: int, factor: int) -> tuple[int, ...]:
     """Return the sizes from the first to the last, in bytes."""
     if factor < 2:
         count = (last - first) // step + 1
-        if count > _MOST_SIZES:
-            raise UsageError(f"-b, -e and -i give {count} sizes; the maximum is {_MOST_SIZES}, or use -f")
+        if count > _MAX_SIZES:
+            raise UsageError(f"-b, -e and -i give {count} sizes; the maximum is {_MAX_SIZES}, or use -f")
         return tuple(range(first, last + 1, step))
     found = [first]
     while found[-1] * factor <= last:

@@ -81,7 +81,7 @@ def _parser(program: str) -> _Parser:
     several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "metavar": "X"}
     add("-t", "--testcase", help="testcase(s) to run, by name or index", **several)
     add("-p", "--testcasePrefixes", help="testcase(s) to run, by prefix", **several)
-    add("-v", "--verbose", action="store_true", help="every sample; min, max and average in JSON")
+    add("-v", "--verbose", action="store_true", help="print every sample; min, max and average in JSON")
     add(
         "-s", "--skipVerification", nargs="?", type=_boolean, const=True, default=False, metavar="true|false",
         help="skip the data check after copies",
@@ -98,29 +98,33 @@ def _parser(program: str) -> _Parser:
         help="copies per sample (16 if only -i is given)",
     )  # fmt: skip
     sail = parser.add_argument_group(
-        "sailbandwidth's",
-        "Its defaults are bulk copies by SMs, all copy engines and virtual-memory allocations; "
-        "nvbandwidth's are ordinary copies, one engine and plain allocations."
-        + ("" if program == SAIL else " Given here, --nBlocks and --nThreads shape the ordinary copy."),
+        "options of sailbandwidth",
+        "The defaults of sailbandwidth are bulk copies by SMs, all copy engines and virtual-memory "
+        "allocations; those of nvbandwidth are ordinary copies, one engine and plain allocations."
+        + (
+            "" if program == SAIL else " With nvbandwidth, --nBlocks and --nThreads apply to ordinary copies."
+        ),
     )
     add = sail.add_argument
     off: dict[str, Any] = {"action": "store_false", "default": program == SAIL}
     shape: dict[str, Any] = {"type": _shape, "default": 0, "metavar": "N"}
     add("--useNormalCopy", dest="bulk", help="ordinary copies by SMs, not bulk copies", **off)
-    add("--nBlocks", dest="blocks", help="blocks of the copy kernel (-1: chosen)", **shape)
-    add("--nThreads", dest="threads", help="threads per block (-1: chosen)", **shape)
+    add("--nBlocks", dest="blocks", help="blocks of the copy kernel (-1: automatic)", **shape)
+    add("--nThreads", dest="threads", help="threads per block (-1: automatic)", **shape)
     add("--isSingleDie", dest="all_engines", help="copies by one copy engine", **off)
     add(
         "--testLocalCopy", dest="local_copy", action="store_true",
         help="local copies on the diagonal of device-to-device tables",
     )  # fmt: skip
-    add("--displayUR", action="store_true", help="also tables of measured over the limit, in %%")
+    add("--displayUR", action="store_true", help="also print the fraction of the limit, in %%")
     add("--disableVm", dest="virtual_memory", help="plain allocations", **off)
-    own = parser.add_argument_group("wirespeed's own")
-    own.add_argument("--machine", metavar="FILE|simulated:NAME", help="default: this machine")
+    own = parser.add_argument_group("options of wirespeed")
+    own.add_argument(
+        "--machine", metavar="FILE|simulated:NAME", help="machine file or simulated machine (this machine)"
+    )
     own.add_argument(
         "--time-budget", type=typed(parse_duration), default=TIME_BUDGET, metavar="TIME",
-        help="for one cell (0.3s)",
+        help="maximum time per cell (0.3s)",
     )  # fmt: skip
     add_output(own)
     add_options(own, names=["timeout", "seed"])

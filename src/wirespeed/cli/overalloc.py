@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from ..document import Document
     from ..testcases import Testcase
 
+#: Mechanisms, and the default ones by memory.
 _MEANS = ("ipc", "vmm-fd", "fabric", "shm", "mpi", "nccl")
 _DEFAULT = {"gpu": ("ipc", "vmm-fd", "mpi", "nccl"), "host": ("shm", "mpi")}
+#: Default over-allocations.
 _OVER = "0,1,4KiB,64KiB,1MiB,2MiB,2097153"
+#: Arguments of the reproducer.
 _GIVEN = ("NUM_ITERATIONS", "NUM_SUB_ITERATIONS", "P2P_SIZE", "BUFFER_SIZE", "OVERALLOC_SIZE")
 
 
@@ -28,7 +31,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     arguments = parser(
         name,
-        "The first message from a large buffer can be slow if slightly more was allocated than needed.\n\n"
+        "Measure whether messages are slower if slightly more memory is allocated than needed.\n\n"
         f"  mpirun -np 2 wirespeed overalloc {' '.join(_GIVEN)}\n"
         "  wirespeed overalloc --sweep\n\n"
         "The first form sends P2P_SIZE bytes from the first rank to the last by MPI, NUM_SUB_ITERATIONS\n"
@@ -38,10 +41,15 @@ def main(name: str, argv: Sequence[str]) -> int:
     )
     arguments.add_argument("given", nargs="*", metavar="N", help="the five numbers of the first form")
     arguments.add_argument(
-        "--memory", choices=("gpu", "host"), default="gpu", help="memory of buffers (default: %(default)s)"
+        "--memory",
+        choices=("gpu", "host"),
+        default="gpu",
+        help="memory of the buffers (default: %(default)s)",
     )
     sweep = arguments.add_argument_group("sweep")
-    sweep.add_argument("--sweep", action="store_true", help="all phases, over-allocations and mechanisms")
+    sweep.add_argument(
+        "--sweep", action="store_true", help="time every phase for each over-allocation and mechanism"
+    )
     sweep.add_argument(
         "--means", type=among(_MEANS), metavar="LIST",
         help="mechanisms: ipc, vmm-fd, fabric, mpi, nccl; for host memory shm, mpi (default: all but fabric)",
@@ -50,13 +58,24 @@ def main(name: str, argv: Sequence[str]) -> int:
         "--buffer", type=typed(parse_size), default=2**30, metavar="SIZE", help="buffer size (default: 1GiB)"
     )
     sweep.add_argument(
-        "--copy", type=typed(parse_size), default=2**20, metavar="SIZE", help="bytes to copy (default: 1MiB)"
+        "--copy",
+        type=typed(parse_size),
+        default=2**20,
+        metavar="SIZE",
+        help="size of the copied part (default: 1MiB)",
     )
     sweep.add_argument(
-        "--over", default=_OVER, metavar="LIST", help="over-allocations (default: 0, 1 B, ... 2 MiB + 1 B)"
+        "--over",
+        default=_OVER,
+        metavar="LIST",
+        help="over-allocations: sizes separated by commas (default: 0, 1 B, ... 2 MiB + 1 B)",
     )
     sweep.add_argument(
-        "--repeats", type=int, default=5, metavar="N", help="allocations of each (default: %(default)s)"
+        "--repeats",
+        type=int,
+        default=5,
+        metavar="N",
+        help="number of allocations for each over-allocation (default: %(default)s)",
     )
     add_running(arguments)
     arguments.set_defaults(format="overalloc")

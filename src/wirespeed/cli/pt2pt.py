@@ -40,15 +40,24 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     arguments = parser(
         name,
-        "Latency, bandwidth, bidirectional bandwidth and rate of messages between the first and the last\n"
-        "rank, over MPI and NCCL, from host and GPU memory; also first messages and new buffers.\n"
-        "mpirun -np 2 wirespeed pt2pt; without a launcher, starts two processes on this host (NCCL only).",
+        "Measure latency, bandwidth, bidirectional bandwidth and rate of messages between the first and\n"
+        "the last rank, over MPI and NCCL, from host and GPU memory; also first messages and new buffers.\n"
+        "Start it with mpirun -np 2 wirespeed pt2pt. Without a launcher it starts two processes on this\n"
+        "host (NCCL only).",
     )
     arguments.add_argument(
-        "--over", type=among(_OVER), default=_OVER, metavar="LIST", help="mpi, nccl (default: both)"
+        "--over",
+        type=among(_OVER),
+        default=_OVER,
+        metavar="LIST",
+        help="libraries: mpi, nccl (default: both)",
     )
     arguments.add_argument(
-        "--memory", type=among(_MEMORIES), default=_MEMORIES, metavar="LIST", help="gpu, host (default: both)"
+        "--memory",
+        type=among(_MEMORIES),
+        default=_MEMORIES,
+        metavar="LIST",
+        help="memory of the messages: gpu, host (default: both)",
     )
     arguments.add_argument(
         "--sizes", type=typed(parse_sizes), default=parse_sizes(_SIZES), metavar="SIZES",
@@ -82,10 +91,12 @@ def countable(*sizes: int) -> None:
     UsageError
         If a message is too large.
     """
-    from ..testcases.messages import MOST
+    from ..testcases.messages import MAX_MPI_BYTES
 
-    if max(sizes) > MOST:
-        raise UsageError(f"a message of {max(sizes)} bytes is too large for MPI; the maximum is {MOST}")
+    if max(sizes) > MAX_MPI_BYTES:
+        raise UsageError(
+            f"a message of {max(sizes)} bytes is too large for MPI; the maximum is {MAX_MPI_BYTES}"
+        )
 
 
 def among(allowed: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
@@ -121,11 +132,19 @@ def between_two(
 
     Parameters
     ----------
-    described
+    name : str
+        Name of the command.
+    argv : Sequence[str]
+        Its arguments.
+    options : Namespace
+        Its parsed options.
+    cases : Sequence[Testcase]
+        The testcases to measure.
+    described : dict[str, Any]
         Options of the command, for the Document.
-    printing
+    printing : Lines or None
         Prints results during the run, instead of progress.
-    settings
+    settings : Any
         Options of ``wirespeed.run``: when to stop.
 
     Raises

@@ -24,12 +24,14 @@ def main(name: str, argv: Sequence[str]) -> int:
         "Write saved runs as one HTML file that works offline; several runs are compared with the first.\n"
         "A single run can be written in any other format, given by the file name or --format.",
     )
-    arguments.add_argument("files", metavar="RUN.json", nargs="+")
-    arguments.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.html")
+    arguments.add_argument("files", metavar="RUN.json", nargs="+", help="saved runs")
+    arguments.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FILE.html", help="file to write"
+    )
     arguments.add_argument(
         "--format",
         metavar="FORMAT",
-        help="default: by file name: .html, .md, .csv, .prom (Prometheus), .xml (JUnit), .txt",
+        help="format (default: by the suffix: .html, .md, .csv, .prom for Prometheus, .xml for JUnit, .txt)",
     )
     add_judging(arguments.add_argument_group("criteria of HTML, JUnit and Prometheus"))
     add_verbose(arguments)

@@ -12,9 +12,9 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..results.store import load
 
     arguments = parser(name, "Print any report of a saved Document.")
-    arguments.add_argument("file", metavar="FILE.json")
+    arguments.add_argument("file", metavar="FILE.json", help="saved run")
     add_report(arguments)
-    add_judging(arguments.add_argument_group("criteria of html, junit and prometheus"))
+    add_judging(arguments.add_argument_group("criteria of HTML, JUnit and Prometheus"))
     options = arguments.parse_args(argv)
     check_format(options.format)
     print_report(load(options.file), options)

@@ -1,1 +1,1 @@
-"""Is every value what the hardware can do, and if not, what is slow?"""
+"""Verdicts on the values of a Document, and the likely causes of low ones."""

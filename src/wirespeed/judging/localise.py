@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from ..topology import Link, LinkKind, Machine
 
 #: A cell is low if it is below its peers by this fraction, and by this many of their deviations.
-LOW, DEVIATIONS = 0.06, 5
+LOW_FRACTION, LOW_DEVIATIONS = 0.06, 5
 #: Minimum number of comparable cells for a comparison with peers.
-_FEWEST = 4
-#: The deviations between the quantiles 0.75 and 0.9 of a normal distribution.
-_BETTER = 1.2816 - 0.6745
+_MIN_PEERS = 4
+#: Distance between the quantiles 0.75 and 0.9 of a normal distribution, in standard deviations.
+_QUANTILE_DISTANCE = 1.2816 - 0.6745
 #: A cell without enough peers acquits a link only if it is below the typical value by at most this fraction.
-_DOUBTFUL = 0.07
+_ACQUITTAL_MARGIN = 0.07
 #: A link matters to a cell that loads or depends on it by this fraction. A cell that loads it fully and
 #: depends on nothing else shows whether the link is slow.
-_MATTERS, _SHOWS = 0.2, 0.98
+_MIN_LINK_WEIGHT, _FULL_LINK_WEIGHT = 0.2, 0.98
 #: Order of candidates that are a device or switch; links have lower ones, pairs higher ones.
-_DEVICE = 2
+_DEVICE_ORDER = 2
 
 
 @dataclass(frozen=True)
@@ -130,19 +130,21 @@ def _relative(
     deviations: dict[frozenset[LinkKind], list[float]] = {}
     kinds = [frozenset(machine.links[link].kind for link, *_ in x.links) for x in observations]
     for group, members in groups.items():
-        if len(members) >= _FEWEST:
+        if len(members) >= _MIN_PEERS:
             cuts = statistics.quantiles((observations[i].ratio for i in members), n=20, method="inclusive")
             references[group] = cuts[14]
-            deviations.setdefault(kinds[members[0]], []).append((cuts[17] / cuts[14] - 1) / _BETTER)
+            deviations.setdefault(kinds[members[0]], []).append(
+                (cuts[17] / cuts[14] - 1) / _QUANTILE_DISTANCE
+            )
     spread = {kind: statistics.median(found) for kind, found in deviations.items()}
     found, doubtful = {}, set()
     for i, one in enumerate(observations):
         reference = references.get(one.group, 0.0)
-        margin = max(LOW, DEVIATIONS * spread.get(kinds[i], 0.0))
+        margin = max(LOW_FRACTION, LOW_DEVIATIONS * spread.get(kinds[i], 0.0))
         if one.low or one.ratio < reference * (1 - margin):
             normals = (reference, one.normal if one.low else 0.0)
             found[i] = min(one.ratio / normal for normal in normals if normal)
-        elif not reference and one.ratio < one.normal * (1 - _DOUBTFUL):
+        elif not reference and one.ratio < one.normal * (1 - _ACQUITTAL_MARGIN):
             doubtful.add(i)
     return found, frozenset(doubtful)
 
@@ -188,14 +190,14 @@ def _candidates(
     names = [graph.names(link) for link in graph.links]
     for i, observation in enumerate(observations):
         for link, taken, part in observation.links:
-            if taken < _MATTERS:
+            if taken < _MIN_LINK_WEIGHT:
                 continue
             by_link.setdefault(link, set()).add(i)
             for key in names[link]:
                 touched.setdefault(key, set()).add(i)
                 of_key = weights.setdefault(key, {})
                 of_key[i] = min(1.0, of_key.get(i, 0.0) + taken * part)
-                if taken * part >= _SHOWS:
+                if taken * part >= _FULL_LINK_WEIGHT:
                     showing.setdefault(key, set()).add(i)
     strength = [{link: taken * part for link, taken, part in x.links if part} for x in observations]
     paths = [graph.path(observation) for observation in observations]
@@ -223,7 +225,9 @@ def _candidates(
 def names_of_links(machine: Machine) -> list[tuple[str, ...]]:
     """Return the names of each link as a culprit: in its direction, and in both directions."""
     graph = _Graph(machine)
-    return [tuple(name for order, name in graph.names(link) if order < _DEVICE) for link in machine.links]
+    return [
+        tuple(name for order, name in graph.names(link) if order < _DEVICE_ORDER) for link in machine.links
+    ]
 
 
 class _Graph:
@@ -238,13 +242,13 @@ class _Graph:
     def names(self, link: Link) -> list[tuple[int, str]]:
         """Return the candidates that a link belongs to, each with its order."""
         if link.kind is LinkKind.MEMORY:
-            return [(0, f"memory of {link.source}"), (_DEVICE, link.source)]
+            return [(0, f"memory of {link.source}"), (_DEVICE_ORDER, link.source)]
         ends = sorted((link.source, link.destination), key=lambda end: (end not in self.devices, end))
         ways = (f"{link.source}->{link.destination}", "-".join(ends))
         self.described |= {f"{link.kind} {way}": f"{_KINDS[link.kind]} {way}" for way in ways}
         return [
             *((order, f"{link.kind} {way}") for order, way in enumerate(ways)),
-            *((_DEVICE, end if end in self.devices else f"switch {end}") for end in ends),
+            *((_DEVICE_ORDER, end if end in self.devices else f"switch {end}") for end in ends),
         ]
 
     def path(self, observation: Observation) -> frozenset[int]:
@@ -252,7 +256,7 @@ class _Graph:
         return frozenset(
             link
             for link, taken, part in observation.links
-            if min(taken, part) >= _MATTERS and self.links[link].kind is not LinkKind.MEMORY
+            if min(taken, part) >= _MIN_LINK_WEIGHT and self.links[link].kind is not LinkKind.MEMORY
         )
 
     def reverse(self, path: Iterable[int]) -> frozenset[int]:

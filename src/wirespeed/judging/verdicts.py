@@ -127,8 +127,8 @@ class Check:
         """Return one line; ``wirespeed check`` shows everything."""
         counts = Counter(judgement.verdict for judgement in self.judgements)
         cells = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
-        slow = "".join(f"; slow: {culprit}" for culprit in self.culprits)
-        return f"<Check: {self.verdict}; cells: {cells or 'none'}{slow}>"
+        causes = "".join(f"; likely cause: {culprit.described}" for culprit in self.culprits)
+        return f"<Check: {self.verdict}; cells: {cells or 'none'}{causes}>"
 
     @property
     def verdict(self) -> Verdict:
@@ -211,7 +211,7 @@ def judge(
 
 
 def _restated(one: Placed) -> bool:
-    """Whether the bus bandwidth of a collective says the same, and is what is judged."""
+    """Return whether a cell is a table of a collective other than its bus bandwidth, which is judged."""
     return one.result.collective is not None and one.key.table != BUSBW
 
 
@@ -413,7 +413,7 @@ def _failures(document: Document) -> list[Judgement]:
 
 
 #: Maximum number of values shown for a reading that changed.
-_TOLD = 4
+_MAX_SHOWN_VALUES = 4
 
 
 def _causes(result: TestcaseResult, machine: Machine) -> tuple[str, ...]:
@@ -436,5 +436,5 @@ def _causes(result: TestcaseResult, machine: Machine) -> tuple[str, ...]:
             continue  # an idle link wakes up
         throttled = of_gpu and first.name == THROTTLED and first.value not in ((), (IDLE,))
         if len(course) > 1 or throttled:
-            found.append(f"{first.label}: " + " → ".join(one.shown for one in course[:_TOLD]))
+            found.append(f"{first.label}: " + " → ".join(one.shown for one in course[:_MAX_SHOWN_VALUES]))
     return tuple(found)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: File name that stands for standard output.
 STDOUT = Path("-")
 #: Free space required before measuring starts, in bytes: the Document of a large run.
-_ROOM = 8 * 2**20
+_REQUIRED_BYTES = 8 * 2**20
 
 
 def encode(document: Document) -> bytes:
@@ -51,11 +51,11 @@ def check_writable(path: Path) -> None:
         return
     with _failing(path), tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as file:
         try:
-            os.posix_fallocate(file.fileno(), 0, _ROOM)
+            os.posix_fallocate(file.fileno(), 0, _REQUIRED_BYTES)
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
                 raise
-            file.write(bytes(_ROOM))  # the file system cannot reserve space, so fill it
+            file.write(bytes(_REQUIRED_BYTES))  # the file system cannot reserve space, so fill it
             file.flush()
 
 
@@ -133,8 +133,8 @@ def _reason(path: Path, error: OSError) -> str:
         errno.ENOTDIR: "a part of the path is not a folder; choose another file",
         errno.EACCES: "permission denied; choose another file",
         errno.EROFS: "the file system is read-only; choose another file",
-        errno.ENOSPC: f"the disk is full; free {_ROOM // 2**20} MiB or choose another file",
-        errno.EDQUOT: f"disk quota exceeded; free {_ROOM // 2**20} MiB or choose another file",
+        errno.ENOSPC: f"the disk is full; free {_REQUIRED_BYTES // 2**20} MiB or choose another file",
+        errno.EDQUOT: f"disk quota exceeded; free {_REQUIRED_BYTES // 2**20} MiB or choose another file",
     }.get(error.errno or 0, f"{error.strerror}; choose another file")
     return f"cannot write {path}: {hint}"
 
@@ -237,7 +237,7 @@ class Draft:
     """
 
     #: Maximum fraction of the time spent on saving.
-    _SHARE = 0.1
+    _MAX_TIME_FRACTION = 0.1
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -245,9 +245,16 @@ class Draft:
         self._saving = threading.Lock()
 
     def save(self, known: Callable[[], Document], *, always: bool = False) -> None:
-        """Save what is known by now, unless that was done a moment ago; for any thread, until the last one.
+        """Save the current Document, unless it was saved a moment ago. May be called from any thread.
 
         A full disk does not stop the run: saving the final Document reports it.
+
+        Parameters
+        ----------
+        known : Callable
+            Returns the current Document.
+        always : bool
+            Whether to save even if the Document was saved a moment ago.
         """
         with self._saving:
             start = time.monotonic()
@@ -256,7 +263,7 @@ class Draft:
             with contextlib.suppress(StorageError):
                 save(known(), self._path)
             end = time.monotonic()
-            self._next = end + (end - start) / self._SHARE
+            self._next = end + (end - start) / self._MAX_TIME_FRACTION
 
     def last(self, document: Document) -> None:
         """Save the final Document.
@@ -273,10 +280,20 @@ class Draft:
 
 
 class Saver(Listener):
-    """Saves the Document after every measurement; a Listener.
+    """Listener that saves the Document after every measurement.
 
     A disk that fills up later does not stop the run: the final Document is then written to the temporary
     folder. A target that is not a file gets only the final Document.
+
+    Parameters
+    ----------
+    path : Path
+        File to write.
+
+    Raises
+    ------
+    StorageError
+        If the file cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -285,11 +302,11 @@ class Saver(Listener):
         self._draft = Draft(path)
 
     def measured(self, case: Testcase, cells: Sequence[Filled], known: Callable[[], Document]) -> None:
-        """Save; where that fails measuring goes on, and ``run_ended`` reports it."""
+        """Save the current Document. Errors do not stop the run; ``run_ended`` reports them."""
         self._draft.save(known)
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
-        """Save. Until the run has ended the Document says that it did not: that is so if it is killed."""
+        """Save the current Document as unfinished, which stays true if the process is killed."""
         unfinished = replace(document, interrupted=document.interrupted or UNFINISHED)
         self._draft.save(lambda: unfinished, always=True)
 

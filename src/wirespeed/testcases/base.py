@@ -11,6 +11,7 @@ from ..options import Tier as Tier
 from ..topology import Machine
 from ..units import MIB
 
+#: Default size of a buffer, in bytes.
 DEFAULT_SIZE = 512 * MIB
 
 
@@ -45,7 +46,17 @@ class Layout:
 
 @dataclass(frozen=True)
 class WaivedCell:
-    """A cell that cannot be measured on this machine: its place, and the reason."""
+    """A cell that cannot be measured on this machine.
+
+    Parameters
+    ----------
+    table : str
+        Key of the table.
+    row, column : int
+        Location in the table.
+    reason : str
+        Why it cannot be measured.
+    """
 
     table: str
     row: int
@@ -80,6 +91,7 @@ class Plan:
         return Plan(reason=reason)
 
 
+#: Returns the Measurements of a testcase on a machine.
 Pattern = Callable[[Machine, "Testcase", PlanOptions], Plan]
 
 

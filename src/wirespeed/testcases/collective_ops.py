@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from .data_types import DataType
 
-_CHUNK = 16  # bytes; parts of an array are rounded down to multiples, like in nccl-tests
+#: Parts of an array are rounded down to multiples of this, as in nccl-tests, in bytes.
+_CHUNK_BYTES = 16
 _ALL_TO_ALL_V = "alltoallv"
 
 
@@ -54,7 +55,9 @@ class Piece:
     start: int
 
 
+#: Returns the counts from the elements of the array, the bytes of an element and the number of ranks.
 Counting = Callable[[int, int, int], Counts]
+#: Returns the expected result from counts, bytes of an element, rank, number of ranks and root.
 Holding = Callable[[Counts, int, int, int, int], tuple[Piece, ...]]
 
 
@@ -69,13 +72,13 @@ class CollectiveOp:
     does : str
         Description.
     counts : Counting
-        Returns the counts from the elements of the array, the bytes of an element and the number of ranks.
+        Function that returns the counts.
     factor : Callable
         Returns bus bandwidth over algorithm bandwidth for a number of ranks.
     why : str
         The derivation of the factor.
     holds : Holding
-        Returns the expected result from counts, bytes of an element, rank, number of ranks and root.
+        Function that returns the expected result.
     operator : str or None
         Text of the column ``redop`` if there is no operator; None if there is one.
     rooted : bool
@@ -166,7 +169,7 @@ class Setting:
 
 def part(elements: int, width: int, ranks: int) -> int:
     """Return a rank's part of an array, rounded down to multiples of 16 bytes."""
-    return elements // ranks // (_CHUNK // width) * (_CHUNK // width)
+    return elements // ranks // (_CHUNK_BYTES // width) * (_CHUNK_BYTES // width)
 
 
 def peer_bytes(source: int, destination: int, ranks: int, total: int) -> int:
@@ -176,9 +179,9 @@ def peer_bytes(source: int, destination: int, ranks: int, total: int) -> int:
     array, rounded down to multiples of 16 bytes. A rank sends nothing to itself.
     """
     if ranks == 1:
-        return total // _CHUNK * _CHUNK
+        return total // _CHUNK_BYTES * _CHUNK_BYTES
     distance = (destination - source) % ranks
-    return distance * total * 2 // (ranks * (ranks - 1)) // _CHUNK * _CHUNK
+    return distance * total * 2 // (ranks * (ranks - 1)) // _CHUNK_BYTES * _CHUNK_BYTES
 
 
 def unequal(counts: Counts, width: int, rank: int, ranks: int) -> tuple[list[int], list[int]]:
@@ -271,7 +274,7 @@ def _twice_others(ranks: int) -> float:
     return 2 * (ranks - 1) / ranks
 
 
-_SHARE = "1/n of the array is already in place; each link carries the other (n - 1)/n"
+_PARTS_REASON = "1/n of the array is already in place; each link carries the other (n - 1)/n"
 
 _TABLE = (
     CollectiveOp(
@@ -281,19 +284,19 @@ _TABLE = (
         _all_reduced, operator=None, effective=2.0,
     ),
     CollectiveOp(
-        "all_gather", "every rank gets the parts of all ranks", _gathered, _others, _SHARE, _of_all,
+        "all_gather", "every rank gets the parts of all ranks", _gathered, _others, _PARTS_REASON, _of_all,
     ),
     CollectiveOp(
         "reduce_scatter", "every rank gets one part of the reduction of the arrays of all ranks", _scattered,
-        _others, _SHARE, _reduced_part, operator=None,
+        _others, _PARTS_REASON, _reduced_part, operator=None,
     ),
     CollectiveOp(
-        "alltoall", "every rank sends a different part to every rank", _exchanged, _others, _SHARE,
+        "alltoall", "every rank sends a different part to every rank", _exchanged, _others, _PARTS_REASON,
         _part_of_all, checks_in_place=False,
     ),
     CollectiveOp(
         _ALL_TO_ALL_V, "every rank sends parts to every rank that grow with the distance between them",
-        _unequal, _others, _SHARE, _unequal_of_all, checks_in_place=False, judged=False,
+        _unequal, _others, _PARTS_REASON, _unequal_of_all, checks_in_place=False, judged=False,
     ),
     CollectiveOp(
         "broadcast", "every rank gets the array of the root", _whole, _one,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..document import LATE
 from ..model import Axis, Collective, Engine, Measurement, Memory, MemoryKind, Place, Reduce, Unit
 from ..testcases.collective_ops import Setting
 from ..topology import Machine
@@ -13,13 +12,14 @@ from .base import Layout, Pattern, Plan, PlanOptions, Testcase, Tier
 from .collective_ops import OPERATIONS
 from .data_types import BY_NAME
 
+#: Labels of the rows of each table.
 PLACES = ("out-of-place", "in-place")
 #: The collectives of the quick tier: those of acceptance tests.
 _QUICK = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
 #: Default size of the array on GPUs and in host memory, in bytes.
-_SIZE, _HOST_SIZE = 1 * GIB, 64 * MIB
-#: The default size is at most this fraction (1/N) of a GPU's memory.
-_SHARE = 8
+_GPU_BYTES, _HOST_BYTES = 1 * GIB, 64 * MIB
+#: The default size is at most the memory of a GPU over this number.
+_MEMORY_DIVISOR = 8
 
 
 def collective(
@@ -56,7 +56,7 @@ def collective(
             count = ranks or len(ends)
             if count < 2 and not ranks:
                 return Plan.waive(
-                    "a collective needs two GPUs, or several processes: start them with mpirun or --processes"
+                    "requires at least two GPUs or processes: start processes with mpirun or --processes N"
                 )
             if reason := operation.why_not(count):
                 return Plan.waive(reason)
@@ -105,9 +105,11 @@ def _plan(setting: Setting, works: Sequence[tuple[Collective, ...]], lateness: i
         Layout("algbw", f"{setting}: algorithm bandwidth", rows, columns, Unit.RATE),
         Layout("busbw", f"{setting}: bus bandwidth", rows, columns, Unit.RATE),
     ]
+    from ..document import LATE
+
     processes = Axis("process", tuple(f"process {i}" for i in range(lateness)))
     for buffers, key in zip(PLACES, LATE, strict=True) if lateness else ():
-        title = f"{setting} {buffers}: how late each process comes (samples: its own times)"
+        title = f"{setting} {buffers}: delay of each process (samples: its times)"
         layouts.append(Layout(key, title, processes, columns, Unit.TIME))
     factor = setting.operation.factor(works[0][0].ranks)
     measurements = [
@@ -145,9 +147,9 @@ def _judged(machine: Machine, ends: tuple[Memory, ...]) -> tuple[Memory, ...]:
 def _default_size(machine: Machine) -> int:
     """Return 1 GiB or the largest power of two that fits, in bytes; less in host memory."""
     if not machine.gpus:
-        return _HOST_SIZE
-    room = min(gpu.memory_bytes for gpu in machine.gpus) // _SHARE
-    return min(_SIZE, 1 << max(20, room.bit_length() - 1))
+        return _HOST_BYTES
+    room = min(gpu.memory_bytes for gpu in machine.gpus) // _MEMORY_DIVISOR
+    return min(_GPU_BYTES, 1 << max(20, room.bit_length() - 1))
 
 
 def names(settings: Sequence[Setting]) -> list[str]:

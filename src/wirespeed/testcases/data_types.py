@@ -65,6 +65,7 @@ class DataType:
         return ((power - 1 + self.bias) << self.mantissa) | stored
 
 
+#: All types, in the order of NCCL's enumeration.
 TYPES = (
     DataType("int8", 0, 1, "int8"),
     DataType("uint8", 1, 1, "uint8"),
@@ -79,4 +80,5 @@ TYPES = (
     DataType("f8e4m3", 10, 1, "", 4, 3),
     DataType("f8e5m2", 11, 1, "", 5, 2),
 )
+#: Name -> type.
 BY_NAME = {type.name: type for type in TYPES}

@@ -31,15 +31,18 @@ WINDOW = 64
 #: Default message sizes, in bytes.
 SIZES = (8, KIB, 64 * KIB, MIB, 32 * MIB)
 #: Maximum size of an MPI message, in bytes: the count is an int.
-MOST = 2**31 - 1
+MAX_MPI_BYTES = 2**31 - 1
 
+#: Kinds of memory in the names of testcases.
 GPU, HOST = "gpu", "host"
+#: Reasons for waived testcases.
 NO_JOB = (
-    "it needs two processes: start them with `mpirun -np 2 wirespeed run ...`, or, without MPI, with "
+    "requires two processes: start them with `mpirun -np 2 wirespeed run ...`, or, without MPI, with "
     "`wirespeed run --processes 2 ...`"
 )
 NO_GPUS = "requires a GPU for each rank"
 
+#: Keys of the tables.
 LATENCY, BANDWIDTH, RATE = "latency", "bandwidth", "rate"
 _BUFFERS = Axis("buffer", ("buffer used before", "first message", "new buffer each time"))
 _WAYS = Axis("ways", ("one way", "both ways, sum"))
@@ -71,13 +74,15 @@ def between_ends(memory: str, chosen: tuple[int, ...] = ()) -> Pattern:
         found = ends(machine, memory)
         if isinstance(found, str):
             return Plan.waive(found)
-        if case.engine is Engine.MPI and max(sizes) > MOST:
-            return Plan.waive(f"MPI counts the bytes of a message up to {MOST}, not {max(sizes)}")
+        if case.engine is Engine.MPI and max(sizes) > MAX_MPI_BYTES:
+            return Plan.waive(
+                f"a message of {max(sizes)} bytes is too large for MPI; the maximum is {MAX_MPI_BYTES}"
+            )
         columns = Axis("message", tuple(map(format_size, sizes)), tuple(map(float, sizes)), "B")
         return Plan(
             (
-                Layout(LATENCY, "half of a round to and fro", _BUFFERS, columns, Unit.TIME),
-                Layout(BANDWIDTH, f"{WINDOW} messages together", _WAYS, columns, Unit.RATE),
+                Layout(LATENCY, "half round-trip time", _BUFFERS, columns, Unit.TIME),
+                Layout(BANDWIDTH, f"{WINDOW} concurrent messages", _WAYS, columns, Unit.RATE),
                 Layout(RATE, "messages one way", _ONE_WAY, columns, Unit.FREQUENCY),
             ),
             tuple(m for j, size in enumerate(sizes) for m in _of_size(j, Message(*found, case.engine, size))),

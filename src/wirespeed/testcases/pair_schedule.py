@@ -8,11 +8,12 @@ from dataclasses import replace
 from ..model import Axis, Measurement, Place, Transfer
 from .base import Cells, Layout, Plan
 
-#: Key of the table of pairs that are also measured separately, and their maximum number. Small groups have
-#: none, because every pair with a low value is measured again separately.
+#: Key of the table of pairs that are also measured separately, and the maximum number of these pairs. Small
+#: groups have none, because every pair with a low value is measured again separately.
 ALONE = "alone"
-_CHECKED = 8
+_MAX_SEPARATE_PAIRS = 8
 
+#: Indices of two parties.
 Pair = tuple[int, int]
 
 
@@ -61,7 +62,13 @@ def at_once(plan: Plan, parties: int, title: str, *, checked: bool) -> Plan:
 
     Parameters
     ----------
-    checked
+    plan : Plan
+        A plan with one Measurement per pair.
+    parties : int
+        Number of parties.
+    title : str
+        Title of the table, without the unit.
+    checked : bool
         Whether a few pairs of large groups are also measured separately, to detect blocking.
     """
     by_cell = {(m.places[0].row, m.places[0].column): m for m in plan.measurements}
@@ -78,8 +85,10 @@ def at_once(plan: Plan, parties: int, title: str, *, checked: bool) -> Plan:
         merged += [_merged(together) for together in (one_way, other_way) if together]
     far = [pair for pair in by_cell if pair[0] != pair[1]]
     far.sort(key=lambda pair: ((pair[1] - pair[0]) % parties, pair))
-    step = max(1, len(far) // _CHECKED + parties // _CHECKED)  # other rows at other distances
-    checks = min(_CHECKED, parties // (_CHECKED + 1)) if checked else 0
+    step = max(
+        1, len(far) // _MAX_SEPARATE_PAIRS + parties // _MAX_SEPARATE_PAIRS
+    )  # other rows at other distances
+    checks = min(_MAX_SEPARATE_PAIRS, parties // (_MAX_SEPARATE_PAIRS + 1)) if checked else 0
     alone_too = list(dict.fromkeys(far[k * step % len(far)] for k in range(checks))) if far else []
     axis = plan.tables[0].rows if plan.tables else Axis("", ())
     labels = tuple(f"{axis.labels[row]}->{axis.labels[column]}" for row, column in alone_too)
@@ -87,7 +96,7 @@ def at_once(plan: Plan, parties: int, title: str, *, checked: bool) -> Plan:
     if not extra:
         return replace(plan, measurements=tuple(merged))
     columns, unit = Axis("pair", labels), plan.tables[0].unit
-    alone = Layout(ALONE, f"{title}, pairs alone", Axis("", (ALONE,)), columns, unit)
+    alone = Layout(ALONE, f"{title}, pairs measured separately", Axis("", (ALONE,)), columns, unit)
     return replace(plan, tables=(*plan.tables, alone), measurements=(*merged, *extra))
 
 

@@ -23,18 +23,28 @@ from .pair_schedule import at_once, sampled
 
 NO_GPU = "no GPU was found"
 NO_PEER = "no GPU has peer access to another"
-ONE_GPU = "it needs two GPUs or more"
+ONE_GPU = "requires at least two GPUs"
 NO_CPU = "no NUMA node with both cores and memory was found"
-ONE_NODE = "it needs two NUMA nodes or more"
+ONE_NODE = "requires at least two NUMA nodes"
 ONE_RANK = (
-    "it needs two processes or more, each with a device (start them with mpirun, srun or torchrun, "
-    "or here with --processes N)"
+    "requires at least two processes with one device each: start them with mpirun, srun or torchrun, or, on "
+    "this host, with --processes N"
 )
 
 
 @dataclass(frozen=True)
 class Party:
-    """One end of a transfer: a Memory and the Executor that owns it."""
+    """One end of a transfer.
+
+    Parameters
+    ----------
+    label : str
+        Label in tables.
+    memory : Memory
+        Its memory.
+    executor : Executor
+        What moves bytes for it.
+    """
 
     label: str
     memory: Memory
@@ -77,22 +87,23 @@ class Parties:
         """Axis of a table over these parties."""
         return Axis(self.kind, tuple(party.label for party in self.parties))
 
-    def lacks(self, number: int) -> str:
-        """Return why there are fewer parties than this number; empty if there are enough."""
+    def lacks(self, number: int) -> str | None:
+        """Return why there are fewer parties than this number; None if there are enough."""
         if not self.parties:
             return self.none
         if len(self.parties) < number:
             return self.few
-        return NO_PEER if number > 1 and self.peers is not None and not any(self.peers) else ""
+        return NO_PEER if number > 1 and self.peers is not None and not any(self.peers) else None
 
-    def barrier(self, executor: int, owner: int) -> str:
-        """Return why one party's executor cannot reach another's memory; empty if it can."""
+    def barrier(self, executor: int, owner: int) -> str | None:
+        """Return why one party's executor cannot reach another's memory; None if it can."""
         name, other = self.parties[executor].memory.device, self.parties[owner].memory.device
         if self.peers is None or executor == owner or other in self.peers[executor]:
-            return ""
+            return None
         return f"{name} has no peer access to {other}"
 
 
+#: Returns the parties of a machine.
 Grouping = Callable[[Machine], Parties]
 
 

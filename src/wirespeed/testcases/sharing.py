@@ -95,9 +95,11 @@ def reproducer(memory: str, iterations: int, repeats: int, copied: int, buffer: 
 
     Parameters
     ----------
-    iterations, repeats
+    memory : str
+        ``gpu`` or ``host``.
+    iterations, repeats : int
         Number of new buffers, and of messages from each.
-    copied, buffer, more
+    copied, buffer, more : int
         Size of a message, of a buffer, and of the over-allocation, in bytes.
     """
 

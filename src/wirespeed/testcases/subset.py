@@ -17,7 +17,9 @@ def narrow(case: Testcase, rows: Collection[str] = (), columns: Collection[str] 
 
     Parameters
     ----------
-    rows, columns
+    case : Testcase
+        The testcase to restrict.
+    rows, columns : Collection[str]
         Labels, such as ``gpu0``; labels that a table does not have are ignored.
     """
 

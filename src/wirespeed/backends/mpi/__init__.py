@@ -1,4 +1,4 @@
-"""Collectives between processes on host memory, by MPI."""
+"""Collectives between processes on host memory, over MPI."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 def join(world: World, exchange: Exchange) -> Backend:
-    """Return the backend for collectives of all ranks of a job."""
+    """Return the backend for the collectives of all ranks of a job."""
     from ...worlds import by_mpi
     from ...worlds.mpirun import mpirun
     from ..collective_backend import CollectiveBackend
     from ..provider import Group
 
-    def why_not() -> str:
+    def why_not() -> str | None:
         if by_mpi():
-            return ""
+            return None
         start = mpirun("wirespeed ...", world.size)
-        return f"collectives on host memory run over MPI, which did not start this job: start it with {start}"
+        return f"collectives on host memory require MPI, which did not start this job: start it with {start}"
 
     def make(world: World, group: Group) -> Provider:
         from .provider import MpiProvider

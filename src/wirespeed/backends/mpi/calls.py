@@ -1,4 +1,4 @@
-"""The calls of MPI that make an operation, as data: names of C functions with their arguments."""
+"""The calls of MPI for each collective, as data: names of C functions with their arguments."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ from ..provider import Case
 
 @dataclass(frozen=True)
 class MpiSite:
-    """Where a rank's calls go.
+    """Handles and buffers that the calls of a rank use.
 
     Parameters
     ----------
-    comm, type, operator, in_place, status
-        MPI's handles and addresses, as numbers; the operator is 0 where the operation has none.
-    send, receive
-        The arrays; in place, both are views of one buffer.
-    keep
-        Arrays whose addresses are in calls.
+    comm, type, operator : int
+        Handles of the communicator, the element type and the operator (0 if there is none).
+    in_place, status : int
+        MPI_IN_PLACE, and the address of a status that is ignored.
+    rank : int
+        Rank in the communicator.
+    send, receive : ndarray
+        Arrays of one dimension; in place, both are views of one buffer.
+    keep : list
+        Arrays whose addresses are in calls, so that they are not freed.
     """
 
     comm: int
@@ -38,7 +42,7 @@ class MpiSite:
     keep: list[Any] = field(default_factory=list)
 
     def kept(self, values: Sequence[int]) -> int:
-        """Return the address of numbers that a call refers to."""
+        """Return the address of an array of C ints with these values, and keep the array."""
         array = np.array(values, np.int32)
         self.keep.append(array)
         return int(array.ctypes.data)
@@ -78,7 +82,7 @@ def _reduce_scatter(case: Case, site: MpiSite) -> list[Call]:
     how = (each, site.type, site.operator, site.comm)
     if not case.in_place:
         return [(name, (_at(site.send), _at(site.receive), *how))]
-    # MPI leaves the result at the beginning, NCCL at the rank's own part.
+    # In place, MPI stores the result at the start of the buffer, NCCL at the part of the rank.
     made: list[Call] = [(name, (site.in_place, _at(site.send), *how))]
     own = site.send[:each]
     return made if _at(own) == _at(site.receive) else [*made, _copied(site.receive, own)]
@@ -87,7 +91,7 @@ def _reduce_scatter(case: Case, site: MpiSite) -> list[Call]:
 def _alltoallv(case: Case, site: MpiSite) -> list[Call]:
     sends, receives = unequal(case.counts, case.width, site.rank, case.ranks)
     source, before = site.send, list[Call]()
-    if case.in_place:  # MPI wants equal parts in place
+    if case.in_place:  # MPI_IN_PLACE requires equal counts in both directions
         source = np.empty_like(site.send)
         site.keep.append(source)
         before = [_copied(source, site.send)]
@@ -145,7 +149,7 @@ def _exchange(site: MpiSite, give: Any, after: int, take: Any, before: int) -> C
 
 
 def _hypercube(case: Case, site: MpiSite) -> list[Call]:
-    """An all-gather in steps, each with the rank whose number differs in one bit."""
+    """Return an all-gather in log2(n) steps, each with the rank whose number differs in one bit."""
     here, receive, each = site.rank, site.receive, case.counts.each
     made = [] if case.in_place else [_copied(receive[here * each : (here + 1) * each], site.send)]
     for bit in range(case.ranks.bit_length() - 1):
@@ -160,7 +164,7 @@ def _hypercube(case: Case, site: MpiSite) -> list[Call]:
     return made
 
 
-#: Operation -> what makes the calls that run it once.
+#: Operation -> function that returns the calls of one execution.
 CALLS: dict[str, Callable[[Case, MpiSite], list[Call]]] = {
     "all_reduce": _all_reduce,
     "all_gather": _all_gather,

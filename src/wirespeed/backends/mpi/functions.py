@@ -1,4 +1,4 @@
-"""C functions of the MPI library that mpi4py uses, with handles as numbers, and calls as data."""
+"""C functions of the MPI library that mpi4py is linked with; handles are numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..native import Call, Functions, copier
 
 
 class MpiFunctions:
-    """Calls of MPI without the Python interpreter.
+    """Makes calls of MPI without the Python interpreter.
 
     Parameters
     ----------
@@ -21,13 +21,15 @@ class MpiFunctions:
 
     Attributes
     ----------
+    functions : Functions
+        The C functions.
     status : int
         Address of a status that is ignored.
     """
 
     def __init__(self, mpi: Any) -> None:
         self._mpi = mpi
-        # The extension module finds the functions of the library it was linked with, whatever its ABI.
+        # The extension module resolves the functions of the library it is linked with, for any ABI of MPI.
         self.functions = Functions(ctypes.CDLL(mpi.__file__), copy=copier())
         self._status = np.zeros(self.status_bytes, np.uint8)
         self.status = int(self._status.ctypes.data)
@@ -57,7 +59,7 @@ class MpiFunctions:
         Raises
         ------
         BackendError
-            For the first call that fails.
+            If a call fails.
         """
         self.refuse(self.functions.bind(calls)())
 
@@ -69,19 +71,19 @@ class MpiFunctions:
         Raises
         ------
         BackendError
-            For the first call that fails.
+            If a call fails.
         """
         failed, between, whole = self.functions.timed(before, calls, after, rounds)
         self.refuse(failed)
         return between, whole
 
-    def refuse(self, failed: str) -> None:
+    def refuse(self, failed: str | None) -> None:
         """Raise an error if a call failed.
 
         Raises
         ------
         BackendError
-            If ``failed`` is not empty.
+            If ``failed`` is the name of a call.
         """
         if failed:
             raise BackendError(f"MPI failed in {failed}")

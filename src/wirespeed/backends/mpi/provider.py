@@ -1,4 +1,4 @@
-"""Collectives over MPI on host memory, by mpi4py: one rank in each process."""
+"""Collectives over MPI on host memory: one rank per process."""
 
 from __future__ import annotations
 
@@ -22,11 +22,15 @@ from ..provider import Case, Elapsed, Group, RankDevice, Refused
 from .calls import CALLS, MpiSite
 from .functions import MpiFunctions
 
-_ALIGNMENT = 4096
-_MOST = 2**31 - 1  # elements that MPI counts in an int, which mpi4py passes where the MPI has no larger
-#: Buffers as large as one of a rank that MPI, or an operation in place, may take besides its two.
-_SPARE = 1
-_CHUNK = 2**14  # elements: what is worked out for them fits into the cache
+_ALIGNMENT_BYTES = 4096
+#: Maximum number of elements of a call: the count is an int.
+_MAX_COUNT = 2**31 - 1
+#: Buffers per rank beyond the send and receive buffers that MPI, or an operation in place, may allocate.
+_SPARE_BUFFERS = 1
+#: Maximum fraction of the free memory that the buffers may use.
+_MAX_MEMORY_FRACTION = 0.9
+#: Number of elements that are filled or compared at a time, so that intermediate results fit into the cache.
+_CHUNK_ELEMENTS = 2**14
 
 
 class MpiProvider:
@@ -34,13 +38,17 @@ class MpiProvider:
 
     Parameters
     ----------
-    unalign
-        By how many elements the buffers are off their alignment.
+    world : World
+        The processes of the job, which MPI must have started.
+    group : Group
+        The ranks that take part.
+    unalign : int
+        Offset of the buffers from an aligned address, in elements.
 
     Raises
     ------
     Refused
-        If the processes of the World are not those of MPI.
+        If MPI has a different number of processes than the World.
     """
 
     name = "mpi"
@@ -52,7 +60,7 @@ class MpiProvider:
         everyone = self._mpi.COMM_WORLD
         if everyone.Get_size() != world.size:
             raise Refused(
-                f"MPI has {everyone.Get_size()} ranks, this job {world.size}: over MPI, start the ranks with "
+                f"MPI has {everyone.Get_size()} ranks, but this job has {world.size}: start the ranks with "
                 f"{mpirun('wirespeed ...', world.size)}, or srun"
             )
         self.group = group
@@ -60,7 +68,7 @@ class MpiProvider:
         self._rank = self._comm.Get_rank()
         self._local = sum(member.host == world.me.host for member in world.members)
         self._unalign = unalign
-        #: What all ranks of this host share, read before any has taken of it.
+        #: Free memory of this host, which its ranks share, in bytes; read before any of them allocates.
         self._free = available_bytes()
         self._space: list[Any] = []
         self._case: Case | None = None
@@ -71,63 +79,63 @@ class MpiProvider:
         self.devices: tuple[RankDevice, ...] = (RankDevice(world.local_rank, "host", _cpu()),)
 
     def libraries(self) -> dict[str, str]:
-        """Return the MPI and mpi4py."""
+        """Return the versions of the MPI library and mpi4py."""
         return libraries(self._mpi)
 
     def transport(self) -> str:
-        """MPI does not say; its name must do."""
+        """Return the name of the MPI library; MPI does not report its transport."""
         return f"{version(self._mpi)} on host memory"
 
     def refuses(self, setting: Setting) -> str | None:
-        """Refuse what MPI or numpy has no name for."""
+        """Return why MPI or numpy does not support the type or operator; None if both do."""
         if not setting.type.numpy or setting.type.name == "half":
             return f"MPI has no type {setting.type.name}"
         if setting.operator in ("avg", "mulsum"):
             return f"MPI has no operator {setting.operator}"
         return setting.operation.why_not(self.group.ranks)
 
-    def exceeds(self, case: Case) -> str:
-        """MPI counts elements with an int."""
+    def exceeds(self, case: Case) -> str | None:
+        """Return why a call cannot have this many elements; None if it can."""
         count = case.bytes // case.width
-        return f"{count} elements are more than this MPI counts" if count > _MOST else ""
+        return f"{count} elements exceed the maximum of MPI, {_MAX_COUNT}" if count > _MAX_COUNT else None
 
     def allocate(self, size: int) -> None:
-        """Have two buffers whose pages are there.
+        """Allocate two buffers and touch their pages.
 
         Raises
         ------
         OutOfMemory
-            If all processes of this host would take more than what is free.
+            If the ranks of this host together would need more memory than is free.
         """
         self._space.clear()
         self._steps.clear()
         free = self._free
-        wanted = (2 + _SPARE) * (size + _ALIGNMENT) * self._local
-        if free is not None and wanted > 0.9 * free:
+        wanted = (2 + _SPARE_BUFFERS) * (size + _ALIGNMENT_BYTES) * self._local
+        if free is not None and wanted > _MAX_MEMORY_FRACTION * free:
             raise OutOfMemory(
-                f"2 buffers of {format_size(size)} for each of {self._local} ranks on this host, and as much "
-                f"as one more for MPI, do not fit into the {format_size(free)} that are free"
+                f"2 buffers of {format_size(size)} for each of {self._local} ranks of this host, and one "
+                f"more for MPI, do not fit into the free memory, {format_size(free)}"
             )
         try:
             for _ in range(2):
-                whole = np.zeros(size + _ALIGNMENT, np.uint8)
+                whole = np.zeros(size + _ALIGNMENT_BYTES, np.uint8)
                 whole.fill(1)
-                self._space.append(whole[-whole.ctypes.data % _ALIGNMENT :])
+                self._space.append(whole[-whole.ctypes.data % _ALIGNMENT_BYTES :])
         except MemoryError as error:
             raise OutOfMemory(f"2 buffers of {format_size(size)}: {error}") from error
 
     def register(self) -> None:
-        """MPI registers what it needs by itself."""
+        """Do nothing: MPI registers memory itself."""
 
     def bind(self, case: Case) -> None:
-        """Make the calls of a loop."""
+        """Prepare the calls of a loop."""
         self._case = case
         self._keep.clear()
-        # The same buffers every time, as Intel's and OSU's benchmarks use them.
+        # All operations use the same buffers, as in the benchmarks of Intel and OSU.
         self._steps = [self._step(case, self._unalign * case.width)] * case.timing.operations
 
     def _buffers(self, case: Case, offset: int) -> tuple[Any, Any]:
-        """Return the arrays to send from and to receive into."""
+        """Return the send and receive arrays; ``offset`` in bytes."""
         kind, counts, at = case.setting.type.numpy, case.counts, self._rank
 
         def view(space: Any, first: int, count: int) -> Any:
@@ -159,7 +167,7 @@ class MpiProvider:
         return CALLS[case.setting.operation.name](case, site)
 
     def fill(self, seed: int) -> None:
-        """Write the data of the first operation of a loop."""
+        """Fill the buffers of the loop."""
         case = self._bound()
         kind = case.setting.type
         operator = case.setting.operator or None
@@ -173,15 +181,15 @@ class MpiProvider:
             some[:] = data.view(some.dtype)
 
     def once(self) -> None:
-        """Run the first operation of a loop."""
+        """Run one operation of the loop."""
         self._native.run(self._steps[0])
 
     def align(self) -> None:
-        """MPI's barrier."""
+        """Synchronise the ranks with a barrier."""
         self._native.run([self._barrier])
 
     def loop(self) -> list[Elapsed]:
-        """Run the loop; MPI's calls return when they are done, so that is also the CPU time."""
+        """Run the loop. Calls of MPI return when they are complete, so the CPU time is the same."""
         timing = self._bound().timing
         after = [self._barrier] if timing.blocking == 1 else []
         made = [[*step, *after] for step in self._steps]
@@ -203,7 +211,7 @@ class MpiProvider:
         return [Elapsed(seconds, seconds, each)]
 
     def wrong(self, seed: int) -> int:
-        """Compare what was received, piece by piece."""
+        """Compare the received data, and return the number of wrong elements."""
         case = self._bound()
         kind, operator = case.setting.type, case.setting.operator or None
         _, receive = self._buffers(case, self._unalign * case.width)
@@ -219,14 +227,14 @@ class MpiProvider:
         return found
 
     def memory(self) -> dict[str, int]:
-        """It takes no device memory."""
+        """Return no device memory: the buffers are in host memory."""
         return {}
 
     def cancel(self) -> None:
-        """A call of MPI cannot be ended from outside."""
+        """Do nothing: a call of MPI cannot be cancelled."""
 
     def close(self) -> None:
-        """Give back buffers and the communicator."""
+        """Free the buffers and the communicator."""
         self._space.clear()
         self._steps.clear()
         self._comm.Free()
@@ -237,9 +245,9 @@ class MpiProvider:
 
 
 def _chunks(array: Any) -> Iterator[tuple[int, Any]]:
-    """Yield an array piece by piece, so that what is worked out for each takes little memory."""
-    for start in range(0, len(array), _CHUNK):
-        yield start, array[start : start + _CHUNK]
+    """Yield the chunks of an array, each with its offset in elements."""
+    for start in range(0, len(array), _CHUNK_ELEMENTS):
+        yield start, array[start : start + _CHUNK_ELEMENTS]
 
 
 def _cpu() -> str:

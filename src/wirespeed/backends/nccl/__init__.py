@@ -1,4 +1,4 @@
-"""Collectives between the GPUs of a process by NCCL; its bindings are imported where measuring starts."""
+"""Collectives among GPUs over NCCL, whose bindings are imported when measuring starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def connect(machine: Machine) -> Backend | None:
-    """Return the backend for collectives between the GPUs of one process; None where there are none."""
+    """Return the backend for collectives among the GPUs of this process; None if there are fewer than two."""
     own = [gpu for gpu in machine.gpus if gpu.backend == NAME]
     if machine.simulated or len(own) < 2:
         return None
@@ -27,7 +27,7 @@ def connect(machine: Machine) -> Backend | None:
 
 
 def join(world: World, machine: Machine, local: Machine, exchange: Exchange) -> Backend:
-    """Return the backend for collectives of all ranks of a job, each with a GPU of its own."""
+    """Return the backend for the collectives of all ranks of a job, one GPU per rank."""
     from ..provider import Group
 
     device = machine.ranks[world.rank].device
@@ -38,10 +38,10 @@ def join(world: World, machine: Machine, local: Machine, exchange: Exchange) -> 
 def _backend(world: World, group: Group, bus_ids: list[str], exchange: Exchange | None = None) -> Backend:
     from ..collective_backend import CollectiveBackend
 
-    def why_not() -> str:
+    def why_not() -> str | None:
         from ..cuda.packages import INSTALL_NCCL
 
-        return "" if find_spec("nccl") else f"NCCL's bindings are missing: {INSTALL_NCCL}"
+        return None if find_spec("nccl") else f"nccl4py is not installed: {INSTALL_NCCL}"
 
     def make(world: World, group: Group) -> Provider:
         from .provider import NcclOptions, NcclProvider

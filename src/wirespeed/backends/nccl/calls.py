@@ -1,4 +1,4 @@
-"""The calls of NCCL that make an operation, as data: names of C functions with their arguments."""
+"""The calls of NCCL for each collective, as data: names of C functions with their arguments."""
 
 from __future__ import annotations
 
@@ -9,25 +9,29 @@ from ...testcases.collective_ops import unequal
 from ..native import Call
 from ..provider import Case
 
-#: Calls that NCCL must see as one, and those that are not its own, in their order.
+#: Whether the calls are those of NCCL, which run as one group, and the calls in their order.
 Part = tuple[bool, list[Call]]
 
-_NONE = -1
+_NO_OPERATOR = -1
 _SEND, _RECEIVE, _COPY = "ncclSend", "ncclRecv", "cuMemcpyDtoDAsync_v2"
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where a rank's calls go.
+    """Handles and buffers that the calls of a rank use.
 
     Parameters
     ----------
-    send, receive
-        Addresses of its buffers.
-    context
-        The GPU's context: stream 0 is the null stream of the context that is current.
-    operator
-        NCCL's number of it.
+    rank : int
+        Rank in the communicator.
+    comm, stream : int
+        Communicator and stream.
+    context : int
+        Context of the GPU; stream 0 is the default stream of the current context.
+    send, receive : int
+        Addresses of the buffers.
+    operator : int
+        Value of ncclRedOp_t; -1 if the operation has none.
     """
 
     rank: int
@@ -36,11 +40,11 @@ class Site:
     context: int
     send: int
     receive: int
-    operator: int = _NONE
+    operator: int = _NO_OPERATOR
 
 
 def addresses(case: Case, site: Site, shift: int) -> tuple[int, int]:
-    """Return the addresses that a rank sends from and receives at, in bytes."""
+    """Return the addresses of the send and receive buffers of an operation; ``shift`` in bytes."""
     if not case.in_place:
         return site.send + shift, site.receive + shift
     base = site.receive + shift
@@ -49,7 +53,7 @@ def addresses(case: Case, site: Site, shift: int) -> tuple[int, int]:
 
 
 def calls(case: Case, sites: Sequence[Site], shift: int) -> list[Call]:
-    """Return the calls by which the ranks of one thread run an operation once."""
+    """Return the calls with which the ranks of one thread run an operation once; ``shift`` in bytes."""
     parts: list[Part] = []
     for site in sites:
         send, receive = addresses(case, site, shift)
@@ -64,24 +68,24 @@ def calls(case: Case, sites: Sequence[Site], shift: int) -> list[Call]:
 
 
 def in_context(site: Site, name: str, *arguments: int) -> list[Call]:
-    """Return a call of the driver that acts on a rank's stream.
+    """Return a call of the driver on the stream of a rank.
 
-    NCCL finds the GPU by the communicator, the driver by the current context.
+    The driver uses the GPU of the current context; NCCL uses that of the communicator.
     """
     return [("cuCtxSetCurrent", (site.context,)), (name, arguments)]
 
 
 def grouped(made: list[Call]) -> list[Call]:
-    """Return calls such that NCCL sees them as one."""
+    """Return the calls as one group of NCCL."""
     return made if len(made) == 1 else [("ncclGroupStart", ()), *made, ("ncclGroupEnd", ())]
 
 
-#: Makes a rank's calls of an operation, from the addresses that it sends from and receives at.
+#: Returns the calls of a rank for an operation, from the addresses of its send and receive buffers.
 Make = Callable[[Case, Site, int, int], list[Part]]
 
 
 def _function(name: str, *, reduces: bool = False, rooted: bool = False) -> Make:
-    """Return what makes an operation of one function of NCCL."""
+    """Return the maker of an operation that is one function of NCCL."""
 
     def make(case: Case, site: Site, send: int, receive: int) -> list[Part]:
         setting = case.setting
@@ -116,7 +120,7 @@ def _unequal(case: Case, site: Site, send: int, receive: int) -> list[Part]:
 
 
 def _hypercube(case: Case, site: Site, send: int, receive: int) -> list[Part]:
-    """An all-gather in steps, each with the rank whose number differs in one bit."""
+    """Return an all-gather in log2(n) steps, each with the rank whose number differs in one bit."""
     kind, part, where = case.setting.type.code, case.counts.each * case.width, (site.comm, site.stream)
     own = receive + site.rank * part
     parts: list[Part] = []
@@ -134,7 +138,7 @@ def _hypercube(case: Case, site: Site, send: int, receive: int) -> list[Part]:
     return parts
 
 
-#: Operation -> what makes its calls.
+#: Operation -> function that returns the calls of one execution.
 CALLS: dict[str, Make] = {
     "all_reduce": _function("ncclAllReduce", reduces=True),
     "all_gather": _function("ncclAllGather"),

@@ -1,4 +1,4 @@
-"""Sends and receives by NCCL in a stream, for ranks that cannot open each other's memory."""
+"""Send and receive over NCCL, for ranks that cannot open the memory of each other."""
 
 from __future__ import annotations
 
@@ -13,19 +13,31 @@ from typing import Any
 from cuda.bindings import driver
 
 from ...errors import BackendError
+from ...testcases.data_types import BY_NAME
 from ..cuda.device import TimedStream
 from ..cuda.driver import check
 from ..cuda.packages import INSTALL_NCCL
 
-#: ncclUint8 in nccl.h.
-_BYTES = 1
-#: NCCL_UNIQUE_ID_BYTES in nccl.h.
-_IDENTIFIER = 128
+_UINT8 = BY_NAME["uint8"].code
+#: Size of ncclUniqueId, in bytes: NCCL_UNIQUE_ID_BYTES in nccl.h.
+IDENTIFIER_BYTES = 128
 
 
 @dataclass(frozen=True)
 class Send:
-    """A buffer that goes to a peer, or comes from one."""
+    """A buffer that is sent or received.
+
+    Parameters
+    ----------
+    address : int
+        Address of the buffer.
+    bytes : int
+        Size of the buffer.
+    peer : int
+        The other rank.
+    sends : bool
+        Whether this rank sends.
+    """
 
     address: int
     bytes: int
@@ -34,15 +46,23 @@ class Send:
 
 
 def refuses(rank: int) -> tuple[str, bytes]:
-    """Return why NCCL cannot be used, and on rank 0 the identifier by which all ranks meet."""
-    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")  # multicast objects are of no use to pairs
+    """Check whether NCCL can be used in this process.
+
+    Returns
+    -------
+    reason : str
+        Why NCCL cannot be used; empty if it can.
+    identifier : bytes
+        Identifier of a new communicator on rank 0; empty on the others.
+    """
+    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")  # sends and receives do not use multicast objects
     try:
         nccl = _bindings()
     except (ImportError, RuntimeError) as error:
         return f"NCCL cannot be used: {error}; {INSTALL_NCCL}", b""
     try:
         identifier = nccl.get_unique_id() if rank == 0 else None  # it owns the bytes behind its address
-        return "", ctypes.string_at(identifier.ptr, _IDENTIFIER) if identifier is not None else b""
+        return "", ctypes.string_at(identifier.ptr, IDENTIFIER_BYTES) if identifier is not None else b""
     except nccl.NCCLError as error:
         return f"NCCL failed: {error}", b""
 
@@ -52,12 +72,21 @@ def _bindings() -> Any:
 
 
 class NcclMessages:
-    """A communicator of all ranks of a job.
+    """A communicator for sends and receives.
+
+    Parameters
+    ----------
+    size : int
+        Number of ranks.
+    rank : int
+        Rank of this process.
+    identifier : bytes
+        Identifier from rank 0.
 
     Raises
     ------
     BackendError
-        If NCCL cannot connect them.
+        If NCCL cannot connect the ranks.
     """
 
     def __init__(self, size: int, rank: int, identifier: bytes) -> None:
@@ -70,11 +99,11 @@ class NcclMessages:
 
     @property
     def handle(self) -> int:
-        """The communicator as C has it."""
+        """Handle of the communicator for C functions."""
         return int(self._comm)
 
     def libraries(self) -> dict[str, str]:
-        """Return NCCL and its bindings."""
+        """Return the versions of NCCL and its bindings."""
         number = int(self._nccl.get_version())
         return {
             "nccl": f"{number // 10000}.{number // 100 % 100}.{number % 100}",
@@ -82,11 +111,17 @@ class NcclMessages:
         }
 
     def work(self, moves: Sequence[Send], lane: TimedStream) -> NcclWork:
-        """Return the copies of a Measurement that this rank sends and receives."""
+        """Return the sends and receives of this rank in a Measurement, bound to a stream."""
         return NcclWork(self._nccl, self._comm, moves, lane)
 
     def close(self) -> None:
-        """Leave; not in order with the others, which may be gone."""
+        """Abort the communicator, because other ranks may have ended.
+
+        Raises
+        ------
+        BackendError
+            If NCCL fails.
+        """
         try:
             self._nccl.comm_abort(self._comm)
         except self._nccl.NCCLError as error:
@@ -94,10 +129,15 @@ class NcclMessages:
 
 
 class NcclWork:
-    """All that a rank sends and receives at a time, as one group in one stream.
+    """The concurrent sends and receives of a rank, as one group in one stream.
 
-    NCCL runs the operations of a communicator one after the other, so that both directions of a
-    pair must be one operation.
+    NCCL runs the operations of a communicator one after the other, so both directions of a pair must be in
+    one group.
+
+    Attributes
+    ----------
+    loops : bool
+        Whether one call makes several copies; always false.
     """
 
     loops = False
@@ -108,17 +148,23 @@ class NcclWork:
         self._calls = []
         for move in moves:
             function = nccl.send if move.sends else nccl.recv
-            self._calls.append((function, (move.address, move.bytes, _BYTES, move.peer, comm, stream)))
+            self._calls.append((function, (move.address, move.bytes, _UINT8, move.peer, comm, stream)))
         lane.device.use()
-        self.put(1)  # it connects the peers, and waits for them, before there is a gate
+        self.put(1)  # connects the peers before the gate is closed
         check(driver.cuStreamSynchronize, lane.stream)
 
     def warm_up(self) -> None:
-        """Send a whole buffer: both sides must send as much."""
+        """Send the complete buffers, because both sides must agree on the size."""
         self.put(1)
 
     def put(self, copies: int) -> None:
-        """Enqueue ``copies`` copies."""
+        """Enqueue ``copies`` copies.
+
+        Raises
+        ------
+        BackendError
+            If NCCL fails.
+        """
         nccl = self._nccl
         try:
             for _ in range(copies):

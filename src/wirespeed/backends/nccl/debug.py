@@ -1,7 +1,6 @@
-"""What NCCL says of itself while it connects ranks: which transports it uses, and what it warns of.
+"""Transports and warnings from NCCL's log, the only place where NCCL reports them.
 
-NCCL tells that only through its log. Unless the user has asked for a log, it is written to a file
-of ours.
+Unless the user has requested a log, NCCL writes it to a temporary file.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _WARNING = re.compile(r"NCCL WARN (.*)")
 
 
 class Debug:
-    """NCCL's log. Make it before NCCL is loaded."""
+    """The log of NCCL. Must be created before NCCL is loaded."""
 
     def __init__(self) -> None:
         self._path: Path | None = None
@@ -34,7 +33,7 @@ class Debug:
         return self._path.read_text(errors="replace") if self._path and self._path.exists() else ""
 
     def transports(self) -> str:
-        """Return by which ways ranks are connected: ``P2P/CUMEM, NET/IB``."""
+        """Return the transports between ranks, the most frequent first: ``P2P/CUMEM, NET/IB``."""
         if self._path is None:
             return "see NCCL's log (NCCL_DEBUG is set)"
         text = self._text()
@@ -45,11 +44,11 @@ class Debug:
         return ", ".join(names) or "no connection between ranks"
 
     def warnings(self) -> str:
-        """Return NCCL's last warning."""
+        """Return the last warning; empty if there is none."""
         found = _WARNING.findall(self._text())
         return str(found[-1]).strip() if found else ""
 
     def close(self) -> None:
-        """Remove the file."""
+        """Remove the temporary file."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)

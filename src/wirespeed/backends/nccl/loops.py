@@ -1,7 +1,7 @@
-"""What one thread does with its ranks: run an operation once, or a loop of them in every timing mode.
+"""Loops of operations on the ranks of one thread, in every timing mode.
 
-The calls of a loop are made beforehand, so that one loop serves all operations and decides nothing
-while it is timed. Neither the calls nor the waits hold the interpreter's lock.
+The calls of a loop are prepared in advance, so that nothing is decided while it is timed. Neither the calls
+nor the waits hold the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -15,32 +15,33 @@ from typing import Any
 from cuda.bindings import driver
 
 from ...errors import BackendError, BackendLost
+from ...testcases.data_types import BY_NAME, OPERATORS
 from ..cuda.driver import check
 from ..native import Call, Functions
 from ..provider import Case, Elapsed
 from .calls import Site, calls, grouped, in_context
 from .rank_gpu import RankGpu
 
-_SUM, _FLOAT = 0, 7
+_SUM, _FLOAT = OPERATORS.index("sum"), BY_NAME["float"].code
 _THREAD_LOCAL = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-#: A graph and what can be launched of it.
+#: Graphs and their executable graphs, one per rank.
 Captured = list[tuple[Any, Any]]
-#: Makes calls that were prepared.
+#: Makes prepared calls.
 Run = Callable[[], None]
 
 
 @dataclass(frozen=True)
 class Library:
-    """NCCL as the loops need it.
+    """The loaded NCCL.
 
     Parameters
     ----------
-    functions
-        Those of NCCL and of the driver.
-    reason
-        What NCCL says of its last failure; empty where it says nothing.
-    cancelled
-        Set when the communicators were aborted.
+    functions : Functions
+        Functions of NCCL and of the CUDA driver.
+    reason : Callable
+        Returns the last warning of NCCL; empty if there is none.
+    cancelled : Event
+        Set when the communicators are aborted.
     """
 
     functions: Functions
@@ -49,14 +50,18 @@ class Library:
 
 
 class Loop:
-    """A case, bound to the ranks of one thread.
+    """A case bound to the ranks of one thread.
 
     Parameters
     ----------
-    sites
-        The thread's ranks, and the GPU of each.
-    shifts
-        By how many bytes the buffers of each operation of the loop are shifted.
+    library : Library
+        NCCL.
+    case : Case
+        The loop.
+    sites : Sequence[tuple[Site, RankGpu]]
+        The ranks of the thread with their GPUs.
+    shifts : Sequence[int]
+        Offset of the buffers of each operation, in bytes.
     """
 
     def __init__(
@@ -71,24 +76,24 @@ class Loop:
         self._waiting = library.functions.bind(self._waits())
 
     def once(self) -> None:
-        """Run the first operation and wait for it; from a graph where the loop is one."""
+        """Run the first operation and wait for it; as a graph if the loop is one."""
         first = self._bind(calls(self._case, self._sites, 0))
         if self._timing.graphs:
             captured = self._capture([first])
             self._launch(captured)
             self._wait()
-            _forget(captured)
+            _destroy(captured)
         else:
             first()
             self._wait()
 
     def align(self) -> None:
-        """Meet the other ranks by a reduction of one element, which none leaves before all have come."""
+        """Synchronise the ranks with an all-reduce of one element."""
         self._bind(self._meeting())()
         self._wait()
 
     def time(self) -> Elapsed:
-        """Run the loop."""
+        """Run the loop and return its times."""
         if self._timing.graphs:
             return self._graph()
         if self._timing.blocking or self._timing.per_iteration:
@@ -118,7 +123,7 @@ class Loop:
         return [call for site in self._sites for call in in_context(site, "cuStreamSynchronize", site.stream)]
 
     def _marks(self, count: int) -> tuple[list[list[Any]], list[Run]]:
-        """Return ``count`` events of each rank, and calls that record each of them on all ranks."""
+        """Return ``count`` events per rank, and functions that record each of them on all ranks."""
         events = [gpu.events(count) for gpu in self._gpus]
         marks = [
             self._bind([
@@ -131,46 +136,46 @@ class Loop:
         return events, marks
 
     def _bind(self, some: Sequence[Call]) -> Run:
-        """Return what makes these calls."""
+        """Return a function that makes the calls and raises an error if one fails."""
         bound = self._library.functions.bind(some)
 
         def run() -> None:
-            self._look(bound())
+            self._raise_failure(bound())
 
         return run
 
-    def _look(self, failed: str) -> None:
-        """Raise what the calls that were made mean."""
+    def _raise_failure(self, failed: str | None) -> None:
+        """Raise an error if the operation was cancelled or a call failed."""
         if self._library.cancelled.is_set():
-            raise BackendLost("the operation was ended because another rank failed or a time-out passed")
+            raise BackendLost("the operation was cancelled because another rank failed or a stage timed out")
         if failed:
             raise BackendError(f"NCCL failed: {self._library.reason() or failed}")
 
     def _wait(self) -> None:
         failed = self._waiting()
-        self._look("")
+        self._raise_failure(None)
         if failed:
             for gpu in self._gpus:
-                gpu.wait()  # raises what the driver has to say
-        self._look(failed)
+                gpu.wait()  # raises the error of the driver
+        self._raise_failure(failed)
 
     def _elapsed(self, spent: float, enqueued: float, iterations: tuple[float, ...] = ()) -> Elapsed:
         count = self._timing.operations * max(1, self._timing.graphs)
         return Elapsed(spent / count, enqueued / count, iterations)
 
     def _free_running(self) -> Elapsed:
-        """Enqueue all, then wait."""
+        """Time a loop that waits once, after all operations."""
         flat = [call for some in self._program() for call in some]
         failed, enqueued, spent = self._library.functions.timed(
             [*self._meeting(), *self._waits()], flat, self._waits()
         )
-        self._look(failed)
+        self._raise_failure(failed)
         return self._elapsed(spent, enqueued)
 
     def _stepwise(self) -> Elapsed:
-        """Enqueue iteration by iteration, with waits and meetings between, and events at their edges."""
+        """Time a loop with waits and synchronisation after iterations, or with events around each."""
         timing, count = self._timing, self._timing.iterations
-        paired = timing.blocking == 3  # iterations that do not touch each other
+        paired = timing.blocking == 3  # the time between iterations does not count
         program = [self._bind(some) for some in self._program()]
         meeting = self._bind(self._meeting())
         edges = [(2 * i, 2 * i + 1) if paired else (i, i + 1) for i in range(count)]
@@ -207,7 +212,7 @@ class Loop:
         return self._elapsed(spent, enqueued, iterations)
 
     def _graph(self) -> Elapsed:
-        """Capture the whole loop once and launch it as often as asked for."""
+        """Time the requested number of launches of a graph of the loop."""
         captured = self._capture([self._bind(some) for some in self._program()])
         self.align()
         start = time.perf_counter()
@@ -216,11 +221,11 @@ class Loop:
         enqueued = time.perf_counter() - start
         self._wait()
         spent = time.perf_counter() - start
-        _forget(captured)
+        _destroy(captured)
         return self._elapsed(spent, enqueued)
 
     def _capture(self, program: Sequence[Run]) -> Captured:
-        """Return a graph of each rank's calls. Other threads may go on allocating meanwhile."""
+        """Return a graph of the calls of each rank. Other threads may allocate memory meanwhile."""
         for gpu in self._gpus:
             gpu.use()
             check(driver.cuStreamBeginCapture, gpu.stream, _THREAD_LOCAL)
@@ -228,7 +233,7 @@ class Loop:
             run()
         graphs = [check(driver.cuStreamEndCapture, gpu.stream) for gpu in self._gpus]
         captured = []
-        for gpu, graph in zip(self._gpus, graphs, strict=True):  # none may be made during a capture
+        for gpu, graph in zip(self._gpus, graphs, strict=True):  # not allowed during a capture
             gpu.use()
             captured.append((graph, check(driver.cuGraphInstantiate, graph, 0)))
         return captured
@@ -240,11 +245,11 @@ class Loop:
 
 
 def _between(start: Any, stop: Any) -> float:
-    """Seconds between two events."""
+    """Return the time between two events, in s."""
     return float(check(driver.cuEventElapsedTime, start, stop)) * 1e-3
 
 
-def _forget(captured: Captured) -> None:
+def _destroy(captured: Captured) -> None:
     for graph, executable in captured:
         check(driver.cuGraphExecDestroy, executable)
         check(driver.cuGraphDestroy, graph)

@@ -1,4 +1,4 @@
-"""The NCCL provider: ranks as processes, as threads, or as GPUs of one thread."""
+"""Collectives over NCCL; ranks are processes, threads, or GPUs of one thread."""
 
 from __future__ import annotations
 
@@ -26,16 +26,19 @@ from ..cuda.packages import INSTALL_NCCL
 from ..provider import Case, Elapsed, Group, RankDevice, Refused
 from ..test_data import BEFORE, scalar
 from .calls import CALLS, Site, addresses
+from .channel import IDENTIFIER_BYTES
 from .debug import Debug
 from .loops import Library, Loop
 from .rank_gpu import RankGpu, format_of
 
-_GATHERS = 22800  # the first NCCL with all-to-all, gather and scatter as functions
-_SINCE = {"alltoall": _GATHERS, "gather": _GATHERS, "scatter": _GATHERS}
-_SYMMETRIC = 22700
-_FP8 = 22400
-_WINDOW = 1  # NCCL_WIN_COLL_SYMMETRIC in nccl.h
-_HOST_SCALAR = 1  # ncclScalarHostImmediate
+#: First versions of NCCL, as ncclGetVersion returns them: with the functions ncclAlltoAll, ncclGather and
+#: ncclScatter (and CTA policies above 1); with symmetric registration; with fp8.
+_GATHER_VERSION, _SYMMETRIC_VERSION, _FP8_VERSION = 22800, 22700, 22400
+_SINCE = {"alltoall": _GATHER_VERSION, "gather": _GATHER_VERSION, "scatter": _GATHER_VERSION}
+#: NCCL_WIN_COLL_SYMMETRIC and ncclScalarHostImmediate in nccl.h.
+_SYMMETRIC_WINDOW, _HOST_SCALAR = 1, 1
+#: Minimum size of a buffer, in bytes.
+_MIN_BUFFER_BYTES = 16
 
 T = TypeVar("T")
 
@@ -46,16 +49,22 @@ class NcclOptions:
 
     Parameters
     ----------
-    threads, gpus
-        Threads in each process, and GPUs driven by each.
-    first
-        CUDA's number of the first GPU; below 0: by the local rank.
-    registration
-        0 none, 1 of each rank on its own, 2 symmetric.
-    policy
-        NCCL's policy for CTAs; below 0: its own choice.
-    bus_ids
-        The GPUs to use, one for each rank here; none: by ``first``.
+    threads, gpus : int
+        Number of threads per process, and of GPUs per thread.
+    first : int
+        CUDA's index of the first GPU; -1 to choose it by the local rank.
+    unalign : int
+        Offset of the buffers from an aligned address, in elements.
+    registration : int
+        Registration of buffers: 0 none, 1 per rank, 2 symmetric.
+    policy : int
+        CTA policy of NCCL; -1 for NCCL's default.
+    null_stream : bool
+        Whether operations use the default stream.
+    parallel_init : bool
+        Whether each thread initialises its own ranks.
+    bus_ids : tuple[str, ...]
+        PCI bus IDs of the GPUs, one per rank of this process; empty to use ``first``.
     """
 
     threads: int = 1
@@ -70,7 +79,7 @@ class NcclOptions:
 
 
 def count_gpus() -> int:
-    """Return how many GPUs CUDA lets this process use; 0 without a driver or the bindings."""
+    """Return the number of GPUs that CUDA shows to this process; 0 if there is no driver."""
     try:
         check(driver.cuInit, 0)
         return int(check(driver.cuDeviceGetCount))
@@ -80,7 +89,7 @@ def count_gpus() -> int:
 
 @dataclass
 class _Rank:
-    """One rank of the collective."""
+    """A rank of the collective: its number, GPU, communicator, buffers and registrations."""
 
     number: int
     gpu: RankGpu
@@ -95,10 +104,25 @@ class _Rank:
 class NcclProvider:
     """Runs collectives with NCCL.
 
+    Parameters
+    ----------
+    world : World
+        The processes of the job.
+    group : Group
+        The ranks that take part.
+    options : NcclOptions
+        How NCCL is used.
+
+    Attributes
+    ----------
+    version : int
+        Version as ncclGetVersion returns it, e.g. 22809 for 2.28.9.
+
     Raises
     ------
     Refused
-        If NCCL or its bindings are missing, or there are fewer GPUs than ranks.
+        If NCCL or its bindings are missing, NCCL is too old for the options, or there are fewer GPUs than
+        ranks.
     """
 
     name = "nccl"
@@ -117,22 +141,22 @@ class NcclProvider:
         self._world = world
         self.version = self._call(nccl.get_version)
         self._functions = native.loaded()
-        if options.registration == 2 and self.version < _SYMMETRIC:
-            raise Refused(f"symmetric registration needs NCCL 2.27; this is {self._version()}")
-        if options.policy > 1 and self.version < _GATHERS:
-            raise Refused(f"this CTA policy needs NCCL 2.28; this is {self._version()}")
+        if options.registration == 2 and self.version < _SYMMETRIC_VERSION:
+            raise Refused(f"symmetric registration requires NCCL 2.27; this is {self._version()}")
+        if options.policy > 1 and self.version < _GATHER_VERSION:
+            raise Refused(f"this CTA policy requires NCCL 2.28; this is {self._version()}")
         mine = options.threads * options.gpus
         first = options.first if options.first >= 0 else world.local_rank * mine
         present = count_gpus()
         if options.first < 0 and present == mine and "CUDA_VISIBLE_DEVICES" in os.environ:
-            first = 0  # the launcher shows each process its own; NCCL finds out if two have the same
+            first = 0  # the launcher makes only its own GPUs visible; NCCL rejects duplicates
         ordinals = list(range(first, first + mine))
         if options.bus_ids:
             known = list(handles())
             ordinals = [known.index(bus_id) for bus_id in options.bus_ids]
         elif first + mine > present:
             raise Refused(
-                f"{world.me} needs GPUs {first} to {first + mine - 1}; {present} are here: "
+                f"{world.me} requires GPUs {first} to {first + mine - 1}, but {present} are available: "
                 "use fewer ranks, threads (-t) or GPUs (-g)"
             )
         base = group.processes.index(world.rank) * mine
@@ -149,30 +173,30 @@ class NcclProvider:
         self._cancelled = Event()
         self._initialise()
 
-    # What it is.
+    # Description.
 
     def _version(self) -> str:
         return f"{self.version // 10000}.{self.version // 100 % 100}.{self.version % 100}"
 
     def libraries(self) -> dict[str, str]:
-        """Return NCCL and its bindings."""
+        """Return the versions of NCCL and its bindings."""
         from importlib.metadata import version
 
         return {"nccl": self._version(), "nccl4py": version("nccl4py")}
 
     def transport(self) -> str:
-        """Return what NCCL said while it connected the ranks."""
+        """Return the version and the transports from NCCL's log."""
         return f"NCCL {self._version()}: {self._debug.transports()}"
 
     def refuses(self, setting: Setting) -> str | None:
-        """Refuse what this NCCL or this GPU lacks."""
+        """Return what this NCCL or this GPU does not support; None if everything is supported."""
         name = setting.operation.name
         if self.version < _SINCE.get(name, 0):
-            return f"{name} is a function of NCCL 2.28 and later; this is {self._version()}"
+            return f"{name} requires NCCL 2.28; this is {self._version()}"
         if setting.type.name.startswith("f8"):
             least = min(rank.gpu.capability for rank in self._ranks)
-            if self.version < _FP8 or least < (9, 0):
-                return f"{setting.type.name} needs NCCL 2.24 and compute capability 9.0"
+            if self.version < _FP8_VERSION or least < (9, 0):
+                return f"{setting.type.name} requires NCCL 2.24 and compute capability 9.0"
         return setting.operation.why_not(self.group.ranks)
 
     # Setting up.
@@ -193,8 +217,8 @@ class NcclProvider:
         raw = next(bytes(uid) for color, uid in colors if color == self.group.color and uid)
         identifier = nccl.UniqueId.from_buffer(bytearray(raw))
         config = nccl.Config()
-        if self.version >= _GATHERS:
-            config.nvlink_centric_sched = 1  # as nccl-tests has it
+        if self.version >= _GATHER_VERSION:
+            config.nvlink_centric_sched = 1  # like nccl-tests
         if self.options.policy >= 0:
             config.cta_policy = self.options.policy
 
@@ -216,13 +240,13 @@ class NcclProvider:
 
     def _identifier(self) -> bytes:
         identifier = self._call(self._nccl.get_unique_id)
-        return ctypes.string_at(identifier.ptr, 128)
+        return ctypes.string_at(identifier.ptr, IDENTIFIER_BYTES)
 
     def _free(self) -> int:
         return min(rank.gpu.free_memory() for rank in self._ranks)
 
     def _each(self, work: Callable[[Loop], T]) -> list[T]:
-        """Let every thread run its part of the bound operation."""
+        """Run a method of the bound loops in every thread."""
 
         def here(loop: Loop, ranks: Sequence[_Rank]) -> T:
             ranks[0].gpu.use()
@@ -236,23 +260,29 @@ class NcclProvider:
         futures = [self._pool.submit(work, *one) for one in zip(*arguments, strict=True)]
         done, _ = wait(futures, return_when=FIRST_EXCEPTION)
         for future in done:
-            future.result()  # raises what failed, without waiting for the threads that wait for that one
+            future.result()  # raises an error without waiting for the other threads, which may hang
         return [future.result() for future in futures]
 
-    def exceeds(self, case: Case) -> str:
-        """NCCL counts with 64 bits."""
+    def exceeds(self, case: Case) -> str | None:
+        """Return None: counts of NCCL have 64 bits."""
         del case
-        return ""
+        return None
 
     def allocate(self, size: int) -> None:
-        """Have buffers from NCCL's allocator, which all its ways of moving data can use."""
+        """Allocate the buffers with ncclMemAlloc, whose memory every transport of NCCL can use.
+
+        Raises
+        ------
+        OutOfMemory
+            If a GPU has too little free memory.
+        """
         self._release()
         before = self._free()
         for rank in self._ranks:
             rank.gpu.use()
             try:
-                rank.send = self._nccl.mem_alloc(max(size, 16))
-                rank.receive = self._nccl.mem_alloc(max(size, 16))
+                rank.send = self._nccl.mem_alloc(max(size, _MIN_BUFFER_BYTES))
+                rank.receive = self._nccl.mem_alloc(max(size, _MIN_BUFFER_BYTES))
             except self._nccl.NCCLError as error:
                 self._release()
                 free = format_size(before)
@@ -263,18 +293,18 @@ class NcclProvider:
         self._taken["User-Allocated"] = before - self._free()
 
     def register(self) -> None:
-        """Register both buffers of each rank, where that was asked for."""
+        """Register both buffers of each rank, if requested."""
         if self.options.registration:
             self._register()
         self._registered = self._free()
 
     def _register(self) -> None:
-        size = max(self._room, 16)
+        size = max(self._room, _MIN_BUFFER_BYTES)
 
         def one(rank: _Rank) -> tuple[Any, Any]:
             rank.gpu.use()
             if self.options.registration == 2:
-                function = partial(self._nccl.comm_window_register, win_flags=_WINDOW)
+                function = partial(self._nccl.comm_window_register, win_flags=_SYMMETRIC_WINDOW)
             else:
                 function = self._nccl.comm_register
             return (
@@ -304,7 +334,7 @@ class NcclProvider:
     # Running.
 
     def bind(self, case: Case) -> None:
-        """Make the places of the buffers and the operators that NCCL wants made."""
+        """Create the operators of NCCL that the case needs, and bind the loops of all threads."""
         self._case = case
         offset = self.options.unalign * case.width
         shifts = case.shifts(self._room - offset)
@@ -339,7 +369,7 @@ class NcclProvider:
         rank.operators = ()
 
     def fill(self, seed: int) -> None:
-        """Write the data by kernels; the streams order it before what follows."""
+        """Fill the buffers with kernels and wait for them."""
         case = self._bound()
         format = format_of(case.setting.type, case.setting.operator, case.ranks)
         bits = format_of(case.setting.type, "", case.ranks)
@@ -353,19 +383,19 @@ class NcclProvider:
             rank.gpu.wait()
 
     def once(self) -> None:
-        """Run the operation once, from a graph where the loop does."""
+        """Run the operation once; as a graph if the loop is one."""
         self._each(Loop.once)
 
     def align(self) -> None:
-        """Meet by a reduction of one element, which no rank leaves before all have come."""
+        """Synchronise the ranks with an all-reduce of one element."""
         self._each(Loop.align)
 
     def loop(self) -> list[Elapsed]:
-        """Run the loop in every thread at once."""
+        """Run the loop in all threads."""
         return self._each(Loop.time)
 
     def wrong(self, seed: int) -> int:
-        """Compare by kernels."""
+        """Compare the results with kernels; return the number of wrong elements."""
         case = self._bound()
         format = format_of(case.setting.type, case.setting.operator, case.ranks)
         found = 0
@@ -380,19 +410,19 @@ class NcclProvider:
     # Ending.
 
     def memory(self) -> dict[str, int]:
-        """Return the device memory that was taken, of the GPU that has the least left."""
+        """Return the use of device memory by purpose, in bytes, from the GPU with the least free memory."""
         return {**self._taken, "Collective": self._registered - self._free()}
 
     def cancel(self) -> None:
-        """Abort the communicators: the kernels under way end, and so does the wait for them."""
+        """Abort the communicators, which ends their kernels and the threads that wait for them."""
         self._cancelled.set()
         for rank in self._ranks:
             if rank.comm is not None:
-                with suppress(self._nccl.NCCLError):  # why the run ends is known already
+                with suppress(self._nccl.NCCLError):  # the reason is known already
                     self._nccl.comm_abort(rank.comm)
 
     def close(self) -> None:
-        """Give back buffers, communicators and streams."""
+        """Release buffers, communicators and streams."""
         if not self._cancelled.is_set():
             for rank in self._ranks:
                 self._drop_operators(rank)

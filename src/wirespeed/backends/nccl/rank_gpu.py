@@ -1,4 +1,4 @@
-"""One rank's GPU: its context, stream, events, the kernels that fill and compare."""
+"""The GPU of a rank: context, stream, events, and the kernels that fill and compare buffers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from ..cuda.driver import check
 from ..provider import RankDevice
 
 _SOURCE = Path(__file__).parent / "kernels" / "contents.cu"
-_BITS = len(OPERATORS)
-_THREADS = 512
+#: Value of ``Format.operation`` for data that is not reduced.
+_NO_OPERATOR = len(OPERATORS)
+_THREADS_PER_BLOCK = 512
+#: Size of the counter of wrong elements and the scratch memory, and the offset of the latter, in bytes.
+_COUNTER_BYTES, _SCRATCH_AT = 64, 32
 _ATTRIBUTE = driver.CUdevice_attribute
 
 
 class Format(ctypes.Structure):
-    """What ``kernels/contents.cu`` calls so."""
+    """The format of elements: the struct ``Format`` of ``kernels/contents.cu``."""
 
     _fields_ = (
         ("bytes", ctypes.c_uint32),
@@ -37,9 +40,9 @@ class Format(ctypes.Structure):
 
 
 def format_of(type: DataType, operator: str, ranks: int) -> Format:
-    """Return how elements look; no operator: bits."""
+    """Return the format of elements; an empty operator means data that is not reduced."""
     if not operator:
-        return Format(type.bytes, type.exponent, type.mantissa, _BITS, ranks, 0, 0.0)
+        return Format(type.bytes, type.exponent, type.mantissa, _NO_OPERATOR, ranks, 0, 0.0)
     return Format(
         type.bytes, type.exponent, type.mantissa, OPERATORS.index(operator), ranks,
         contents.highest(type, operator, ranks), contents.tolerance(type, operator, ranks),
@@ -47,14 +50,27 @@ def format_of(type: DataType, operator: str, ranks: int) -> Format:
 
 
 class RankGpu:
-    """A GPU, and the one stream in which a rank works.
+    """A GPU with one stream, which a rank uses.
 
     Parameters
     ----------
-    index
-        CUDA's number of it.
-    null_stream
+    index : int
+        CUDA's index of the GPU.
+    null_stream : bool
         Whether the stream is the default one.
+
+    Attributes
+    ----------
+    context, stream : CUcontext, CUstream
+        Primary context, and the stream.
+    device : RankDevice
+        Index, PCI bus ID and name of the GPU.
+    capability : tuple[int, int]
+        CUDA compute capability.
+    multiprocessors : int
+        Number of streaming multiprocessors.
+    scratch : int
+        Address of two words, 8 bytes apart, for synchronisation.
     """
 
     def __init__(self, index: int, null_stream: bool = False) -> None:
@@ -77,29 +93,29 @@ class RankGpu:
         self.device = RankDevice(index, "{:04x}:{:02x}:{:02x}".format(*bus), name)
         self._kernels: dict[str, Any] = {}
         self._events: list[Any] = []
-        self._wrong = int(check(driver.cuMemAlloc, 64))
-        self.scratch = self._wrong + 32  # two words for meetings, 8 bytes apart
+        self._wrong = int(check(driver.cuMemAlloc, _COUNTER_BYTES))
+        self.scratch = self._wrong + _SCRATCH_AT
 
     def _attribute(self, name: str) -> int:
         attribute = getattr(_ATTRIBUTE, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(check(driver.cuDeviceGetAttribute, attribute, self.handle))
 
     def use(self) -> None:
-        """Make its context the current one of this thread."""
+        """Make the context current in this thread."""
         check(driver.cuCtxSetCurrent, self.context)
 
     def wait(self) -> None:
-        """Wait until the stream is idle; other threads go on."""
+        """Wait until the stream is idle, without holding the interpreter's lock."""
         self.use()
         check(driver.cuStreamSynchronize, self.stream)
 
     def free_memory(self) -> int:
-        """Return the free bytes of its memory."""
+        """Return the free memory, in bytes."""
         self.use()
         return int(check(driver.cuMemGetInfo)[0])
 
     def events(self, count: int) -> list[Any]:
-        """Return ``count`` events, created once."""
+        """Return ``count`` events, which are reused."""
         self.use()
         while len(self._events) < count:
             self._events.append(check(driver.cuEventCreate, driver.CUevent_flags.CU_EVENT_DEFAULT))
@@ -116,22 +132,22 @@ class RankGpu:
         if not count:
             return
         self.use()
-        blocks = max(1, min(8 * self.multiprocessors, -(-count // _THREADS)))
+        blocks = max(1, min(8 * self.multiprocessors, -(-count // _THREADS_PER_BLOCK)))
         arguments = Arguments(*values)
         check(
-            driver.cuLaunchKernel, self._kernel(name), blocks, 1, 1, _THREADS, 1, 1, 0, self.stream,
+            driver.cuLaunchKernel, self._kernel(name), blocks, 1, 1, _THREADS_PER_BLOCK, 1, 1, 0, self.stream,
             arguments.address, 0,
         )  # fmt: skip
 
     def fill(self, address: int, count: int, format: Format, seed: int, rank: int) -> None:
-        """Write elements; enqueued."""
+        """Enqueue a kernel that fills ``count`` elements with the data of a rank."""
         self._launch(
             "fill", count, ctypes.c_void_p(address), ctypes.c_uint64(count), format,
             ctypes.c_uint32(seed), ctypes.c_uint32(rank),
         )  # fmt: skip
 
     def wrong(self, address: int, pieces: tuple[Piece, ...], format: Format, seed: int) -> int:
-        """Return how many elements from an address are not what the pieces say."""
+        """Return the number of elements that differ from the pieces of the result at ``address``."""
         self.use()
         check(driver.cuMemsetD8Async, self._wrong, 0, 8, self.stream)
         for piece in pieces:
@@ -147,7 +163,7 @@ class RankGpu:
         return found.value
 
     def close(self) -> None:
-        """Give back what was made; the context goes with the process."""
+        """Destroy stream, events and memory; the primary context is kept until the process ends."""
         self.use()
         for event in self._events:
             check(driver.cuEventDestroy, event)

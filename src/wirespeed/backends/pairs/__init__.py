@@ -1,1 +1,1 @@
-"""The backend of messages and of shared buffers between the first and the last rank of a job."""
+"""The backend of messages and shared buffers between the first and the last rank of a job."""

@@ -1,7 +1,7 @@
-"""The backend of messages and of shared buffers: the first and the last rank measure, all take part.
+"""The backend of messages and shared buffers between the first and the last rank of a job.
 
-Every step ends in an exchange, so that what fails at one end fails in all processes. Where a message is under
-way that is not possible: the other end may wait for ever, so that the job ends.
+Every step ends with an exchange among all processes, so that a failure at one end is a failure in all of
+them. If a message fails, the other end may wait forever, so the job ends.
 """
 
 from __future__ import annotations
@@ -25,21 +25,27 @@ class PairsBackend:
 
     Parameters
     ----------
-    exchange
-        With the other processes of the job.
-    machine, local
-        The machine of all ranks, and as this process sees its host.
+    exchange : Exchange
+        The exchange of the job.
+    machine : Machine
+        The machine of all ranks.
+    local : Machine
+        The host of this process, as this process discovered it.
+    options : BackendOptions
+        Options of the run.
 
     Attributes
     ----------
-    tried
-        Mechanisms of sharing that are known to work, and for which memory.
+    ends : Ends
+        The two ranks that measure.
+    tried : set[tuple[str, MemoryKind]]
+        Mechanisms of sharing that are known to work, with the kind of memory.
     """
 
     name = "pairs"
-    sample_seconds = 5e-3  #: rounds are averaged over as long
+    sample_seconds = 5e-3
     setup_s = 0.0
-    can_cancel = False  # a message under way cannot be called back
+    can_cancel = False  # a message that was sent cannot be cancelled
 
     def __init__(self, exchange: Exchange, machine: Machine, local: Machine, options: BackendOptions) -> None:
         self.warnings: list[str] = []
@@ -49,25 +55,25 @@ class PairsBackend:
         self._places: dict[MemoryKind, PairMemory] = {}
         self._opened: set[MemoryKind] = set()
         self._wires: dict[tuple[Engine, MemoryKind], Wire | None] = {}
-        self._refused: dict[tuple[Engine, MemoryKind], str] = {}
+        self._refused: dict[tuple[Engine, MemoryKind], str | None] = {}
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """Return None for messages and shared buffers; other backends run the rest."""
+        """Return None for messages and shared buffers, and an empty reason for all other works."""
         return None if all(isinstance(work, Message | Sharing) for work in measurement.works) else ""
 
     def prepare(self, measurement: Measurement, options: BackendOptions) -> Prepared:
-        """Find what carries the messages, and allocate what is used more than once.
+        """Connect the two ends, and allocate the buffers that all samples use.
 
         Raises
         ------
         Unreachable
-            If nothing does, or the mechanism of sharing is refused.
+            If the library or the mechanism of sharing does not work here.
         BackendError
-            If something else fails, in any process.
+            If another error occurs in one of the processes.
         BackendLost
-            If a process is gone.
+            If a process has ended.
         """
-        del options  # those of the job
+        del options  # the backend has the options of the job
         self.exchange.check()
         work = measurement.works[0]
         kind = work.source.kind if isinstance(work, Message) else cast(Sharing, work).memory.kind
@@ -88,7 +94,7 @@ class PairsBackend:
             self.place(kind)
 
     def place(self, kind: MemoryKind) -> PairMemory:
-        """Return memory of this process."""
+        """Return the memory of a kind in this process; the first call opens it."""
         if kind not in self._places:
             if kind is MemoryKind.DEVICE:
                 from ..cuda.gpu_buffers import GpuBuffers
@@ -103,53 +109,63 @@ class PairsBackend:
         return self._places[kind]
 
     def wire(self, engine: Engine, kind: MemoryKind) -> Wire | None:
-        """Return what carries messages from a kind of memory; None on ranks between the ends.
+        """Return the connection of the two ends; None on ranks between them.
+
+        Parameters
+        ----------
+        engine : Engine
+            MPI or NCCL.
+        kind : MemoryKind
+            Kind of the memory of the messages.
 
         Raises
         ------
         Unreachable
-            If nothing does, with the reason of the first process that has one.
+            If a process cannot send; the message has the reason of the first one.
         """
         key = engine, kind
         if key not in self._refused:
-            answers = self.exchange.together(lambda: self._ask(engine, kind), f"asking for {engine}")
+            answers = self.exchange.together(lambda: self._ask(engine, kind), f"checking {engine}")
             reasons = zip(self.exchange.world.members, answers, strict=True)
             self._refused[key] = next(
-                (f"{member}: {reason}" for member, (reason, _) in reasons if reason), ""
+                (f"{member}: {reason}" for member, (reason, _) in reasons if reason), None
             )
             if not self._refused[key]:
                 self.moving(lambda: self._connect(engine, kind, answers[0][1]), f"connecting {engine}")
-        if self._refused[key]:
-            raise Unreachable(self._refused[key])
+        if reason := self._refused[key]:
+            raise Unreachable(reason)
         return self._wires.get(key)
 
     def _ask(self, engine: Engine, kind: MemoryKind) -> tuple[str, bytes]:
-        """Return why this process cannot send, and what the other end needs to know to connect."""
+        """Return why this process cannot send (empty if it can), and the identifier for the other end."""
         measures = self.measures
         if engine is Engine.NCCL:
             from ..nccl.channel import refuses
 
             return refuses(self.ends.rank) if measures else ("", b"")
-        reason = self._refused_by_mpi()
+        reason = self._refused_by_mpi() or ""
         if not reason and measures and kind is MemoryKind.DEVICE:
             from ..cuda.mpi_aware import unaware
 
             reason = unaware(self.place(kind).where.ordinal, self._options.timeout)
         return reason, b""
 
-    def _refused_by_mpi(self) -> str:
+    def _refused_by_mpi(self) -> str | None:
+        """Return why MPI cannot carry the messages of this job; None if it can."""
         from ...worlds import by_mpi
         from ...worlds.mpi import library
         from ...worlds.mpirun import mpirun
 
-        start = f"start it with {mpirun('wirespeed ...', 2)}, or srun"
+        start = f"start the job with {mpirun('wirespeed ...', 2)}, or srun"
         if not by_mpi():
             return f"the processes were not started by MPI; {start}"
         try:
             size = library().COMM_WORLD.Get_size()
         except WirespeedError as error:
             return str(error)
-        return f"MPI has {size} ranks, this job {self.ends.size}; {start}" if size != self.ends.size else ""
+        if size != self.ends.size:
+            return f"MPI has {size} ranks, but this job has {self.ends.size}; {start}"
+        return None
 
     def _connect(self, engine: Engine, kind: MemoryKind, identifier: bytes) -> None:
         if not self.measures:
@@ -172,12 +188,19 @@ class PairsBackend:
         self._wires[engine, kind] = wire
 
     def moving(self, call: Callable[[], object], doing: str) -> list[Any]:
-        """Do what needs the other end, and return what all have.
+        """Run a step that needs the other end, and return the results of all processes.
+
+        Parameters
+        ----------
+        call : Callable
+            The step in this process.
+        doing : str
+            The activity and its object, to be read after "while".
 
         Raises
         ------
         BackendLost
-            If it fails: the other end may wait for ever.
+            If it fails, because the other end may wait forever.
         """
         try:
             mine = call()
@@ -187,32 +210,32 @@ class PairsBackend:
         return self.exchange.gather(mine, doing, self._options.grace)
 
     def now(self) -> float:
-        """Rank 0's clock as of the last exchange: the same in all processes."""
+        """Return the time of rank 0 at the last exchange, in s; equal in all processes."""
         return self.exchange.now
 
     def state(self) -> State:
-        """Nothing is read."""
+        """Return no readings: the backends of the hardware read its state."""
         return ()
 
     def libraries(self) -> dict[str, str]:
-        """Return what carries the messages."""
+        """Return the versions of the libraries that carry the messages."""
         return {k: v for wire in self._wires.values() if wire for k, v in wire.libraries().items()}
 
     def cancel(self) -> None:
-        """Nothing can be cancelled."""
+        """Do nothing: a message cannot be cancelled."""
 
     def interrupted(self) -> str:
-        """After Ctrl-C: return which process is gone, if a launcher ended this one because of that."""
+        """Return which process ended, if the launcher interrupted this one for that reason; else empty."""
         return self.exchange.interrupted()
 
     def late(self, stage: str, seconds: float) -> WirespeedError:
-        """Find out which process is late; the job ends."""
+        """Identify the straggler after a time-out, and end the job."""
         error = self.exchange.world.late(stage, seconds)
         self.exchange.lose(error)
         return error
 
     def close(self) -> None:
-        """Give everything back; not where a message may still be under way."""
+        """Release all resources, unless a message may still be on its way."""
         self.exchange.close()
         if not self.exchange.lost:
             for wire in self._wires.values():

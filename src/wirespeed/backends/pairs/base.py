@@ -1,4 +1,4 @@
-"""What messages and shared buffers are made of: places for buffers, and wires between two processes."""
+"""Protocols of the memory and the connection that messages and shared buffers use."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from ..patterns import key_of
 from ..shared_memory import Mechanism
 from ..test_data import words
 
+#: Seed of the data that the two ends send.
 _PATTERN_SEED = 20
 
 
 @dataclass(frozen=True)
 class Ends:
-    """The two ranks that measure: the first, which begins, and the last.
+    """The two ranks that measure: the first one, which begins, and the last one.
 
     Parameters
     ----------
-    rank, size
-        Of this process, and of the job.
+    rank : int
+        Rank of this process.
+    size : int
+        Number of ranks of the job.
     """
 
     rank: int
@@ -32,124 +35,137 @@ class Ends:
 
     @staticmethod
     def of(world: World) -> Ends:
-        """Return those of a World."""
+        """Return the ends of a World."""
         return Ends(world.rank, world.size)
 
     @property
     def peer(self) -> int:
-        """The rank at the other end."""
+        """Rank of the other end."""
         return self.size - 1 if self.first else 0
 
     @property
     def first(self) -> bool:
-        """Whether this is the end that begins."""
+        """Whether this process is the end that begins."""
         return self.rank == 0
 
     @property
     def last(self) -> bool:
-        """Whether this is the other end."""
+        """Whether this process is the other end."""
         return self.rank == self.size - 1
 
 
 class PairMemory(Protocol):
-    """Memory of one process: of its host, or of its GPU.
+    """Host or GPU memory of one process.
 
     Attributes
     ----------
-    where
-        What ``Sharing`` takes for it.
+    where : Any
+        Argument ``place`` of a ``Mechanism``: the GPU, or None for host memory.
     """
 
     where: Any
 
     def allocate(self, size: int) -> int:
-        """Return the address of new memory.
+        """Allocate ``size`` bytes and return their address.
 
         Raises
         ------
         BackendError
-            If there is not enough.
+            If the memory is not available.
         """
         ...
 
     def free(self, address: int) -> None:
-        """Give it back."""
+        """Free memory."""
 
     def write(self, address: int, data: Any) -> None:
-        """Copy an array of bytes there, and wait for it."""
+        """Copy an array of bytes to an address, and wait for the copy."""
 
     def read(self, address: int, size: int) -> Any:
-        """Return an array of the bytes that are there."""
+        """Return an array of ``size`` bytes from an address."""
         ...
 
     def copy(self, destination: int, source: int, size: int) -> None:
-        """Copy within reach of this place, and wait for it."""
+        """Copy ``size`` bytes between addresses of this memory, and wait for the copy."""
 
     def sharing(self, mechanism: str) -> Mechanism:
-        """Return a mechanism that shares its memory.
+        """Return the mechanism with this name.
 
         Raises
         ------
         BackendError
-            If it has no such mechanism.
+            If this memory does not support it.
         """
         ...
 
     def close(self) -> None:
-        """Give everything back."""
+        """Free all memory."""
 
 
 class Wire(Protocol):
-    """Messages between the two ends; only they call it."""
+    """A connection of the two ends; only they use it."""
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of what carries the messages."""
+        """Return the versions of the libraries that carry the messages."""
         ...
 
     def one(self, address: int, size: int) -> float:
-        """Send one message from the first to the last end; return the seconds it took here.
+        """Send one message from the first to the last end, from a common start; return the time here, in s.
 
-        Both start together; at the last end it has taken as long as until the data was there.
+        At the last end, the time ends when the data has arrived.
         """
         ...
 
     def rounds(self, address: int, size: int, count: int) -> float:
-        """Send a message there and back ``count`` times; return the seconds of all of it."""
+        """Make ``count`` round trips of a message; return the total time, in s."""
         ...
 
     def window(self, send: int, receive: int, size: int, count: int, both: bool) -> float:
-        """Send messages that are under way together, and wait for an answer at their end.
+        """Send concurrent messages, and wait for an answer after the last one.
 
         Parameters
         ----------
-        send, receive
-            Addresses of the buffers; each is used for all messages.
-        count
+        send, receive : int
+            Addresses of the buffers; all messages use the same ones.
+        size : int
+            Size of a message, in bytes.
+        count : int
             Number of messages.
-        both
-            Whether the last end sends as many at the same time.
+        both : bool
+            Whether the last end sends as many messages at the same time.
 
         Returns
         -------
         float
-            Seconds of all of it.
+            Total time, in s.
         """
         ...
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
 
 
 @lru_cache(maxsize=2)
 def pattern(size: int, end: int) -> Any:
-    """Return the bytes that an end sends: 0 for the first, 1 for the last."""
+    """Return the array of bytes that an end sends; ``end`` is 0 for the first and 1 for the last."""
     found = words(key_of(_PATTERN_SEED, end), 0, -(-size // 8)).view(np.uint8)[:size]
     found.flags.writeable = False
     return found
 
 
 def verify(place: PairMemory, address: int, size: int, end: int, what: str, way: str = "") -> None:
-    """Compare what has come with what an end sent.
+    """Compare received data with the data that an end sends.
+
+    Parameters
+    ----------
+    place : PairMemory
+        Memory of the received data.
+    address, size : int
+        Address and number of the received bytes.
+    end : int
+        The end that sent: 0 for the first, 1 for the last.
+    what, way : str
+        The work and its path, for the error.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Messages of one size, prepared: buffers at both ends, and what is timed of them."""
+"""Prepared messages of one size: the buffers of both ends, and the timing of each pattern."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class PreparedMessages:
-    """This process' part in messages of one kind; every method is called by all processes at once."""
+    """Prepared messages in one process. All processes call each method at the same time."""
 
     def __init__(self, backend: PairsBackend, measurement: Measurement, message: Message) -> None:
         self._backend, self._measurement, self._message = backend, measurement, message
@@ -31,12 +31,12 @@ class PreparedMessages:
         self._free(self._held)
 
     def sample(self, copies: int) -> Sample:
-        """Send; ``copies`` are rounds, or windows."""
+        """Send messages; ``copies`` is the number of round trips or windows."""
         message = self._message
         if self._measurement.uses_new_buffers:
             self._renew()
         everyone = self._backend.moving(lambda: self._send(copies), f"measuring {self._measurement}")
-        if message.pattern is MessagePattern.EACH:  # it has arrived when the last end has it
+        if message.pattern is MessagePattern.EACH:  # the receiver times the arrival
             seconds = tuple(everyone[-1])
             return Sample(seconds, (1.0,) * len(seconds), sum(seconds))
         (seconds_of_all,) = everyone[0]
@@ -44,7 +44,7 @@ class PreparedMessages:
         return Sample((seconds_of_all,), (float(amount),), seconds_of_all)
 
     def _send(self, copies: int) -> list[float]:
-        """Return the seconds at this end; nothing on ranks between the ends."""
+        """Return the times at this end, in s; empty on ranks between the ends."""
         wire, message, size = self._wire, self._message, self._message.bytes
         if wire is None:
             return []
@@ -57,7 +57,7 @@ class PreparedMessages:
         return [sum(wire.window(send, receive, size, message.count, both) for _ in range(copies))]
 
     def verify(self) -> None:
-        """Compare what each end received; what is there is replaced, so that the next sample must bring it.
+        """Compare the data that each end received, and overwrite it, so that the next sample is verified.
 
         Raises
         ------
@@ -74,9 +74,9 @@ class PreparedMessages:
         place.write(self._held[-1], pattern(message.bytes, self._end))
 
     def _renew(self) -> None:
-        """Allocate new buffers, and fill them with what this end sends; then free the old ones.
+        """Allocate new buffers, fill them with the data that this end sends, and free the old ones.
 
-        The new ones come first, so that they are at other addresses.
+        The old ones are freed last, so that the new ones are at other addresses.
         """
         try:
             self._backend.exchange.together(self._allocate, f"allocating for {self._measurement}")

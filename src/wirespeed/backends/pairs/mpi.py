@@ -1,4 +1,4 @@
-"""Messages by MPI, from host memory, and from a GPU's where MPI can."""
+"""Messages over MPI, from host memory, or from GPU memory if MPI is GPU-aware."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from ..mpi.functions import MpiFunctions
 from ..native import Call
 from .base import Ends
 
-_TAG, _ANSWER = 1, 2
+#: Tags of messages, and of the bytes that synchronise the ends.
+_MESSAGE_TAG, _MEETING_TAG = 1, 2
 
 
 class MpiWire:
-    """Sends and receives by the functions of MPI, in loops that need no interpreter.
+    """Sends and receives with MPI, in loops that run without the interpreter.
 
     Parameters
     ----------
-    mpi
-        The module ``mpi4py.MPI``, which runs the processes of this job.
+    mpi : module
+        The module ``mpi4py.MPI``, which has started the processes of this job.
+    ends : Ends
+        The two ranks that measure.
     """
 
     def __init__(self, mpi: Any, ends: Ends) -> None:
@@ -32,33 +35,36 @@ class MpiWire:
         out, into = int(self._words.ctypes.data), int(self._words.ctypes.data) + 1
         sends, receives = (out, 1, self._byte), (into, 1, self._byte)
         peer, status = self._peer, self._native.status
-        #: Both ends meet: a byte each way.
+        #: Synchronises the ends with one byte each way.
         self._meet: list[Call] = [
-            ("MPI_Sendrecv", (*sends, peer, _ANSWER, *receives, peer, _ANSWER, self._comm, status))
+            ("MPI_Sendrecv", (*sends, peer, _MEETING_TAG, *receives, peer, _MEETING_TAG, self._comm, status))
         ]
 
     def libraries(self) -> dict[str, str]:
-        """Return the MPI and mpi4py."""
+        """Return the versions of the MPI library and mpi4py."""
         return libraries(self._mpi)
 
     def _send(self, address: int, size: int) -> Call:
-        return ("MPI_Send", (address, size, self._byte, self._peer, _TAG, self._comm))
+        return ("MPI_Send", (address, size, self._byte, self._peer, _MESSAGE_TAG, self._comm))
 
     def _receive(self, address: int, size: int) -> Call:
-        return ("MPI_Recv", (address, size, self._byte, self._peer, _TAG, self._comm, self._native.status))
+        return (
+            "MPI_Recv",
+            (address, size, self._byte, self._peer, _MESSAGE_TAG, self._comm, self._native.status),
+        )
 
     def one(self, address: int, size: int) -> float:
-        """One message, after both ends have met."""
+        """Time one message after synchronising the ends, in s."""
         call = self._send(address, size) if self._first else self._receive(address, size)
         return self._native.timed(self._meet, [call], [])[0]
 
     def rounds(self, address: int, size: int, count: int) -> float:
-        """There and back."""
+        """Time round trips, in s."""
         out, back = self._send(address, size), self._receive(address, size)
         return self._native.timed(self._meet, [out, back] if self._first else [back, out], [], count)[0]
 
     def window(self, send: int, receive: int, size: int, count: int, both: bool) -> float:
-        """Messages that are posted together; the answer is one byte."""
+        """Time concurrent messages and an answer of one byte, in s."""
         sends, receives = self._first or both, both or not self._first
         wanted = count * (sends + receives)
         requests = np.zeros(wanted * self._native.request_bytes, np.uint8)
@@ -68,9 +74,11 @@ class MpiWire:
         for name, address, wants in (("MPI_Irecv", receive, receives), ("MPI_Isend", send, sends)):
             for _ in range(count if wants else 0):
                 request = first + len(made) * each
-                made.append((name, (address, size, self._byte, self._peer, _TAG, self._comm, request)))
+                made.append(
+                    (name, (address, size, self._byte, self._peer, _MESSAGE_TAG, self._comm, request))
+                )
         made.append(("MPI_Waitall", (wanted, first, int(statuses.ctypes.data))))
         return self._native.timed(self._meet, made, self._meet)[1]
 
     def close(self) -> None:
-        """MPI ends with the process."""
+        """Do nothing: MPI is finalised when the process ends."""

@@ -1,4 +1,4 @@
-"""The phases of sharing a buffer, prepared: the first rank owns it, the last one uses a part of it."""
+"""Prepared phases of sharing a buffer, which the first rank owns and the last rank uses a part of."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ from .base import PairMemory, Wire, pattern, verify
 if TYPE_CHECKING:
     from .backend import PairsBackend
 
-#: Copies, or messages, whose mean time is that of the next ones.
-_NEXT = 10
+#: Number of copies or messages after the first one, whose mean time is reported.
+_NEXT_COPY_COUNT = 10
 
 T = TypeVar("T")
 
 
 class _Clock:
-    """Times the phases of this process."""
+    """Times the phases of this process; ``found`` has them in s."""
 
     def __init__(self) -> None:
         self.found: dict[str, float] = {}
 
     def of(self, phase: str, call: Callable[[], T]) -> T:
-        """Do it, and note how long it took."""
+        """Call a function, record its time as that of a phase, and return its result."""
         start = time.perf_counter()
         result = call()
         self.found[phase] = time.perf_counter() - start
         return result
 
     def copies(self, call: Callable[[], object]) -> None:
-        """Do it once, and then several times more."""
+        """Time the first call and the next calls of a copy."""
         self.of(FIRST_COPY, call)
         start = time.perf_counter()
-        for _ in range(_NEXT):
+        for _ in range(_NEXT_COPY_COUNT):
             call()
-        self.found[NEXT_COPIES] = (time.perf_counter() - start) / _NEXT
+        self.found[NEXT_COPIES] = (time.perf_counter() - start) / _NEXT_COPY_COUNT
 
 
 class PreparedSharing:
-    """This process' part in sharing new buffers; every method is called by all processes at once."""
+    """Prepared sharing of new buffers in one process. All processes call each method at the same time."""
 
     def __init__(self, backend: PairsBackend, measurement: Measurement, works: tuple[Sharing, ...]) -> None:
         self._backend, self._measurement, self._works = backend, measurement, works
@@ -70,26 +70,32 @@ class PreparedSharing:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is held between samples."""
+        """Do nothing: no buffer is kept between samples."""
 
     def sample(self, copies: int) -> Sample:
-        """Share a new buffer for each of the over-allocations, in turn.
+        """Share a new buffer for each over-allocation in turn, and return the times of all phases.
 
         Raises
         ------
         VerificationError
-            If something else arrived than was there.
+            If wrong data arrived.
         """
-        del copies  # one: a buffer is new once
+        del copies  # always one, because a buffer is new only once
         found = [(work, self._phases(work)) for work in self._works]
         seconds = tuple(times[phase] for work, times in found for phase in work.phases)
         return Sample(seconds, (1.0,) * len(seconds), sum(seconds))
 
     def verify(self) -> None:
-        """Each buffer is compared while it is there."""
+        """Do nothing: each buffer is compared before it is freed."""
 
     def _try(self) -> None:
-        """Share a small buffer: what is set up once is no part of any phase, and it shows what cannot be."""
+        """Share a small buffer, so that set-up is not timed, and to find out whether the mechanism works.
+
+        Raises
+        ------
+        Unreachable
+            If it does not work.
+        """
         work = self._works[0]
         try:
             self._phases(replace(work, bytes=work.copied, over=0))
@@ -100,14 +106,14 @@ class PreparedSharing:
         self._backend.tried.add((work.mechanism, work.memory.kind))
 
     def _phases(self, work: Sharing) -> dict[str, float]:
-        """Return the seconds of each phase: of copies the last end's, of what both do the first one's."""
+        """Return the time of each phase, in s; copies are timed at the last end."""
         mine = self._sent(work) if work.sent else self._opened(work)
         everyone = self._backend.exchange.gather(mine, f"timing {work}")
         first, last = everyone[0], everyone[-1]
         return {**last, **first, **{phase: last[phase] for phase in (FIRST_COPY, NEXT_COPIES)}}
 
     def _opened(self, work: Sharing) -> dict[str, float]:
-        """Let the last rank open the memory of the first one and copy from it."""
+        """Let the last rank open the buffer and copy from it; return the times of this process, in s."""
         clock, size = _Clock(), work.bytes + work.over
         owned: list[Allocation] = []
 
@@ -139,7 +145,7 @@ class PreparedSharing:
         return clock.found
 
     def _sent(self, work: Sharing) -> dict[str, float]:
-        """Let the first rank send from its buffer to one of the last rank that is just large enough."""
+        """Let the first rank send a part of its buffer; return the times of this process, in s."""
         clock, place, wire = _Clock(), self._place, self._wire
         size = work.bytes + work.over if self._ends.first else work.copied
         held: list[int] = []
@@ -152,7 +158,9 @@ class PreparedSharing:
         def send() -> None:
             if wire is not None:
                 clock.found[FIRST_COPY] = wire.one(held[0], work.copied)
-                clock.found[NEXT_COPIES] = sum(wire.one(held[0], work.copied) for _ in range(_NEXT)) / _NEXT
+                clock.found[NEXT_COPIES] = (
+                    sum(wire.one(held[0], work.copied) for _ in range(_NEXT_COPY_COUNT)) / _NEXT_COPY_COUNT
+                )
 
         def compare() -> None:
             if place is not None and self._ends.last:

@@ -19,9 +19,9 @@ def connect(machine: Machine) -> Backend | None:
 
 
 def parse(spec: str) -> Machine:
-    """Parse a text such as ``dgx-a100-8+corrupt@gpu0->gpu1``.
+    """Return the simulated machine of a text such as ``dgx-a100-8+corrupt@gpu0->gpu1``.
 
-    The machine is a predefined one or a machine file. ``+KIND`` or ``+KIND@TRANSFER`` adds a fault of
+    The text names a predefined machine or a machine file. ``+KIND`` or ``+KIND@TRANSFER`` adds a fault of
     transfers, ``+down@LINK`` or ``+speed@LINK=FACTOR`` a fault of links.
 
     Raises
@@ -44,8 +44,7 @@ def parse(spec: str) -> Machine:
         machine = load(name)
     else:
         raise MachineError(
-            f"there is no simulated machine {name!r}, nor a file with that name; "
-            f"choose from {', '.join(MACHINES)}"
+            f"{name!r} is neither a simulated machine nor a machine file; choose from {', '.join(MACHINES)}"
         )
     faults = tuple(parse_fault(text, machine) for text in rest)
     return replace(machine, simulated=True, faults=(*machine.faults, *faults))

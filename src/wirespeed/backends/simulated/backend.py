@@ -1,8 +1,7 @@
 """The simulated backend: Transfers share the links of a Machine in virtual time.
 
-Concurrent transfers get max-min fair shares, recomputed whenever one ends, and every time has seeded noise.
-Faults produce wrong data, errors and hangs on demand, so that their handling can be tested without
-hardware.
+Concurrent transfers get max-min fair shares, which are recomputed when one ends. Every time has seeded noise.
+Faults produce wrong data, errors and hangs on demand, so that their handling can be tested without hardware.
 """
 
 from __future__ import annotations
@@ -24,8 +23,10 @@ from .faults import faulty
 if TYPE_CHECKING:
     from ..collective_backend import CollectiveBackend
 
-_LAUNCH = 2e-6  # what every transfer costs besides moving its bytes, in s
-_ACCESSES = 2**16  # loads of one unit of a chase
+#: Time that every transfer takes in addition to moving its bytes, in s.
+_LAUNCH_S = 2e-6
+#: Number of loads in one copy of a chase.
+_CHASE_LOADS = 2**16
 
 
 class SimulatedBackend:
@@ -34,7 +35,16 @@ class SimulatedBackend:
     Parameters
     ----------
     machine : Machine
-        The machine. Its links must have capacities; its faults say what goes wrong.
+        The machine, with the capacities of its links, and its faults.
+
+    Attributes
+    ----------
+    network : Network
+        The links of the machine with its faults.
+    clock : float
+        Virtual time, in s.
+    released : Event
+        Ends a simulated hang.
     """
 
     name = "simulated"
@@ -50,12 +60,18 @@ class SimulatedBackend:
         self._capacities = self.network.capacities()
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """Return None: everything runs whose links are known."""
+        """Return None: every Measurement can be simulated."""
         del measurement
         return None
 
     def prepare(self, measurement: Measurement, options: BackendOptions) -> Prepared:
-        """Work out the undisturbed rates of every transfer, or the times of a collective."""
+        """Compute the times of a Measurement without noise.
+
+        Raises
+        ------
+        BackendError
+            If no link of a transfer has a capacity.
+        """
         self.released.clear()
         if measurement.collective:
             return self._of_collectives(measurement.collective, options).prepare(measurement, options)
@@ -73,11 +89,11 @@ class SimulatedBackend:
         return self._collectives
 
     def describe(self) -> dict[str, Any]:
-        """Return what collectives add to the Document."""
+        """Return the fields of the Document that collectives add."""
         return self._collectives.describe() if self._collectives else {}
 
     def now(self) -> float:
-        """Virtual seconds."""
+        """Return the virtual time, in s."""
         return self.clock + (self._collectives.now() if self._collectives else 0.0)
 
     def state(self) -> State:
@@ -101,7 +117,7 @@ class SimulatedBackend:
             self._collectives.cancel()
 
     def close(self) -> None:
-        """End what watches the ranks of collectives."""
+        """Close the backend of collectives."""
         if self._collectives is not None:
             self._collectives.close()
 
@@ -155,7 +171,7 @@ class SimulatedBackend:
 
 
 def _identity(measurement: Measurement) -> str:
-    """What tells a Measurement from others, so that each has noise of its own."""
+    """Return a text that is unique to the Measurement: the seed of its noise."""
     does = [
         f"{t} {t.operation} {t.bytes} {len(t.executor.cpus)}" if isinstance(t, Transfer) else str(t)
         for t in measurement.works
@@ -165,7 +181,7 @@ def _identity(measurement: Measurement) -> str:
 
 
 class SimulatedMeasurement:
-    """A Measurement with known undisturbed times."""
+    """A Measurement with its times without noise; ``seconds`` in s per copy, ``rates`` in B/s."""
 
     def __init__(self, backend: SimulatedBackend, measurement: Measurement, options: BackendOptions) -> None:
         self.backend = backend
@@ -191,7 +207,7 @@ class SimulatedMeasurement:
         for i, transfer in enumerate(transfers):
             if transfer.operation is Operation.CHASE:
                 others = [(t, first[j]) for j, t in enumerate(transfers) if j != i]
-                seconds[i] = _ACCESSES * self.backend.load_latency(transfer, others)
+                seconds[i] = _CHASE_LOADS * self.backend.load_latency(transfer, others)
                 running.discard(i)
         clock = 0.0
         while running:
@@ -201,7 +217,7 @@ class SimulatedMeasurement:
             for i in running:
                 left[i] -= step * rates[i]
             for i in ended:
-                seconds[i] = clock + _LAUNCH
+                seconds[i] = clock + _LAUNCH_S
             running -= ended
             if running:  # loads continue until the last measured transfer has ended
                 on = sorted(running | {i for i, t in enumerate(transfers) if t.role is Role.LOAD})
@@ -210,7 +226,7 @@ class SimulatedMeasurement:
         return seconds, first
 
     def sample(self, copies: int) -> Sample:
-        """Return times with noise, and advance the virtual time."""
+        """Return times with noise, and advance the virtual clock."""
         self._fail()
         transfers = self.measurement.transfers
         sigma = self.backend.machine.noise
@@ -222,7 +238,7 @@ class SimulatedMeasurement:
                 amounts.append(factor)
                 continue
             seconds.append(self.seconds[i] * copies * factor)
-            unit = _ACCESSES if transfer.operation is Operation.CHASE else transfer.bytes
+            unit = _CHASE_LOADS if transfer.operation is Operation.CHASE else transfer.bytes
             amounts.append(float(unit * copies))
         wall = max(s for s, t in zip(seconds, transfers, strict=True) if t.role is Role.MEASURED)
         for i, transfer in enumerate(transfers):

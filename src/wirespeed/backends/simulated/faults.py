@@ -51,7 +51,7 @@ def _factor(text: str, fault: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value < 1000:
-        raise MachineError(f"the fault {fault!r} needs a factor above 0, as in speed@gpu0-gpu1=0.5")
+        raise MachineError(f"the fault {fault!r} requires a factor above 0, such as speed@gpu0-gpu1=0.5")
     return value
 
 

@@ -1,8 +1,9 @@
 """Messages and shared buffers between two ranks of a described machine, in virtual time.
 
-A message takes alpha + bytes / B (R. W. Hockney, *Parallel Computing* 20 (1994) 389): alpha is half of the
-latency of the way and what an engine costs, B what the slowest link of the way carries. Phases of sharing
-take a constant, those that grow with the buffer a time for its bytes besides. All constants are assumed.
+A message takes alpha + bytes / B (R. W. Hockney, *Parallel Computing* 20 (1994) 389), where alpha is half the
+round-trip latency of the path plus the cost of the engine, and B the rate of the slowest link of the path. A
+phase of sharing takes a constant time; allocating and freeing also take a time per byte. All constants are
+assumptions.
 """
 
 from __future__ import annotations
@@ -28,25 +29,26 @@ from ...model import (
 )
 from .backend import SimulatedMeasurement
 
-#: Latency, there and back, and rate where a machine describes no way between two ranks: 400 Gb/s.
-_FAR_LATENCY, _FAR_RATE = 4e-6, 50e9
-#: Part of its line rate that a way carries.
+#: Round-trip latency in s, and rate in B/s (400 Gb/s), of ranks without a path on the machine.
+_DEFAULT_LATENCY_S, _DEFAULT_RATE = 4e-6, 50e9
+#: Payload over the line rate of a path.
 _EFFICIENCY = 0.8
-#: What an engine costs for a message, and for each one more of a window, in s.
-_COSTS = {Engine.MPI: (0.5e-6, 0.2e-6), Engine.NCCL: (6e-6, 0.8e-6)}
-#: What the first message of new buffers takes longer, the very first of its size, and every one, in s.
-_AGES = {BufferAge.REUSED: 0.0, BufferAge.FIRST: 300e-6, BufferAge.FRESH: 20e-6}
-#: Constants of the phases, in s, and the rate at which a buffer is allocated and freed.
-_PHASES = {ALLOCATE: 100e-6, EXPORT: 20e-6, OPEN: 500e-6, CLOSE: 150e-6, FREE: 100e-6}
+#: Cost of an engine for one message, and for each further message of a window, in s.
+_COSTS_S = {Engine.MPI: (0.5e-6, 0.2e-6), Engine.NCCL: (6e-6, 0.8e-6)}
+#: Additional time of the first message from buffers of each age, in s.
+_AGES_S = {BufferAge.REUSED: 0.0, BufferAge.FIRST: 300e-6, BufferAge.FRESH: 20e-6}
+#: Constant times of the phases, in s, and the rate of allocating and freeing, in B/s.
+_PHASES_S = {ALLOCATE: 100e-6, EXPORT: 20e-6, OPEN: 500e-6, CLOSE: 150e-6, FREE: 100e-6}
 _ALLOCATED_RATE = 1e12
-_FIRST_COPY = 30e-6
+#: Additional time of the first copy, in s.
+_FIRST_COPY_S = 30e-6
 
 
 class SimulatedPair(SimulatedMeasurement):
-    """Messages or shared buffers whose undisturbed times are known."""
+    """Simulated messages or shared buffers."""
 
     def _flow(self) -> tuple[list[float], list[float]]:
-        """Return the seconds of one copy: of each message or phase."""
+        """Return the time of each message or phase without noise, in s."""
         found: list[float] = []
         for work in self.measurement.works:
             if isinstance(work, Message):
@@ -56,38 +58,38 @@ class SimulatedPair(SimulatedMeasurement):
         return found, []
 
     def _way(self, source: Memory, destination: Memory) -> tuple[float, float]:
-        """Return half of the latency between two memories, and the rate of the way."""
+        """Return half the round-trip latency between two memories in s, and the rate of the path in B/s."""
         network, vertex = self.backend.network, self.backend.machine.vertex
         try:
             way = [network.links[i] for i in network.route(vertex(source), vertex(destination))]
         except MachineError:
-            return _FAR_LATENCY / 2, _FAR_RATE * _EFFICIENCY
-        rate = min((link.capacity for link in way if link.capacity), default=_FAR_RATE)
+            return _DEFAULT_LATENCY_S / 2, _DEFAULT_RATE * _EFFICIENCY
+        rate = min((link.capacity for link in way if link.capacity), default=_DEFAULT_RATE)
         return sum(link.latency or 0.0 for link in way) / 2, rate * _EFFICIENCY
 
     def _message(self, work: Message) -> list[float]:
         latency, rate = self._way(work.source, work.destination)
-        cost, next_one = _COSTS[work.engine]
+        cost, next_one = _COSTS_S[work.engine]
         one = cost + latency + work.bytes / rate
         if work.pattern is MessagePattern.ROUND_TRIP:
-            return [2 * (one + _AGES[work.age])]
+            return [2 * (one + _AGES_S[work.age])]
         if work.pattern is MessagePattern.EACH:
-            return [one + (_AGES[work.age] if i == 0 else 0.0) for i in range(work.count)]
+            return [one + (_AGES_S[work.age] if i == 0 else 0.0) for i in range(work.count)]
         return [one + latency + (work.count - 1) * max(next_one, work.bytes / rate)]
 
     def _sharing(self, work: Sharing) -> list[float]:
         latency, rate = self._way(work.memory, work.user)
-        cost = _COSTS[work.sent][0] if work.sent else 0.0
+        cost = _COSTS_S[work.sent][0] if work.sent else 0.0
         copy = cost + latency + work.copied / rate
         size = (work.bytes + work.over) / _ALLOCATED_RATE
         seconds = {
-            **_PHASES, ALLOCATE: _PHASES[ALLOCATE] + size, FREE: _PHASES[FREE] + size,
-            FIRST_COPY: copy + _FIRST_COPY, NEXT_COPIES: copy,
+            **_PHASES_S, ALLOCATE: _PHASES_S[ALLOCATE] + size, FREE: _PHASES_S[FREE] + size,
+            FIRST_COPY: copy + _FIRST_COPY_S, NEXT_COPIES: copy,
         }  # fmt: skip
         return [seconds[phase] for phase in work.phases]
 
     def sample(self, copies: int) -> Sample:
-        """Return times with noise; virtual time passes."""
+        """Return times with noise, and advance the virtual clock."""
         self._fail()
         sigma = self.backend.machine.noise
         seconds = tuple(

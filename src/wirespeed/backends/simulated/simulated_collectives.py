@@ -1,9 +1,9 @@
-"""Collectives on a described machine: the time is a latency and what passes the links at their rate.
+"""Collectives on a described machine, in virtual time.
 
-t = alpha + S factor / B. B is the fair share of the slowest hop when all ranks send to the next one
-at once, with the efficiency of kernels over that link; alpha is a launch and a latency for each of
-the log2(n) levels of a tree. This is the model of R. W. Hockney (*Parallel Computing* 20 (1994) 389),
-no model of an algorithm: what it is good for is the form of the output.
+The time is t = alpha + S factor / B, the model of R. W. Hockney (*Parallel Computing* 20 (1994) 389). B is
+the fair share of the slowest hop when all ranks send to the next one at once, with the efficiency of kernels
+over that link. alpha is the time of a launch plus a latency for each of the log2(n) levels of a tree. It does
+not model an algorithm, but is sufficient for the form of the output.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from ..collective_backend import CollectiveBackend
 from ..provider import Case, Elapsed, Group, RankDevice
 from .faults import faulty
 
-_LAUNCH = 6e-6
-_HOP = 1.5e-6
+#: Time of a launch, and latency of one level of a tree, in s.
+_LAUNCH_S, _HOP_S = 6e-6, 1.5e-6
 
 
 def _tree(ranks: int) -> int:
+    """Return the number of levels of a binary tree."""
     return math.ceil(math.log2(ranks)) if ranks > 1 else 0
 
 
-#: Operation -> how many latencies of a hop follow each other, from the number of ranks.
+#: Operation -> number of latencies in sequence, for a number of ranks.
 LEVELS: dict[str, Callable[[int], int]] = {
     "all_reduce": _tree,
     "all_gather": _tree,
@@ -49,12 +50,21 @@ LEVELS: dict[str, Callable[[int], int]] = {
 
 
 def connect(machine: Machine, ranks: int, seed: int = 0) -> CollectiveBackend:
-    """Return what runs collectives on the first GPUs, or ranks, of a described machine.
+    """Return the backend for collectives on the first GPUs, or ranks, of a described machine.
+
+    Parameters
+    ----------
+    machine : Machine
+        The machine.
+    ranks : int
+        Number of ranks.
+    seed : int
+        Seed of the noise.
 
     Raises
     ------
     MachineError
-        If it has fewer, or nothing joins them.
+        If the machine has fewer GPUs or ranks, or they are not connected.
     """
     provider = SimulatedProvider(machine, ranks, seed)
     return CollectiveBackend(
@@ -63,7 +73,7 @@ def connect(machine: Machine, ranks: int, seed: int = 0) -> CollectiveBackend:
 
 
 class SimulatedProvider:
-    """Runs collectives on the first GPUs of a described machine, in virtual time."""
+    """Simulates collectives on the first GPUs, or ranks, of a machine; parameters as in ``connect``."""
 
     name = "simulated"
     can_cancel = True
@@ -75,7 +85,7 @@ class SimulatedProvider:
         ends = members(machine)
         if len(ends) < ranks:
             raise MachineError(
-                f"{ranks} ranks need {ranks} GPUs; {machine.name or machine.host} has {len(ends)}"
+                f"{ranks} ranks require {ranks} GPUs; {machine.name or machine.host} has {len(ends)}"
             )
         self._ring = ring(ends[:ranks])
         network = Network(faulty(machine))
@@ -90,39 +100,45 @@ class SimulatedProvider:
         self.devices = tuple(RankDevice(gpu.index, gpu.bus_id, gpu.model) for gpu in gpus)
 
     def libraries(self) -> dict[str, str]:
-        """It measures with nothing."""
+        """Return no libraries."""
         return {}
 
     def transport(self) -> str:
-        """What stands in for one."""
+        """Return a text that says that the machine is simulated."""
         return "SIMULATED: no hardware is measured"
 
     def refuses(self, setting: Setting) -> str | None:
-        """All that NCCL has."""
+        """Return why the operation is not defined for the number of ranks; None if it is."""
         return setting.operation.why_not(self.group.ranks)
 
-    def exceeds(self, case: Case) -> str:
-        """No size is too large to be counted."""
+    def exceeds(self, case: Case) -> str | None:
+        """Return None: there is no maximum count."""
         del case
-        return ""
+        return None
 
     def allocate(self, size: int) -> None:
-        """Two buffers must fit into every GPU."""
+        """Check that two buffers fit into the memory of every GPU.
+
+        Raises
+        ------
+        OutOfMemory
+            If they do not.
+        """
         if 2 * size > self._memory:
             raise OutOfMemory(f"2 buffers of {size} bytes do not fit into {self._memory} bytes")
 
     def register(self) -> None:
-        """Nothing is there to be registered."""
+        """Do nothing: there are no buffers."""
 
     def bind(self, case: Case) -> None:
-        """Remember it."""
+        """Prepare a loop."""
         self._case = case
 
     def fill(self, seed: int) -> None:
-        """There is no data."""
+        """Do nothing: there are no buffers."""
 
     def once(self) -> None:
-        """Fail where that was asked for."""
+        """Simulate the faults of the machine: errors and hangs."""
         for fault in self.machine.faults:
             if not any(str(transfer).startswith(fault.where) for transfer in self._ring):
                 continue
@@ -135,31 +151,31 @@ class SimulatedProvider:
                 threading.Event().wait()
 
     def align(self) -> None:
-        """There is one process."""
+        """Do nothing: there is one process."""
 
     def loop(self) -> list[Elapsed]:
-        """Return the times of the model, with the machine's noise."""
+        """Return the times of the model, with the noise of the machine."""
         case = self._case
         assert case is not None
         operation, ranks = case.setting.operation, case.ranks
         passing = operation.moved(case.counts, case.width, ranks) * operation.factor(ranks)
-        exact = _LAUNCH + _HOP * LEVELS[operation.name](ranks) + passing / self._rate
+        exact = _LAUNCH_S + _HOP_S * LEVELS[operation.name](ranks) + passing / self._rate
         iterations = tuple(self._noisy(exact) for _ in range(case.timing.iterations))
         mean = sum(iterations) / len(iterations)
-        return [Elapsed(mean, min(_LAUNCH, mean), iterations if case.timing.per_iteration else ())]
+        return [Elapsed(mean, min(_LAUNCH_S, mean), iterations if case.timing.per_iteration else ())]
 
     def _noisy(self, seconds: float) -> float:
         return seconds * math.exp(self._random.gauss(0.0, self.machine.noise))
 
     def wrong(self, seed: int) -> int:
-        """Find wrong data where it was asked for."""
+        """Return the number of transfers with a ``corrupt`` fault."""
         return sum(
             fault.kind is FaultKind.CORRUPT and any(str(t).startswith(fault.where) for t in self._ring)
             for fault in self.machine.faults
         )
 
     def memory(self) -> dict[str, int]:
-        """Nothing is allocated."""
+        """Return no device memory."""
         return {}
 
     def cancel(self) -> None:
@@ -167,4 +183,4 @@ class SimulatedProvider:
         self._released.set()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resources are held."""
