@@ -17,7 +17,8 @@ from wirespeed.driver.jobs import gather_machine, join
 from wirespeed.errors import UsageError
 from wirespeed.topology import Gpu, Link, LinkKind, Machine, NumaNode
 from wirespeed.worlds import clocks, rendezvous
-from wirespeed.worlds.base import Connection, RankLost, WorldError
+from wirespeed.worlds.base import RankLost, WorldError
+from wirespeed.worlds.channel import Channel
 from wirespeed.worlds.descriptors import Descriptors, SharedMemory, fetch
 
 NODE = NumaNode(0, tuple(range(8)), 2, 2**34)
@@ -130,8 +131,8 @@ def test_ranks_with_different_versions_are_refused_by_name(monkeypatch: pytest.M
     port = listener.getsockname()[1]
 
     def other() -> str:
-        connection = Connection(socket.create_connection(("127.0.0.1", port)))
-        connection.send(["wirespeed", "9.9.9", 1, 2, "link", "far", 77, -1])
+        connection = Channel(socket.create_connection(("127.0.0.1", port)))
+        connection.send(["wirespeed", "9.9.9", 1, 2, "link", "far", 77, -1], time.monotonic() + 5)
         answer, text = connection.receive(time.monotonic() + 5)
         return f"{answer}: {text}"
 

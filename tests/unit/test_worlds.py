@@ -12,7 +12,7 @@ import pytest
 
 from tests.threads import together, worlds
 from wirespeed.errors import MeasurementTimeout, UsageError
-from wirespeed.worlds import base, environment, join, launched
+from wirespeed.worlds import base, join, launched, launchers
 from wirespeed.worlds.base import RankLost, World, WorldError
 from wirespeed.worlds.rendezvous import addresses, connect, gather, listen
 
@@ -71,7 +71,7 @@ def test_a_rank_that_does_something_else_is_named() -> None:
 
 
 def test_after_a_time_out_the_silent_rank_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "_GRACE", 0.5)
+    monkeypatch.setattr(base, "REPORT_GRACE_S", 0.5)
     some = worlds(3)
     found = together(some[:2], lambda w: w.late("reducing 8 B", 5.0))
     assert "rank 2" in str(found[0]) and "does not answer" in str(found[0]) and "5 s" in str(found[0])
@@ -79,14 +79,14 @@ def test_after_a_time_out_the_silent_rank_is_found(monkeypatch: pytest.MonkeyPat
 
 
 def test_after_a_time_out_the_rank_that_is_elsewhere_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "_GRACE", 2.0)
+    monkeypatch.setattr(base, "REPORT_GRACE_S", 2.0)
     some = worlds(3)
     found = together(some, lambda w: w.late("reducing" if w.rank != 1 else "filling", 5.0))
     assert "rank 1" in str(found[0]) and "is still filling" in str(found[0])
 
 
 def test_without_rank_0_another_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "_GRACE", 0.2)
+    monkeypatch.setattr(base, "REPORT_GRACE_S", 0.2)
     some = worlds(2)
     assert "rank 0" in str(some[1].late("reducing", 1.0)) and some[1].leaderless
 
@@ -150,13 +150,13 @@ def test_a_port_in_use_says_so() -> None:
 
 def test_the_environment_must_be_whole() -> None:
     whole = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
-    assert environment.present(whole) and not environment.present({})
+    assert launchers.present(whole) and not launchers.present({})
     with pytest.raises(UsageError, match="but not MASTER_PORT"):
-        environment.present({**whole, "MASTER_PORT": ""})
+        launchers.present({**whole, "MASTER_PORT": ""})
     with pytest.raises(UsageError, match="whole numbers"):
-        environment.join({**whole, "RANK": "x"}, 1)
+        launchers.by_environment({**whole, "RANK": "x"}, 1)
     with pytest.raises(UsageError, match="RANK is 2; it must be from 0"):
-        environment.join({**whole, "RANK": "2"}, 1)
+        launchers.by_environment({**whole, "RANK": "2"}, 1)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_the_environment_must_be_whole() -> None:
     ],
 )
 def test_what_a_launcher_promises(variables: dict[str, str], name: str, size: int) -> None:
-    assert environment.promised(variables) == (name, size)
+    assert launchers.promised(variables) == (name, size)
     assert launched(variables) == bool(name)
 
 

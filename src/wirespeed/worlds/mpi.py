@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from ..errors import WirespeedError
-from .base import World, WorldError, hostname
-from .rendezvous import addresses, connect, gather, listen
+from .base import World, WorldError
 
 INSTALL = "install it with `pip install 'wirespeed[mpi]'`, or mpi4py for the MPI of this cluster"
 
@@ -46,38 +44,6 @@ def libraries(mpi: Any) -> dict[str, str]:
     import mpi4py
 
     return {"mpi": version(mpi), "mpi4py": mpi4py.__version__}
-
-
-def join(timeout: float) -> World:
-    """Return the World of ``MPI_COMM_WORLD``.
-
-    Raises
-    ------
-    WorldError
-        If mpi4py is missing, or rank 0 cannot be reached by TCP.
-    """
-    mpi = library()
-    world = mpi.COMM_WORLD
-    rank, size = world.Get_rank(), world.Get_size()
-
-    def leave(code: int) -> NoReturn:
-        if size == 1:  # no other process to end; avoids a long message of MPI
-            sys.stdout.flush()
-            os._exit(code)
-        world.Abort(code)
-        raise SystemExit(code)
-
-    launcher = f"{version(mpi)}, over TCP"
-    listener = listen() if rank == 0 else None
-    here = (
-        [*(a for a in addresses() if not a.startswith("127.")), "127.0.0.1", hostname()],
-        listener.getsockname()[1] if listener else 0,
-    )
-    hosts, port = world.bcast(here, 0)
-    if listener:
-        return gather(listener, size, launcher, timeout, leave=leave)
-    ordered = hosts[::-1] if hostname() == hosts[-1] else hosts  # on the same host, loopback first
-    return connect(ordered, port, rank, size, launcher, timeout, leave=leave)
 
 
 class MessagesRefused(WirespeedError):

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import array
-import fcntl
 import os
+import re
 import socket
-import struct
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from ..version import __version__
-from .base import Connection, Member, World, WorldError, hostname
+from .base import Member, World, WorldError, hostname
+from .channel import Channel
 
 _NAME: Literal["wirespeed"] = "wirespeed"
-_Channel = Literal["link", "watch"]
-_CHANNELS: tuple[_Channel, ...] = ("link", "watch")
-_SIOCGIFCONF = 0x8912  # from Linux' sockios.h
-_IFREQ = 40  # bytes of an entry on 64-bit Linux
+_Purpose = Literal["link", "watch"]
+_PURPOSES: tuple[_Purpose, ...] = ("link", "watch")
 
 
 class _Hello(msgspec.Struct, array_like=True, frozen=True):
@@ -30,7 +28,7 @@ class _Hello(msgspec.Struct, array_like=True, frozen=True):
     version: str
     rank: int
     size: int
-    channel: _Channel
+    channel: _Purpose
     host: str
     pid: int
     local: int
@@ -57,13 +55,12 @@ def listen(port: int = 0, address: str = "") -> socket.socket:
 
 def addresses() -> list[str]:
     """Return the IPv4 addresses of this host, the loopback last."""
-    found = array.array("B", bytes(_IFREQ * 64))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        request = struct.pack("iL", len(found), found.buffer_info()[0])
-        used = struct.unpack("iL", fcntl.ioctl(asking.fileno(), _SIOCGIFCONF, request))[0]
-    entries = [bytes(found[i : i + _IFREQ]) for i in range(0, used, _IFREQ)]
-    texts = [socket.inet_ntoa(entry[20:24]) for entry in entries]
-    return sorted(dict.fromkeys(texts), key=lambda text: text.startswith("127."))
+    try:
+        routes = Path("/proc/net/fib_trie").read_text()
+    except OSError:  # other hosts then use the name of this one
+        return []
+    found = dict.fromkeys(re.findall(r"\|-- (\S+)\n +/32 host LOCAL", routes))
+    return sorted(found, key=lambda text: text.startswith("127."))
 
 
 def gather(
@@ -91,17 +88,18 @@ def gather(
     """
     deadline = time.monotonic() + timeout
     members = {0: Member(0, hostname(), os.getpid(), local)}
-    connections: dict[_Channel, dict[int, Connection]] = {channel: {} for channel in _CHANNELS}
+    channels: dict[_Purpose, dict[int, Channel]] = {purpose: {} for purpose in _PURPOSES}
     with listener:
-        while any(len(found) < size - 1 for found in connections.values()):
+        while any(len(found) < size - 1 for found in channels.values()):
             listener.settimeout(0.2)
             look()
             try:
-                connection = Connection(listener.accept()[0])
-                hello = msgspec.convert(connection.receive(min(deadline, time.monotonic() + 5)), _Hello)
-                known = connections[hello.channel]
+                channel = Channel(listener.accept()[0])
+                soon = min(deadline, time.monotonic() + 5)
+                hello = channel.receive(soon, _Hello, 4096)
+                known = channels[hello.channel]
                 problem = _problem(hello, size, known)
-                connection.send(["refused", problem] if problem else ["welcome", ""])
+                channel.send(["refused", problem] if problem else ["welcome", ""], soon)
             except TimeoutError:
                 if time.monotonic() < deadline:
                     continue  # no connection, or one that sends nothing
@@ -110,20 +108,20 @@ def gather(
                     f"timed out after {timeout:g} s: {len(missing)} of {size} ranks did not connect "
                     f"to rank 0 on {hostname()}: {', '.join(missing[:8])}"
                 ) from None
-            except (EOFError, OSError, msgspec.MsgspecError):
+            except (EOFError, OSError):
                 continue  # a port scanner, a health check, or a closed connection
             if problem:
                 raise WorldError(problem)
-            known[hello.rank] = connection
+            known[hello.rank] = channel
             members[hello.rank] = Member(hello.rank, hello.host, hello.pid, hello.local)
     ordered = _with_local_ranks([members[rank] for rank in range(size)])
-    links = dict(sorted(connections["link"].items()))
+    links = dict(sorted(channels["link"].items()))
     for link in links.values():
-        link.send([[m.rank, m.host, m.pid, m.local_rank] for m in ordered])
-    return World(ordered, 0, launcher, links, connections["watch"], timeout, **extra)
+        link.send([[m.rank, m.host, m.pid, m.local_rank] for m in ordered], deadline)
+    return World(ordered, 0, launcher, links, channels["watch"], timeout, **extra)
 
 
-def _problem(hello: _Hello, size: int, known: dict[int, Connection]) -> str:
+def _problem(hello: _Hello, size: int, known: dict[int, Channel]) -> str:
     rank = hello.rank
     if hello.version != __version__:
         return f"rank {rank} runs {_NAME} {hello.version}, rank 0 {__version__}: install the same version"
@@ -173,17 +171,18 @@ def connect(
         If rank 0 cannot be reached in time, or rejects this rank.
     """
     deadline = time.monotonic() + timeout
-    found: dict[str, Connection] = {}
-    for channel in _CHANNELS:
-        connection = Connection(_reach(hosts, port, deadline, timeout))
+    found: dict[str, Channel] = {}
+    for purpose in _PURPOSES:
+        channel = Channel(_reach(hosts, port, deadline, timeout))
         try:
-            connection.send(_Hello(_NAME, __version__, rank, size, channel, hostname(), os.getpid(), local))
-            answer, text = connection.receive(deadline)
+            hello = _Hello(_NAME, __version__, rank, size, purpose, hostname(), os.getpid(), local)
+            channel.send(hello, deadline)
+            answer, text = channel.receive(deadline)
         except (EOFError, OSError) as error:
             raise WorldError(f"rank 0 at {hosts[0]}:{port} does not answer rank {rank}") from error
         if answer != "welcome":
             raise WorldError(text)
-        found[channel] = connection
+        found[purpose] = channel
     try:
         members = [Member(*fields) for fields in found["link"].receive(deadline)]
     except (EOFError, TimeoutError) as error:

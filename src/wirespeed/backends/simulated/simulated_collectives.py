@@ -18,7 +18,7 @@ from ...limits import Network, fair_shares, ring
 from ...testcases.collective_ops import Setting
 from ...testcases.collectives import members
 from ...topology import FaultKind, Machine
-from ...worlds.local import alone
+from ...worlds.launchers import alone
 from ..collective_backend import CollectiveBackend
 from ..provider import Case, Elapsed, Group, RankDevice
 from .faults import faulty

@@ -1,0 +1,178 @@
+"""How processes join a job: alone, started by another, with their rank in the environment, or by MPI."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from ..errors import UsageError
+from .base import Member, World, WorldError, hostname
+from .rendezvous import addresses, connect, gather, listen
+
+#: Environment variable of processes that another process started.
+STARTED = "WIRESPEED_STARTED_BY"
+_NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def present(environment: Mapping[str, str]) -> bool:
+    """Return whether the environment contains a rank.
+
+    Raises
+    ------
+    UsageError
+        If only some of the required variables are set.
+    """
+    if "RANK" not in environment or "WORLD_SIZE" not in environment:
+        return False
+    missing = [name for name in _NEEDED if not environment.get(name)]
+    if missing and environment["WORLD_SIZE"] != "1":
+        raise UsageError(
+            f"RANK and WORLD_SIZE are set, but not {' and '.join(missing)}: set all of {', '.join(_NEEDED)}, "
+            "or none"
+        )
+    return not missing
+
+
+def by_environment(environment: Mapping[str, str], timeout: float) -> World:
+    """Return the World that the environment describes.
+
+    Raises
+    ------
+    UsageError
+        If a number is invalid.
+    WorldError
+        If the others do not join in time.
+    """
+    try:
+        rank, size, port = (int(environment[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+        local = int(environment.get("LOCAL_RANK", "-1"))
+    except ValueError as error:
+        raise UsageError(
+            f"RANK, LOCAL_RANK, WORLD_SIZE and MASTER_PORT must be whole numbers: {error}"
+        ) from error
+    if not 0 <= rank < size:
+        raise UsageError(f"RANK is {rank}; it must be from 0 to WORLD_SIZE - 1 = {size - 1}")
+    if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        port += 1  # torchrun's agent listens on MASTER_PORT itself
+    if not 0 < port < 2**16:
+        raise UsageError(f"MASTER_PORT is {environment['MASTER_PORT']}; the port must be from 1 to 65535")
+    launcher = "RANK and WORLD_SIZE in the environment"
+    if rank == 0:
+        return gather(listen(port), size, launcher, timeout, local=local)
+    return connect([environment["MASTER_ADDR"]], port, rank, size, launcher, timeout, local)
+
+
+def promised(environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
+    """Return the variable by which a launcher promises the most ranks, and their number; 1 without one."""
+    found = [("", 1)]
+    for name in (
+        "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS",
+        "SLURM_NTASKS",
+    ):  # fmt: skip
+        if name == "SLURM_NTASKS" and "SLURM_STEP_ID" not in environment:
+            continue  # the batch script of a job, not a task started by srun
+        if environment.get(name, "").isdecimal():
+            found.append((name, int(environment[name])))
+    return max(found, key=lambda pair: pair[1])
+
+
+def by_mpi(timeout: float) -> World:
+    """Return the World of ``MPI_COMM_WORLD``.
+
+    Raises
+    ------
+    WorldError
+        If mpi4py is missing, or rank 0 cannot be reached by TCP.
+    """
+    from .mpi import library, version
+
+    mpi = library()
+    world = mpi.COMM_WORLD
+    rank, size = world.Get_rank(), world.Get_size()
+
+    def leave(code: int) -> NoReturn:
+        if size == 1:  # no other process to end; avoids a long message of MPI
+            sys.stdout.flush()
+            os._exit(code)
+        world.Abort(code)
+        raise SystemExit(code)
+
+    launcher = f"{version(mpi)}, over TCP"
+    listener = listen() if rank == 0 else None
+    here = (
+        [*(a for a in addresses() if not a.startswith("127.")), "127.0.0.1", hostname()],
+        listener.getsockname()[1] if listener else 0,
+    )
+    hosts, port = world.bcast(here, 0)
+    if listener:
+        return gather(listener, size, launcher, timeout, leave=leave)
+    ordered = hosts[::-1] if hostname() == hosts[-1] else hosts  # on the same host, loopback first
+    return connect(ordered, port, rank, size, launcher, timeout, leave=leave)
+
+
+def alone() -> World:
+    """Return the World of one process."""
+    return World([Member(0, hostname(), os.getpid(), 0)], 0, "one process", {}, {}, 0.0)
+
+
+def spawn(size: int, arguments: Sequence[str], timeout: float) -> World:
+    """Start ``size - 1`` more processes with these arguments and return the World; this is rank 0.
+
+    Raises
+    ------
+    WorldError
+        If a process does not start in time.
+    """
+    listener = listen(address="127.0.0.1")
+    port = listener.getsockname()[1]
+    children = []
+    for rank in range(1, size):
+        environment = {
+            **os.environ,
+            "RANK": str(rank),
+            "WORLD_SIZE": str(size),
+            "LOCAL_RANK": str(rank),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            STARTED: str(os.getpid()),
+        }
+        children.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "wirespeed", *arguments], env=environment, stdin=subprocess.DEVNULL
+            )
+        )
+
+    def look() -> None:
+        for rank, child in enumerate(children, 1):
+            if child.poll() is not None:
+                raise WorldError(
+                    f"rank {rank} (process {child.pid}) ended with {_ended(child)} while starting"
+                )
+
+    def finish() -> None:
+        """Wait for the other processes to end, which they do after rank 0; end those that do not."""
+        for child in children:
+            try:
+                child.wait(5)
+            except subprocess.TimeoutExpired:
+                child.kill()
+
+    def leave(code: int) -> NoReturn:
+        finish()
+        os._exit(code)
+
+    try:
+        launcher = f"{size} processes started by this one"
+        return gather(listener, size, launcher, timeout, look, finish=finish, leave=leave)
+    except BaseException:
+        for child in children:
+            child.kill()
+        raise
+
+
+def _ended(child: subprocess.Popen[bytes]) -> str:
+    code = child.returncode
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
