@@ -79,6 +79,8 @@ class Exchange:
         self.count += 1
         if FAULT == "kill-first" and self.world.rank == 0 and self.count > 16:
             os.kill(os.getpid(), signal.SIGKILL)
+        if FAULT == "stop-first" and self.world.rank == 0 and self.count > 16:
+            os.kill(os.getpid(), signal.SIGSTOP)
         if self.mine == "kill" and self.count > 5:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.mine == "stop" and self.count > 5:

@@ -112,11 +112,19 @@ def by_mpi(timeout: float) -> World:
     WorldError
         If mpi4py is missing, or rank 0 cannot be reached by TCP.
     """
-    from .mpi import library, version
+    from .mpi import MPI_START_S, library, limited, version
 
-    mpi = library()
-    world = mpi.COMM_WORLD
-    rank, size = world.Get_rank(), world.Get_size()
+    secret, listeners, here = b"", [], ([""], 0)
+    with limited(max(timeout, MPI_START_S), "start"):
+        mpi = library()
+        world = mpi.COMM_WORLD
+        rank, size = world.Get_rank(), world.Get_size()
+        if rank == 0:
+            secret = secrets.token_bytes(SECRET_BYTES)
+            listeners = listen(secret)
+            names = [*(a for a in addresses() if not a.startswith("127.")), "127.0.0.1", hostname()]
+            here = names, listeners[0].getsockname()[1]
+        secret, (hosts, port) = world.bcast((secret, here), 0)
 
     def leave(code: int) -> NoReturn:
         if size == 1:  # no other process to end; avoids a long message of MPI
@@ -126,13 +134,6 @@ def by_mpi(timeout: float) -> World:
         raise SystemExit(code)
 
     launcher = f"{version(mpi)}, over TCP"
-    secret, listeners, here = b"", [], ([""], 0)
-    if rank == 0:
-        secret = secrets.token_bytes(SECRET_BYTES)
-        listeners = listen(secret)
-        names = [*(a for a in addresses() if not a.startswith("127.")), "127.0.0.1", hostname()]
-        here = names, listeners[0].getsockname()[1]
-    secret, (hosts, port) = world.bcast((secret, here), 0)
     if rank == 0:
         return gather(listeners, secret, size, launcher, timeout, leave=leave)
     ordered = hosts[::-1] if hostname() == hosts[-1] else hosts  # on the same host, loopback first

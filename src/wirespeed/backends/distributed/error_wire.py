@@ -13,6 +13,7 @@ from ...errors import (
     VerificationError,
     WirespeedError,
 )
+from ...terminal import visible
 
 
 def told(error: WirespeedError) -> list[Any]:
@@ -33,6 +34,7 @@ def told(error: WirespeedError) -> list[Any]:
 def heard(who: str, told: list[Any]) -> WirespeedError:
     """Return another process' error as one that can be raised here."""
     kind, text, *more = told
+    text = visible(text)
     error: WirespeedError
     if kind == "wrong":
         error = VerificationError("", *more)
