@@ -19,6 +19,7 @@ from wirespeed.errors import MeasurementTimeout
 from wirespeed.version import __version__
 from wirespeed.worlds import admission, base, rendezvous
 from wirespeed.worlds.admission import enter, secret_of
+from wirespeed.worlds.agreement import agree_on
 from wirespeed.worlds.base import RankLost, World, WorldError
 from wirespeed.worlds.channel import Channel, InvalidMessage
 from wirespeed.worlds.rendezvous import connect, gather, listen
@@ -463,3 +464,9 @@ def test_a_key_file_that_others_can_read(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
     with pytest.raises(WorldError, match=r"cannot use the key file .* set WIRESPEED_JOB_SECRET"):
         secret_of({})
+
+
+@pytest.mark.parametrize("options", [5, [["a"]], {1: 2}, {"\x1b[2Jx": 1}])
+def test_invalid_options_of_a_rank_are_one_line(options: Any) -> None:
+    found = together(worlds(2), lambda w: agree_on(w, options if w.rank else {"x": 1}))
+    assert isinstance(found[0], WorldError) and "\x1b" not in str(found[0])
