@@ -14,6 +14,8 @@ from wirespeed.worlds import rendezvous
 from wirespeed.worlds.base import World
 from wirespeed.worlds.rendezvous import connect, gather, listen
 
+SECRET = b"the secret of jobs of threads"
+
 
 def worlds(size: int, timeout: float = 10.0) -> list[World]:
     """Return the Worlds of so many threads."""
@@ -32,14 +34,14 @@ def worlds_on(monkeypatch: pytest.MonkeyPatch, hosts: Sequence[str], timeout: fl
 
 
 def _joined(size: int, timeout: float, before: Callable[[int], None]) -> list[World]:
-    listener = listen(address="127.0.0.1")
-    port = listener.getsockname()[1]
+    listeners = listen(SECRET, host="127.0.0.1")
+    port = listeners[0].getsockname()[1]
 
     def one(rank: int) -> World:
         before(rank)
         if rank == 0:
-            return gather(listener, size, "threads", timeout)
-        return connect(["127.0.0.1"], port, rank, size, "threads", timeout)
+            return gather(listeners, SECRET, size, "threads", timeout)
+        return connect([("127.0.0.1", port)], SECRET, rank, size, "threads", timeout)
 
     with ThreadPoolExecutor(size) as pool:
         return list(pool.map(one, range(size)))

@@ -12,7 +12,7 @@ from typing import Any
 
 import wirespeed.worlds
 from wirespeed.cli.main import COLLECTIVES, main
-from wirespeed.worlds import local
+from wirespeed.worlds import launchers
 
 
 def as_this(command: list[str], **settings: Any) -> subprocess.Popen[bytes]:
@@ -22,7 +22,7 @@ def as_this(command: list[str], **settings: Any) -> subprocess.Popen[bytes]:
 
 if __name__ == "__main__":
     # Only where ranks are started: other libraries start processes too.
-    local.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": as_this})  # type: ignore[assignment]
+    launchers.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": as_this})  # type: ignore[assignment]
     world = wirespeed.worlds.join(60.0, spawn=int(sys.argv[1]))
     close, world.close = world.close, lambda: None  # type: ignore[method-assign]
     wirespeed.worlds.join = lambda *_, **__: world  # type: ignore[assignment]

@@ -20,7 +20,7 @@ from wirespeed.cli import nccl_tests
 from wirespeed.cli.main import main
 from wirespeed.errors import OutOfMemory
 from wirespeed.testcases.collective_ops import OPERATIONS, Setting
-from wirespeed.worlds import local
+from wirespeed.worlds import launchers
 from wirespeed.worlds.base import World
 
 FAULT = sys.argv[2] if len(sys.argv) > 2 else ""
@@ -79,6 +79,8 @@ class Exchange:
         self.count += 1
         if FAULT == "kill-first" and self.world.rank == 0 and self.count > 16:
             os.kill(os.getpid(), signal.SIGKILL)
+        if FAULT == "stop-first" and self.world.rank == 0 and self.count > 16:
+            os.kill(os.getpid(), signal.SIGSTOP)
         if self.mine == "kill" and self.count > 5:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.mine == "stop" and self.count > 5:
@@ -135,8 +137,8 @@ if __name__ == "__main__":
     nccl_tests._gpus = lambda: 1  # as if NCCL could be had: the World is then found without MPI
     nccl_tests._maker = lambda *_: Exchange  # type: ignore[assignment,return-value]
     options = ["-b", "1K", "-e", "16K", "-f", "4", "-n", "2", "-T", os.environ.get("TIMEOUT", "10")]
-    if "RANK" not in os.environ or local.STARTED in os.environ:
+    if "RANK" not in os.environ or launchers.STARTED in os.environ:
         options += ["-g", "3"]
-        local.subprocess.Popen = as_this  # type: ignore[misc,assignment]
+        launchers.subprocess.Popen = as_this  # type: ignore[misc,assignment]
     output = ["--output", os.environ["OUTPUT"]] if "OUTPUT" in os.environ else []
     sys.exit(main([f"{sys.argv[1]}_perf", *options, *output]))

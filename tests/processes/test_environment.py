@@ -15,7 +15,7 @@ import wirespeed
 from tests.processes.conftest import Job
 from wirespeed.document import UNFINISHED, Status
 from wirespeed.worlds.base import WorldError
-from wirespeed.worlds.local import spawn
+from wirespeed.worlds.launchers import spawn
 
 Start = Callable[..., Job]
 

@@ -26,10 +26,10 @@ EVERYTHING = """
 import sys
 from wirespeed.cli.main import COLLECTIVES, main
 from wirespeed.cli import nccl_tests
-from wirespeed.worlds import mpi
+from wirespeed.worlds import launchers
 import wirespeed.worlds
 nccl_tests._gpus = lambda: 0
-world = mpi.join(20.0)
+world = launchers.by_mpi(20.0)
 close, world.close = world.close, lambda: None
 wirespeed.worlds.join = lambda *_, **__: world
 for name in COLLECTIVES:

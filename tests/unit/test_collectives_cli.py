@@ -15,7 +15,7 @@ from wirespeed.cli import nccl_tests, nccl_tests_options
 from wirespeed.cli.main import COLLECTIVES, main
 from wirespeed.errors import UsageError
 from wirespeed.testcases.collective_ops import OPERATIONS
-from wirespeed.worlds.local import alone
+from wirespeed.worlds.launchers import alone
 from wirespeed.worlds.mpirun import mpirun
 
 H200 = ("--machine", "simulated:hgx-h200-2", "-g", "2")

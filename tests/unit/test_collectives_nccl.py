@@ -26,7 +26,7 @@ from wirespeed.backends.provider import BackendError, Case, Group, Refused, Timi
 from wirespeed.errors import OutOfMemory
 from wirespeed.testcases.collective_ops import OPERATIONS, Setting
 from wirespeed.testcases.data_types import BY_NAME, OPERATORS, TYPES, DataType
-from wirespeed.worlds.local import alone
+from wirespeed.worlds.launchers import alone
 
 Make = Callable[..., NcclProvider]
 

@@ -35,7 +35,7 @@ from wirespeed.topology import Gpu, Machine, NumaNode
 from wirespeed.units import MIB
 from wirespeed.worlds.base import World
 from wirespeed.worlds.descriptors import Descriptors, SharedMemory
-from wirespeed.worlds.local import alone
+from wirespeed.worlds.launchers import alone
 
 Cuda = Callable[..., FakeCuda]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,8 +15,8 @@ from tests.threads import together, worlds, worlds_on
 from wirespeed.driver.jobs import gather_machine, join
 from wirespeed.errors import UsageError
 from wirespeed.topology import Gpu, Link, LinkKind, Machine, NumaNode
-from wirespeed.worlds import clocks, rendezvous
-from wirespeed.worlds.base import Connection, RankLost, WorldError
+from wirespeed.worlds import clocks
+from wirespeed.worlds.base import RankLost, WorldError
 from wirespeed.worlds.descriptors import Descriptors, SharedMemory, fetch
 
 NODE = NumaNode(0, tuple(range(8)), 2, 2**34)
@@ -123,20 +122,3 @@ def test_a_host_that_goes_while_clocks_are_compared(monkeypatch: pytest.MonkeyPa
     some[1].close()
     (error,) = together(some[:1], clocks.compare)
     assert isinstance(error, RankLost) and "rank 1" in str(error)
-
-
-def test_ranks_with_different_versions_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    listener = rendezvous.listen(address="127.0.0.1")
-    port = listener.getsockname()[1]
-
-    def other() -> str:
-        connection = Connection(socket.create_connection(("127.0.0.1", port)))
-        connection.send(["wirespeed", "9.9.9", 1, 2, "link", "far", 77, -1])
-        answer, text = connection.receive(time.monotonic() + 5)
-        return f"{answer}: {text}"
-
-    with ThreadPoolExecutor(1) as pool:
-        told = pool.submit(other)
-        with pytest.raises(WorldError, match=r"rank 1 runs wirespeed 9\.9\.9, rank 0 ") as error:
-            rendezvous.gather(listener, 2, "threads", 5.0)
-    assert told.result() == f"refused: {error.value}"

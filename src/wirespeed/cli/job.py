@@ -61,8 +61,14 @@ def lead(
         document = measure()
     except RunInterrupted as error:
         document, interrupted = error.document, error
+    except KeyboardInterrupt:  # before anything was measured
+        if world is not None:
+            world.fail(f"interrupted on {world.me}")
+        raise
     except WirespeedError as error:  # the same on all ranks
         if world is not None:
+            if not first:
+                _speak_for_leader(world, str(error))
             world.close()
             if not first:
                 return WRONG_USE if isinstance(error, UsageError) else FAILED
@@ -70,8 +76,7 @@ def lead(
     if first:
         show(document)
     if world is not None and document.interrupted:
-        if world.rank == 1 and world.leaderless:
-            print(f"wirespeed: error: {document.interrupted}", file=sys.stderr, flush=True)
+        _speak_for_leader(world, document.interrupted)
         world.fail(document.interrupted)
         world.leave(INTERRUPTED if interrupted else FAILED)
     if world is not None:
@@ -79,3 +84,9 @@ def lead(
     if interrupted:
         raise interrupted
     return code(document) if first else OK
+
+
+def _speak_for_leader(world: World, reason: str) -> None:
+    """Print the reason on one rank of each host, and rank 1, if rank 0 has ended or does not answer."""
+    if world.leaderless and (world.rank == 1 or world.local_rank == 0):
+        print(f"wirespeed: error: {reason}", file=sys.stderr, flush=True)

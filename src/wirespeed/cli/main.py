@@ -73,6 +73,9 @@ def entry() -> NoReturn:
         signal.signal(signal.SIGINT, ending)
     code = main()
     if "mpi4py" in sys.modules:
+        from ..worlds.mpi import finalize
+
+        finalize()
         sys.exit(code)
     try:
         sys.stdout.flush()

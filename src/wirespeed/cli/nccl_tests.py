@@ -53,7 +53,7 @@ def main(program: str, argv: Sequence[str]) -> int:
         parser.error(str(error))
     from ..backends.collective_backend import SETUP_S
     from ..worlds import join, launched
-    from ..worlds.local import STARTED
+    from ..worlds.launchers import STARTED
 
     threads, gpus, alone, processes = options.nthreads or 1, options.ngpus, not launched(), 1
     if machine and not alone:

@@ -37,7 +37,7 @@ def join(
         If the other processes do not join.
     """
     from .. import worlds
-    from ..worlds.environment import promised
+    from ..worlds.launchers import promised
 
     if processes < 1:
         raise UsageError(f"the number of processes must be at least 1, not {processes}")

@@ -13,7 +13,7 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ._text import visible
+from ..terminal import visible
 
 if TYPE_CHECKING:
     from ..document import Document

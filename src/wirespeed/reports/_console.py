@@ -10,10 +10,10 @@ from rich.segment import Segment, Segments
 from rich.text import Text
 
 from ..document import Document
+from ..terminal import visible
 from ..units import SMALL, format_size
 from . import Style
 from ._explanations import explanations
-from ._text import visible
 
 SIMULATED = "SIMULATED: no hardware was measured"
 

@@ -7,11 +7,11 @@ from collections import defaultdict
 
 from ..document import Document, Status, TestcaseResult
 from ..judging.verdicts import Judgement, Verdict
+from ..terminal import visible
 from ..units import fitting, many
 from . import Style
 from ._console import SIMULATED, number
 from ._explanations import explanations
-from ._text import visible
 
 _BAD = (Verdict.IMPLAUSIBLE, Verdict.FAIL)
 #: Maximum number of values listed for a testcase.

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..document import Cell, Document, Status, Table, TestcaseResult
+from ..terminal import one_line
 from ..units import fitting, format_time, many
 from . import Style
 from ._console import SIMULATED, number
 from ._explanations import explanations
-from ._text import one_line
 
 #: What Markdown, or HTML within it, interprets: anywhere, next to a word, at the start of a line,
 #: as a link.

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from ..document import Cell, CollectiveInfo, Document, Integer, Status, Table, TestcaseResult, Whole
 from ..errors import DocumentError
+from ..terminal import one_line
 from ..testcases.collective_ops import OPERATIONS, Setting
 from ..testcases.data_types import BY_NAME
 from ..units import GB, format_size, format_time
 from . import Style
-from ._text import one_line
 
 #: The nccl-tests version whose format this is.
 COMPATIBLE = "2.19.6"

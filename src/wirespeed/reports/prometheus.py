@@ -10,10 +10,10 @@ from ..document import Document, Status
 from ..judging.verdicts import Check
 from ..model import Unit
 from ..results.cells import Placed, placed
+from ..terminal import one_line
 from . import Style
 from ._explanations import explanations
 from ._outcomes import outcomes
-from ._text import one_line
 
 _NAMES = {
     Unit.RATE: "wirespeed_bandwidth_bytes_per_second",

@@ -14,7 +14,7 @@ _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK", "MV2_C
 
 def launched(environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether a launcher started this process."""
-    from .environment import present, promised
+    from .launchers import present, promised
 
     return (
         present(environment) or any(name in environment for name in _LAUNCHED) or promised(environment)[1] > 1
@@ -23,7 +23,7 @@ def launched(environment: Mapping[str, str] = os.environ) -> bool:
 
 def by_mpi(environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether an MPI launcher started this process, and no variable sets its rank."""
-    from .environment import present
+    from .launchers import present
 
     return not present(environment) and any(name in environment for name in _LAUNCHED)
 
@@ -52,22 +52,17 @@ def join(
     WorldError
         If the others do not join, or a launcher promises more ranks than the job has.
     """
-    from . import environment as by_environment
+    from . import launchers
     from .base import WorldError
 
     world: World
-    if by_environment.present(environment):
-        world = by_environment.join(environment, timeout)
+    if launchers.present(environment):
+        world = launchers.by_environment(environment, timeout)
     elif mpi or by_mpi(environment):
-        from .mpi import join as join_mpi
-
-        world = join_mpi(timeout)
+        world = launchers.by_mpi(timeout)
     else:
-        from .local import alone
-        from .local import spawn as start
-
-        world = start(spawn, arguments, timeout) if spawn > 1 else alone()
-    name, size = by_environment.promised(environment)
+        world = launchers.spawn(spawn, arguments, timeout) if spawn > 1 else launchers.alone()
+    name, size = launchers.promised(environment)
     if size > world.size:
         world.close()
         raise WorldError(

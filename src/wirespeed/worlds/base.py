@@ -1,34 +1,45 @@
 """World: the processes that take part in a run.
 
-However they were launched, they are connected in the same way: rank 0 listens, and every other rank opens
-two TCP connections to it. The first carries the exchanges of the program, always with a time-out. On the
-second, a process reports its failure, and closing it shows that the process has ended. So the other
-processes can end and name that rank, even while they wait for something else.
+However they were launched, every other rank has two channels to rank 0. The first carries the exchanges of
+the program, always with a time-out. On the second, a process reports its failure, and closing it shows that
+the process has ended. So the other processes can end and name that rank, even while they wait for something
+else.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import select
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn
-
-import msgspec
+from typing import Any, Literal, NoReturn
 
 from ..errors import MeasurementTimeout, WirespeedError
+from ..terminal import one_line
+from .channel import Channel, InvalidMessage, arrived
 
-_HEAD = 4
-_LOST = "lost"
+#: Sequence number of an answer that holds rank 0's error.
 _FAILED = -1
 #: Time for other processes to report their stage after a time-out, in s.
-_GRACE = 3.0
+REPORT_GRACE_S = 3.0
+#: Maximum time for a report to another process that does not read, in s.
+_REPORT_SEND_S = 0.5
+#: Maximum length of the text of a report, in characters, and of the report, in bytes.
+_REPORT_CHARACTERS = 10_000
+_REPORT_LIMIT_BYTES = 2**16
+#: Maximum time between two looks for reports, in s.
+_CHECK_INTERVAL_S = 0.02
+
+#: A value for an exchange: its number, its purpose and the value.
+_Question = tuple[int, str, Any]
+#: What rank 0 sends to all: the number of the exchange and all values, or ``_FAILED`` and the error.
+_Answer = tuple[int, Any]
+#: A report on the second channel: its kind and a text.
+_Report = tuple[Literal["failed", "late", "bye"], str]
 
 
 class WorldError(WirespeedError):
@@ -52,64 +63,6 @@ class Member:
         return f"rank {self.rank} (process {self.pid} on {self.host})"
 
 
-class Connection:
-    """A TCP connection that carries messages of plain values."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self.socket = sock
-        self._waiting = b""
-
-    def send(self, value: object) -> None:
-        """Send one message.
-
-        Raises
-        ------
-        OSError
-            If the connection is closed.
-        """
-        body = msgspec.msgpack.encode(value)
-        self.socket.settimeout(None)
-        self.socket.sendall(len(body).to_bytes(_HEAD, "little") + body)
-
-    def receive(self, deadline: float) -> Any:
-        """Return the next message.
-
-        Raises
-        ------
-        TimeoutError
-            If it does not arrive before the deadline (of ``time.monotonic``).
-        EOFError
-            If the connection is closed.
-        """
-        while True:
-            end = _HEAD + int.from_bytes(self._waiting[:_HEAD], "little")
-            if _HEAD <= end <= len(self._waiting):
-                body, self._waiting = self._waiting[_HEAD:end], self._waiting[end:]
-                return msgspec.msgpack.decode(body)
-            left = deadline - time.monotonic()
-            self.socket.settimeout(max(left, 1e-3))
-            try:
-                more = self.socket.recv(2**20)
-            except TimeoutError:
-                raise
-            except OSError as error:
-                raise EOFError from error
-            if not more:
-                raise EOFError
-            self._waiting += more
-
-    @property
-    def ready(self) -> bool:
-        """Return whether a message or the end of the connection has arrived."""
-        return bool(self._waiting or select.select([self.socket], [], [], 0)[0])
-
-    def close(self) -> None:
-        """Close the connection."""
-        self.socket.close()
-
-
 def _nothing() -> None:
     """Do nothing."""
 
@@ -123,8 +76,8 @@ class World:
         All processes, by rank.
     launcher : str
         Description of the launcher.
-    links, watches : dict[int, Connection]
-        Rank -> connection for data and for failures: to all others on rank 0, to rank 0 elsewhere.
+    links, watches : dict[int, Channel]
+        Rank -> channel for data and for failures: to all others on rank 0, to rank 0 elsewhere.
     timeout : float
         Maximum time of an exchange, in s.
     leave : callable
@@ -138,8 +91,8 @@ class World:
         members: Sequence[Member],
         rank: int,
         launcher: str,
-        links: dict[int, Connection],
-        watches: dict[int, Connection],
+        links: dict[int, Channel],
+        watches: dict[int, Channel],
         timeout: float,
         leave: Callable[[int], NoReturn] = os._exit,
         finish: Callable[[], None] = _nothing,
@@ -213,7 +166,7 @@ class World:
                 self.fail(str(error))
                 for link in self._links.values():  # they wait for an answer
                     with suppress(OSError):  # it has ended and needs no message
-                        link.send([_FAILED, str(error)])
+                        link.send([_FAILED, str(error)], time.monotonic() + _REPORT_SEND_S)
             raise
 
     def barrier(self, doing: str) -> None:
@@ -245,18 +198,18 @@ class World:
         try:
             for _ in range(rounds):
                 if self.rank:
-                    link.receive(deadline)
-                    link.send(now())
+                    link.receive(deadline, int)
+                    link.send(now(), deadline)
                     continue
                 start = now()
-                link.send(start)
-                there, end = link.receive(deadline), now()
+                link.send(start, deadline)
+                there, end = link.receive(deadline, int), now()
                 best = min(best, (there - (start + end) // 2, (end - start) // 2 + 1), key=lambda b: b[1])
         except TimeoutError:
             stage = f"waiting for {self.members[0 if self.rank else rank]} while comparing clocks"
             raise MeasurementTimeout(stage, self.timeout) from None
-        except (EOFError, OSError):
-            raise RankLost(self._reason_for(0 if self.rank else rank, "comparing clocks")) from None
+        except (EOFError, OSError) as error:
+            raise RankLost(self._reason_for(0 if self.rank else rank, "comparing clocks", error)) from None
         return best
 
     def _collect(self, value: object, doing: str, deadline: float) -> list[Any]:
@@ -264,71 +217,89 @@ class World:
         values, missing = {0: value}, list[Member]()
         for rank, link in self._links.items():
             try:
-                sequence, what, values[rank] = link.receive(deadline)
+                sequence, what, values[rank] = link.receive(deadline, _Question)
             except TimeoutError:
                 missing.append(self.members[rank])
                 continue
-            except EOFError:
-                raise RankLost(self._reason_for(rank, doing)) from None
+            except (EOFError, OSError) as error:
+                raise RankLost(self._reason_for(rank, doing, error)) from None
             if (sequence, what) != (self._sequence, doing):
-                raise WorldError(f"{self.members[rank]} is {what} while rank 0 is {doing}")
+                raise WorldError(f"{self.members[rank]} is {one_line(what)} while rank 0 is {doing}")
         if missing:
             raise MeasurementTimeout(f"waiting for {_names(missing)} before {doing}", self.timeout)
         all_values = [values[rank] for rank in range(self.size)]
         for rank, link in self._links.items():
             try:
-                link.send([self._sequence, all_values])
-            except OSError:
-                raise RankLost(self._reason_for(rank, doing)) from None
+                link.send([self._sequence, all_values], deadline + REPORT_GRACE_S)
+            except TimeoutError:
+                stage = f"waiting for {self.members[rank]} to receive while {doing}"
+                raise MeasurementTimeout(stage, self.timeout) from None
+            except OSError as error:
+                raise RankLost(self._reason_for(rank, doing, error)) from None
         return all_values
 
     def _ask(self, value: object, doing: str, deadline: float) -> list[Any]:
         """On other ranks: send the value to rank 0 and receive all values."""
         link = self._links[0]
         try:
-            link.send([self._sequence, doing, value])
-            sequence, values = link.receive(deadline + _GRACE)  # rank 0 reports who is late
+            link.send([self._sequence, doing, value], deadline)
+            sequence, values = link.receive(deadline + REPORT_GRACE_S, _Answer)  # rank 0 reports who is late
         except TimeoutError:
+            self.leaderless = True
             raise MeasurementTimeout(f"waiting for {self.members[0]} while {doing}", self.timeout) from None
-        except (EOFError, OSError):
-            raise RankLost(self._reason_for(0, doing)) from None
+        except (EOFError, OSError) as error:
+            raise RankLost(self._reason_for(0, doing, error)) from None
         if sequence == _FAILED:
-            raise RankLost(values)
-        return list(values)
+            raise RankLost(one_line(str(values)))
+        if sequence != self._sequence or not isinstance(values, list) or len(values) != self.size:
+            raise WorldError(f"{self.members[0]} sent an answer to something else while {doing}")
+        return values
 
-    def _reason_for(self, rank: int, doing: str) -> str:
-        """Return why a connection was closed: the last report of that rank, or that there was none."""
-        try:
-            self.check(_GRACE)
-        except RankLost as error:
-            return str(error)
+    def _reason_for(self, rank: int, doing: str, error: Exception) -> str:
+        """Return why a connection cannot be used: its error, or the last report of that rank if it ended."""
+        if not isinstance(error, InvalidMessage):
+            try:
+                self.check(REPORT_GRACE_S)
+            except RankLost as lost:
+                return str(lost)
+        self.leaderless = self.leaderless or rank == 0
+        if isinstance(error, InvalidMessage):
+            return f"{self.members[rank]} sent {error} while {doing}"
         return f"{self.members[rank]} ended unexpectedly while {doing}"
 
-    def check(self, wait: float = 0.0) -> None:
-        """Check whether another process has failed or ended; wait up to ``wait`` seconds for a report.
+    def check(self, patience: float = 0.0) -> None:
+        """Check whether another process has failed or ended.
+
+        Parameters
+        ----------
+        patience : float
+            Maximum time to wait for a report, in s.
 
         Raises
         ------
         RankLost
             With the reason. Rank 0 has informed the others.
         """
-        until = time.monotonic() + wait
+        until = time.monotonic() + patience
         while True:
             with self._checking:
-                for rank, watch in self._watches.items():
-                    if rank not in self._said_bye and watch.ready:
-                        self._hear(rank, watch)
+                watches = {w: rank for rank, w in self._watches.items() if rank not in self._said_bye}
+                for watch in arrived(watches, 0.0):
+                    self._hear(watches[watch], watch)
             if self._ended:
                 raise RankLost(self._ended)
-            if time.monotonic() >= until:
+            if (left := until - time.monotonic()) <= 0:
                 return
-            time.sleep(0.02)
+            arrived(watches, min(left, _CHECK_INTERVAL_S))
 
-    def _hear(self, rank: int, watch: Connection) -> None:
+    def _hear(self, rank: int, watch: Channel) -> None:
+        kind = "failed"
         try:
-            kind, text = watch.receive(time.monotonic() + _GRACE)
-        except (EOFError, TimeoutError):
-            kind, text = _LOST, f"{self.members[rank]} ended unexpectedly"
+            kind, text = watch.receive(time.monotonic() + REPORT_GRACE_S, _Report, _REPORT_LIMIT_BYTES)
+            text = one_line(text)
+        except (EOFError, OSError) as error:
+            invalid = isinstance(error, InvalidMessage)
+            text = f"{self.members[rank]} {f'sent {error}' if invalid else 'ended unexpectedly'}"
             self.leaderless = self.leaderless or rank == 0
         if kind == "late":
             self._late[rank] = text
@@ -348,7 +319,7 @@ class World:
     def _tell(self, reason: str, kind: str = "failed") -> None:
         for watch in self._watches.values():
             with suppress(OSError):  # it has ended and needs no message
-                watch.send([kind, reason])
+                watch.send([kind, reason[:_REPORT_CHARACTERS]], time.monotonic() + _REPORT_SEND_S)
 
     def late(self, stage: str, seconds: float) -> WirespeedError:
         """Identify the straggler after a time-out outside of an exchange.
@@ -366,7 +337,7 @@ class World:
         if self.rank != 0:
             self._tell(stage, "late")
         try:
-            until = time.monotonic() + _GRACE + (0 if self.rank == 0 else _GRACE)
+            until = time.monotonic() + REPORT_GRACE_S + (0 if self.rank == 0 else REPORT_GRACE_S)
             while time.monotonic() < until and (self.rank != 0 or len(self._late) < self.size - 1):
                 self.check(0.05)
         except RankLost as error:
@@ -388,8 +359,8 @@ class World:
     def close(self) -> None:
         """Leave the World in order."""
         self._tell("", "bye")
-        for connection in (*self._links.values(), *self._watches.values()):
-            connection.close()
+        for channel in (*self._links.values(), *self._watches.values()):
+            channel.close()
         self._finish()
 
     def leave(self, code: int) -> NoReturn:
@@ -407,10 +378,10 @@ class World:
 
         Before that, rank 0 has to save the results.
         """
-        until = time.monotonic() + 2 * _GRACE
+        until = time.monotonic() + 2 * REPORT_GRACE_S
         with self._checking, suppress(EOFError, OSError):  # TimeoutError is an OSError
-            while 0 in self._watches:
-                self._watches[0].receive(until)
+            while 0 in self._watches and time.monotonic() < until:
+                self._watches[0].receive(until, limit=_REPORT_LIMIT_BYTES)
 
 
 def _names(members: Sequence[Member]) -> str:

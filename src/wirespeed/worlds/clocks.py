@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from .base import World
 
-_ROUNDS = 40
+#: Number of round trips, of which the shortest counts.
+_ROUND_TRIPS = 40
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def compare(world: World) -> Clocks:
     leaders = [next(m.rank for m in world.members if m.host == host) for host in world.hosts]
     found = {leaders[0]: (0, 0)}
     for rank in leaders[1:]:
-        found[rank] = world.measure_clock(rank, _ROUNDS, time.monotonic_ns)
+        found[rank] = world.measure_clock(rank, _ROUND_TRIPS, time.monotonic_ns)
     everyone = world.broadcast([[k, *v] for k, v in found.items()], "comparing clocks")
     known = {rank: (offset, error) for rank, offset, error in everyone}
     by_host = {world.members[rank].host: known[rank] for rank in leaders}

@@ -16,11 +16,15 @@ import struct
 import threading
 from contextlib import suppress
 
+from .admission import same_user
 from .base import WorldError
 
+#: What a process sends to fetch a descriptor: its token.
 _TOKEN = struct.Struct("<q")
-_CREDENTIALS = struct.Struct("3i")
-_BACKLOG = 128
+#: Maximum number of processes that wait for a descriptor.
+_BACKLOG_CONNECTIONS = 128
+#: Maximum time for a process to say which descriptor it fetches, in s.
+_REQUEST_S = 5.0
 
 
 class Descriptors:
@@ -38,7 +42,7 @@ class Descriptors:
         self._next = 0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind("\0" + self.address)
-        self._socket.listen(_BACKLOG)
+        self._socket.listen(_BACKLOG_CONNECTIONS)
         threading.Thread(target=self._serve, name="hand out descriptors", daemon=True).start()
 
     def offer(self, descriptor: int) -> int:
@@ -66,12 +70,10 @@ class Descriptors:
             except OSError:  # closed
                 return
             with connection, suppress(OSError):  # the other end is closed and reports that itself
-                connection.settimeout(5.0)
-                size = _CREDENTIALS.size
-                peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+                connection.settimeout(_REQUEST_S)
                 (token,) = _TOKEN.unpack(connection.recv(_TOKEN.size).ljust(_TOKEN.size, b"\0"))
                 descriptor = self._offered.get(token)
-                if descriptor is None or _CREDENTIALS.unpack(peer)[1] not in (os.geteuid(), 0):
+                if descriptor is None or not same_user(connection):
                     connection.sendall(b"\0")
                 else:
                     socket.send_fds(connection, [b"\1"], [descriptor])
@@ -79,6 +81,15 @@ class Descriptors:
 
 def fetch(address: str, token: int, timeout: float) -> int:
     """Return a copy of another process' descriptor.
+
+    Parameters
+    ----------
+    address : str
+        The address of its ``Descriptors``.
+    token : int
+        What ``offer`` returned there.
+    timeout : float
+        Maximum time, in s.
 
     Raises
     ------
@@ -103,6 +114,13 @@ def fetch(address: str, token: int, timeout: float) -> int:
 
 class SharedMemory:
     """Memory that several processes have mapped.
+
+    Parameters
+    ----------
+    descriptor : int
+        Descriptor of the memory.
+    size : int
+        Size of the memory, in bytes.
 
     Attributes
     ----------

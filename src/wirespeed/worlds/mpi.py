@@ -1,18 +1,77 @@
-"""Processes launched by MPI: mpirun, srun. MPI provides the ranks and the address of rank 0."""
+"""MPI: its library, a limit on the time that it takes to start and to end, and messages."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from ..errors import WirespeedError
-from .base import World, WorldError, hostname
-from .rendezvous import addresses, connect, gather, listen
+from .base import World, WorldError
 
 INSTALL = "install it with `pip install 'wirespeed[mpi]'`, or mpi4py for the MPI of this cluster"
+
+#: Minimum of the maximum time that MPI may take to start, in s: it loads libraries and connects all ranks.
+MPI_START_S = 30.0
+#: Maximum time that MPI may take to end, in s: ranks wait for rank 0, which shows the results before.
+MPI_END_S = 60.0
+#: Time by which other ranks report after rank 0, whose end makes the launcher end them, in s.
+_AFTER_LEADER_S = 2.0
+#: Maximum of these limits, in s: select takes no more than 292 years.
+_LONGEST_S = 1e9
+#: Variables with which launchers of MPI number the ranks.
+_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+
+
+#: A process that ends another one, unless its standard input is closed in time.
+_WATCHDOG = """
+import os, select, signal, sys
+pid, seconds, text = sys.argv[1:]
+if not select.select([0], [], [], float(seconds))[0]:
+    os.write(2, text.encode())
+    os.kill(int(pid), signal.SIGKILL)
+"""
+
+
+@contextmanager
+def limited(seconds: float, doing: str) -> Iterator[None]:
+    """End this process if MPI does not come back: MPI waits for ever for a rank that is stopped.
+
+    MPI starts and ends without letting other threads of Python run, so that another process watches it.
+
+    Parameters
+    ----------
+    seconds : float
+        Maximum time, in s.
+    doing : str
+        What MPI does; to be read after "MPI did not".
+    """
+    rank = next((os.environ[name] for name in _RANK_VARIABLES if name in os.environ), "")
+    who = f" (rank {rank})" if rank else ""
+    text = f"MPI did not {doing} within {seconds:g} s{who}: a rank is stopped or cannot reach the others"
+    until = min(seconds, _LONGEST_S) + (0.0 if rank in ("", "0") else _AFTER_LEADER_S)
+    watchdog = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _WATCHDOG, str(os.getpid()), str(until),
+         f"wirespeed: error: {text}\n"],
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        watchdog.kill()
+        watchdog.communicate()
+
+
+def finalize() -> None:
+    """Finalise MPI, if it is in use, within ``MPI_END_S``."""
+    mpi: Any = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+        with limited(MPI_END_S, "end"):
+            mpi.Finalize()
 
 
 def library() -> Any:
@@ -46,38 +105,6 @@ def libraries(mpi: Any) -> dict[str, str]:
     import mpi4py
 
     return {"mpi": version(mpi), "mpi4py": mpi4py.__version__}
-
-
-def join(timeout: float) -> World:
-    """Return the World of ``MPI_COMM_WORLD``.
-
-    Raises
-    ------
-    WorldError
-        If mpi4py is missing, or rank 0 cannot be reached by TCP.
-    """
-    mpi = library()
-    world = mpi.COMM_WORLD
-    rank, size = world.Get_rank(), world.Get_size()
-
-    def leave(code: int) -> NoReturn:
-        if size == 1:  # no other process to end; avoids a long message of MPI
-            sys.stdout.flush()
-            os._exit(code)
-        world.Abort(code)
-        raise SystemExit(code)
-
-    launcher = f"{version(mpi)}, over TCP"
-    listener = listen() if rank == 0 else None
-    here = (
-        [*(a for a in addresses() if not a.startswith("127.")), "127.0.0.1", hostname()],
-        listener.getsockname()[1] if listener else 0,
-    )
-    hosts, port = world.bcast(here, 0)
-    if listener:
-        return gather(listener, size, launcher, timeout, leave=leave)
-    ordered = hosts[::-1] if hostname() == hosts[-1] else hosts  # on the same host, loopback first
-    return connect(ordered, port, rank, size, launcher, timeout, leave=leave)
 
 
 class MessagesRefused(WirespeedError):

@@ -2,131 +2,328 @@
 
 from __future__ import annotations
 
-import array
-import fcntl
+import hmac
+import ipaddress
 import os
+import re
 import socket
-import struct
+import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from multiprocessing.connection import wait
+from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any, Literal
 
 import msgspec
 
+from ..terminal import one_line
 from ..version import __version__
-from .base import Connection, Member, World, WorldError, hostname
+from .admission import SHARE_SECRET, NotAdmitted, admit, enter, same_user
+from .base import Member, World, WorldError, hostname
+from .channel import Channel, InvalidMessage
 
-_NAME: Literal["wirespeed"] = "wirespeed"
-_Channel = Literal["link", "watch"]
-_CHANNELS: tuple[_Channel, ...] = ("link", "watch")
-_SIOCGIFCONF = 0x8912  # from Linux' sockios.h
-_IFREQ = 40  # bytes of an entry on 64-bit Linux
+_Purpose = Literal["link", "watch"]
+_PURPOSES: tuple[_Purpose, ...] = ("link", "watch")
+#: An address to connect to: host and port, or the name of a Unix socket.
+Address = tuple[str, int] | str
+
+#: Maximum time for a new connection to prove that it belongs to the job, in s.
+ADMISSION_S = 5.0
+#: Maximum number of connections that are proving it at a time; more wait in the listener's queue.
+_UNPROVEN_LIMIT = 256
+#: Maximum length of a message before a process has joined, in bytes.
+_HELLO_LIMIT_BYTES = 4096
+#: Maximum length of a refusal and of the name of a host, in characters.
+_REFUSAL_CHARACTERS, _HOST_CHARACTERS = 1000, 255
+#: Maximum length of the list of members, in bytes for each.
+_MEMBER_LIMIT_BYTES = 4 * _HOST_CHARACTERS + 64
+#: Maximum number of notes about connections that were refused.
+_NOTES_LIMIT = 5
+#: Maximum time to connect to an address, in s.
+_CONNECT_S = 2.0
+#: Time between two attempts, and between two looks at new connections, in s.
+_POLL_S = 0.02
 
 
 class _Hello(msgspec.Struct, array_like=True, frozen=True):
-    """First message of a process after connecting; ``local`` is -1 if the launcher set no local rank."""
+    """First message of a process after the proof; ``local`` is -1 if the launcher set no local rank."""
 
     name: Literal["wirespeed"]
     version: str
     rank: int
     size: int
-    channel: _Channel
+    purpose: _Purpose
     host: str
     pid: int
     local: int
 
 
-def listen(port: int = 0, address: str = "") -> socket.socket:
-    """Return a listening socket; port 0 selects a free one.
+_Answer = tuple[Literal["welcome", "refused"], str]
+#: Rank, host, process and local rank of all.
+_Members = list[tuple[int, str, int, int]]
+
+
+def listen(secret: bytes, port: int = 0, host: str = "") -> list[socket.socket]:
+    """Return sockets that listen for the other ranks; the last is a Unix socket if that is possible.
+
+    Parameters
+    ----------
+    secret : bytes
+        The secret of the job.
+    port : int
+        The TCP port; 0 selects a free one.
+    host : str
+        The name or address by which other ranks reach this host; only its interfaces are used. Empty, or a
+        name that others resolve differently: all interfaces.
 
     Raises
     ------
     WorldError
         If the port is in use.
     """
-    family = socket.AF_INET6 if not address and socket.has_dualstack_ipv6() else socket.AF_INET
+    listeners = []
+    for address in _interfaces(host) or [""]:
+        dual = not address and socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if dual or ":" in address else socket.AF_INET
+        try:
+            listeners.append(
+                socket.create_server((address, port), family=family, backlog=1024, dualstack_ipv6=dual)
+            )
+        except OSError as error:
+            raise WorldError(
+                f"rank 0 cannot listen on port {port}: {error.strerror}; set MASTER_PORT to a free port"
+            ) from error
+    near = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        return socket.create_server(
-            (address, port), family=family, backlog=1024, dualstack_ipv6=family == socket.AF_INET6
-        )
-    except OSError as error:
-        raise WorldError(
-            f"rank 0 cannot listen on port {port}: {error.strerror}; set MASTER_PORT to a free port"
-        ) from error
+        near.bind(local_name(secret, listeners[0].getsockname()[1]))
+        near.listen(1024)
+        listeners.append(near)
+    except OSError:
+        near.close()
+    for listener in listeners:
+        listener.setblocking(False)
+    return listeners
+
+
+def local_name(secret: bytes, port: int) -> str:
+    """Return the name of rank 0's Unix socket; abstract, so no file is created."""
+    return "\0wirespeed-" + hmac.digest(secret, b"port %d" % port, "sha256").hex()[:32]
+
+
+def is_here(host: str) -> bool:
+    """Return whether a name or address belongs to this host."""
+    return bool(_own(host))
+
+
+def _own(host: str) -> list[str]:
+    """Return the addresses of a name that belong to this host; resolved, nothing is sent to them."""
+    own = []
+    with suppress(OSError):
+        for family, _, _, _, address in socket.getaddrinfo(host, 1, type=socket.SOCK_DGRAM):
+            with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect(address)
+                if probe.getsockname()[0] == address[0] or _is_loopback(str(address[0])):
+                    own.append(str(address[0]))
+    return own
+
+
+def _interfaces(host: str) -> list[str]:
+    """Return the addresses on which rank 0 listens; empty for all.
+
+    A host often resolves its own name to a loopback address, which other hosts cannot reach.
+    """
+    own = _own(host) if host else []
+    if host != "localhost" and any(_is_loopback(address) and address != host for address in own):
+        return []
+    return own
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address).is_loopback
 
 
 def addresses() -> list[str]:
     """Return the IPv4 addresses of this host, the loopback last."""
-    found = array.array("B", bytes(_IFREQ * 64))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        request = struct.pack("iL", len(found), found.buffer_info()[0])
-        used = struct.unpack("iL", fcntl.ioctl(asking.fileno(), _SIOCGIFCONF, request))[0]
-    entries = [bytes(found[i : i + _IFREQ]) for i in range(0, used, _IFREQ)]
-    texts = [socket.inet_ntoa(entry[20:24]) for entry in entries]
-    return sorted(dict.fromkeys(texts), key=lambda text: text.startswith("127."))
+    try:
+        routes = Path("/proc/net/fib_trie").read_text()
+    except OSError:  # other hosts then use the name of this one
+        return []
+    found = dict.fromkeys(re.findall(r"\|-- (\S+)\n +/32 host LOCAL", routes))
+    return sorted(found, key=lambda text: text.startswith("127."))
+
+
+class _Lobby:
+    """Where new connections prove, each in a thread, that they belong to the job."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self._arrived: SimpleQueue[tuple[Channel, _Hello]] = SimpleQueue()
+        self._unproven: set[Channel] = set()
+        self._notes = 0
+        self.refusal = ""
+
+    def arrivals(self, listeners: Sequence[socket.socket]) -> list[tuple[Channel, _Hello]]:
+        """Accept new connections for a moment; return those that have proved that they belong here."""
+        if len(self._unproven) < _UNPROVEN_LIMIT:
+            ready = set(wait(listeners, _POLL_S))
+            for listener in (one for one in listeners if one in ready):
+                with suppress(OSError):  # it has gone away
+                    self._accept(listener.accept()[0])
+        else:
+            time.sleep(_POLL_S)
+        found = []
+        with suppress(Empty):
+            while True:
+                found.append(self._arrived.get_nowait())
+        return found
+
+    def refuse(self, problem: str) -> None:
+        """Note a refused connection: the first few are shown."""
+        self.refusal = problem
+        self._notes += 1
+        if self._notes <= _NOTES_LIMIT:
+            more = "; further notes are omitted" if self._notes == _NOTES_LIMIT else ""
+            print(f"wirespeed: note: not admitted: {one_line(problem)}{more}", file=sys.stderr, flush=True)
+
+    def hear(self, channel: Channel, secret: bytes, deadline: float, who: str) -> None:
+        """Receive the hello of a connection in a thread; without a secret it need not prove anything."""
+        self._unproven.add(channel)
+        threading.Thread(
+            target=self._hear, args=(channel, secret, deadline, who), name="admit a rank", daemon=True
+        ).start()
+
+    def close(self) -> None:
+        """Disconnect all that have not proved anything yet."""
+        for channel in list(self._unproven):
+            with suppress(OSError):
+                channel.socket.shutdown(socket.SHUT_RDWR)  # its thread closes it
+
+    def _accept(self, sock: socket.socket) -> None:
+        channel = Channel(sock)
+        if sock.family == socket.AF_UNIX:
+            who = "a process of this host"
+            if not same_user(sock):
+                self.refuse(f"{who}: it belongs to another user")
+                channel.close()
+                return
+        else:
+            who = "a connection from " + str(sock.getpeername()[0]).removeprefix("::ffff:")
+        self.hear(channel, self._secret, time.monotonic() + ADMISSION_S, who)
+
+    def _hear(self, channel: Channel, secret: bytes, deadline: float, who: str) -> None:
+        try:
+            if secret:
+                admit(channel, secret, deadline)
+            self._arrived.put((channel, channel.receive(deadline, _Hello, _HELLO_LIMIT_BYTES)))
+            return
+        except NotAdmitted as error:
+            self.refuse(f"{who}: {error}")
+        except InvalidMessage as error:
+            self.refuse(f"{who}: it sent {error}")
+        except TimeoutError:
+            self.refuse(f"{who}: it does not speak")
+        except (EOFError, OSError):
+            pass  # a health check, or it tries again
+        finally:
+            self._unproven.discard(channel)
+        channel.close()
 
 
 def gather(
-    listener: socket.socket,
+    listeners: Sequence[socket.socket],
+    secret: bytes,
     size: int,
     launcher: str,
     timeout: float,
     look: Callable[[], None] = lambda: None,
     local: int = -1,
+    inherited: Sequence[socket.socket] = (),
     **extra: Any,
 ) -> World:
     """On rank 0: wait for the others and return the World.
 
+    Connections that do not prove that they know the secret, and ranks that do not fit, are refused with a
+    note; the job goes on waiting.
+
     Parameters
     ----------
+    listeners : Sequence[socket.socket]
+        What ``listen`` returned; they are closed at the end.
+    secret : bytes
+        The secret of the job.
+    size : int
+        Number of ranks.
+    launcher : str
+        Description of the launcher.
+    timeout : float
+        Maximum time for all ranks to join, and then for an exchange, in s.
     look : callable
-        Called several times per second; raises if a rank cannot join any more.
+        Called many times per second; raises if a rank cannot join any more.
     local : int
         Local rank set by the launcher; -1 to number the processes of a host by rank.
+    inherited : Sequence[socket.socket]
+        Connections to processes that this one started: nobody else has their other ends.
+    **extra : object
+        Further parameters of the World.
 
     Raises
     ------
     WorldError
-        If ranks do not join in time, or are not the expected ones.
+        If ranks do not join in time.
     """
     deadline = time.monotonic() + timeout
     members = {0: Member(0, hostname(), os.getpid(), local)}
-    connections: dict[_Channel, dict[int, Connection]] = {channel: {} for channel in _CHANNELS}
-    with listener:
-        while any(len(found) < size - 1 for found in connections.values()):
-            listener.settimeout(0.2)
+    channels: dict[_Purpose, dict[int, Channel]] = {purpose: {} for purpose in _PURPOSES}
+    lobby = _Lobby(secret)
+    with ExitStack() as stack:
+        stack.callback(lobby.close)
+        for listener in listeners:
+            stack.enter_context(listener)
+        for sock in inherited:
+            lobby.hear(Channel(sock), b"", deadline, "a process that this one started")
+        while any(len(found) < size - 1 for found in channels.values()):
             look()
-            try:
-                connection = Connection(listener.accept()[0])
-                hello = msgspec.convert(connection.receive(min(deadline, time.monotonic() + 5)), _Hello)
-                known = connections[hello.channel]
-                problem = _problem(hello, size, known)
-                connection.send(["refused", problem] if problem else ["welcome", ""])
-            except TimeoutError:
-                if time.monotonic() < deadline:
-                    continue  # no connection, or one that sends nothing
+            if time.monotonic() >= deadline:
                 missing = [str(rank) for rank in range(size) if rank not in members]
+                why = f" (not admitted: {one_line(lobby.refusal)})" if lobby.refusal else ""
                 raise WorldError(
                     f"timed out after {timeout:g} s: {len(missing)} of {size} ranks did not connect "
-                    f"to rank 0 on {hostname()}: {', '.join(missing[:8])}"
-                ) from None
-            except (EOFError, OSError, msgspec.MsgspecError):
-                continue  # a port scanner, a health check, or a closed connection
-            if problem:
-                raise WorldError(problem)
-            known[hello.rank] = connection
-            members[hello.rank] = Member(hello.rank, hello.host, hello.pid, hello.local)
+                    f"to rank 0 on {hostname()}: {', '.join(missing[:8])}{why}"
+                )
+            for channel, hello in lobby.arrivals(listeners):
+                known = channels[hello.purpose]
+                problem = _problem(hello, size, known)
+                try:
+                    answer = ("refused", problem[:_REFUSAL_CHARACTERS]) if problem else ("welcome", "")
+                    channel.send(answer, time.monotonic() + ADMISSION_S)
+                except OSError as error:
+                    problem = problem or f"rank {hello.rank}: {error}"
+                if problem:
+                    lobby.refuse(problem)
+                    channel.close()
+                    continue
+                known[hello.rank] = channel
+                members[hello.rank] = Member(
+                    hello.rank, one_line(hello.host)[:_HOST_CHARACTERS], hello.pid, hello.local
+                )
     ordered = _with_local_ranks([members[rank] for rank in range(size)])
-    links = dict(sorted(connections["link"].items()))
-    for link in links.values():
-        link.send([[m.rank, m.host, m.pid, m.local_rank] for m in ordered])
-    return World(ordered, 0, launcher, links, connections["watch"], timeout, **extra)
+    links = dict(sorted(channels["link"].items()))
+    everyone = [(m.rank, m.host, m.pid, m.local_rank) for m in ordered]
+    for rank, link in links.items():
+        try:
+            link.send(everyone, deadline + ADMISSION_S)
+        except OSError as error:
+            raise WorldError(f"{members[rank]} ended while the ranks were joining") from error
+    return World(ordered, 0, launcher, links, channels["watch"], timeout, **extra)
 
 
-def _problem(hello: _Hello, size: int, known: dict[int, Connection]) -> str:
+def _problem(hello: _Hello, size: int, known: Mapping[int, Channel]) -> str:
     rank = hello.rank
     if hello.version != __version__:
-        return f"rank {rank} runs {_NAME} {hello.version}, rank 0 {__version__}: install the same version"
+        return f"rank {rank} runs wirespeed {hello.version}, rank 0 {__version__}: install the same version"
     if hello.size != size or not 0 < rank < size:
         return (
             f"rank {rank} is one of {hello.size} ranks, but rank 0 expects {size}: check WORLD_SIZE and RANK"
@@ -149,56 +346,105 @@ def _with_local_ranks(members: Sequence[Member]) -> list[Member]:
 
 
 def connect(
-    hosts: Sequence[str],
-    port: int,
+    to: Sequence[Address],
+    secret: bytes,
     rank: int,
     size: int,
     launcher: str,
     timeout: float,
     local: int = -1,
+    inherited: Sequence[socket.socket] = (),
     **extra: Any,
 ) -> World:
     """On other ranks: connect to rank 0 and return the World.
 
     Parameters
     ----------
-    hosts : Sequence[str]
-        Names or addresses of rank 0's host, tried in order.
-    local : int
+    to : Sequence[Address]
+        Addresses of rank 0, tried in order.
+    secret : bytes
+        The secret of the job.
+    rank, size : int
+        Number of this rank, and of all.
+    launcher, timeout, local, **extra : object
         As for ``gather``.
+    inherited : Sequence[socket.socket]
+        The two connections that rank 0 made when it started this process, in place of addresses.
 
     Raises
     ------
     WorldError
-        If rank 0 cannot be reached in time, or rejects this rank.
+        If rank 0 cannot be reached in time, is not of this job, or refuses this rank.
     """
     deadline = time.monotonic() + timeout
-    found: dict[str, Connection] = {}
-    for channel in _CHANNELS:
-        connection = Connection(_reach(hosts, port, deadline, timeout))
+    where = "rank 0" + next((f" at {host[0]}:{host[1]}" for host in to if isinstance(host, tuple)), "")
+    found: dict[_Purpose, Channel] = {}
+    doing = f"does not answer rank {rank}"
+    with ExitStack() as stack:
         try:
-            connection.send(_Hello(_NAME, __version__, rank, size, channel, hostname(), os.getpid(), local))
-            answer, text = connection.receive(deadline)
+            for i, purpose in enumerate(_PURPOSES):
+                channel = Channel(inherited[i]) if inherited else _reach(to, secret, deadline, timeout)
+                found[purpose] = channel
+                stack.callback(channel.close)
+                me = (rank, size, purpose, hostname(), os.getpid(), local)
+                channel.send(_Hello("wirespeed", __version__, *me), deadline)
+                answer, text = channel.receive(deadline, _Answer, _HELLO_LIMIT_BYTES)
+                if answer == "refused":
+                    raise WorldError(one_line(text))
+            doing = f"gave up: not all {size} ranks joined"
+            limit = _MEMBER_LIMIT_BYTES * size + _HELLO_LIMIT_BYTES
+            everyone = found["link"].receive(deadline, _Members, limit)
+        except InvalidMessage as error:
+            raise WorldError(f"{where} sent {error}") from error
         except (EOFError, OSError) as error:
-            raise WorldError(f"rank 0 at {hosts[0]}:{port} does not answer rank {rank}") from error
-        if answer != "welcome":
-            raise WorldError(text)
-        found[channel] = connection
-    try:
-        members = [Member(*fields) for fields in found["link"].receive(deadline)]
-    except (EOFError, TimeoutError) as error:
-        raise WorldError(f"rank 0 at {hosts[0]}:{port} gave up: not all {size} ranks joined") from error
+            raise WorldError(f"{where} {doing}") from error
+        members = [Member(index, one_line(host), pid, near) for index, host, pid, near in everyone]
+        if [member.rank for member in members] != list(range(size)):
+            raise WorldError(f"{where} sent a list of {len(members)} ranks where {size} are expected")
+        stack.pop_all()  # the World closes them
     return World(members, rank, launcher, {0: found["link"]}, {0: found["watch"]}, timeout, **extra)
 
 
-def _reach(hosts: Sequence[str], port: int, deadline: float, timeout: float) -> socket.socket:
+def _reach(to: Sequence[Address], secret: bytes, deadline: float, timeout: float) -> Channel:
+    """Connect to rank 0 and prove in both directions that both belong to the job."""
     reason = "no address"
     while True:
-        for host in hosts:
+        for address in to:
+            name = "a process of this host" if isinstance(address, str) else address[0]
             try:
-                return socket.create_connection((host, port), timeout=2)
+                channel = Channel(_dial(address))
             except OSError as error:
-                reason = f"{host}: {error.strerror or error}"
+                reason = f"{name}: {error.strerror or error}"
+                continue
+            try:
+                enter(channel, secret, min(deadline, time.monotonic() + ADMISSION_S))
+                return channel
+            except NotAdmitted as error:
+                channel.close()
+                raise WorldError(
+                    f"{name} listens in place of rank 0, but {error}: another job uses this port, or the key "
+                    f"files of the hosts differ; choose another MASTER_PORT, or {SHARE_SECRET}"
+                ) from error
+            except (EOFError, OSError) as error:  # too many connect at once, or it is not rank 0
+                reason = f"{name}: {error or 'closed the connection'}"
+                channel.close()
         if time.monotonic() > deadline:
+            port = next((address[1] for address in to if isinstance(address, tuple)), 0)
             raise WorldError(f"could not reach rank 0 within {timeout:g} s on port {port} ({reason})")
-        time.sleep(0.02)
+        time.sleep(_POLL_S)
+
+
+def _dial(address: Address) -> socket.socket:
+    """Connect to an address; a Unix socket only if this user listens."""
+    if not isinstance(address, str):
+        return socket.create_connection(address, timeout=_CONNECT_S)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(_CONNECT_S)
+        sock.connect(address)
+        if same_user(sock):
+            return sock
+        raise PermissionError("it belongs to another user")
+    except OSError:
+        sock.close()
+        raise

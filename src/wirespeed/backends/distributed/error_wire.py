@@ -13,6 +13,7 @@ from ...errors import (
     VerificationError,
     WirespeedError,
 )
+from ...terminal import visible
 
 
 def told(error: WirespeedError) -> list[Any]:
@@ -41,6 +42,7 @@ def heard(who: str, told: list[Any]) -> WirespeedError:
         Result of ``told`` in that process.
     """
     kind, text, *more = told
+    text = visible(text)
     error: WirespeedError
     if kind == "wrong":
         error = VerificationError("", *more)

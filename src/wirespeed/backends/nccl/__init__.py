@@ -20,7 +20,7 @@ def connect(machine: Machine) -> Backend | None:
     own = [gpu for gpu in machine.gpus if gpu.backend == NAME]
     if machine.simulated or len(own) < 2:
         return None
-    from ...worlds.local import alone
+    from ...worlds.launchers import alone
     from ..provider import Group
 
     return _backend(alone(), Group(0, (0,), len(own)), [gpu.bus_id for gpu in own])

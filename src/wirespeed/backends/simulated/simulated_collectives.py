@@ -19,7 +19,7 @@ from ...network import Network, fair_shares
 from ...testcases.collective_ops import Setting
 from ...testcases.collectives import members
 from ...topology import FaultKind, Machine
-from ...worlds.local import alone
+from ...worlds.launchers import alone
 from ..collective_backend import CollectiveBackend
 from ..provider import Case, Elapsed, Group, RankDevice
 from .faults import faulty

@@ -16,13 +16,13 @@ from ...document import Document, Status, TestcaseResult
 from ...judging.verdicts import Check, Judgement, Verdict
 from ...model import Unit
 from ...results.cells import placed
+from ...terminal import one_line, visible
 from ...units import GB, fitting, format_size, format_time, many
 from ...version import __version__
 from .. import BY_LIMITS, Criteria
 from .._console import SIMULATED, number
 from .._explanations import explanations
 from .._outcomes import INTERRUPTED, Outcomes, counted, outcomes
-from .._text import one_line, visible
 from . import comparison
 from . import telemetry as state
 from . import topology_drawing as topology

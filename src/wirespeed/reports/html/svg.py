@@ -5,7 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
-from .._text import one_line
+from ...terminal import one_line
 
 if TYPE_CHECKING:
     from markupsafe import Markup

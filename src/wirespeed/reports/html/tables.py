@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from ...document import Cell, Table, TestcaseResult
 from ...judging.verdicts import Judgement, Verdict
 from ...results.cells import Key
+from ...terminal import one_line, visible
 from ...units import fitting, many
 from .._console import number
 from .._plots import Scale, scale_of, short
-from .._text import one_line, visible
 from .charts import curve_chart
 from .embedded_data import packed
 from .svg import markup

@@ -1,0 +1,207 @@
+"""How processes join a job: alone, started by another, with their rank in the environment, or by MPI."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from ..errors import UsageError
+from .admission import SECRET_BYTES, secret_of
+from .base import Member, World, WorldError, hostname
+from .rendezvous import Address, addresses, connect, gather, is_here, listen, local_name
+
+#: Environment variable of processes that another process started.
+STARTED = "WIRESPEED_STARTED_BY"
+#: Environment variable with the descriptors of their connections to that process.
+CHANNELS = "WIRESPEED_CHANNELS"
+#: Maximum time for started processes to end after rank 0 has, before they are killed, in s: after success,
+#: and after an error or a signal, when rank 0 has saved what was measured.
+CHILDREN_END_S, CHILDREN_LEAVE_S = 5.0, 1.0
+#: Variables of a rank in the environment.
+_NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def present(environment: Mapping[str, str]) -> bool:
+    """Return whether the environment contains a rank.
+
+    Raises
+    ------
+    UsageError
+        If only some of the required variables are set.
+    """
+    if "RANK" not in environment or "WORLD_SIZE" not in environment:
+        return False
+    if CHANNELS in environment:
+        return True
+    missing = [name for name in _NEEDED if not environment.get(name)]
+    if missing and environment["WORLD_SIZE"] != "1":
+        raise UsageError(
+            f"RANK and WORLD_SIZE are set, but not {' and '.join(missing)}: set all of {', '.join(_NEEDED)}, "
+            "or none"
+        )
+    return not missing
+
+
+def by_environment(environment: Mapping[str, str], timeout: float) -> World:
+    """Return the World that the environment describes.
+
+    Raises
+    ------
+    UsageError
+        If a number is invalid.
+    WorldError
+        If the others do not join in time.
+    """
+    inherited = environment.get(CHANNELS, "")
+    host, number = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
+    try:
+        rank, size, port = int(environment["RANK"]), int(environment["WORLD_SIZE"]), int(number or 0)
+        local = int(environment.get("LOCAL_RANK", "-1"))
+        descriptors = [int(descriptor) for descriptor in inherited.split(",") if descriptor]
+    except ValueError as error:
+        raise UsageError(
+            f"RANK, LOCAL_RANK, WORLD_SIZE and MASTER_PORT must be whole numbers: {error}"
+        ) from error
+    if not 0 <= rank < size:
+        raise UsageError(f"RANK is {rank}; it must be from 0 to WORLD_SIZE - 1 = {size - 1}")
+    launcher = "RANK and WORLD_SIZE in the environment"
+    if descriptors:
+        try:
+            ends = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+        except OSError as error:
+            raise WorldError(f"{CHANNELS} is set, but its connections are not open: unset it") from error
+        return connect([], b"", rank, size, launcher, timeout, local, ends)
+    if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        port += 1  # torchrun's agent listens on MASTER_PORT itself
+    if not 0 < port < 2**16:
+        raise UsageError(f"MASTER_PORT is {number}; the port must be from 1 to 65535")
+    if size == 1:
+        return gather([], b"", size, launcher, timeout, local=local)
+    secret = secret_of(environment)
+    if rank == 0:
+        return gather(listen(secret, port, host), secret, size, launcher, timeout, local=local)
+    near: list[Address] = [local_name(secret, port)] if is_here(host) else []
+    return connect([*near, (host, port)], secret, rank, size, launcher, timeout, local)
+
+
+def promised(environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
+    """Return the variable by which a launcher promises the most ranks, and their number; 1 without one."""
+    found = [("", 1)]
+    for name in (
+        "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS",
+        "SLURM_NTASKS",
+    ):  # fmt: skip
+        if name == "SLURM_NTASKS" and "SLURM_STEP_ID" not in environment:
+            continue  # the batch script of a job, not a task started by srun
+        if environment.get(name, "").isdecimal():
+            found.append((name, int(environment[name])))
+    return max(found, key=lambda pair: pair[1])
+
+
+def by_mpi(timeout: float) -> World:
+    """Return the World of ``MPI_COMM_WORLD``.
+
+    Raises
+    ------
+    WorldError
+        If mpi4py is missing, or rank 0 cannot be reached by TCP.
+    """
+    from .mpi import MPI_START_S, library, limited, version
+
+    secret, listeners, here = b"", [], ([""], 0)
+    with limited(max(timeout, MPI_START_S), "start"):
+        mpi = library()
+        world = mpi.COMM_WORLD
+        rank, size = world.Get_rank(), world.Get_size()
+        if rank == 0:
+            secret = secrets.token_bytes(SECRET_BYTES)
+            listeners = listen(secret)
+            names = [*(a for a in addresses() if not a.startswith("127.")), "127.0.0.1", hostname()]
+            here = names, listeners[0].getsockname()[1]
+        secret, (hosts, port) = world.bcast((secret, here), 0)
+
+    def leave(code: int) -> NoReturn:
+        if size == 1:  # no other process to end; avoids a long message of MPI
+            sys.stdout.flush()
+            os._exit(code)
+        world.Abort(code)
+        raise SystemExit(code)
+
+    launcher = f"{version(mpi)}, over TCP"
+    if rank == 0:
+        return gather(listeners, secret, size, launcher, timeout, leave=leave)
+    ordered = hosts[::-1] if hostname() == hosts[-1] else hosts  # on the same host, loopback first
+    to: list[Address] = [local_name(secret, port), *((host, port) for host in ordered)]
+    return connect(to, secret, rank, size, launcher, timeout, leave=leave)
+
+
+def alone() -> World:
+    """Return the World of one process."""
+    return World([Member(0, hostname(), os.getpid(), 0)], 0, "one process", {}, {}, 0.0)
+
+
+def spawn(size: int, arguments: Sequence[str], timeout: float) -> World:
+    """Start ``size - 1`` more processes with these arguments and return the World; this is rank 0.
+
+    Raises
+    ------
+    WorldError
+        If a process does not start in time.
+    """
+    children: list[subprocess.Popen[bytes]] = []
+    ends: list[socket.socket] = []
+    for rank in range(1, size):
+        pairs = [socket.socketpair() for _ in range(2)]
+        theirs = [their.fileno() for _, their in pairs]
+        environment = {
+            **os.environ,
+            "RANK": str(rank),
+            "WORLD_SIZE": str(size),
+            "LOCAL_RANK": str(rank),
+            STARTED: str(os.getpid()),
+            CHANNELS: ",".join(map(str, theirs)),
+        }
+        command = [sys.executable, "-m", "wirespeed", *arguments]
+        children.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, pass_fds=theirs))
+        for mine, their in pairs:
+            ends.append(mine)
+            their.close()
+
+    def look() -> None:
+        for rank, child in enumerate(children, 1):
+            if child.poll() is not None:
+                raise WorldError(
+                    f"rank {rank} (process {child.pid}) ended with {_ended(child)} while starting"
+                )
+
+    def finish(seconds: float = CHILDREN_END_S) -> None:
+        """Wait for the other processes to end, which they do after rank 0; end those that do not."""
+        until = time.monotonic() + seconds
+        for child in children:
+            try:
+                child.wait(max(until - time.monotonic(), 0.0))
+            except subprocess.TimeoutExpired:
+                child.kill()
+
+    def leave(code: int) -> NoReturn:
+        finish(CHILDREN_LEAVE_S)
+        os._exit(code)
+
+    try:
+        launcher = f"{size} processes started by this one"
+        return gather([], b"", size, launcher, timeout, look, inherited=ends, finish=finish, leave=leave)
+    except BaseException:
+        for child in children:
+            child.kill()
+        raise
+
+
+def _ended(child: subprocess.Popen[bytes]) -> str:
+    code = child.returncode
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
