@@ -14,6 +14,7 @@ import wirespeed
 from tests.conftest import still
 from wirespeed.document import Status
 from wirespeed.reports import Style
+from wirespeed.reports._grid import FOOTNOTES
 from wirespeed.reports.markdown import escaped
 from wirespeed.results.cells import placed
 
@@ -60,6 +61,23 @@ def test_markdown_tables_are_tables(recorded):
     assert len(starts) == sum(len(result.tables) for result in recorded.testcases)
     for i in starts:
         assert lines[i].count("|") == lines[i - 1].count("|") == lines[i + 1].count("|")
+
+
+@pytest.mark.parametrize("format", ["markdown", "table", "overalloc"])
+def test_marks_are_explained_below_the_table(recorded, format):
+    result = recorded.testcases[0]
+    plain = wirespeed.render(replace(recorded, testcases=(result,)), format)
+    first, *others = result.tables[0].cells
+    for mark, changes in (
+        ("*", {"reason": "1.9 times the fastest of this phase"}),
+        ("!", {"reason": "3 wrong elements", "wrong": 3}),
+    ):
+        table = replace(result.tables[0], cells=(replace(first, **changes), *others))
+        text = wirespeed.render(replace(recorded, testcases=(replace(result, tables=(table,)),)), format)
+        marked = [line for line in text.splitlines() if mark in line and line not in plain]
+        assert len(marked) == 2, "the cell and its footnote"
+        assert FOOTNOTES[mark] in (text.replace("\\", ""))
+        assert "\\\\" not in text
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def tree(rows: dict[str, float]) -> list[str]:
 
 
 def footer_of(*parts: str, simulated: bool) -> str:
-    from ..reports._console import SIMULATED
+    from ..reports import SIMULATED
 
     return " · ".join(part for part in (*parts, SIMULATED if simulated else "") if part)
 

@@ -239,7 +239,7 @@ class Printer(Listener):
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
         """Print its tables."""
-        print(nvbandwidth.testcase(result, self.style), end="", flush=True)
+        print(nvbandwidth.testcase(document.machine, result, self.style), end="", flush=True)
 
     def run_ended(self, document: Document) -> None:
         """Print the closing notice."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..results.overrides import Override
 
 GROUP = "wirespeed.reports"
+SIMULATED = "SIMULATED: no hardware was measured"
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from rich.text import Text
 from ..document import Document
 from ..judging.verdicts import Check, Judgement, Verdict
 from ..units import fitting, many
-from . import Style
-from ._console import SIMULATED, heading, number, printed, warnings
+from . import SIMULATED, Style
+from ._console import heading, printed, warnings
+from ._grid import number
 from ._outcomes import INTERRUPTED, Outcomes, counted, outcomes
 
 #: Maximum number of testcases shown, so that they fit on a screen; ``verbose`` shows all.
@@ -84,8 +85,7 @@ def _testcase(judgements: list[Judgement], check: Check, style: Style) -> Iterat
 
 def _measured(judgement: Judgement) -> str:
     """Return the location, the measured value, the limit and the expected range."""
-    key = judgement.key
-    where = " ".join(part for part in (key.table, key.row, key.column) if part) or "whole testcase"
+    where = judgement.key.place or "whole testcase"
     if judgement.value is None:
         return where
     scale, unit = fitting(judgement.unit, [judgement.value])

@@ -9,8 +9,9 @@ from rich.text import Text
 
 from ..results.compare import Change, Comparison, Outcome
 from ..units import fitting, many
-from . import Style
-from ._console import SIMULATED, number, printed, warnings
+from . import SIMULATED, Style
+from ._console import printed, warnings
+from ._grid import number
 
 #: Maximum number of testcases shown; ``verbose`` shows all.
 _SHOWN = 12
@@ -48,9 +49,8 @@ def render(comparison: Comparison, style: Style) -> str:
 def _moved(change: Change) -> str:
     """Return the cell, both values and their relative difference."""
     scale, unit = fitting(change.unit, [v for v in (change.before, change.after) if v])
-    key = change.key
     before, after = (number(value, scale) if value else "n/a" for value in (change.before, change.after))
-    text = " ".join(part for part in (key.table, key.row, key.column) if part) + f": {before} → {after}"
+    text = f"{change.key.place}: {before} → {after}"
     if change.before and change.after:
         return f"{text} {unit}, {change.after / change.before - 1:+.1%}"
     return f"{text} {unit}"

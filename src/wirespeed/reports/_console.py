@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from itertools import groupby
 
 from rich.console import Console, Group, RenderableType
 from rich.segment import Segment, Segments
+from rich.table import Column
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import Document
 from ..terminal import visible
-from ..units import SMALL, format_size
-from . import Style
+from ..units import format_size
+from . import SIMULATED, Style
 from ._explanations import explanations
-
-SIMULATED = "SIMULATED: no hardware was measured"
 
 
 def printed(style: Style, *parts: RenderableType) -> str:
@@ -58,9 +59,43 @@ def warnings(document: Document) -> list[Text]:
     return [Text(f"warning: {text}", style="bold yellow") for text in explanations(document)]
 
 
-def number(value: float, scale: float) -> str:
-    """Format a value in the display unit with the useful number of digits."""
-    shown = value / scale
-    if 0 < shown < SMALL:
-        return f"{shown:.2g}"
-    return f"{shown:.2f}" if shown < 10_000 else f"{shown:.0f}"
+def pieces(
+    heading: Column,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Text | str]],
+    width: int,
+    details: Sequence[Column] = (),
+) -> list[RichTable]:
+    """Return a table; if it is too wide for the terminal, several, each with some of the columns.
+
+    Parameters
+    ----------
+    heading : Column
+        Column of the labels of the rows.
+    columns : Sequence[str]
+        Headings of the columns of values.
+    rows : Sequence of Sequence of Text or str
+        For each row its label, the values, and the details.
+    width : int
+        Columns of the terminal.
+    details : Sequence[Column]
+        Additional columns behind the values; those that are empty in all rows are omitted.
+    """
+    values = len(columns) + 1
+    first = max([len(str(heading.header)), *(len(row[0]) for row in rows)]) + 2
+    each = max([len(text) for text in columns] + [len(text) for row in rows for text in row[1:values]]) + 2
+    at_once = max(1, (width - first) // each)
+    kept = [i for i in range(len(details)) if any(row[values + i] for row in rows)]
+    found = []
+    for start in range(1, values, at_once):
+        shown = range(start, min(start + at_once, values))
+        piece = RichTable(
+            heading.copy(),
+            *(Column(columns[i - 1], justify="right", no_wrap=True) for i in shown),
+            *(details[i].copy() for i in kept),
+            box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim",
+        )  # fmt: skip
+        for row in rows:
+            piece.add_row(row[0], *(row[i] for i in shown), *(row[values + i] for i in kept))
+        found.append(piece)
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from rich.console import RenderableType
-from rich.table import Table as Grid
+from rich.table import Column
 from rich.text import Text
 
 from ..errors import MachineError
@@ -14,7 +14,7 @@ from ..network import Network
 from ..topology import Cache, Link, LinkKind, Machine, NumaNode
 from ..units import GB, format_size
 from . import Style
-from ._console import printed
+from ._console import pieces, printed
 
 
 def render(machine: Machine, style: Style) -> str:
@@ -45,17 +45,9 @@ def _joined(machine: Machine, width: int) -> list[RenderableType]:
     ways = {(gpu.name, other): _way(network, gpu.name, other) for gpu, other in pairs}
     apart = {(gpu.name, other) for gpu, other in pairs if other not in gpu.peers}
     words = {pair: f"{word} {rate}".strip() + "*" * (pair in apart) for pair, (word, rate) in ways.items()}
-    widest = max(len(text) for text in (*names, *words.values())) + 2
-    fitting = max(1, (width - 8) // widest)
+    rows = [[row, *(words.get((row, name), "-") for name in names)] for row in names]
     parts: list[RenderableType] = [Text("\nhow GPUs are joined, and GB/s each way", style="bold")]
-    for start in range(0, len(names), fitting):
-        grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-        grid.add_column("", no_wrap=True, style="dim")
-        for name in names[start : start + fitting]:
-            grid.add_column(name, justify="right", no_wrap=True)
-        for row in names:
-            grid.add_row(row, *(words.get((row, name), "-") for name in names[start : start + fitting]))
-        parts.append(grid)
+    parts += pieces(Column("", no_wrap=True, style="dim"), names, rows, width)
     used = [f"{word}: {_WORDS[word]}" for word in dict.fromkeys(word for word, _ in ways.values())]
     if apart:
         used.append("*: no peer access")

@@ -9,9 +9,9 @@ from ..document import Document, Status, TestcaseResult
 from ..judging.verdicts import Judgement, Verdict
 from ..terminal import visible
 from ..units import fitting, many
-from . import Style
-from ._console import SIMULATED, number
+from . import SIMULATED, Style
 from ._explanations import explanations
+from ._grid import number
 
 _BAD = (Verdict.IMPLAUSIBLE, Verdict.FAIL)
 #: Maximum number of values listed for a testcase.
@@ -81,10 +81,8 @@ def _outcome(case: ET.Element, tag: str, message: str, text: str = "") -> None:
 
 
 def _told(judgement: Judgement) -> str:
-    key = judgement.key
     scale, unit = fitting(judgement.unit, [judgement.value or 0.0])
-    where = " ".join(part for part in (key.table, key.row, key.column) if part)
-    text = f"{where}: {number(judgement.value or 0.0, scale)} {unit}, {judgement.why}"
+    text = f"{judgement.key.place}: {number(judgement.value or 0.0, scale)} {unit}, {judgement.why}"
     if judgement.least:
         text += f", expected at least {number(judgement.least, scale)}"
     return text + (f": {' or '.join(judgement.culprits)}" if judgement.culprits else "")

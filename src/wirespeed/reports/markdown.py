@@ -6,12 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ..document import Cell, Document, Status, Table, TestcaseResult
+from ..document import Document, Status, Table, TestcaseResult
 from ..terminal import one_line
-from ..units import fitting, format_time, many
-from . import Style
-from ._console import SIMULATED, number
+from ..units import format_time
+from . import SIMULATED, Style
 from ._explanations import explanations
+from ._grid import Grid, digest, footnotes, is_large
 
 #: What Markdown, or HTML within it, interprets: anywhere, next to a word, at the start of a line,
 #: as a link.
@@ -20,8 +20,6 @@ _SPECIAL = re.compile(
     r"|:(?=//)|(?<=www)[.]"
 )
 _ENTITIES = str.maketrans({"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;"})
-#: Tables with more rows or columns are summarised unless ``verbose``.
-_LARGE = 16
 
 
 def escaped(text: str) -> str:
@@ -59,40 +57,24 @@ def _lines(document: Document, style: Style) -> Iterator[str]:
 
 
 def _table(result: TestcaseResult, table: Table, style: Style) -> Iterator[str]:
-    scale, unit = fitting(table.unit, table.values())
     yield ""
     if len(result.tables) > 1:
         yield f"{escaped(table.title)}"
         yield ""
-    rows, columns, cells = table.rows.labels, table.columns.labels, table.grid()
-    if table.is_curve:  # sizes as rows: there can be many
-        rows, columns = columns, rows
-        cells = [list(row) for row in zip(*cells, strict=True)]
-    elif max(len(rows), len(columns)) > _LARGE and not style.verbose:
-        values = sorted(table.values())
-        shown = many(len(values), "cell")
-        if values:
-            middle = values[len(values) // 2]
-            ends = f"{number(values[0], scale)} to {number(values[-1], scale)} {unit}"
-            shown += f", {ends}, median {number(middle, scale)} {unit}"
-        yield shown
+    if is_large(table) and not style.verbose:
+        yield digest(table)
         return
-    yield _row([unit, *columns])
-    yield "|---|" + "---:|" * len(columns)
-    for name, row in zip(rows, cells, strict=True):
-        yield _row([name, *(_value(cell, scale) for cell in row)])
+    grid = Grid.of(table)
+    yield _row([grid.unit, *grid.columns.labels])
+    yield "|---|" + "---:|" * len(grid.columns.labels)
+    for name, entries in zip(grid.rows.labels, grid.entries, strict=True):
+        yield _row([name, *(str(entry) if entry.cell else "" for entry in entries)])
+    for note in footnotes(table.cells):
+        yield from ("", escaped(note))
 
 
 def _row(texts: Sequence[str]) -> str:
-    return "| " + " | ".join(escaped(text) for text in texts) + " |"
-
-
-def _value(cell: Cell | None, scale: float) -> str:
-    if cell is None:
-        return ""
-    return (
-        "n/a" if cell.value is None else f"{chr(92) + '*' if cell.reason else ''}{number(cell.value, scale)}"
-    )
+    return "| " + " | ".join(map(escaped, texts)) + " |"
 
 
 def _closing(document: Document, style: Style) -> Iterator[str]:

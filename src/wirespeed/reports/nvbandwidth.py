@@ -6,11 +6,10 @@ say so in the line of every device and in a note.
 
 from __future__ import annotations
 
-import re
-
 from msgspec.structs import replace
 
 from ..document import Cell, Document, Status, Table, TestcaseResult
+from ..model import Axis
 from ..topology import Machine
 from ..units import displayed
 from ..version import __version__
@@ -19,6 +18,8 @@ from . import Style
 #: The versions of the programs whose format this is.
 COMPATIBLE = {"nvbandwidth": "v0.8", "sailbandwidth": "v2.1.0"}
 _WIDTH = 10
+#: Names of the axes whose labels are counts, and of the axis of pairs.
+_COUNTS, _PAIR = ("threads", "blocks"), "pair"
 #: Number of the testcase whose title has no unit.
 _BISECT = 47
 _SMALLER = (
@@ -33,7 +34,7 @@ _NOTICE = (
 
 def render(document: Document, style: Style) -> str:
     """Return the whole report."""
-    parts = [header(document), *(testcase(result, style) for result in document.testcases)]
+    parts = [header(document), *(testcase(document.machine, result, style) for result in document.testcases)]
     return "".join([*parts, footer(document)])
 
 
@@ -66,7 +67,7 @@ def devices(machine: Machine) -> list[str]:
     return [f"{gpu.model}{mark} ({gpu.bus_id})" for gpu in machine.gpus]
 
 
-def testcase(result: TestcaseResult, style: Style) -> str:
+def testcase(machine: Machine, result: TestcaseResult, style: Style) -> str:
     """Return the output of one testcase: its tables, or the reason why it has none."""
     if result.status is Status.WAIVED:
         return f"Waived: {result.name}: {result.reason}\n\n"
@@ -76,9 +77,9 @@ def testcase(result: TestcaseResult, style: Style) -> str:
     for table in result.tables:
         if style.verbose:
             text.append(_samples(table))
-        text.append(_table(result, table))
+        text.append(_table(machine, result, table))
         if style.utilization and "device_to_device" in result.name:
-            text.append(_utilization(table))
+            text.append(_utilization(machine, table))
     if result.status is not Status.PASSED:
         text.append(f"ERROR: {result.name}: {result.reason}\n\n")
     text += [f"WARNING: {warning}\n" for warning in result.warnings]
@@ -99,38 +100,39 @@ def title(result: TestcaseResult, table: Table) -> str:
     return f"{table.title} ({displayed(table.unit)[1]})"
 
 
-def number(label: str, position: int) -> str:
-    """Return the name of a row or column: the number in its label, else its position."""
-    match = re.fullmatch(r"(?:gpu|numa)?(\d+(?:->\d+)?)", label)
-    return match[1] if match else str(position)
+def _numbers(axis: Axis, machine: Machine) -> list[str]:
+    """Return rows or columns as numbers: index of the device or rank, pair of ranks, count, else position."""
+    numbers = {gpu.name: str(gpu.index) for gpu in machine.gpus}
+    numbers |= {node.name: str(node.index) for node in machine.numa}
+    numbers |= {str(rank.index): str(rank.index) for rank in machine.ranks}
+    if axis.name in _COUNTS or (axis.name == _PAIR and machine.ranks):
+        numbers |= {label: label for label in axis.labels}
+    return [numbers.get(label, str(i)) for i, label in enumerate(axis.labels)]
 
 
 def _value(cell: Cell | None, scale: float) -> str:
     return "N/A" if cell is None or cell.value is None else f"{cell.value / scale:.2f}"
 
 
-def _table(result: TestcaseResult, table: Table) -> str:
+def _table(machine: Machine, result: TestcaseResult, table: Table) -> str:
     scale = displayed(table.unit)[0]
     total = sum(table.values()) / scale
-    lines = [title(result, table), *_grid(table, scale), "", f"SUM {result.key(table)} {total:.2f}", "", ""]
-    return "\n".join(lines)
+    lines = [title(result, table), *_lines(machine, table, scale), "", f"SUM {result.key(table)} {total:.2f}"]
+    return "\n".join([*lines, "", ""])
 
 
-def _grid(table: Table, scale: float) -> list[str]:
+def _lines(machine: Machine, table: Table, scale: float) -> list[str]:
     """Return the line of column numbers and one line for each row."""
-    rows = [number(label, i) for i, label in enumerate(table.rows.labels)]
-    indent = max([2, *(len(row) for row in rows)])
-    lines = [
-        " " * indent + "".join(
-            number(label, i).rjust(_WIDTH) for i, label in enumerate(table.columns.labels)
-        ),
-    ]  # fmt: skip
-    for row, cells in zip(rows, table.grid(), strict=True):
-        lines.append(row.rjust(indent) + "".join(_value(c, scale).rjust(_WIDTH) for c in cells))
-    return lines
+    rows = _numbers(table.rows, machine)
+    texts = [[_value(cell, scale) for cell in cells] for cells in table.grid()]
+    indent = max([2, *map(len, rows)])
+    return [
+        label.rjust(indent) + "".join(text.rjust(_WIDTH) for text in line)
+        for label, line in zip(["", *rows], [_numbers(table.columns, machine), *texts], strict=True)
+    ]
 
 
-def _utilization(table: Table) -> str:
+def _utilization(machine: Machine, table: Table) -> str:
     """Return measured value over limit in percent; empty if no limit is known."""
     cells = tuple(
         replace(cell, value=100 * cell.value / cell.limit if cell.value and cell.limit else None)
@@ -139,7 +141,7 @@ def _utilization(table: Table) -> str:
     if not any(cell.value for cell in cells):
         return ""
     heading = f"{table.title.removesuffix(' bandwidth')} utilization ratio (%)"
-    return "\n".join([heading, *_grid(replace(table, cells=cells), 1.0), "", ""])
+    return "\n".join([heading, *_lines(machine, replace(table, cells=cells), 1.0), "", ""])
 
 
 def _samples(table: Table) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import textwrap
 
-from ..document import Document, Status, Table, TestcaseResult
-from ..driver.phases import FOOTNOTE
+from ..document import Cell, Document, Status, Table, TestcaseResult
 from ..testcases.sharing import WITH, WITHOUT
 from ..units import format_time
 from . import Style
+from ._grid import aligned, footnotes, mark
 
 
 def render(document: Document, style: Style) -> str:
@@ -22,8 +22,8 @@ def render(document: Document, style: Style) -> str:
         if result.status is not Status.PASSED:
             reason = f"{result.name}: {result.status}, {result.reason}"
             lines += [*textwrap.wrap(reason, style.width, break_on_hyphens=False), ""]
-    if any(cell.is_slow for r in document.testcases for t in r.tables for cell in t.cells):
-        lines.append(FOOTNOTE)
+    tables = [table for result in document.testcases for table in result.tables]
+    lines += footnotes(cell for table in tables for cell in table.cells)
     if document.interrupted:
         lines += textwrap.wrap(f"the run ended early: {document.interrupted}", style.width)
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -53,20 +53,14 @@ def _sweep(result: TestcaseResult) -> list[str]:
         return []
     table = result.tables[0]
     lines = [f"{result.name}: {result.counts}, median of {_samples(table)}"]
-    first = ["over", *table.rows.labels]
-    columns = [first]
-    for j, phase in enumerate(table.columns.labels):
-        column = [phase]
-        for i in range(len(table.rows.labels)):
-            cell = next((c for c in table.cells if (c.row, c.column) == (i, j)), None)
-            shown = "-" if cell is None or cell.value is None else format_time(cell.value)
-            column.append(f"{'*' if cell and cell.is_slow else ''}{shown}")
-        columns.append(column)
-    widths = [max(map(len, column)) for column in columns]
-    for i in range(len(first)):
-        cells = [column[i].rjust(width) for column, width in zip(columns, widths, strict=True)]
-        lines.append("  ".join([first[i].ljust(widths[0]), *cells[1:]]).rstrip())
-    return lines
+    rows = [["over", *table.columns.labels]]
+    for name, cells in zip(table.rows.labels, table.grid(), strict=True):
+        rows.append([name, *(_time(cell) for cell in cells)])
+    return [*lines, *(line.rstrip() for line in aligned(rows))]
+
+
+def _time(cell: Cell | None) -> str:
+    return "-" if cell is None or cell.value is None else mark(cell) + format_time(cell.value)
 
 
 def _samples(table: Table) -> int:

@@ -6,8 +6,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ..document import Document, Status, Table
-from . import Style
-from ._console import SIMULATED, heading, printed, warnings
+from . import SIMULATED, Style
+from ._console import heading, printed, warnings
 from ._plots import curves_of, heat_map, plot
 
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 
+from msgspec.structs import replace
 from rich.console import Console, Group, RenderableType
 from rich.measure import Measurement
-from rich.table import Table as Grid
+from rich.table import Column
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import SKEW, Cell, Document, Status, Table, TestcaseResult
-from ..driver.phases import FOOTNOTE
-from ..model import Unit
+from ..model import Axis, Unit
 from ..summary import half_width, summarise
 from ..units import fitting, format_time, many
-from . import Style
-from ._console import SIMULATED, heading, number, printed, warnings
+from . import SIMULATED, Style
+from ._console import heading, pieces, printed, warnings
+from ._grid import Grid, GridCell, footnotes, is_large, number
 
-#: Matrices with more rows or columns are summarised unless ``verbose``.
-_LARGE = 16
 _WIDE = 10_000  #: characters: wider than any table
 #: A value is marked as uncertain if its relative confidence interval is wider than this.
 _UNCERTAIN = 0.05
@@ -54,7 +54,7 @@ def _blocks(results: list[TestcaseResult], width: int) -> Iterator[list[Testcase
     def shape(result: TestcaseResult) -> object:
         table = result.tables[0]
         if len(result.tables) > 1 or len(table.rows.labels) > 1 or table.is_curve:
-            return result.name
+            return id(result)  # alone: no other result has it
         return table.unit, table.columns
 
     for _, group in groupby(results, key=shape):
@@ -71,22 +71,24 @@ def _width(block: list[TestcaseResult]) -> int:
     return Measurement.get(console, console.options, _together(block)).maximum
 
 
-def _together(block: list[TestcaseResult]) -> Grid:
+def _together(block: list[TestcaseResult]) -> RichTable:
     """Return several one-row testcases as one table."""
-    first = block[0].tables[0]
-    scale, unit = fitting(first.unit, [v for result in block for v in result.tables[0].values()])
-    several = len(first.columns.labels) > 1
+    tables = [result.tables[0] for result in block]
+    several = len(tables[0].columns.labels) > 1
+    cells = tuple(replace(cell, row=i) for i, table in enumerate(tables) for cell in table.cells)
+    axis = Axis("testcase", tuple(result.name for result in block))
+    grid = Grid.of(replace(tables[0], rows=axis, cells=cells))
     rows: list[list[Text | str]] = []
-    for result in block:
-        table = result.tables[0]
-        cells = table.grid()[0]
+    for result, entries in zip(block, grid.entries, strict=True):
         name = Text(result.name)
         if result.status is not Status.PASSED:
             name.append(f" {result.status}", style=_COLORS[result.status])
-        used = [cell.value / cell.limit for cell in cells if cell and cell.value and cell.limit]
-        least = [f"{min(used):.0%}" if used else ""] if several else []
-        rows.append([name, *(_value(cell, scale) for cell in cells), *_details(cells, scale), *least])
-    return _grid(unit, first.columns.labels, rows, _USED if several else _DETAILS)
+        used = [e.cell.value / e.cell.limit for e in entries if e.cell and e.cell.value and e.cell.limit]
+        least = f"{min(used):.0%}" if used else ""
+        rows.append([name, *map(_text, entries), *([least] if several else _details(entries[0], grid))])
+    details = _DETAILS[-1:] if several else _DETAILS
+    (table,) = pieces(Column(grid.unit, no_wrap=True), grid.columns.labels, rows, _WIDE, details)
+    return table
 
 
 def _rows(block: list[TestcaseResult]) -> RenderableType:
@@ -116,7 +118,7 @@ def _single(result: TestcaseResult, style: Style) -> RenderableType:
             parts.append(Text(table.title, style="italic"))
         if table.is_curve:
             parts += _curve(table, style)
-        elif max(len(table.rows.labels), len(table.columns.labels)) > _LARGE and not style.verbose:
+        elif is_large(table) and not style.verbose:
             parts.append(_summary(table))
         else:
             parts += _matrix(table, style)
@@ -147,70 +149,42 @@ def _does(result: TestcaseResult) -> str:
     return result.description + (f"; counts {result.counts}" if result.counts not in ("", _ONCE) else "")
 
 
-#: Additional columns: for tables with one value column, and with several.
-_DETAILS, _USED = ("±", "min", "max", "n", "of limit"), ("of limit",)
+#: Additional columns of tables with one column of values; of those with several, only the last.
+_DETAILS = [
+    Column(name, justify="right", no_wrap=True, style="dim") for name in ("±", "min", "max", "n", "of limit")
+]
 
 
-def _grid(
-    unit: str, columns: Sequence[str], rows: Sequence[Sequence[Text | str]], details: Sequence[str] = ()
-) -> Grid:
-    """Return a table; details that are empty in all rows are omitted."""
-    grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    grid.add_column(unit, no_wrap=True)
-    for label in columns:
-        grid.add_column(label, justify="right", no_wrap=True)
-    values = 1 + len(columns)
-    kept = [i for i in range(len(details)) if any(row[values + i] for row in rows)]
-    for i in kept:
-        grid.add_column(details[i], justify="right", no_wrap=True, style="dim")
-    for row in rows:
-        grid.add_row(*row[:values], *(row[values + i] for i in kept))
-    return grid
+def _text(entry: GridCell) -> Text:
+    """Return a cell with its marks; ``~`` marks an uncertain value."""
+    if entry.cell is None or entry.cell.value is None:
+        return Text(entry.text, style="yellow" if entry.cell else "dim")
+    return Text(entry.mark + "~" * _is_uncertain(entry.cell) + entry.text)
 
 
-def _value(cell: Cell | None, scale: float) -> Text:
-    """Return a value, with its marks; a dash if there is no cell, ``n/a`` if the cell has no value."""
-    if cell is None:
-        return Text("-", style="dim")
-    if cell.value is None:
-        return Text("n/a", style="yellow")
-    marks = "*" * cell.is_slow + "~" * _is_uncertain(cell)
-    return Text(marks + number(cell.value, scale))
-
-
-def _details(cells: list[Cell | None], scale: float) -> list[str]:
-    """Return interval, range, number of samples and fraction of the limit, if the row has one cell."""
-    if len(cells) != 1:
-        return []
-    cell = cells[0]
+def _details(entry: GridCell, grid: Grid) -> list[str]:
+    """Return interval, range, number of samples and fraction of the limit of a cell."""
+    cell = entry.cell
     if cell is None or cell.statistics is None:
-        return [""] * 5
+        return [""] * len(_DETAILS)
     statistics, width = cell.statistics, half_width(cell.statistics)
     shown = f"{width:.1%}" if width < math.inf else ""
     used = f"{cell.value / cell.limit:.0%}" if cell.value and cell.limit else ""
-    return [shown, number(statistics.min, scale), number(statistics.max, scale), str(statistics.n), used]
+    low, high = (number(value, grid.scale) for value in (statistics.min, statistics.max))
+    return [shown, low, high, str(statistics.n), used]
 
 
 def _matrix(table: Table, style: Style) -> list[RenderableType]:
     """Return a matrix; its columns are split into several pieces if the terminal is too narrow."""
-    scale, unit = fitting(table.unit, table.values())
-    cells = table.grid()
-    widest = max(
-        [4, *(len(_value(cell, scale)) for row in cells for cell in row)],
-    )
-    widest = max([widest, *(len(label) for label in table.columns.labels)]) + 2
-    label = max([len(unit), *(len(label) for label in table.rows.labels)]) + 2
-    at_once = max(1, (style.width - label) // widest)
-    pieces: list[RenderableType] = []
-    for start in range(0, len(table.columns.labels), at_once):
-        chosen = slice(start, start + at_once)
-        lines: list[list[Text | str]] = [
-            [Text(name, style="dim"), *(_value(c, scale) for c in row[chosen]), *_details(row, scale)]
-            for name, row in zip(table.rows.labels, cells, strict=True)
-        ]
-        details = _DETAILS if len(table.columns.labels) == 1 else ()
-        pieces.append(_grid(unit, table.columns.labels[chosen], lines, details))
-    return pieces + _use(table)
+    grid = Grid.of(table)
+    single = len(table.columns.labels) == 1
+    rows = [
+        [Text(name, style="dim"), *map(_text, entries), *(_details(entries[0], grid) if single else ())]
+        for name, entries in zip(grid.rows.labels, grid.entries, strict=True)
+    ]
+    heading = Column(grid.unit, no_wrap=True)
+    tables = pieces(heading, grid.columns.labels, rows, style.width, _DETAILS if single else ())
+    return [*tables, *_use(table)]
 
 
 def _use(table: Table) -> list[RenderableType]:
@@ -248,48 +222,32 @@ def _summary(table: Table) -> RenderableType:
         return cell.value or 0.0
 
     low, high = min(measured, key=value_of), max(measured, key=value_of)
-    grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    grid.add_column(unit, no_wrap=True)
-    grid.add_column("", justify="right")
-    grid.add_column("")
-    middle = number(summarise([value_of(c) for c in measured]).median, scale)
-    grid.add_row(
-        "median",
-        middle,
-        f"of {many(len(measured), 'cell')}; {len(table.cells) - len(measured)} without a value",
-    )
-    grid.add_row("lowest", number(value_of(low), scale), where(low))
-    grid.add_row("highest", number(value_of(high), scale), where(high))
-    return grid
+    middle = summarise([value_of(c) for c in measured]).median
+    about = f"of {many(len(measured), 'cell')}; {len(table.cells) - len(measured)} without a value"
+    rows = [
+        ["median", number(middle, scale), about],
+        ["lowest", number(value_of(low), scale), where(low)],
+        ["highest", number(value_of(high), scale), where(high)],
+    ]
+    return pieces(Column(unit, no_wrap=True), [""], rows, _WIDE, [Column("")])[0]
 
 
-def _curve(table: Table, style: Style) -> list[RenderableType]:
+def _curve(table: Table, style: Style) -> list[RichTable]:
     """Return curves as columns, in several pieces if there are too many; a single curve gets bars."""
-    scale, unit = fitting(table.unit, table.values())
-    rows = table.grid()
-    labels = [f"{label} {unit}" for label in table.rows.labels]
-    first = max(len(label) for label in (table.columns.name, *table.columns.labels)) + 2
-    at_once = max(1, (style.width - first) // (max(map(len, labels)) + 2))
-    values = [cell.value for cell in rows[0] if cell and cell.value]
-    room = style.width - first - len(labels[0]) - 2
-    bars = len(rows) == 1 and len(values) > 1 and room >= 12
-    pieces: list[RenderableType] = []
-    for start in range(0, len(rows), at_once):
-        chosen = slice(start, start + at_once)
-        grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-        grid.add_column(table.columns.name, no_wrap=True, justify="right")
-        for label in labels[chosen]:
-            grid.add_column(label, justify="right", no_wrap=True)
-        if bars:
-            grid.add_column("logarithmic" if table.unit is Unit.TIME else "", no_wrap=True, style="cyan")
-        for j, label in enumerate(table.columns.labels):
-            cells = [row[j] for row in rows[chosen]]
-            if all(cell is None for cell in cells):
-                continue
-            bar = [_bar(cells[0], values, min(room, 40), table.unit)] if bars else []
-            grid.add_row(label, *(_value(cell, scale) for cell in cells), *bar)
-        pieces.append(grid)
-    return pieces
+    grid = Grid.of(table)
+    columns = [f"{label} {grid.unit}" for label in grid.columns.labels]
+    first = max(len(label) for label in (grid.rows.name, *grid.rows.labels)) + 2
+    values = [cell.value for (one, *_) in grid.entries if (cell := one.cell) and cell.value]
+    room = style.width - first - len(columns[0]) - 2
+    rows: list[list[Text | str]] = [
+        [label, *map(_text, entries), _bar(entries[0].cell, values, min(room, 40), table.unit)]
+        for label, entries in zip(grid.rows.labels, grid.entries, strict=True)
+        if any(entry.cell for entry in entries)
+    ]
+    bars = len(columns) == 1 and len(values) > 1 and room >= 12
+    details = [Column("logarithmic" if table.unit is Unit.TIME else "", no_wrap=True, style="cyan")]
+    heading = Column(grid.rows.name, justify="right", no_wrap=True)
+    return pieces(heading, columns, rows, style.width, details if bars else ())
 
 
 def _bar(cell: Cell | None, values: list[float], width: int, unit: Unit) -> str:
@@ -318,8 +276,7 @@ def _closing(document: Document, style: Style) -> RenderableType:
     if document.interrupted:
         lines.append(Text(f"run interrupted: {document.interrupted}", style="bold red"))
     measured = [cell for result in document.testcases for table in result.tables for cell in table.cells]
-    if any(cell.is_slow for cell in measured):
-        lines.append(Text(FOOTNOTE, style="dim"))
+    lines += [Text(note, style="dim") for note in footnotes(measured)]
     if any(map(_is_uncertain, measured)):
         lines.append(Text(f"~ 95 % confidence interval wider than ±{_UNCERTAIN:.0%}", style="dim"))
     lines += _waived(document, style)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..document import Cell, Document, TestcaseResult
+from ..document import Cell, Document, Table, TestcaseResult
 from ..model import Unit
 from ..topology import Machine
 
@@ -32,6 +32,11 @@ class Key:
     column: str
     bytes: int = 0
 
+    @property
+    def place(self) -> str:
+        """Table, row and column, for people; empty for a whole testcase."""
+        return " ".join(filter(None, (self.table, self.row, self.column)))
+
 
 @dataclass(frozen=True)
 class Placed:
@@ -55,14 +60,18 @@ class Placed:
     result: TestcaseResult
 
 
+def key_of(result: TestcaseResult, table: Table, cell: Cell) -> Key:
+    """Return the key of a cell of a table of a testcase."""
+    row, column = table.rows.labels[cell.row], table.columns.labels[cell.column]
+    return Key(result.name, table.key, row, column, cell.bytes)
+
+
 def placed(document: Document) -> Iterator[Placed]:
     """Yield every cell of a Document."""
     for result in document.testcases:
         for table in result.tables:
-            rows, columns = table.rows.labels, table.columns.labels
             for cell in table.cells:
-                key = Key(result.name, table.key, rows[cell.row], columns[cell.column], cell.bytes)
-                yield Placed(key, cell, table.unit, result)
+                yield Placed(key_of(result, table, cell), cell, table.unit, result)
 
 
 def model_of(machine: Machine) -> str:

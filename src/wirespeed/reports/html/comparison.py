@@ -12,7 +12,7 @@ from ...model import Unit
 from ...results.compare import Change, Outcome, compare
 from ...summary import median
 from ...units import fitting
-from .._console import number
+from .._grid import number
 
 _TOLD = 40
 _SIGNS = {Outcome.WORSE: "✖", Outcome.LOST: "✖", Outcome.BETTER: "✓"}
@@ -98,13 +98,13 @@ def _against(first: tuple[float, Unit] | None, value: tuple[float, Unit] | None)
 
 
 def _moved(change: Change) -> Moved:
-    key, outcome = change.key, change.outcome
+    outcome = change.outcome
     scale, unit = fitting(change.unit, [v for v in (change.before, change.after) if v])
     before, after = (
         f"{number(value, scale)} {unit}" if value else "n/a" for value in (change.before, change.after)
     )
     return Moved(
-        " ".join(part for part in (key.testcase, key.table, key.row, key.column) if part),
+        f"{change.key.testcase} {change.key.place}".strip(),
         _CSS.get(outcome, ""),
         f"{_SIGNS.get(outcome, '')} {outcome}",
         before,

@@ -19,9 +19,9 @@ from ...results.cells import placed
 from ...terminal import one_line, visible
 from ...units import GB, fitting, format_size, format_time, many
 from ...version import __version__
-from .. import BY_LIMITS, Criteria
-from .._console import SIMULATED, number
+from .. import BY_LIMITS, SIMULATED, Criteria
 from .._explanations import explanations
+from .._grid import number
 from .._outcomes import INTERRUPTED, Outcomes, counted, outcomes
 from . import comparison
 from . import telemetry as state

@@ -87,7 +87,7 @@ def draw(machine: Machine, uses: Sequence[Use]) -> tuple[Element | None, bool]:
 
 def _sorted(machine: Machine) -> _Vertices:
     found = _Vertices(hosts=[node.name for node in machine.numa])
-    gpus = {f"{rank.index}/{rank.device}" for rank in machine.ranks if rank.device.startswith("gpu")}
+    gpus = {f"{rank.index}/{rank.device}" for rank in machine.ranks if not rank.cpus}
     if not gpus:
         gpus = {gpu.name for gpu in machine.gpus}
     ends = dict.fromkeys(end for link in machine.links for end in (link.source, link.destination))

@@ -1,0 +1,150 @@
+"""A table as a grid of texts: built once from a Table; each report only spells it in its markup."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ..document import Cell, Table
+from ..driver.phases import FOOTNOTE
+from ..model import Axis
+from ..summary import median
+from ..units import SMALL, fitting, many
+
+#: Mark of a slow cell, and of a cell with wrong elements -> its footnote.
+FOOTNOTES = {"*": FOOTNOTE, "!": "! wrong elements in the result"}
+
+
+def number(value: float, scale: float = 1.0) -> str:
+    """Format a value with the useful number of digits.
+
+    Parameters
+    ----------
+    value : float
+        The value, in base units.
+    scale : float
+        Base units per display unit.
+
+    Returns
+    -------
+    str
+        The number without its unit.
+    """
+    shown = value / scale
+    if 0 < shown < SMALL:
+        return f"{shown:.2g}"
+    return f"{shown:.2f}" if shown < 10_000 else f"{shown:.0f}"
+
+
+def mark(cell: Cell) -> str:
+    """Return the mark of a cell, a key of ``FOOTNOTES``; empty for most cells."""
+    return "*" if cell.is_slow else "!" if cell.value is not None and cell.wrong else ""
+
+
+def footnotes(cells: Iterable[Cell]) -> list[str]:
+    """Return the explanations of the marks of some cells, each with its mark."""
+    marks = set(map(mark, cells))
+    return [note for sign, note in FOOTNOTES.items() if sign in marks]
+
+
+@dataclass(frozen=True)
+class GridCell:
+    """One cell of a Grid.
+
+    Parameters
+    ----------
+    cell : Cell or None
+        The cell; None if it does not exist.
+    text : str
+        Its value in the unit of the Grid; ``n/a`` without a value, ``-`` without a cell.
+    mark : str
+        Its mark, a key of ``FOOTNOTES``; empty for most cells.
+    """
+
+    cell: Cell | None
+    text: str
+    mark: str = ""
+
+    def __str__(self) -> str:
+        return self.mark + self.text
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of texts. The points of curves are its rows, because there can be many.
+
+    Parameters
+    ----------
+    rows, columns : Axis
+        Names and labels of the axes.
+    entries : tuple[tuple[GridCell, ...], ...]
+        The cells, rows x columns.
+    scale : float
+        Base units per display unit.
+    unit : str
+        Name of the display unit.
+    turned : bool
+        Whether rows and columns are exchanged with respect to the Table.
+    """
+
+    rows: Axis
+    columns: Axis
+    entries: tuple[tuple[GridCell, ...], ...]
+    scale: float
+    unit: str
+    turned: bool = False
+
+    @classmethod
+    def of(cls, table: Table, written: Callable[[float], str] = number) -> Grid:
+        """Return the Grid of a Table.
+
+        Parameters
+        ----------
+        table : Table
+            The measured values.
+        written : callable
+            Formats a value in the display unit.
+
+        Returns
+        -------
+        Grid
+            All rows and columns of the Table, with texts in one unit.
+        """
+        scale, unit = fitting(table.unit, table.values())
+
+        def entry(cell: Cell | None) -> GridCell:
+            if cell is None:
+                return GridCell(cell, "-")
+            if cell.value is None:
+                return GridCell(cell, "n/a")
+            return GridCell(cell, written(cell.value / scale), mark(cell))
+
+        rows, columns = table.rows, table.columns
+        entries = [tuple(map(entry, row)) for row in table.grid()]
+        if table.is_curve:
+            rows, columns, entries = columns, rows, list(zip(*entries, strict=True))
+        return cls(rows, columns, tuple(entries), scale, unit, table.is_curve)
+
+
+def is_large(table: Table, most: int = 16) -> bool:
+    """Return whether a matrix has more rows or columns than people read."""
+    return not table.is_curve and max(len(table.rows.labels), len(table.columns.labels)) > most
+
+
+def digest(table: Table) -> str:
+    """Return number, range and median of the values of a table that is too large to read."""
+    values = sorted(table.values())
+    if not values:
+        return "no cell was measured"
+    scale, unit = fitting(table.unit, values)
+    low, middle, high = (number(value, scale) for value in (values[0], median(values), values[-1]))
+    return f"{many(len(values), 'value')}: lowest {low}, median {middle}, highest {high} {unit}"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of texts as lines: the first column flush left, the others flush right, 2 blanks apart."""
+    first, *others = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        label.ljust(first) + "".join(f"  {text:>{width}}" for text, width in zip(texts, others, strict=True))
+        for label, *texts in rows
+    ]
