@@ -27,14 +27,14 @@ def test_memory_is_below_what_its_clock_allows(gpu):
 
 def test_scalings(gpu):
     scaling = wirespeed.memory_bandwidth_scaling([1, 4096, 2**28], device=gpu, **FEW)
-    assert scaling.sizes == (1, 4096, 2**28) and scaling.values[0] < scaling.values[2]
+    assert scaling.sizes == (1, 4096, 2**28) and scaling.samples[0] < scaling.samples[2]
     assert len(wirespeed.memory_bandwidth_saxpy_scaling([2**20, 2**24], device=gpu, **FEW)) == 2
 
 
 def test_host_to_device(gpu):
     result = wirespeed.host2device_bandwidth("64MiB", device=gpu, **FEW)
     assert all(bandwidth.value > 1e8 for bandwidth in result)
-    assert result.pinned_to_device.value > 0.8 * result.pageable_to_device.value
+    assert result["pinned", 0].value > 0.8 * result["pageable", 0].value
 
 
 def test_pairs(pair):

@@ -18,15 +18,10 @@ from .functions import (
     p2p_bandwidth_bidirectional_all,
     theoretical_memory_bandwidth,
 )
-from .many import BandwidthMatrix, BandwidthScaling
-from .results import Bandwidth, HostDeviceBandwidth, TheoreticalBandwidth
+from .results import Bandwidth
 
 __all__ = [
     "Bandwidth",
-    "BandwidthMatrix",
-    "BandwidthScaling",
-    "HostDeviceBandwidth",
-    "TheoreticalBandwidth",
     "host2device_bandwidth",
     "memory_bandwidth",
     "memory_bandwidth_saxpy",

@@ -25,9 +25,9 @@ def described(machine: str | Machine | None) -> Machine:
     return machine if isinstance(machine, Machine) else _backends.describe(machine)
 
 
-def kind_of(name: str) -> str:
-    """Return ``gpu`` or ``numa``."""
-    return name.rstrip("0123456789")
+def kind_of(machine: Machine, name: str) -> str:
+    """Return the kind of a device: ``gpu`` or ``numa``."""
+    return "gpu" if any(gpu.name == name for gpu in machine.gpus) else "numa"
 
 
 def devices_of(machine: Machine) -> list[str]:
@@ -44,8 +44,7 @@ def one_device(machine: Machine, name: str | None) -> str:
     if name is None:
         return there[0]
     if name not in there:
-        notes = "; ".join(machine.notes)
-        hint = f" ({notes})" if notes and name.startswith("gpu") else ""
+        hint = f" ({'; '.join(machine.notes)})" if machine.notes and not machine.gpus else ""
         raise MachineError(f"unknown device {name!r}; devices of this machine: {', '.join(there)}{hint}")
     return name
 
@@ -54,14 +53,14 @@ def several(machine: Machine, names: Sequence[str] | None) -> list[str]:
     """Return at least two devices of one kind."""
     if names is None:
         first = one_device(machine, None)
-        chosen = [name for name in devices_of(machine) if kind_of(name) == kind_of(first)]
+        chosen = [name for name in devices_of(machine) if kind_of(machine, name) == kind_of(machine, first)]
     else:
         if isinstance(names, str):
             names = names.split(",")
         chosen = list(dict.fromkeys(one_device(machine, name) for name in names))
         if not chosen:
             raise UsageError("devices is empty; name at least two, or omit it")
-    if len({kind_of(name) for name in chosen}) > 1:
+    if len({kind_of(machine, name) for name in chosen}) > 1:
         raise UsageError(
             f"{' and '.join(chosen)} are not of one kind; use host2device_bandwidth between kinds"
         )
@@ -77,8 +76,8 @@ def pair_of(machine: Machine, src: str | None, dst: str | None) -> tuple[str, st
     named = [name for name in (src, dst) if name is not None]
     for name in named:
         one_device(machine, name)
-    kind = kind_of(named[0] if named else one_device(machine, None))
-    group = [name for name in devices_of(machine) if kind_of(name) == kind]
+    kind = kind_of(machine, named[0] if named else one_device(machine, None))
+    group = [name for name in devices_of(machine) if kind_of(machine, name) == kind]
     reach = {gpu.name: gpu.peers for gpu in machine.gpus}
     pairs = [(a, b) for a in group for b in group if a != b]
     pairs = [pair for pair in pairs if src in (None, pair[0]) and dst in (None, pair[1])]
@@ -90,13 +89,13 @@ def pair_of(machine: Machine, src: str | None, dst: str | None) -> tuple[str, st
     return next((pair for pair in pairs if pair[1] in reach.get(pair[0], group)), pairs[0])
 
 
-def engine_for(names: Sequence[str], engine: str | None) -> str:
-    """Return the engine that copies between devices; the default of their kind if none is named."""
-    possible = _ENGINES[kind_of(names[0])]
+def engine_for(machine: Machine, name: str, engine: str | None) -> str:
+    """Return the engine with which a device copies; the default of its kind if none is named."""
+    possible = _ENGINES[kind_of(machine, name)]
     if engine is None:
         return possible[0]
     if engine not in possible:
-        raise UsageError(f"unknown engine {engine!r} for {names[0]}; choose from {' or '.join(possible)}")
+        raise UsageError(f"unknown engine {engine!r} for {name}; choose from {' or '.join(possible)}")
     return engine
 
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..api import run
-from ..document import Cell, Document
+from ..document import Cell, Document, TestcaseResult
 from ..errors import MeasurementFailed, UsageError
-from ..model import Memory, MemoryKind
+from ..model import Axis, Memory, MemoryKind
 from ..testcases import Testcase, Tier, find
 from ..testcases.subset import narrow
 from ..topology import LinkKind, Machine
-from ..units import MIB, parse_sizes
+from ..units import MIB, format_quantity, parse_sizes
 from .arguments import (
     BYTES,
     Size,
@@ -26,8 +26,7 @@ from .arguments import (
     several,
     whole,
 )
-from .many import BandwidthMatrix, BandwidthScaling
-from .results import Bandwidth, HostDeviceBandwidth, TheoreticalBandwidth
+from .results import Bandwidth
 
 #: Device kind -> testcase of copies within a device. Both count the bytes read and written.
 _COPY = {"gpu": "device_stream_copy", "numa": "host_stream_copy"}
@@ -55,7 +54,7 @@ _A_LENGTH = "a vector's length"
 
 def theoretical_memory_bandwidth(
     device: str | None = None, *, machine: str | Machine | None = None
-) -> TheoreticalBandwidth:
+) -> Bandwidth:
     """Compute the bandwidth that a memory's clock and width allow: clock x 2 x bus width. Measures nothing.
 
     Bytes read and bytes written both count.
@@ -69,7 +68,7 @@ def theoretical_memory_bandwidth(
 
     Returns
     -------
-    TheoreticalBandwidth
+    Bandwidth
         The bandwidth, in B/s, and its origin.
 
     Raises
@@ -88,11 +87,12 @@ def theoretical_memory_bandwidth(
     """
     where = described(machine)
     name = one_device(where, device)
-    kind = MemoryKind.DEVICE if name.startswith("gpu") else MemoryKind.PAGEABLE
+    kind = MemoryKind.DEVICE if kind_of(where, name) == "gpu" else MemoryKind.PAGEABLE
     vertex = where.vertex(Memory(name, kind))
     for link in where.links:
         if link.kind is LinkKind.MEMORY and link.source == vertex and link.capacity:
-            return TheoreticalBandwidth(name, link.capacity, link.origin, where.simulated)
+            title, cell = "Theoretical Maximal Memory Bandwidth", Cell(0, 0, link.capacity)
+            return Bandwidth.one(title, name, cell, note=link.origin, simulated=where.simulated)
     raise UsageError(
         f"the clock and width of the memory of {name} are unknown, so it has no theoretical bandwidth; "
         f"measure it with wirespeed.memory_bandwidth(device={name!r})"
@@ -104,13 +104,18 @@ def memory_bandwidth(size: Size | None = None, *, device: str | None = None, **h
 
     Parameters
     ----------
-    size
-        Bytes of one buffer, 512 MiB if not given; on a host at least twice its last cache.
-    device
-        ``gpu0`` or ``numa0``; the first GPU, or the first NUMA node where there is none, if not given.
-    how
-        ``machine`` and the options of `wirespeed.run`. Without them sampling stops when the median is known
-        to ±1 % or after 0.6 s for a value.
+    size : int, str or None
+        Bytes of one buffer; default: 512 MiB, on a host at least twice its last cache.
+    device : str or None
+        ``gpu0`` or ``numa0``; default: the first GPU, or the first NUMA node without GPUs.
+    **how
+        ``machine`` and the options of `wirespeed.run`. Without them, sampling stops when the median is known
+        to ±1 %, or after 0.6 s per value.
+
+    Returns
+    -------
+    Bandwidth
+        The median, in B/s, with its samples.
 
     Raises
     ------
@@ -128,14 +133,14 @@ def memory_bandwidth(size: Size | None = None, *, device: str | None = None, **h
     """
     where = described(how.get("machine"))
     name = one_device(where, device)
-    case = narrow(find(_COPY[kind_of(name)]), columns=[name])
+    case = narrow(find(_COPY[kind_of(where, name)]), columns=[name])
     document = _measured([case], where, how, size)
     return _only("Memory Bandwidth", name, document, parts=2)
 
 
 def memory_bandwidth_scaling(
     sizes: Sequence[Size] | None = None, *, device: str | None = None, **how: Any
-) -> BandwidthScaling:
+) -> Bandwidth:
     """Measure ``memory_bandwidth`` over buffer sizes; ``.plot()`` draws it with the peak marked.
 
     Parameters
@@ -146,17 +151,17 @@ def memory_bandwidth_scaling(
     device, **how
         As for `memory_bandwidth`.
 
-        Returns
-        -------
-        BandwidthScaling
+    Returns
+    -------
+    Bandwidth
         A bandwidth for each size.
     """
     where = described(how.get("machine"))
     name = one_device(where, device)
     if isinstance(sizes, str):
         sizes = parse_sizes(sizes)
-    over = _SCALING[kind_of(name)] if sizes is None else tuple(in_bytes(size) for size in sizes)
-    case = narrow(find(_COPY[kind_of(name)]), columns=[name])
+    over = _SCALING[kind_of(where, name)] if sizes is None else tuple(in_bytes(size) for size in sizes)
+    case = narrow(find(_COPY[kind_of(where, name)]), columns=[name])
     return _scaling("Memory Bandwidth", name, case, where, over, how, ("data size", "B", 1), parts=2)
 
 
@@ -174,14 +179,14 @@ def memory_bandwidth_saxpy(
     device, **how
         As for `memory_bandwidth`.
 
-        Returns
-        -------
-        Bandwidth
+    Returns
+    -------
+    Bandwidth
         The median, in B/s, with its samples.
     """
     where = described(how.get("machine"))
     name, number = one_device(where, device), number_type(dtype)
-    case = narrow(find(_SAXPY[kind_of(name)][number]), columns=[name])
+    case = narrow(find(_SAXPY[kind_of(where, name)][number]), columns=[name])
     document = _measured([case], where, how, whole(size, _A_LENGTH) * BYTES[number])
     title = f"Memory Bandwidth (SAXPY, {number})"
     return _only(title, name, document, parts=3)
@@ -193,7 +198,7 @@ def memory_bandwidth_saxpy_scaling(
     *,
     device: str | None = None,
     **how: Any,
-) -> BandwidthScaling:
+) -> Bandwidth:
     """Measure ``memory_bandwidth_saxpy`` over vector lengths; ``.plot()`` draws it.
 
     Parameters
@@ -203,22 +208,20 @@ def memory_bandwidth_saxpy_scaling(
     dtype, device, **how
         As for `memory_bandwidth_saxpy`.
 
-        Returns
-        -------
-        BandwidthScaling
+    Returns
+    -------
+    Bandwidth
         A bandwidth for each length.
     """
     where = described(how.get("machine"))
     name, number = one_device(where, device), number_type(dtype)
-    case = narrow(find(_SAXPY[kind_of(name)][number]), columns=[name])
+    case = narrow(find(_SAXPY[kind_of(where, name)][number]), columns=[name])
     over = tuple(whole(length, _A_LENGTH) * BYTES[number] for length in sizes)
     title = f"Memory Bandwidth (SAXPY, {number})"
     return _scaling(title, name, case, where, over, how, ("vector length", "numbers", BYTES[number]), parts=3)
 
 
-def host2device_bandwidth(
-    size: Size | None = None, *, device: str | None = None, **how: Any
-) -> HostDeviceBandwidth:
+def host2device_bandwidth(size: Size | None = None, *, device: str | None = None, **how: Any) -> Bandwidth:
     """Measure copies between a GPU and its nearest host memory: pageable and pinned, both directions.
 
     Every copied byte counts once. The executor is the GPU's copy engine.
@@ -232,25 +235,26 @@ def host2device_bandwidth(
     **how
         As for `memory_bandwidth`.
 
-        Returns
-        -------
-        HostDeviceBandwidth
+    Returns
+    -------
+    Bandwidth
         Four bandwidths.
     """
     where = described(how.get("machine"))
     name = one_device(where, device)
-    if not name.startswith("gpu"):
+    if kind_of(where, name) != "gpu":
         raise UsageError(f"{name} is host memory; host2device_bandwidth requires a GPU, such as gpu0")
     names = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
     cases = [narrow(find(case), columns=[name]) for case in names]
-    found = []
-    for pageable in (True, False):
-        kind = "pageable" if pageable else "pinned"
-        document = _measured(cases, where, how, size, pageable=pageable)
-        near = next(f"numa{gpu.numa}" for gpu in where.gpus if gpu.name == name)
-        for i, way in enumerate((f"{near} -> {name}", f"{name} -> {near}")):
-            found.append(_only(f"Host ({kind}) <-> Device Bandwidth", way, document, i))
-    return HostDeviceBandwidth(*found)
+    near = next(f"numa{gpu.numa}" for gpu in where.gpus if gpu.name == name)
+    kinds, ways = ("pageable", "pinned"), (f"{near} -> {name}", f"{name} -> {near}")
+    found = {}
+    for i, kind in enumerate(kinds):
+        document = _measured(cases, where, how, size, pageable=kind == "pageable")
+        for j, way in enumerate(ways):
+            found[i, j] = _only(f"Host ({kind}) <-> Device Bandwidth", way, document, j)
+    rows, columns = Axis("host memory", kinds), Axis("transfer", ways)
+    return Bandwidth.several("Host <-> Device Bandwidth", rows, columns, found, device="")
 
 
 def p2p_bandwidth(
@@ -277,9 +281,9 @@ def p2p_bandwidth(
     **how
         As for `memory_bandwidth`.
 
-        Returns
-        -------
-        Bandwidth
+    Returns
+    -------
+    Bandwidth
         The median, in B/s, with its samples.
     """
     return _pair("Bandwidth", _PUSH, src, dst, size, engine, how)
@@ -316,7 +320,7 @@ def p2p_bandwidth_all(
     devices: Sequence[str] | None = None,
     engine: str | None = None,
     **how: Any,
-) -> BandwidthMatrix:
+) -> Bandwidth:
     """Measure ``p2p_bandwidth`` for all ordered pairs, one at a time; the row is the source.
 
     Parameters
@@ -326,9 +330,9 @@ def p2p_bandwidth_all(
     devices : Sequence[str] or None
         At least two GPUs or two NUMA nodes; default: all GPUs, or all NUMA nodes without GPUs.
 
-        Returns
-        -------
-        BandwidthMatrix
+    Returns
+    -------
+    Bandwidth
         A bandwidth for each pair.
 
     Examples
@@ -350,7 +354,7 @@ def p2p_bandwidth_bidirectional_all(
     devices: Sequence[str] | None = None,
     engine: str | None = None,
     **how: Any,
-) -> BandwidthMatrix:
+) -> Bandwidth:
     """Measure ``p2p_bandwidth_bidirectional`` for all pairs, one at a time.
 
     Parameters
@@ -360,7 +364,7 @@ def p2p_bandwidth_bidirectional_all(
 
     Returns
     -------
-    BandwidthMatrix
+    Bandwidth
         A bandwidth for each pair.
     """
     title = "Bandwidth, both directions, sum"
@@ -393,24 +397,30 @@ def _measured(
 def _only(title: str, device: str, document: Document, testcase: int = 0, parts: int = 1) -> Bandwidth:
     """Return the only cell of a testcase's last table; ``parts`` is the number of counted buffers."""
     result = document.testcases[testcase]
-    cell = result.tables[-1].cells[0]
-    return Bandwidth.of(title, device, cell, result.counts, document, cell.bytes // parts)
+    return _point(title, device, result.tables[-1].cells[0], document, result, parts)
+
+
+def _point(
+    title: str, device: str, cell: Cell, document: Document, result: TestcaseResult, parts: int
+) -> Bandwidth:
+    """Return the bandwidth of a cell."""
+    fields = {"simulated": document.simulated, "document": document}
+    return Bandwidth.one(title, device, cell, bytes=cell.bytes // parts, counts=result.counts, **fields)
 
 
 def _scaling(
     title: str, name: str, case: Testcase, machine: Machine, over: Sequence[int], how: dict[str, Any],
     axis: tuple[str, str, int], *, parts: int,
-) -> BandwidthScaling:  # fmt: skip
+) -> Bandwidth:  # fmt: skip
+    """Return a curve over buffer sizes; ``axis`` is the quantity, its unit, and the bytes of each."""
     document = _measured([case], machine, how, sizes=over)
-    result = document.testcases[0]
-    points = [
-        Bandwidth.of(title, name, cell, result.counts, document, cell.bytes // parts)
-        for cell in result.tables[0].cells
-    ]
-    quantity, unit, each = axis
-    return BandwidthScaling(
-        title, name, quantity, unit, tuple(p.bytes // each for p in points), tuple(points)
-    )
+    result, (quantity, unit, each) = document.testcases[0], axis
+    points = [_point(title, name, cell, document, result, parts) for cell in result.tables[0].cells]
+    sizes = [point.bytes // each for point in points]
+    labels = tuple(format_quantity(size, unit) for size in sizes)
+    columns = Axis(quantity, labels, tuple(map(float, sizes)), unit)
+    by_place = {(0, j): point for j, point in enumerate(points)}
+    return Bandwidth.several(title, Axis("device", (name,)), columns, by_place, bytes=0)
 
 
 def _pair(
@@ -419,7 +429,7 @@ def _pair(
 ) -> Bandwidth:  # fmt: skip
     where = described(how.get("machine"))
     a, b = pair_of(where, src, dst)
-    name = family[kind_of(a)].format(engine_for([a], engine))
+    name = family[kind_of(where, a)].format(engine_for(where, a, engine))
     document = _measured([narrow(find(name), [a], [b])], where, how, size)
     joint, parts = ("->", 1) if family is _PUSH else ("<->", 2)
     return _only(title, f"{a} {joint} {b}", document, parts=parts)
@@ -428,25 +438,23 @@ def _pair(
 def _matrix(
     title: str, family: dict[str, str], devices: Sequence[str] | None, size: Size, engine: str | None,
     how: dict[str, Any],
-) -> BandwidthMatrix:  # fmt: skip
+) -> Bandwidth:  # fmt: skip
     where = described(how.get("machine"))
     names = several(where, devices)
-    case = narrow(find(family[kind_of(names[0])].format(engine_for(names, engine))), names, names)
-    document = _measured([case], where, how, size)
+    testcase = family[kind_of(where, names[0])].format(engine_for(where, names[0], engine))
+    document = _measured([narrow(find(testcase), names, names)], where, how, size)
     result = document.testcases[0]
     table = result.tables[-1]
     labels = table.rows.labels
     joint, parts = ("->", 1) if family is _PUSH else ("<->", 2)
     of_pair = "Bandwidth" if family is _PUSH else "Bandwidth (both directions, sum)"
-
-    def found(i: int, j: int, cell: Cell | None) -> Bandwidth | None:
-        if cell is None or cell.value is None or i == j:
-            return None
-        pair = f"{labels[i]} {joint} {labels[j]}"
-        return Bandwidth.of(of_pair, pair, cell, result.counts, document, cell.bytes // parts)
-
-    cells = tuple(
-        tuple(found(i, j, cell) for j, cell in enumerate(row)) for i, row in enumerate(table.grid())
-    )
-    reasons = tuple(dict.fromkeys(cell.reason for cell in table.cells if cell.reason))
-    return BandwidthMatrix(title, labels, cells, reasons)
+    found = {
+        (cell.row, cell.column): _point(
+            of_pair, f"{labels[cell.row]} {joint} {labels[cell.column]}", cell, document, result, parts
+        )
+        for cell in table.cells
+        if cell.value is not None and cell.row != cell.column
+    }
+    reasons = " · ".join(dict.fromkeys(cell.reason for cell in table.cells if cell.reason))
+    axis = Axis("device", labels)
+    return Bandwidth.several(title, axis, axis, found, device="", note=reasons)

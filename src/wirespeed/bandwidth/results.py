@@ -1,131 +1,135 @@
-"""Results of the functions: small, immutable, and printable.
-
-Values are in B/s; properties convert them. Notebook tables, data frames and plotly figures are in `forms`.
-"""
+"""The result of the functions: one or several bandwidths, immutable and printable. Values are in B/s."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from html import escape
+from typing import TYPE_CHECKING, Any
 
-from ..document import Cell, Document, Statistics
-from ..model import Unit
+import msgspec
+
+from ..document import Cell, Document, Statistics, Table
+from ..errors import MissingPackage
+from ..model import Axis, Unit
+from ..reports import SIMULATED, Style
+from ..summary import summarise
 from ..terminal import colored, columns
 from ..units import GB, GIB, format_size, many
 
 if TYPE_CHECKING:
     import pandas
     import plotly.graph_objects as go
-    from rich.text import Text
+
+#: Columns of the data frame of a curve.
+_COLUMNS = ("value", "min", "max", "avg", "std_dev", "bytes")
 
 
-def gib(value: float) -> float:
-    """Convert B/s to GiB/s."""
-    return value / GIB
-
-
-def tree(rows: dict[str, float]) -> list[str]:
-    """Return names and values in GiB/s as the branches of a small tree."""
-    last = len(rows) - 1
-    texts = {name: f"{gib(rate):.{2 if gib(rate) >= 0.1 else 5}f}" for name, rate in rows.items()}
-    return [f" {'└' if i == last else '├'} {name}: {text}" for i, (name, text) in enumerate(texts.items())]
-
-
-def footer_of(*parts: str, simulated: bool) -> str:
-    from ..reports import SIMULATED
-
-    return " · ".join(part for part in (*parts, SIMULATED if simulated else "") if part)
-
-
-def print_drawing(lines: list[Text]) -> None:
-    """Print plots that fit the terminal."""
-    from ..reports import Style
-    from ..reports._console import printed
-
-    print(printed(Style(columns(), colored()), *lines), end="")
-
-
-class Drawn:
-    """Conversions of a result: plotly figure and data frame."""
-
-    def _repr_html_(self) -> str:
-        from .presentation import html
-
-        return html(self)
-
-    def figure(self) -> go.Figure:
-        """Return a plotly figure in GB/s: bars, a histogram of the samples, a curve or a heat map.
-
-        Raises
-        ------
-        MissingPackage
-            If plotly is not installed.
-        """
-        from .presentation import figure
-
-        return figure(self)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return a data frame in B/s: the samples, one row per value, or the matrix.
-
-        Raises
-        ------
-        MissingPackage
-            If pandas is not installed.
-        """
-        from .presentation import frame
-
-        return frame(self)
+def _tree(head: str, rows: Mapping[str, float]) -> str:
+    """Return a heading, and names with values in GiB/s as the branches of a small tree."""
+    texts = [f"{name}: {x / GIB:.{2 if x / GIB >= 0.1 else 5}f}" for name, x in rows.items()]
+    return "\n".join([f"{head}:", *(f" ├ {text}" for text in texts[:-1]), f" └ {texts[-1]}"])
 
 
 @dataclass(frozen=True, repr=False)
-class Bandwidth(Drawn):
-    """A measured bandwidth.
+class Bandwidth:
+    """One bandwidth, a curve over sizes, or a table of pairs.
+
+    ``value``, ``min``, ``max``, ``avg`` and ``std_dev`` describe the samples of one bandwidth, or the values
+    of several. Iterating yields the single bandwidths; an index or name of row and column selects one:
+    ``pairs[0, 1]``, ``pairs["gpu0", "gpu1"]``.
 
     Parameters
     ----------
     title : str
         Name of the measurement.
     device : str
-        Device or pair: ``gpu0``, ``gpu0 -> gpu1``.
-    value : float
-        Median of the samples, in B/s.
-    samples : tuple[float, ...]
-        All samples, in B/s.
-    statistics : Statistics
-        Statistics of the samples: range, mean, confidence interval of the median.
+        Device or pair: ``gpu0``, ``gpu0 -> gpu1``; empty for several pairs.
+    table : Table
+        The measured cells; of a curve, the columns are sizes.
     bytes : int
-        Size of one buffer.
+        Size of one buffer; 0 for a curve and for a theoretical value.
     counts : str
         Which bytes count.
-    limit : float or None
-        Limit of the links, in B/s; None if unknown.
+    note : str
+        The product that gives a theoretical value, or why pairs could not be measured.
     simulated : bool
         Whether no hardware was measured.
-    document : Document
-        Document of the run.
+    document : Document or None
+        Document of the run; None for a theoretical value.
+    points : tuple[Bandwidth, ...]
+        The single bandwidths of a curve or table, in the order of its cells; empty for one bandwidth.
     """
 
     title: str
     device: str
-    value: float
-    samples: tuple[float, ...]
-    statistics: Statistics
-    bytes: int
-    counts: str
-    limit: float | None
-    simulated: bool
-    document: Document = field(compare=False)
+    table: Table
+    bytes: int = 0
+    counts: str = ""
+    note: str = ""
+    simulated: bool = False
+    document: Document | None = field(default=None, compare=False)
+    points: tuple[Bandwidth, ...] = ()
 
     @staticmethod
-    def of(title: str, device: str, cell: Cell, counts: str, document: Document, size: int) -> Bandwidth:
-        """Return the bandwidth of a measured cell."""
-        assert cell.value is not None and cell.statistics is not None
-        return Bandwidth(
-            title, device, cell.value, cell.samples, cell.statistics, size, counts, cell.limit,
-            document.simulated, document,
-        )  # fmt: skip
+    def one(title: str, device: str, cell: Cell, **fields: Any) -> Bandwidth:
+        """Return the bandwidth of a cell; ``fields`` are further fields of the result."""
+        placed = msgspec.structs.replace(cell, row=0, column=0)
+        table = Table("", title, Unit.RATE, Axis("device", (device,)), Axis("", ("",)), (placed,))
+        return Bandwidth(title, device, table, **fields)
+
+    @staticmethod
+    def several(
+        title: str, rows: Axis, columns: Axis, points: Mapping[tuple[int, int], Bandwidth], **fields: Any
+    ) -> Bandwidth:
+        """Return several bandwidths, given by row and column; ``fields`` replace those of the first."""
+        cells = tuple(
+            msgspec.structs.replace(point.table.cells[0], row=row, column=column)
+            for (row, column), point in points.items()
+        )
+        table = Table("", title, Unit.RATE, rows, columns, cells)
+        own = {"title": title, "table": table, "points": tuple(points.values()), **fields}
+        return replace(next(iter(points.values())), **own)
+
+    def __len__(self) -> int:
+        return len(self.points) or 1
+
+    def __iter__(self) -> Iterator[Bandwidth]:
+        return iter(self.points or (self,))
+
+    def __getitem__(self, place: tuple[int | str, int | str]) -> Bandwidth | None:
+        """Return the bandwidth of a row and column by index or name; None if it was not measured."""
+        indices = []
+        for axis, name in zip((self.table.rows, self.table.columns), place, strict=True):
+            if isinstance(name, str) and name not in axis.labels:
+                raise KeyError(f"unknown {axis.name} {name}; choose from {', '.join(axis.labels)}")
+            indices.append(
+                axis.labels.index(name) if isinstance(name, str) else range(len(axis.labels))[name]
+            )
+        cells = zip(self.table.cells, self, strict=True)
+        return next((one for cell, one in cells if [cell.row, cell.column] == indices), None)
+
+    @property
+    def samples(self) -> tuple[float, ...]:
+        """All samples, or the values of several bandwidths; empty for a theoretical value."""
+        return tuple(self.table.values()) if self.points else self.table.cells[0].samples
+
+    @property
+    def statistics(self) -> Statistics:
+        """Statistics of the samples: range, mean, confidence interval of the median."""
+        own = None if self.points else self.table.cells[0].statistics
+        return own or summarise(self.table.values())
+
+    @property
+    def value(self) -> float:
+        """The bandwidth; the median of several, in B/s."""
+        return self.statistics.median if self.points else self.table.values()[0]
+
+    @property
+    def limit(self) -> float | None:
+        """Limit of the links, in B/s; None if unknown, and for several bandwidths."""
+        return None if self.points else self.table.cells[0].limit
 
     @property
     def gb_per_s(self) -> float:
@@ -139,128 +143,198 @@ class Bandwidth(Drawn):
 
     @property
     def max(self) -> float:
-        """Largest sample, in B/s."""
+        """Largest sample or value, in B/s."""
         return self.statistics.max
 
     @property
     def min(self) -> float:
-        """Smallest sample, in B/s."""
+        """Smallest sample or value, in B/s."""
         return self.statistics.min
 
     @property
     def avg(self) -> float:
-        """Mean of the samples, in B/s."""
+        """Mean of the samples or values, in B/s."""
         return self.statistics.mean
 
     @property
     def std_dev(self) -> float:
-        """Standard deviation of the samples, in B/s."""
+        """Standard deviation of the samples or values, in B/s."""
         return self.statistics.cv * abs(self.statistics.mean)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the rows: the devices of a table of pairs."""
+        return self.table.rows.labels
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Sizes of a curve as measured: CPUs round up to whole lines of 64 B."""
+        return tuple(map(int, self.table.columns.values))
+
+    @property
+    def values(self) -> tuple[tuple[float | None, ...], ...]:
+        """All values in B/s as rows; None where nothing was measured."""
+        return tuple(tuple(cell.value if cell else None for cell in row) for row in self.table.grid())
+
+    @property
+    def fastest(self) -> Bandwidth:
+        """The single bandwidth with the highest value."""
+        return max(self, key=lambda one: one.value)
+
+    @property
+    def slowest(self) -> Bandwidth:
+        """The single bandwidth with the lowest value."""
+        return min(self, key=lambda one: one.value)
+
+    @property
+    def peak_size(self) -> int:
+        """Size at which a curve has its highest value."""
+        return self.sizes[self.points.index(self.fastest)]
+
+    @property
+    def _is_matrix(self) -> bool:
+        return bool(self.points) and self.table.rows == self.table.columns
+
+    @property
+    def _name(self) -> str:
+        return f"{self.title}, {self.device}" if self.device else self.title
+
+    @property
+    def footer(self) -> str:
+        """Device or number of pairs, size, which bytes count, and whether no hardware was measured."""
+        parts = (
+            many(len(self), "pair") if self._is_matrix else self.device,
+            format_size(self.bytes) if self.bytes else "", f"counts {self.counts}" if self.counts else "",
+            self.note, SIMULATED if self.simulated else "",
+        )  # fmt: skip
+        return " · ".join(filter(None, parts))
+
+    def _rows(self) -> dict[str, float]:
+        """Return what a tree shows of one bandwidth or a curve."""
+        if self.table.is_curve:
+            return dict(zip(self.table.columns.labels, self.samples, strict=True))
+        names = ("max", "min", "avg", "median", "std_dev") if self.samples else ("max",)
+        return {name: self.statistics.median if name == "median" else getattr(self, name) for name in names}
+
+    def _grid(self) -> tuple[str, Sequence[str], list[list[str]]]:
+        """Return a table of texts in GB/s: heading of the labels, other headings, rows with their label."""
+        from ..reports._grid import Grid
+
+        if not self.points:
+            return "GB/s", [self.device], [[name, f"{x / GB:.2f}"] for name, x in self._rows().items()]
+        grid = Grid.of(self.table)
+        rows = zip(grid.rows.labels, grid.entries, strict=True)
+        return grid.unit, grid.columns.labels, [[label, *map(str, entries)] for label, entries in rows]
+
     def __repr__(self) -> str:
-        rows = {"max": self.max, "min": self.min, "avg": self.avg, "median": self.statistics.median,
-                "std_dev": self.std_dev}  # fmt: skip
-        footer = footer_of(
-            self.device, format_size(self.bytes), f"counts {self.counts}", simulated=self.simulated
-        )
-        return "\n".join([f"{self.title} (GiB/s):", *tree(rows), footer])
+        from ..reports._grid import aligned
+
+        head = f"{self.title} (GiB/s)"
+        if self.table.is_curve:
+            peak = f"peak {self.fastest.gib_per_s:.2f} at {self._peak_label}"
+            head = f"{self.title} over {self.table.columns.name} (GiB/s), {peak}"
+        if not self.points or self.table.is_curve:
+            return f"{_tree(head, self._rows())}\n{self.footer}"
+        if self._is_matrix:
+            texts = [["-" if x is None else f"{x / GIB:.2f}" for x in row] for row in self.values]
+            rows = [[label, *row] for label, row in zip(self.labels, texts, strict=True)]
+            return "\n".join([f"{head}:", *aligned([["", *self.labels], *rows]), self.footer])
+        trees = []
+        for i in range(len(self.labels)):
+            row = [one for cell, one in zip(self.table.cells, self, strict=True) if cell.row == i]
+            values = {"max": max(one.max for one in row)} | {one.device: one.value for one in row}
+            trees.append(_tree(f"{row[0].title} (GiB/s)", values))
+        return "\n\n".join(trees) + f"\n{self.footer}"
+
+    @property
+    def _peak_label(self) -> str:
+        return self.table.columns.labels[self.points.index(self.fastest)]
 
     def plot(self) -> None:
-        """Print the distribution of the samples."""
+        """Print the distribution of the samples, a curve with its peak marked, or a heat map."""
         from rich.text import Text
 
+        from ..reports._console import printed
         from ..reports._plots import histogram
+        from ..reports.plot import drawn
 
-        width = columns()
-        lines = [Text(f"{self.title}, {self.device}: {many(len(self.samples), 'sample')}", style="bold")]
-        lines += histogram(self.samples, Unit.RATE, width)
-        lines += [Text(footer_of(simulated=True), style="bold magenta")] if self.simulated else []
-        print_drawing(lines)
-
-
-@dataclass(frozen=True, repr=False)
-class TheoreticalBandwidth:
-    """Bandwidth that a memory's clock and width allow.
-
-    Parameters
-    ----------
-    device : str
-        The device.
-    value : float
-        The bandwidth in B/s.
-    origin : str
-        The product that gives it, e.g. ``3201 MHz x 2 x 6016 bit``.
-    simulated : bool
-        Whether the device is simulated.
-    """
-
-    device: str
-    value: float
-    origin: str
-    simulated: bool
-
-    @property
-    def gb_per_s(self) -> float:
-        """Value in GB/s (10^9)."""
-        return self.value / GB
-
-    @property
-    def gib_per_s(self) -> float:
-        """Value in GiB/s (2^30)."""
-        return self.value / GIB
-
-    def __repr__(self) -> str:
-        footer = footer_of(self.device, self.origin, simulated=self.simulated)
-        return "\n".join(
-            ["Theoretical Maximal Memory Bandwidth (GiB/s):", *tree({"max": self.value}), footer]
-        )
+        if self.points and not self.table.is_curve and not self._is_matrix:
+            for one in self:
+                one.plot()
+            return
+        style = Style(columns(), colored())
+        if self.points:
+            title, lines = self._name, drawn(self.table, style)
+        else:
+            title = f"{self._name}: {many(len(self.samples), 'sample')}"
+            lines = histogram(self.samples, Unit.RATE, style.width) if self.samples else []
+        note = Text(self.footer, "dim") if self._is_matrix else Text(SIMULATED, "bold magenta")
+        closing = [note] if self._is_matrix or self.simulated else []
+        print(printed(style, Text(title, style="bold"), *lines, *closing), end="")
 
     def _repr_html_(self) -> str:
-        from .presentation import html
+        from ..reports.html.tables import notebook_table
 
-        return html(self)
+        return notebook_table(self._name, *self._grid(), self.footer)
 
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a data frame in B/s: the samples, one row for each size of a curve, or the table.
 
-@dataclass(frozen=True, repr=False)
-class HostDeviceBandwidth(Drawn):
-    """Copies between host and GPU: from pageable and pinned memory, in both directions.
+        Raises
+        ------
+        MissingPackage
+            If pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingPackage("to_pandas()", "pandas") from error
+        if not self.points:
+            frame = pandas.DataFrame({"value": list(self.samples or self.table.values())})
+        elif self.table.is_curve:
+            rows = [[size, *(getattr(one, name) for name in _COLUMNS), len(one.samples)]
+                    for size, one in zip(self.sizes, self, strict=True)]  # fmt: skip
+            frame = pandas.DataFrame(rows, columns=["size", *_COLUMNS, "n"])
+        else:
+            names = {"index": list(self.labels), "columns": list(self.table.columns.labels)}
+            frame = pandas.DataFrame(list(map(list, self.values)), dtype=float, **names)
+        frame.attrs |= {"unit": "B/s", "simulated": self.simulated}
+        return frame
 
-    Parameters
-    ----------
-    pageable_to_device, pageable_to_host : Bandwidth
-        Copies from and to pageable host memory.
-    pinned_to_device, pinned_to_host : Bandwidth
-        Copies from and to pinned host memory.
-    """
+    def figure(self) -> go.Figure:
+        """Return a plotly figure in GB/s: a histogram of the samples, a curve, or a heat map.
 
-    pageable_to_device: Bandwidth
-    pageable_to_host: Bandwidth
-    pinned_to_device: Bandwidth
-    pinned_to_host: Bandwidth
-
-    def __iter__(self) -> Iterator[Bandwidth]:
-        return iter(
-            (self.pageable_to_device, self.pageable_to_host, self.pinned_to_device, self.pinned_to_host)
-        )
-
-    @property
-    def simulated(self) -> bool:
-        """Whether no hardware was measured."""
-        return self.pinned_to_device.simulated
-
-    def __repr__(self) -> str:
-        blocks = []
-        for there, back in (
-            (self.pageable_to_device, self.pageable_to_host),
-            (self.pinned_to_device, self.pinned_to_host),
-        ):
-            rows = {"max": max(there.max, back.max), there.device: there.value, back.device: back.value}
-            blocks.append("\n".join([f"{there.title} (GiB/s):", *tree(rows)]))
-        one = self.pinned_to_device
-        footer = footer_of(format_size(one.bytes), f"counts {one.counts}", simulated=self.simulated)
-        return "\n\n".join(blocks) + f"\n{footer}"
-
-    def plot(self) -> None:
-        """Print the distribution of the samples of each copy."""
-        for bandwidth in self:
-            bandwidth.plot()
+        Raises
+        ------
+        MissingPackage
+            If plotly is not installed.
+        """
+        try:
+            import plotly.graph_objects as go
+        except ImportError as error:
+            raise MissingPackage("figure()", "plotly") from error
+        values = [[None if x is None else x / GB for x in row] for row in self.values]
+        title = f"{self._name} · {SIMULATED}" if self.simulated else self._name
+        layout: dict[str, Any] = {"title": escape(title)}
+        if not self.points:
+            layout |= {"xaxis_title": "GB/s", "yaxis_title": "samples"}
+            return go.Figure(go.Histogram(x=[sample / GB for sample in self.samples]), layout)
+        if not self.table.is_curve:
+            xs, ys = (list(map(escape, axis.labels)) for axis in (self.table.columns, self.table.rows))
+            heat = go.Heatmap(z=values, x=xs, y=ys, texttemplate="%{z:.1f}", colorscale="Viridis",
+                              colorbar={"title": "GB/s"})  # fmt: skip
+            return go.Figure(heat, layout | {"yaxis_autorange": "reversed"})
+        axis, peak = self.table.columns, self.fastest.gb_per_s
+        error_y = {
+            "type": "data", "symmetric": False,
+            "array": [(one.statistics.high - one.value) / GB for one in self],
+            "arrayminus": [(one.value - one.statistics.low) / GB for one in self],
+        }  # fmt: skip
+        curve = go.Scatter(x=list(self.sizes), y=values[0], error_y=error_y, mode="lines+markers",
+                           text=list(axis.labels))  # fmt: skip
+        # plotly places annotations on a logarithmic axis by the exponent
+        mark = {"x": math.log10(self.peak_size), "y": peak, "text": f"Peak: {peak:.2f} GB/s"}
+        return go.Figure(curve, layout | {
+            "xaxis_title": f"{axis.name} [{axis.unit}]", "xaxis_type": "log", "yaxis_title": "GB/s",
+            "yaxis_rangemode": "tozero", "annotations": [mark | {"showarrow": True}],
+        })  # fmt: skip
