@@ -14,6 +14,7 @@ from ..model import Engine, Unit
 from ..results.baseline import Baseline, Entry
 from ..results.cells import Key, Placed, placed
 from ..results.overrides import Override, check_links
+from ..testcases.host import STREAM
 from ..topology import LinkKind, Machine
 from .expectations import renewed
 from .localise import Culprit, Observation, localise
@@ -22,6 +23,8 @@ from .localise import Culprit, Observation, localise
 IMPLAUSIBLE = 0.01
 #: A value that passes by less than this fraction gets a warning.
 WARN = 0.05
+#: Testcases in which CPUs reach the full rate of their memory.
+_STREAM = {case.name for case in STREAM}
 #: A value fails if it is below its baseline by more than this fraction, or by more than this many of the
 #: baseline's deviations, whichever is larger.
 TOLERANCE, DEVIATIONS = 0.05, 3
@@ -245,7 +248,7 @@ def _measured_memories(cells: Sequence[Placed], machine: Machine) -> dict[int, f
     """Return the rate that the CPUs reached in each memory: link index -> bytes read and written, in B/s."""
     found: dict[int, float] = {}
     for one in cells:
-        if one.result.name.startswith("host_stream_") and one.cell.value and len(one.cell.links) == 1:
+        if one.result.name in _STREAM and one.cell.value and len(one.cell.links) == 1:
             ((link, *_),) = one.cell.links
             if machine.links[link].kind is LinkKind.MEMORY:
                 found[link] = max(found.get(link, 0.0), one.cell.value)

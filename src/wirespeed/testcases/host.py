@@ -169,10 +169,12 @@ def _copies() -> tuple[Testcase, ...]:
     )  # fmt: skip
 
 
+#: The STREAM kernels on host memory.
+STREAM = stream("host", nodes, Engine.CPU, "by all cores of a node in its own memory", "", _streaming)
 #: The host-memory testcases.
 TESTCASES = (
     *_copies(),
-    *stream("host", nodes, Engine.CPU, "by all cores of a node in its own memory", "", _streaming),
+    *STREAM,
     Testcase("host_saxpy", "z = s x + y in single precision, by all cores of a node in its own memory",
              within(nodes), "saxpy bandwidth", Engine.CPU, Access.LOCAL, Operation.SAXPY,
              size=_streaming, counted=3, counts="3 arrays"),
