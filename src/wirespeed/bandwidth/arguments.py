@@ -37,7 +37,25 @@ def devices_of(machine: Machine) -> list[str]:
 
 
 def one_device(machine: Machine, name: str | None) -> str:
-    """Return an existing device; the first one if none is named."""
+    """Return an existing device; the first one if none is named.
+
+    Parameters
+    ----------
+    machine : Machine
+        The machine.
+    name : str or None
+        The wanted device; default: the first one.
+
+    Returns
+    -------
+    str
+        Name of the device.
+
+    Raises
+    ------
+    MachineError
+        If the device does not exist, or the machine has none.
+    """
     there = devices_of(machine)
     if not there:
         raise MachineError("this machine has no GPU and no NUMA node with usable cores and memory")
@@ -50,7 +68,25 @@ def one_device(machine: Machine, name: str | None) -> str:
 
 
 def several(machine: Machine, names: Sequence[str] | None) -> list[str]:
-    """Return at least two devices of one kind."""
+    """Return at least two devices of one kind.
+
+    Parameters
+    ----------
+    machine : Machine
+        The machine.
+    names : Sequence[str] or None
+        The wanted devices; default: all of the kind of the first one.
+
+    Returns
+    -------
+    list[str]
+        Names of the devices, each once.
+
+    Raises
+    ------
+    UsageError
+        If they are fewer than two, or not of one kind.
+    """
     if names is None:
         first = one_device(machine, None)
         chosen = [name for name in devices_of(machine) if kind_of(machine, name) == kind_of(machine, first)]
@@ -72,7 +108,25 @@ def several(machine: Machine, names: Sequence[str] | None) -> list[str]:
 
 
 def pair_of(machine: Machine, src: str | None, dst: str | None) -> tuple[str, str]:
-    """Return a pair; unnamed devices are chosen so that the source can access the destination."""
+    """Return a pair; unnamed devices are chosen so that the source can access the destination.
+
+    Parameters
+    ----------
+    machine : Machine
+        The machine.
+    src, dst : str or None
+        Source and destination; default: chosen.
+
+    Returns
+    -------
+    tuple[str, str]
+        Source and destination.
+
+    Raises
+    ------
+    UsageError
+        If the two are the same device, or not of one kind.
+    """
     named = [name for name in (src, dst) if name is not None]
     for name in named:
         one_device(machine, name)
@@ -90,7 +144,27 @@ def pair_of(machine: Machine, src: str | None, dst: str | None) -> tuple[str, st
 
 
 def engine_for(machine: Machine, name: str, engine: str | None) -> str:
-    """Return the engine with which a device copies; the default of its kind if none is named."""
+    """Return the engine with which a device copies; the default of its kind if none is named.
+
+    Parameters
+    ----------
+    machine : Machine
+        The machine of the device.
+    name : str
+        The device.
+    engine : str or None
+        ``ce``, ``sm`` or ``cpu``; default: ``ce`` of a GPU, ``cpu`` of a NUMA node.
+
+    Returns
+    -------
+    str
+        The engine.
+
+    Raises
+    ------
+    UsageError
+        If the device has no such engine.
+    """
     possible = _ENGINES[kind_of(machine, name)]
     if engine is None:
         return possible[0]

@@ -427,6 +427,7 @@ def _pair(
     title: str, family: dict[str, str], src: str | None, dst: str | None, size: Size, engine: str | None,
     how: dict[str, Any],
 ) -> Bandwidth:  # fmt: skip
+    """Return the bandwidth of one pair, measured by a testcase of a family."""
     where = described(how.get("machine"))
     a, b = pair_of(where, src, dst)
     name = family[kind_of(where, a)].format(engine_for(where, a, engine))
@@ -439,6 +440,7 @@ def _matrix(
     title: str, family: dict[str, str], devices: Sequence[str] | None, size: Size, engine: str | None,
     how: dict[str, Any],
 ) -> Bandwidth:  # fmt: skip
+    """Return the bandwidths of all pairs, measured by a testcase of a family."""
     where = described(how.get("machine"))
     names = several(where, devices)
     testcase = family[kind_of(where, names[0])].format(engine_for(where, names[0], engine))

@@ -74,7 +74,22 @@ class Bandwidth:
 
     @staticmethod
     def one(title: str, device: str, cell: Cell, **fields: Any) -> Bandwidth:
-        """Return the bandwidth of a cell; ``fields`` are further fields of the result."""
+        """Return the bandwidth of a cell; ``fields`` are further fields of the result.
+
+        Parameters
+        ----------
+        title, device : str
+            Name of the measurement, and measured device or pair.
+        cell : Cell
+            The measured cell; value in B/s.
+        **fields
+            Further fields of the result.
+
+        Returns
+        -------
+        Bandwidth
+            The bandwidth, with a table of one cell.
+        """
         placed = msgspec.structs.replace(cell, row=0, column=0)
         table = Table("", title, Unit.RATE, Axis("device", (device,)), Axis("", ("",)), (placed,))
         return Bandwidth(title, device, table, **fields)
@@ -83,7 +98,24 @@ class Bandwidth:
     def several(
         title: str, rows: Axis, columns: Axis, points: Mapping[tuple[int, int], Bandwidth], **fields: Any
     ) -> Bandwidth:
-        """Return several bandwidths, given by row and column; ``fields`` replace those of the first."""
+        """Return several bandwidths, given by row and column; ``fields`` replace those of the first.
+
+        Parameters
+        ----------
+        title : str
+            Name of the measurement.
+        rows, columns : Axis
+            Axes of the table; the columns of a curve have values.
+        points : Mapping[tuple[int, int], Bandwidth]
+            Row and column -> single bandwidth; at least one.
+        **fields
+            Fields that differ from those of the first bandwidth.
+
+        Returns
+        -------
+        Bandwidth
+            A curve, or a table.
+        """
         cells = tuple(
             msgspec.structs.replace(point.table.cells[0], row=row, column=column)
             for (row, column), point in points.items()
@@ -193,10 +225,12 @@ class Bandwidth:
 
     @property
     def _is_matrix(self) -> bool:
+        """Whether rows and columns are the same devices."""
         return bool(self.points) and self.table.rows == self.table.columns
 
     @property
     def _name(self) -> str:
+        """Title with the device, if there is one."""
         return f"{self.title}, {self.device}" if self.device else self.title
 
     @property
@@ -248,6 +282,7 @@ class Bandwidth:
 
     @property
     def _peak_label(self) -> str:
+        """Label of the size at which a curve has its highest value."""
         return self.table.columns.labels[self.points.index(self.fastest)]
 
     def plot(self) -> None:
@@ -273,6 +308,7 @@ class Bandwidth:
         print(printed(style, Text(title, style="bold"), *lines, *closing), end="")
 
     def _repr_html_(self) -> str:
+        """Return the result as a table for a notebook."""
         from ..reports.html.tables import notebook_table
 
         return notebook_table(self._name, *self._grid(), self.footer)

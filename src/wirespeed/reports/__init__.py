@@ -1,7 +1,8 @@
 """Reports: each module renders a Document in the format that it is named after.
 
-A report is a function ``render(document, style) -> str`` without side effects. Other packages add
-reports as entry points of the group ``wirespeed.reports``.
+A report is a function ``render(document: Document, style: Style) -> str`` without side effects: it returns
+the text of a run, in the width and with the colour and detail of the style. Other packages add reports as
+entry points of the group ``wirespeed.reports``.
 """
 
 from __future__ import annotations
@@ -137,6 +138,7 @@ def render(document: Document, format: str | Report = "table", style: Style = St
 
 
 def _find(name: str) -> Report:
+    """Return the report with this name."""
     if name not in formats():
         raise UsageError(f"unknown format {name!r}; choose from {', '.join(formats())}")
     for point in metadata.entry_points(group=GROUP, name=name):

@@ -112,6 +112,7 @@ def _unknown(check: Check, style: Style) -> Iterator[Text]:
 
 
 def _closing(document: Document, found: Outcomes) -> Text:
+    """Return the verdict of the run as the last line."""
     line = Text(found.run.upper(), style=_COLORS[found.run])
     if document.simulated:
         line.append(f" · {SIMULATED}", style="bold magenta")

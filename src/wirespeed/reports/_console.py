@@ -80,6 +80,11 @@ def pieces(
         Columns of the terminal.
     details : Sequence[Column]
         Additional columns behind the values; those that are empty in all rows are omitted.
+
+    Returns
+    -------
+    list[RichTable]
+        The tables, in the order of their columns.
     """
     values = len(columns) + 1
     first = max([len(str(heading.header)), *(len(row[0]) for row in rows)]) + 2

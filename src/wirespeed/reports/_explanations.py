@@ -22,6 +22,7 @@ def explanations(document: Document) -> list[str]:
 
 
 def _where(cases: list[str]) -> str:
+    """Return the testcases in which a condition was met."""
     return f"in {cases[0]}" if len(cases) == 1 else f"in {many(len(cases), 'testcase')}"
 
 

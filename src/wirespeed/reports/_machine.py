@@ -80,6 +80,7 @@ def _way(network: Network, source: str, destination: str) -> tuple[str, str]:
 
 
 def _tree(machine: Machine, width: int) -> list[RenderableType]:
+    """Return the parts of a machine as a tree, under its name."""
     title = Text(machine.host or machine.name, style="bold")
     if machine.simulated:
         title.append(f"  (SIMULATED: {machine.name})", style="bold magenta")
@@ -109,11 +110,13 @@ def _tree(machine: Machine, width: int) -> list[RenderableType]:
 
 
 def _cpu(machine: Machine) -> str:
+    """Return model, architecture and kernel."""
     parts = (machine.cpu or "CPU of unknown model", machine.architecture, machine.kernel)
     return ", ".join(part for part in parts if part)
 
 
 def _pages(machine: Machine) -> list[str]:
+    """Return the sizes of huge pages, if known."""
     parts = []
     if machine.huge_page_bytes:
         parts.append(f"huge pages of {format_size(machine.huge_page_bytes)}")
@@ -123,15 +126,18 @@ def _pages(machine: Machine) -> list[str]:
 
 
 def _data_caches(machine: Machine) -> list[Cache]:
+    """Return the caches that hold data."""
     return [cache for cache in machine.caches if cache.type != "instruction"]
 
 
 def _cache(cache: Cache) -> str:
+    """Return level, size and sharing of a cache."""
     shared = f"shared by {cache.shared_by} CPUs" if cache.shared_by > 1 else "for each core"
     return f"L{cache.level}: {format_size(cache.bytes)} {shared}"
 
 
 def _node(node: NumaNode, machine: Machine) -> str:
+    """Return cores, CPUs and memory of a NUMA node."""
     memory = next((x for x in machine.links if x.source == x.destination == node.name), None)
     rate = f" at up to {memory.capacity / GB:.0f} GB/s" if memory and memory.capacity else ""
     cores = f"{len(node.cores)} cores" if len(node.cores) != 1 else "1 core"

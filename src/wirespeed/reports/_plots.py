@@ -31,7 +31,17 @@ _SCALE_FROM = 0.8
 
 @dataclass(frozen=True)
 class Curve:
-    """A curve: values over a quantity, in base units."""
+    """A curve: values over a quantity, in base units.
+
+    Parameters
+    ----------
+    name : str
+        Label of the curve.
+    xs : tuple[float, ...]
+        Positions, in the unit of the axis.
+    ys : tuple[float, ...]
+        Values, in base units.
+    """
 
     name: str
     xs: tuple[float, ...]
@@ -65,6 +75,24 @@ def plot(
 
     Rates: the highest value is marked and named. Times: the y axis is logarithmic too, and the heading
     gives the range.
+
+    Parameters
+    ----------
+    curves : Sequence[Curve]
+        The curves; at most ``MOST_CURVES`` are drawn.
+    axis : Axis
+        The quantity along the x axis.
+    unit : Unit
+        Unit of the values.
+    width : int
+        Width in characters.
+    title : str
+        Title above the plot; empty for none.
+
+    Returns
+    -------
+    list[Text]
+        The lines of the plot.
     """
     if not curves:
         return [Text("no value was measured")]
@@ -91,6 +119,7 @@ def plot(
 
 
 def _scaled(curve: Curve, scale: float) -> Curve:
+    """Return a curve with values in the display unit."""
     return replace(curve, ys=tuple(y / scale for y in curve.ys))
 
 
@@ -126,6 +155,7 @@ def _canvas(curves: Sequence[Curve], axis: Axis, unit: Unit, width: int) -> list
 
 
 def _place(values: Sequence[float], logarithmic: bool) -> Callable[[float], float]:
+    """Return the function from a value to its position on an axis."""
     return math.log2 if logarithmic else float
 
 
@@ -146,7 +176,18 @@ def _ticks(xs: list[float], place: Callable[[float], float], width: int) -> list
 
 
 def steps(top: float) -> list[float]:
-    """Return round levels from 0 to just above the top."""
+    """Return round levels from 0 to just above the top.
+
+    Parameters
+    ----------
+    top : float
+        Highest value, in the display unit.
+
+    Returns
+    -------
+    list[float]
+        Levels in ascending order.
+    """
     if top <= 0:
         return [0.0, 1.0]
     raw = top / 4
@@ -156,7 +197,18 @@ def steps(top: float) -> list[float]:
 
 
 def levels(low: float, high: float) -> list[float]:
-    """Return 1, 2, 5, 10, ... around a range; only powers of ten for a wide range."""
+    """Return 1, 2, 5, 10, ... around a range; only powers of ten for a wide range.
+
+    Parameters
+    ----------
+    low, high : float
+        Ends of the range, above 0, in the display unit.
+
+    Returns
+    -------
+    list[float]
+        Levels in ascending order, for a logarithmic axis.
+    """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     factors = (1, 2, 5) if last - first <= 2 else (1,)
     found = [m * 10.0**e for e in range(first, last + 1) for m in factors]
@@ -185,7 +237,18 @@ def _colored(line: str, curves: int) -> Text:
 
 
 def short(value: float) -> str:
-    """Format a value with two to four digits: ``4361``, ``396.2``, ``1.74``, ``12.3k``, ``0.0032``."""
+    """Format a value with two to four digits: ``4361``, ``396.2``, ``1.74``, ``12.3k``, ``0.0032``.
+
+    Parameters
+    ----------
+    value : float
+        The value, in the display unit.
+
+    Returns
+    -------
+    str
+        The number without its unit.
+    """
     size = abs(value)
     if 0 < size < SMALL:
         return f"{value:.2g}"
@@ -196,7 +259,13 @@ def short(value: float) -> str:
 
 @dataclass(frozen=True)
 class Scale:
-    """Maps values to steps; ``low`` and ``high`` are the ends of the scale, in base units."""
+    """Maps values to steps.
+
+    Parameters
+    ----------
+    low, high : float
+        Ends of the scale, in base units.
+    """
 
     low: float
     high: float
@@ -212,7 +281,18 @@ class Scale:
 
 
 def scale_of(values: Sequence[float]) -> Scale:
-    """Return the scale of a heat map."""
+    """Return the scale of a heat map.
+
+    Parameters
+    ----------
+    values : Sequence[float]
+        At least one value, in base units.
+
+    Returns
+    -------
+    Scale
+        From at most four fifths of the highest value to the highest value.
+    """
     high = max(values)
     return Scale(min(min(values), _SCALE_FROM * high), high)
 
@@ -229,7 +309,26 @@ def heat_map(
     *,
     color: bool = False,
 ) -> list[Text]:
-    """Return a matrix as a heat map: values in the cells if they fit, else one character per cell."""
+    """Return a matrix as a heat map: values in the cells if they fit, else one character per cell.
+
+    Parameters
+    ----------
+    values : Sequence of Sequence of float or None
+        Rows of values, in base units; None where nothing was measured.
+    rows, columns : Sequence[str]
+        Labels.
+    unit : Unit
+        Unit of the values.
+    width : int
+        Width in characters.
+    color : bool
+        Whether to colour the cells; otherwise a character next to a value shows its size.
+
+    Returns
+    -------
+    list[Text]
+        The lines of the map, with its scale.
+    """
     known = [value for row in values for value in row if value is not None]
     if not known:
         return [Text("no value was measured")]
@@ -250,6 +349,7 @@ def heat_map(
 
 
 def _written(value: float | None, divisor: float) -> str:
+    """Return the text of a value in the display unit."""
     return "-" if value is None else short(value / divisor)
 
 
@@ -257,6 +357,7 @@ def _with_values(
     values: Grid, texts: Sequence[Sequence[str]], rows: Sequence[str], columns: Sequence[str], scale: Scale,
     widths: tuple[int, int], *, color: bool,
 ) -> list[Text]:  # fmt: skip
+    """Return the lines of a heat map with a value in each cell."""
     label, each = widths
     lines = [Text(" " * label + "".join(f"{c:>{each}}" for c in columns), style="dim")]
     for name, row, written in zip(rows, values, texts, strict=True):
@@ -307,11 +408,13 @@ def _ruler(columns: Sequence[str], chosen: range) -> str:
 
 
 def _ramp(scale: Scale, value: float) -> str:
+    """Return the colours of a value as a style of rich."""
     background, foreground = _RAMP[scale.step(value, len(_RAMP))]
     return f"color({foreground}) on color({background})"
 
 
 def _legend(scale: Scale, divisor: float, name: str, signs: str) -> Text:
+    """Return the scale of a heat map."""
     low, high = short(scale.low / divisor), short(scale.high / divisor)
     line = Text.assemble((f"{low} ", "dim"))
     line.append(signs, style="default")
@@ -322,7 +425,24 @@ def _legend(scale: Scale, divisor: float, name: str, signs: str) -> Text:
 
 
 def histogram(samples: Sequence[float], unit: Unit, width: int = 80, *, bins: int = 12) -> list[Text]:
-    """Return the distribution of samples as bars, one line for each range of values."""
+    """Return the distribution of samples as bars, one line for each range of values.
+
+    Parameters
+    ----------
+    samples : Sequence[float]
+        At least one sample, in base units.
+    unit : Unit
+        Unit of the samples.
+    width : int
+        Width in characters.
+    bins : int
+        Maximum number of ranges.
+
+    Returns
+    -------
+    list[Text]
+        The lines.
+    """
     divisor, name = fitting(unit, samples)
     lines = []
     counted = list(binned(samples, bins))
@@ -338,7 +458,20 @@ def histogram(samples: Sequence[float], unit: Unit, width: int = 80, *, bins: in
 
 
 def binned(samples: Sequence[float], bins: int) -> Iterator[tuple[float, float, int]]:
-    """Yield equal ranges from the smallest to the largest sample: begin, end, number of samples."""
+    """Yield equal ranges from the smallest to the largest sample: begin, end, number of samples.
+
+    Parameters
+    ----------
+    samples : Sequence[float]
+        At least one sample.
+    bins : int
+        Maximum number of ranges.
+
+    Returns
+    -------
+    Iterator[tuple[float, float, int]]
+        The ranges in ascending order.
+    """
     low, high = min(samples), max(samples)
     if low == high:
         yield low, high, len(samples)

@@ -38,6 +38,7 @@ def render(document: Document, style: Style) -> str:
 
 
 def _cell(result: TestcaseResult, table: Table, cell: Cell) -> dict[str, object]:
+    """Return the columns of a cell."""
     row: dict[str, object] = {
         "testcase": result.name,
         "table": table.key,

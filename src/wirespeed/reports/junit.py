@@ -56,6 +56,7 @@ def render(document: Document, style: Style) -> str:
 
 
 def _case(result: TestcaseResult, low: list[Judgement], document: Document) -> ET.Element:
+    """Return the element of a testcase; ``low`` are its values that are too low."""
     case = ET.Element(
         "testcase", classname="wirespeed", name=visible(result.name), time=f"{result.seconds:.3f}"
     )
@@ -77,10 +78,12 @@ def _case(result: TestcaseResult, low: list[Judgement], document: Document) -> E
 
 
 def _outcome(case: ET.Element, tag: str, message: str, text: str = "") -> None:
+    """Add a failure, an error or a skip to a testcase."""
     ET.SubElement(case, tag, message=visible(message), type=tag).text = visible(text or message)
 
 
 def _told(judgement: Judgement) -> str:
+    """Return place and value of a cell, and why it is too low."""
     scale, unit = fitting(judgement.unit, [judgement.value or 0.0])
     text = f"{judgement.key.place}: {number(judgement.value or 0.0, scale)} {unit}, {judgement.why}"
     if judgement.least:

@@ -33,6 +33,7 @@ def render(document: Document, style: Style) -> str:
 
 
 def _lines(document: Document, style: Style) -> Iterator[str]:
+    """Yield the lines of the report."""
     machine = document.machine
     yield f"# wirespeed: {escaped(machine.host or document.host)}"
     yield ""
@@ -57,6 +58,7 @@ def _lines(document: Document, style: Style) -> Iterator[str]:
 
 
 def _table(result: TestcaseResult, table: Table, style: Style) -> Iterator[str]:
+    """Yield the lines of a table, and the footnotes of its marks."""
     yield ""
     if len(result.tables) > 1:
         yield f"{escaped(table.title)}"
@@ -74,10 +76,12 @@ def _table(result: TestcaseResult, table: Table, style: Style) -> Iterator[str]:
 
 
 def _row(texts: Sequence[str]) -> str:
+    """Return a row of a table."""
     return "| " + " | ".join(map(escaped, texts)) + " |"
 
 
 def _closing(document: Document, style: Style) -> Iterator[str]:
+    """Yield failures, waived testcases and the counts."""
     bad = [result for result in document.testcases if not result.status.good]
     if bad or document.interrupted:
         yield ""

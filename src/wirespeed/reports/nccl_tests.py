@@ -36,7 +36,45 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]
 
 
 class Given(msgspec.Struct, frozen=True):
-    """What was asked for, of a Document's options; those that only nccl-tests has may be absent."""
+    """The options of a run of collectives; a Document of ``run`` lacks those that only nccl-tests has.
+
+    Parameters
+    ----------
+    ranks, processes, hosts : int
+        Number of ranks of the collective, of processes and of hosts.
+    launcher, transport : str
+        What started the processes, and what moves the bytes.
+    environment : tuple[str, ...]
+        Environment variables of the libraries.
+    operation : str
+        Name of the collective.
+    threads, gpus : int
+        Threads per process, and GPUs per thread.
+    first_size, last_size : int
+        Smallest and largest size, in bytes.
+    step, factor : int
+        Increment of the sizes in bytes, and their factor; one of them applies.
+    warmup, iterations, aggregate : int
+        Number of warm-up iterations, of timed iterations, and of operations in each.
+    checks : int
+        Number of verifications; 0: the data is not verified.
+    blocking, graphs, unalign : int
+        Mode of waiting, number of CUDA graph launches, and offset of buffers in elements.
+    per_iteration : bool
+        Whether each iteration was timed.
+    skip : int
+        Number of leading iterations that statistics leave out.
+    cpu_time, parallel_init : bool
+        Whether times are those of the CPU; whether threads initialised their ranks.
+    timeout : float
+        Maximum time of a stage, in s; 0 for none.
+    timestamps : tuple[str, ...] or None
+        Time at which each line was measured; None if not requested.
+    minimum_bandwidth : float or None
+        Required mean bus bandwidth, in B/s.
+    arguments : tuple[str, ...]
+        Command line.
+    """
 
     ranks: Whole
     processes: Whole
@@ -70,7 +108,19 @@ class Given(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Half:
-    """An out-of-place or in-place result: s, B/s. ``wrong`` is None if the data was not verified."""
+    """An out-of-place or in-place result.
+
+    Parameters
+    ----------
+    seconds : float
+        Time of an operation, in s.
+    algorithm, bus : float
+        Algorithm and bus bandwidth, in B/s.
+    wrong : int or None
+        Number of wrong elements; None if the data was not verified.
+    iterations : tuple[float, ...]
+        Time of each iteration, in s; empty if not timed.
+    """
 
     seconds: float
     algorithm: float
@@ -81,7 +131,25 @@ class Half:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. ``halves`` are None if nothing was measured; ``reason`` says why."""
+    """One line of the table.
+
+    Parameters
+    ----------
+    size : int
+        Size in bytes.
+    count : int
+        Number of elements.
+    type, operator : str
+        Data type and reduction operator.
+    root : int
+        Root rank; -1 if there is none.
+    halves : tuple[Half or None, Half or None]
+        Results out of place and in place; None if nothing was measured.
+    reason : str
+        Why nothing was measured.
+    timestamp : str
+        When it was measured; empty if not requested.
+    """
 
     size: int
     count: int
@@ -96,6 +164,11 @@ class Row:
 @dataclass(frozen=True)
 class View:
     """A Document in nccl-tests' form.
+
+    Parameters
+    ----------
+    document : Document
+        A run of collectives.
 
     Raises
     ------
@@ -127,6 +200,7 @@ class View:
         ]
 
     def _rows(self, i: int, result: TestcaseResult, info: CollectiveInfo) -> list[Row]:
+        """Return the lines of one testcase."""
         tables = {table.key: table for table in result.tables}
         if not tables.keys() >= set(KEYS):
             raise _refused(f"{result.name} has no tables of time, algorithm and bus bandwidth")
@@ -178,6 +252,21 @@ def row_of(
 ) -> Row:
     """Return a line from its cells out of place and in place.
 
+    Parameters
+    ----------
+    name : str
+        Name of the testcase.
+    info : CollectiveInfo
+        The collective.
+    size : float
+        Size, in bytes.
+    cells : Sequence of Sequence of Cell or None
+        Time, algorithm and bus bandwidth, out of place and in place.
+    given : Given
+        The options of the run.
+    stamp : str
+        When it was measured; empty if not requested.
+
     Raises
     ------
     DocumentError
@@ -200,6 +289,7 @@ def row_of(
 
 
 def _half(name: str, cells: Cells, given: Given) -> Half | None:
+    """Return the result out of place or in place; None if nothing was measured."""
     time, algorithm, bus = cells
     if not (time and algorithm and bus) or time.value is None:
         return None
@@ -217,11 +307,13 @@ def has_collectives(document: Document) -> bool:
 
 
 def _refused(why: str) -> DocumentError:
+    """Return the error for a Document that this form cannot show."""
     text = f"the form of nccl-tests cannot show this Document: {why}; use --format table"
     return DocumentError(one_line(text))
 
 
 def _setting(name: str, info: CollectiveInfo) -> Setting:
+    """Return the collective of a testcase."""
     if info.operation not in OPERATIONS or info.type not in BY_NAME or not 0 < info.ranks <= _MOST_RANKS:
         raise _refused(
             f"{name} is {info.operation!r} of {info.type!r} over {info.ranks} ranks, which is "
@@ -231,12 +323,14 @@ def _setting(name: str, info: CollectiveInfo) -> Setting:
 
 
 def _plain(value: float, what: str) -> float:
+    """Return a value of a file, if statistics can be computed from it."""
     if not 0 <= value <= _LARGEST:
         raise _refused(f"{what} is {value:g}")
     return value
 
 
 def _at(table: Table, i: int, j: int) -> Cell | None:
+    """Return the cell of a row and column; None if it does not exist."""
     likely = i * len(table.columns.values) + j  # correct if no cell is missing; there can be very many cells
     if likely < len(table.cells) and (table.cells[likely].row, table.cells[likely].column) == (i, j):
         return table.cells[likely]
@@ -244,7 +338,20 @@ def _at(table: Table, i: int, j: int) -> Cell | None:
 
 
 def fixed(value: float, width: int) -> str:
-    """Format a number in a fixed width, with as many of two decimals as fit."""
+    """Format a number in a fixed width, with as many of two decimals as fit.
+
+    Parameters
+    ----------
+    value : float
+        The number.
+    width : int
+        Number of characters.
+
+    Returns
+    -------
+    str
+        The number, right-aligned; a power of ten if it is too wide.
+    """
     for decimals in (2, 1, 0):
         text = f"{value:{width}.{decimals}f}"
         if len(text) <= width:
@@ -254,7 +361,19 @@ def fixed(value: float, width: int) -> str:
 
 @dataclass(frozen=True)
 class Spread:
-    """Statistics of iteration times, in s; ``cv`` in percent."""
+    """Statistics of iteration times.
+
+    Parameters
+    ----------
+    min, max, mean : float
+        Range and mean, in s.
+    p50, p95, p99 : float
+        Percentiles, in s.
+    deviation : float
+        Standard deviation, in s.
+    cv : float
+        Standard deviation over mean, in percent.
+    """
 
     min: float
     max: float
@@ -267,7 +386,18 @@ class Spread:
 
 
 def spread(times: Sequence[float]) -> Spread:
-    """Return the statistics that nccl-tests shows; percentiles by nearest rank."""
+    """Return the statistics that nccl-tests shows; percentiles by nearest rank.
+
+    Parameters
+    ----------
+    times : Sequence[float]
+        At least one time, in s.
+
+    Returns
+    -------
+    Spread
+        The statistics.
+    """
     ordered = sorted(times)
     n = len(ordered)
     mean = math.fsum(ordered) / n

@@ -74,6 +74,7 @@ def _time(text: str) -> str:
 
 
 def _config(view: View) -> dict[str, object]:
+    """Return the options of the run."""
     given = view.given
     return {
         "nthreads": given.threads,
@@ -95,6 +96,7 @@ def _config(view: View) -> dict[str, object]:
 
 
 def _device(rank: RankInfo) -> dict[str, object]:
+    """Return a rank and its device."""
     return {
         "rank": rank.rank,
         "group": rank.group,
@@ -107,6 +109,7 @@ def _device(rank: RankInfo) -> dict[str, object]:
 
 
 def _results(view: View) -> list[dict[str, object]]:
+    """Return one entry for each size that was measured."""
     given = view.given
     found = []
     for result, some in view.rows:
@@ -139,6 +142,7 @@ def _results(view: View) -> list[dict[str, object]]:
 
 
 def _iterations(half: Half, processes: list[tuple[float, ...]], skip: int) -> dict[str, object]:
+    """Return the statistics of the iteration times, in µs."""
     s = spread(half.iterations[skip:])
     found: dict[str, object] = {
         "skipped_iterations": skip,
@@ -158,6 +162,7 @@ def _iterations(half: Half, processes: list[tuple[float, ...]], skip: int) -> di
 
 
 def _mean(view: View) -> dict[str, object]:
+    """Return the mean bus bandwidth and whether it suffices."""
     passed = view.fast_enough
     return {
         "bandwidth": (view.average or 0.0) / GB,

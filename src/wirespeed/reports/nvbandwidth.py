@@ -68,7 +68,22 @@ def devices(machine: Machine) -> list[str]:
 
 
 def testcase(machine: Machine, result: TestcaseResult, style: Style) -> str:
-    """Return the output of one testcase: its tables, or the reason why it has none."""
+    """Return the output of one testcase: its tables, or the reason why it has none.
+
+    Parameters
+    ----------
+    machine : Machine
+        The measured machine.
+    result : TestcaseResult
+        The result.
+    style : Style
+        Whether to show samples and fractions of the limit.
+
+    Returns
+    -------
+    str
+        The lines.
+    """
     if result.status is Status.WAIVED:
         return f"Waived: {result.name}: {result.reason}\n\n"
     if result.status is Status.NOT_FOUND:
@@ -111,10 +126,12 @@ def _numbers(axis: Axis, machine: Machine) -> list[str]:
 
 
 def _value(cell: Cell | None, scale: float) -> str:
+    """Return the text of a cell."""
     return "N/A" if cell is None or cell.value is None else f"{cell.value / scale:.2f}"
 
 
 def _table(machine: Machine, result: TestcaseResult, table: Table) -> str:
+    """Return a table with its title and the sum of its values."""
     scale = displayed(table.unit)[0]
     total = sum(table.values()) / scale
     lines = [title(result, table), *_lines(machine, table, scale), "", f"SUM {result.key(table)} {total:.2f}"]

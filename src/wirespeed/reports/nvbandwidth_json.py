@@ -47,6 +47,7 @@ def error(message: str) -> str:
 
 
 def _entries(result: TestcaseResult, style: Style) -> list[dict[str, object]]:
+    """Return one entry for each table of a testcase."""
     entry: dict[str, object] = {"name": result.name, "status": _STATUS.get(result.status, "Error")}
     if result.reason:
         entry["reason" if result.status is Status.WAIVED else "error"] = result.reason
@@ -58,6 +59,7 @@ def _entries(result: TestcaseResult, style: Style) -> list[dict[str, object]]:
 
 
 def _matrix(result: TestcaseResult, table: Table, style: Style) -> dict[str, object]:
+    """Return values, sum and, if requested, fractions of the limit of a table."""
     scale = displayed(table.unit)[0]
     values = [value / scale for value in table.values()]
     found: dict[str, object] = {
@@ -73,6 +75,7 @@ def _matrix(result: TestcaseResult, table: Table, style: Style) -> dict[str, obj
 
 
 def _text(cell: Cell | None, scale: float) -> str:
+    """Return the text of a cell."""
     return "N/A" if cell is None or cell.value is None else f"{cell.value / scale:.6g}"
 
 

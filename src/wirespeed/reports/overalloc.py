@@ -30,7 +30,20 @@ def render(document: Document, style: Style) -> str:
 
 
 def reproduced(document: Document, result: TestcaseResult) -> list[str]:
-    """Return the reproducer's lines of what was measured; more follow as more is."""
+    """Return the reproducer's lines of what was measured; more follow as more is.
+
+    Parameters
+    ----------
+    document : Document
+        The run, for its options.
+    result : TestcaseResult
+        What was measured so far.
+
+    Returns
+    -------
+    list[str]
+        The lines.
+    """
     if not any(table.values() for table in result.tables):
         return []
     options = document.options
@@ -49,6 +62,7 @@ def reproduced(document: Document, result: TestcaseResult) -> list[str]:
 
 
 def _sweep(result: TestcaseResult) -> list[str]:
+    """Return the phases of sharing a buffer as a table."""
     if not any(table.values() for table in result.tables):
         return []
     table = result.tables[0]
@@ -60,8 +74,10 @@ def _sweep(result: TestcaseResult) -> list[str]:
 
 
 def _time(cell: Cell | None) -> str:
+    """Return the text of a cell."""
     return "-" if cell is None or cell.value is None else mark(cell) + format_time(cell.value)
 
 
 def _samples(table: Table) -> int:
+    """Return the largest number of samples of a cell."""
     return max((cell.statistics.n for cell in table.cells if cell.statistics), default=0)

@@ -65,6 +65,7 @@ def render(document: Document, style: Style) -> str:
 
 
 def _run(document: Document) -> dict[str, str]:
+    """Return the labels of the run."""
     machine = document.machine
     return {
         "version": document.version,
@@ -78,6 +79,7 @@ def _run(document: Document) -> dict[str, str]:
 
 
 def _timestamp(document: Document) -> float:
+    """Return the end of the run as seconds since 1970; 0 if unknown."""
     try:
         return datetime.fromisoformat(document.ended).timestamp()
     except ValueError:
@@ -85,16 +87,19 @@ def _timestamp(document: Document) -> float:
 
 
 def _labels(one: Placed) -> dict[str, str]:
+    """Return the labels of a cell."""
     key = one.key
     return {"testcase": key.testcase, "table": key.table, "row": key.row, "column": key.column}
 
 
 def _statuses(document: Document) -> Iterator[tuple[dict[str, str], float]]:
+    """Yield the status of each testcase."""
     for result in document.testcases:
         yield {"testcase": result.name, "status": str(Status(result.status))}, 1
 
 
 def _verdicts(document: Document, check: Check) -> Iterator[tuple[dict[str, str], float]]:
+    """Yield the number of cells of each testcase and verdict."""
     words = zip(check.judgements, outcomes(document, check).judgements, strict=True)
     counts = Counter((one.key.testcase, word) for one, word in words if one.key.testcase)
     for (testcase, word), count in counts.items():
@@ -112,9 +117,11 @@ def _unique(samples: Iterable[tuple[dict[str, str], float]]) -> Iterator[tuple[d
 
 
 def _sample(name: str, labels: dict[str, str], value: float) -> str:
+    """Return the line of a sample."""
     inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
     return f"{name}{f'{{{inside}}}' if inside else ''} {float(value)!r}"
 
 
 def _escaped(text: str) -> str:
+    """Escape the value of a label."""
     return one_line(text).replace("\\", "\\\\").replace('"', '\\"')

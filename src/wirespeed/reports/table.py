@@ -45,6 +45,7 @@ def render(document: Document, style: Style) -> str:
 
 
 def _has_cells(result: TestcaseResult) -> bool:
+    """Return whether a testcase has anything to show."""
     return result.status is not Status.WAIVED and any(table.cells for table in result.tables)
 
 
@@ -146,6 +147,7 @@ def shared(result: TestcaseResult) -> list[Text]:
 
 
 def _does(result: TestcaseResult) -> str:
+    """Return what a testcase measures and which bytes count."""
     return result.description + (f"; counts {result.counts}" if result.counts not in ("", _ONCE) else "")
 
 
@@ -251,6 +253,7 @@ def _curve(table: Table, style: Style) -> list[RichTable]:
 
 
 def _bar(cell: Cell | None, values: list[float], width: int, unit: Unit) -> str:
+    """Return a bar for a value; its length is logarithmic for times."""
     if cell is None or not cell.value:
         return ""
     share: float
@@ -289,10 +292,12 @@ def _closing(document: Document, style: Style) -> RenderableType:
 
 
 def _is_uncertain(cell: Cell) -> bool:
+    """Return whether the interval of a value is wide."""
     return cell.statistics is not None and _UNCERTAIN < half_width(cell.statistics) < math.inf
 
 
 def _waived(document: Document, style: Style) -> list[RenderableType]:
+    """Return the waived testcases by reason."""
     by_reason: dict[str, list[str]] = {}
     for result in document.testcases:
         if result.status is Status.WAIVED:

@@ -20,7 +20,15 @@ _TOLD = 6
 
 @dataclass(frozen=True)
 class Frame:
-    """Maps values to positions in a chart."""
+    """Maps values to positions in a chart, in pixels.
+
+    Parameters
+    ----------
+    x, y : callable
+        Position of a value along each axis.
+    left, right, top, bottom : float
+        Edges of the area of the curves.
+    """
 
     x: Callable[[float], float]
     y: Callable[[float], float]
@@ -106,13 +114,24 @@ def _framed(
 def _along(
     low: float, high: float, begin: float, end: float, place: Callable[[float], float]
 ) -> Callable[[float], float]:
+    """Return the function from a value to its position between two ends of an axis."""
     first, last = place(low), place(high)
     span = (last - first) or 1.0
     return lambda value: begin + (place(value) - first) / span * (end - begin)
 
 
 def draw_curves(svg: Element, curves: Sequence[Curve], frame: Frame) -> None:
-    """Draw curves. Up to ``_TOLD`` curves get distinct dashes and a name at their end."""
+    """Draw curves. Up to ``_TOLD`` curves get distinct dashes and a name at their end.
+
+    Parameters
+    ----------
+    svg : Element
+        The chart.
+    curves : Sequence[Curve]
+        The curves, in the units of the frame.
+    frame : Frame
+        Where the values are in the chart.
+    """
     told = len(curves) <= _TOLD
     ends: list[float] = []
     for i, curve in enumerate(curves):
@@ -134,7 +153,22 @@ def draw_curves(svg: Element, curves: Sequence[Curve], frame: Frame) -> None:
 
 
 def time_chart(title: str, curves: Sequence[Curve], unit: str) -> Element:
-    """Return quantities over time; the axis starts near their minimum."""
+    """Return quantities over time; the axis starts near their minimum.
+
+    Parameters
+    ----------
+    title : str
+        Name of the quantity.
+    curves : Sequence[Curve]
+        Values over the time in s.
+    unit : str
+        Unit of the values.
+
+    Returns
+    -------
+    Element
+        The chart.
+    """
     low = min(y for c in curves for y in c.ys)
     high = max(y for c in curves for y in c.ys)
     xs = sorted({x for c in curves for x in c.xs})

@@ -21,7 +21,21 @@ _CSS = {Outcome.WORSE: "fail", Outcome.LOST: "fail", Outcome.BETTER: "pass"}
 
 @dataclass(frozen=True)
 class Moved:
-    """One changed cell, as texts."""
+    """One changed cell, as texts.
+
+    Parameters
+    ----------
+    where : str
+        Testcase, table, row and column.
+    css : str
+        CSS class of the outcome.
+    outcome : str
+        The outcome, with its sign.
+    before, after : str
+        Both values with their unit.
+    change : str
+        Relative difference; empty if a value is missing.
+    """
 
     where: str
     css: str
@@ -33,7 +47,17 @@ class Moved:
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes from the first run to another; ``more`` gives the number of omitted rows."""
+    """Changes from the first run to another.
+
+    Parameters
+    ----------
+    letter : str
+        Letter of the other run.
+    rows : tuple[Moved, ...]
+        The changed cells, the worst first.
+    more : str
+        Number of omitted rows; empty if none are.
+    """
 
     letter: str
     rows: tuple[Moved, ...]
@@ -42,7 +66,17 @@ class Changes:
 
 @dataclass(frozen=True)
 class Compared:
-    """Content of the comparison: a summary of each run, all medians, and the changes from the first run."""
+    """Content of the comparison.
+
+    Parameters
+    ----------
+    letters, summaries : tuple[str, ...]
+        Letter and number of changes of each run.
+    medians : tuple[tuple[str, tuple[str, ...]], ...]
+        Name of each table, and one median per run.
+    changes : tuple[Changes, ...]
+        Changes from the first run to each other one.
+    """
 
     letters: tuple[str, ...]
     summaries: tuple[str, ...]
@@ -98,6 +132,7 @@ def _against(first: tuple[float, Unit] | None, value: tuple[float, Unit] | None)
 
 
 def _moved(change: Change) -> Moved:
+    """Return a changed cell as texts."""
     outcome = change.outcome
     scale, unit = fitting(change.unit, [v for v in (change.before, change.after) if v])
     before, after = (

@@ -32,7 +32,20 @@ def packed(data: bytes) -> Markup:
 
 
 def packed_document(document: Document, room: int = ROOM) -> tuple[Markup, str]:
-    """Pack a Document into at most ``room`` bytes; return it with a note on what was left out."""
+    """Pack a Document into at most ``room`` bytes; return it with a note on what was left out.
+
+    Parameters
+    ----------
+    document : Document
+        The run.
+    room : int
+        Maximum size of the packed text, in bytes.
+
+    Returns
+    -------
+    tuple[Markup, str]
+        The packed Document as JSON, and the note; empty if it is complete.
+    """
     text, said = packed(b""), ""
     for data, note in _forms(document, room):
         text, said = packed(data), note
@@ -69,6 +82,7 @@ def _shorten(document: Any, *, keep_samples: bool) -> None:
 
 
 def _rounded(value: Any) -> Any:
+    """Return data with its numbers rounded."""
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
     return [_rounded(one) for one in value] if isinstance(value, (list, tuple)) else value

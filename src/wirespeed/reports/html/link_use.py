@@ -22,7 +22,17 @@ _BUSY = 0.98
 
 @dataclass(frozen=True)
 class Use:
-    """The best measured rate over a link, in B/s; None if no cell measures the link."""
+    """The best measured rate over a link.
+
+    Parameters
+    ----------
+    link : Link
+        The link.
+    measured : float or None
+        The rate, in B/s; None if no cell measures the link.
+    verdict : Verdict
+        The worst verdict on it.
+    """
 
     link: Link
     measured: float | None
@@ -39,6 +49,22 @@ def uses(machine: Machine, cells: Iterable[Placed], judgements: Judgements, chec
 
     The best cell counts because the link is at least that fast. The verdict of a link is the worst of that
     cell's verdict and the verdicts of cells that name the link as a culprit.
+
+    Parameters
+    ----------
+    machine : Machine
+        The machine.
+    cells : Iterable[Placed]
+        All cells of the run.
+    judgements : Mapping[Key, Judgement]
+        The verdicts on them.
+    check : Check
+        The verdicts and causes of the run.
+
+    Returns
+    -------
+    list[Use]
+        One for each link of the machine, in order.
     """
     best: dict[int, tuple[float, Judgement | None]] = {}
     for one in cells:

@@ -38,7 +38,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shown:
-    """A verdict as the page shows it: never by colour only."""
+    """A verdict as the page shows it: never by colour only.
+
+    Parameters
+    ----------
+    css : str
+        CSS class.
+    sign : str
+        Sign next to the text.
+    text : str
+        The verdict.
+    """
 
     css: str
     sign: str
@@ -46,7 +56,20 @@ class Shown:
 
 
 def shown(word: str, text: str = "") -> Shown:
-    """Return how to show a verdict, or that a run was interrupted."""
+    """Return how to show a verdict, or that a run was interrupted.
+
+    Parameters
+    ----------
+    word : str
+        A verdict, or ``interrupted``.
+    text : str
+        Text in place of the word; empty for the word.
+
+    Returns
+    -------
+    Shown
+        Class, sign and text.
+    """
     if word == INTERRUPTED:
         return Shown(str(Verdict.UNKNOWN), "■", text or word)
     return Shown(word, topology.SIGNS[Verdict(word)], text or word)
@@ -54,7 +77,27 @@ def shown(word: str, text: str = "") -> Shown:
 
 @dataclass(frozen=True)
 class CaseView:
-    """A measured testcase, as the page shows it."""
+    """A measured testcase, as the page shows it.
+
+    Parameters
+    ----------
+    id : str
+        ID of its section.
+    result : TestcaseResult
+        The result.
+    verdict : Shown
+        Its verdict.
+    values : str
+        Range of its values.
+    share : str
+        Smallest fraction of a limit.
+    why : str
+        Explanation of a verdict that is not a pass.
+    notes : tuple[str, ...]
+        Warnings and possible causes.
+    tables : tuple[Markup, ...]
+        Its tables.
+    """
 
     id: str
     result: TestcaseResult
@@ -71,6 +114,8 @@ def page(documents: Sequence[Document], room: int = ROOM, by: Criteria = BY_LIMI
 
     Parameters
     ----------
+    documents : Sequence[Document]
+        One run, or several.
     room : int
         Maximum size of the embedded Documents, in bytes.
     by : Criteria
@@ -103,11 +148,13 @@ def page(documents: Sequence[Document], room: int = ROOM, by: Criteria = BY_LIMI
 
 
 def _source(name: str) -> str:
+    """Return a file of this folder."""
     return (files(__package__) / name).read_text("utf-8")
 
 
 @lru_cache(maxsize=1)
 def _template() -> Template:
+    """Return the template of the page."""
     import jinja2
 
     def harmless(value: Any) -> Any:
@@ -183,6 +230,7 @@ def _run(index: int, document: Document, check: Check, room: int) -> dict[str, A
 
 
 def _overall(document: Document, word: str) -> Shown:
+    """Return the verdict of the run; a simulated run has none."""
     if document.simulated and word == Verdict.PASS:
         return shown(Verdict.UNKNOWN, "simulated: no verdict on hardware")
     return shown(word, "no value could be judged; this is not a pass" if word == Verdict.UNKNOWN else "")
@@ -229,6 +277,7 @@ def _values(result: TestcaseResult) -> tuple[str, str]:
 
 
 def _facts(document: Document) -> str:
+    """Return CPU, memory and GPUs."""
     machine = document.machine
     cores = sum(len(node.cores) for node in machine.numa)
     parts = [machine.cpu, machine.architecture, f"{cores} cores" if cores else ""]
@@ -240,6 +289,7 @@ def _facts(document: Document) -> str:
 
 
 def _link(use: Use) -> dict[str, Any]:
+    """Return the row of a link in the table of links."""
     link = use.link
     own = link.source == link.destination
     joint = f"memory of {link.source}" if own else f"{link.source} → {link.destination}"
@@ -255,6 +305,7 @@ def _link(use: Use) -> dict[str, Any]:
 
 
 def _environment(document: Document) -> list[tuple[str, str]]:
+    """Return names and values of the environment, without empty ones."""
     machine = document.machine
     options = {key: value for key, value in document.options.items() if key != "testcases"}
     rows = {
@@ -279,6 +330,7 @@ def _environment(document: Document) -> list[tuple[str, str]]:
 
 
 def _gpu(gpu: Any) -> str:
+    """Return model, memory and location of a GPU."""
     memory = format_size(gpu.memory_bytes) if gpu.memory_bytes else ""
     capability = f"compute capability {gpu.compute_capability}" if gpu.compute_capability else ""
     return ", ".join(part for part in (gpu.model, memory, capability, gpu.bus_id, f"numa{gpu.numa}") if part)

@@ -18,7 +18,22 @@ _EM = 14.0
 
 
 def drawing(width: float, height: float, title: str, css: str = "") -> Element:
-    """Return an empty chart that scales with the page's font size; the title serves screen readers."""
+    """Return an empty chart that scales with the page's font size; the title serves screen readers.
+
+    Parameters
+    ----------
+    width, height : float
+        Size in pixels.
+    title : str
+        Description of the content.
+    css : str
+        CSS class; empty for none.
+
+    Returns
+    -------
+    Element
+        The chart.
+    """
     em = f"{width / _EM:.1f}em"
     svg = Element("svg", viewBox=f"0 0 {width:g} {height:g}", width=em, role="img")
     if css:
@@ -28,7 +43,26 @@ def drawing(width: float, height: float, title: str, css: str = "") -> Element:
 
 
 def add(to: Element, name: str, css: str = "", text: str = "", **attributes: float | str) -> Element:
-    """Add an element; numbers are rounded to visible precision."""
+    """Add an element; numbers are rounded to visible precision.
+
+    Parameters
+    ----------
+    to : Element
+        The parent.
+    name : str
+        Name of the element.
+    css : str
+        CSS class; empty for none.
+    text : str
+        Text inside; empty for none.
+    **attributes : float or str
+        Attributes; ``_`` in a name stands for ``-``.
+
+    Returns
+    -------
+    Element
+        The new element.
+    """
     given = {key.replace("_", "-"): _plain(value) for key, value in attributes.items()}
     element = ET.SubElement(to, name, given)
     if css:
@@ -39,6 +73,7 @@ def add(to: Element, name: str, css: str = "", text: str = "", **attributes: flo
 
 
 def _plain(value: float | str) -> str:
+    """Return a number rounded to visible precision."""
     return value if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
 
 
@@ -50,6 +85,19 @@ def markup(svg: Element) -> Markup:
 
 
 def fitted(text: str, width: float) -> str:
-    """Cut a text to a width in pixels."""
+    """Cut a text to a width in pixels.
+
+    Parameters
+    ----------
+    text : str
+        Any text.
+    width : float
+        Width in pixels.
+
+    Returns
+    -------
+    str
+        At least two letters; an ellipsis stands for the rest.
+    """
     text, most = one_line(text), max(2, int(width / LETTER))
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -40,6 +40,11 @@ def spelled(
         For each row its label, and its cells as markup.
     attributes : str
         Markup of the attributes of the table, and of what stands in it above the headings.
+
+    Returns
+    -------
+    str
+        The markup; labels are escaped.
     """
     head = "".join(f'<th scope="col">{_label(label)}</th>' for label in (heading, *columns))
     body = "".join(f'<tr><th scope="row">{_label(name)}</th>{"".join(cells)}</tr>' for name, cells in rows)
@@ -61,6 +66,11 @@ def notebook_table(
         Headings of the other columns.
     rows : Iterable of Sequence[str]
         For each row its label and its other texts.
+
+    Returns
+    -------
+    str
+        The markup; all texts are escaped.
     """
     from markupsafe import escape
 
@@ -84,6 +94,11 @@ def table_markup(result: TestcaseResult, table: Table, at: str, judgements: Judg
         Index of run, testcase and table in the page, as its script reads it.
     judgements : Mapping[Key, Judgement]
         The verdicts on the cells.
+
+    Returns
+    -------
+    Markup
+        The table, under its title if the testcase has several.
     """
     from markupsafe import Markup, escape
 
@@ -138,6 +153,7 @@ def _heat(result: TestcaseResult, table: Table, at: str, judgements: Judgements,
 
 
 def _label(label: str) -> str:
+    """Return a label as markup; the title of a long one shows all of it."""
     from markupsafe import escape
 
     shown = one_line(label)
@@ -146,6 +162,7 @@ def _label(label: str) -> str:
 
 
 def _cell(entry: GridCell, judgement: Judgement | None, scale: Scale) -> str:
+    """Return a cell as markup: colour of its value, mark, and its verdict or remark as title."""
     from markupsafe import escape
 
     cell = entry.cell
@@ -162,6 +179,7 @@ def _cell(entry: GridCell, judgement: Judgement | None, scale: Scale) -> str:
 
 
 def _scale(scale: Scale, divisor: float, unit: str) -> str:
+    """Return the scale of the colours as markup."""
     low, high = short(scale.low / divisor), short(scale.high / divisor)
     swatches = "".join(f'<span class="h{i}"></span>' for i in range(_STEPS))
     return (

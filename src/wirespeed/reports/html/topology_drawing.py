@@ -29,7 +29,15 @@ _LABEL_LETTER = 5.4
 
 @dataclass(frozen=True)
 class Box:
-    """Position of a vertex."""
+    """Position of a vertex, in pixels.
+
+    Parameters
+    ----------
+    x, y : float
+        Left and upper edge.
+    width, height : float
+        Size.
+    """
 
     x: float
     y: float
@@ -49,7 +57,13 @@ class Box:
 
 @dataclass
 class _Vertices:
-    """The vertices of a machine by kind, in order."""
+    """The vertices of a machine by kind, in order.
+
+    Parameters
+    ----------
+    hosts, bridges, gpus, fabrics : list[str]
+        NUMA nodes, PCIe switches and bridges, GPUs, NVLink switches and networks.
+    """
 
     hosts: list[str] = field(default_factory=list)
     bridges: list[str] = field(default_factory=list)
@@ -78,7 +92,20 @@ def worst(uses: Sequence[Use]) -> Verdict:
 
 
 def draw(machine: Machine, uses: Sequence[Use]) -> tuple[Element | None, bool]:
-    """Return the diagram, None if no parts of the machine are known; and whether every link has a label."""
+    """Return the diagram, None if no parts of the machine are known; and whether every link has a label.
+
+    Parameters
+    ----------
+    machine : Machine
+        The machine.
+    uses : Sequence[Use]
+        Its links with their use.
+
+    Returns
+    -------
+    tuple[Element or None, bool]
+        The diagram, and whether each link has a label.
+    """
     vertices = _sorted(machine)
     if not (vertices.hosts or vertices.gpus):
         return None, True
@@ -86,6 +113,7 @@ def draw(machine: Machine, uses: Sequence[Use]) -> tuple[Element | None, bool]:
 
 
 def _sorted(machine: Machine) -> _Vertices:
+    """Return the vertices of a machine by kind."""
     found = _Vertices(hosts=[node.name for node in machine.numa])
     gpus = {f"{rank.index}/{rank.device}" for rank in machine.ranks if not rank.cpus}
     if not gpus:
@@ -124,6 +152,7 @@ class _Drawing:
         self.height = self._place()
 
     def _width(self) -> float:
+        """Return the width of the diagram."""
         columns = min(_PER_ROW, max(len(self.vertices.gpus), 1))
         each = _MOST if columns <= 4 else _LEAST
         gpus = columns * each + (columns - 1) * self._gap(columns)
@@ -136,6 +165,7 @@ class _Drawing:
         return 190.0 if direct else 40.0 if columns <= 4 else _GAP
 
     def _place(self) -> float:
+        """Place all boxes; return the height of the diagram."""
         y = _MARGIN
         self._row(self.vertices.hosts, y, _HOST_HEIGHT, 190.0, 150.0)
         y += _HOST_HEIGHT if self.vertices.hosts else 0.0
@@ -204,6 +234,7 @@ class _Drawing:
         return svg, several <= _LABELLED
 
     def _bus(self, svg: Element, name: str, buses: list[Box]) -> None:
+        """Draw a switch to which all GPUs are linked as bars."""
         for box in buses:
             add(svg, "rect", "box", x=box.x, y=box.y, width=box.width, height=box.height, rx=4)
             text = fitted(name, box.width - 20)
@@ -216,6 +247,7 @@ class _Drawing:
         self, svg: Element, ends: tuple[str, str], uses: list[Use],
         labels: list[tuple[float, float, Sequence[Use]]], *, labelled: bool,
     ) -> None:  # fmt: skip
+        """Draw the links between two vertices."""
         a, b = (self._end(end, other) for end, other in (ends, ends[::-1]))
         if a is None or b is None:
             return
@@ -254,12 +286,15 @@ class _Drawing:
         return inside, below
 
     def _label_x(self, x: tuple[float, float], upper: Box, lower: Box) -> float:
+        """Return the horizontal position of the label of a link."""
         return x[1] if lower.width < 2 * upper.width else x[0]
 
     def _label_y(self, upper: Box, lower: Box) -> float:
+        """Return the vertical position of the label of a link."""
         return lower.y - 10 if lower.width < 2 * upper.width else (upper.bottom + lower.y) / 2 + 4
 
     def _sideways(self, a: Box, b: Box, ends: tuple[str, str]) -> tuple[str, tuple[float, float]]:
+        """Return path and position of the label of a link between neighbours."""
         left, right = (a, b) if a.x <= b.x else (b, a)
         beside = right.x - left.x - left.width
         hosts = set(ends) <= set(self.vertices.hosts)
@@ -274,6 +309,7 @@ class _Drawing:
         return path, (middle, y + depth + 12)
 
     def _box(self, svg: Element, name: str, box: Box) -> None:
+        """Draw a vertex with what is known of it."""
         rect = add(svg, "rect", "box", x=box.x, y=box.y, width=box.width, height=box.height, rx=6)
         add(rect, "title", text=self._about(name))
         if name in self.vertices.bridges or name in self.vertices.fabrics:
@@ -290,6 +326,7 @@ class _Drawing:
             add(svg, "text", css, fitted(text, box.width), x=box.middle, y=box.y + 53)
 
     def _about(self, name: str) -> str:
+        """Return the model of a GPU, or cores and memory of a NUMA node."""
         device = name.partition("/")[2] or name
         for gpu in self.machine.gpus:
             if gpu.name == device:
