@@ -75,7 +75,7 @@ def notebook_table(
     from markupsafe import escape
 
     right = '<td style="text-align:right">'
-    above = '><caption style="caption-side:top;text-align:left;font-weight:bold">'
+    above = '><caption style="caption-side:top;text-align:left;font-weight:bold;white-space:nowrap">'
     inside = ((label, [f"{right}{escape(text)}</td>" for text in texts]) for label, *texts in rows)
     table = spelled(heading, columns, inside, f"{above}{escape(caption)}</caption")
     return f"{table}<small>{escape(note)}</small>"
