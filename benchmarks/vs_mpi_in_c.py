@@ -15,7 +15,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wirespeed.worlds.base import World
 
 HERE = Path(__file__).parent
 #: Number of timed loops, as in the C program; one more warms up.
@@ -39,9 +44,10 @@ def iterations(size: int) -> int:
 
 def ours(name: str, largest: int) -> None:
     """Run as a rank: print sizes in bytes and times in s, in the format of the C program."""
-    from wirespeed.worlds.mpi import join, library
+    from wirespeed.worlds.launchers import by_mpi
+    from wirespeed.worlds.mpi import library
 
-    world = join(60.0)
+    world = by_mpi(60.0)
     comm = library().COMM_WORLD
     times = messages(world, largest) if name == "message" else collectives(name, world, largest)
     for size, seconds in times:
@@ -51,7 +57,7 @@ def ours(name: str, largest: int) -> None:
     world.close()
 
 
-def messages(world, largest):  # type: ignore[no-untyped-def]
+def messages(world: World, largest: int) -> Iterator[tuple[int, float]]:
     """Yield the seconds of one message, half of a round trip."""
     import numpy as np
 
@@ -67,7 +73,7 @@ def messages(world, largest):  # type: ignore[no-untyped-def]
         yield size, statistics.median(loops[1:]) / iterations(size) / 2
 
 
-def collectives(name, world, largest):  # type: ignore[no-untyped-def]
+def collectives(name: str, world: World, largest: int) -> Iterator[tuple[int, float]]:
     """Yield sizes in bytes and times of one operation in s."""
     from wirespeed.backends.mpi.provider import MpiProvider
     from wirespeed.backends.provider import Case, Group, Timing
