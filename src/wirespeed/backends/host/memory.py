@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import BackendError
+from ...errors import BackendError, BackendLost
 from ...units import MIB, format_size
 from .procfs import available_bytes, read
 
@@ -96,6 +96,8 @@ class HostBufferPool:
             bound = not self._several or _bind(buffer)
             touch(buffer)
             self._check_place(buffer, bound)
+        except BackendLost:  # threads still write to it
+            raise
         except BaseException:
             self._unmap(buffer)
             raise

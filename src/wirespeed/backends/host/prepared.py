@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ...errors import BackendError, MeasurementTimeout, WirespeedError
+from ...errors import BackendError, BackendLost, MeasurementTimeout, WirespeedError
 from ...model import Measurement, Operation, Role, Sample
 from ...units import NANO
 from ..base import BackendOptions
@@ -88,6 +88,8 @@ class HostPrepared:
             contents.fill(self.bound, self._run)
             for bound in self.bound:
                 self._warm_up(bound)
+        except BackendLost:  # threads still use the buffers
+            raise
         except BaseException:
             self._buffers.give_back()
             raise

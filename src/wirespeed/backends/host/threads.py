@@ -19,7 +19,10 @@ _Outcome = tuple[int, object, BaseException | None]
 _Job = tuple[int, Task[object], "SimpleQueue[_Outcome]"]
 #: CPU, number of earlier threads of the same run on it, whether it is pinned.
 _Key = tuple[int, int, bool]
-_THREAD_END_S = 1.0  #: maximum time for an idle thread to end
+#: Maximum time for an idle thread to end, in s.
+_THREAD_END_S = 1.0
+#: Minimum time for stopped tasks to return, in s: filling memory cannot be stopped.
+_STOP_GRACE_S = 5.0
 
 
 class Workers:
@@ -159,13 +162,14 @@ class RunningTasks(Generic[Result]):
             yield
         except BaseException as error:
             self._stop()
-            self._deadline = time.monotonic() + self._timeout
+            self._deadline = time.monotonic() + max(self._timeout, _STOP_GRACE_S)
+            why = MeasurementTimeout(self._stage, self._timeout) if isinstance(error, Empty) else error
             try:
                 self._collect()
             except Empty:
-                raise BackendLost(f"threads do not return from {self._stage}") from error
-            if isinstance(error, Empty):
-                raise MeasurementTimeout(self._stage, self._timeout) from None
+                raise BackendLost(f"threads do not return from {self._stage}") from why
+            if why is not error:
+                raise why from None
             raise
 
     def _collect(self) -> None:
