@@ -6,14 +6,17 @@ newer one. Values are in base units: bytes, seconds, bytes per second.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from .model import Axis, Unit
+from .terminal import one_line
 from .topology import Machine
 
 SCHEMA = 2
@@ -139,6 +142,11 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     wrong: Whole | None = None
     statistics: Statistics | None = None
     samples: tuple[float, ...] = ()
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether wrong data arrived."""
+        return bool(self.corrupted or self.wrong)
 
     @property
     def is_slow(self) -> bool:
@@ -316,7 +324,7 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
     name : str
         Name of the testcase.
     status : Status
-        Whether it passed.
+        Whether it passed; with a cell of wrong data it is never good.
     description : str
         What it measures.
     reason : str
@@ -364,6 +372,13 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
     busy: dict[str, str] = {}
     collective: CollectiveInfo | None = None
 
+    def __post_init__(self) -> None:
+        """Fail a result with wrong data, whatever its status in a file says."""
+        wrong = (cell for table in self.tables for cell in table.cells if cell.is_wrong)
+        if self.status.good and (cell := next(wrong, None)):
+            force_setattr(self, "status", Status.FAILED)
+            force_setattr(self, "reason", self.reason or cell.reason or "wrong data")
+
     @property
     def history(self) -> tuple[Reading, ...]:
         """The state of the hardware from before to after the testcase."""
@@ -402,7 +417,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     libraries : dict[str, str]
         Library -> version.
     simulated : bool
-        Whether the machine is simulated.
+        Whether the machine is simulated; always equal to ``machine.simulated``.
     machine : Machine
         The measured machine.
     options : dict
@@ -441,11 +456,17 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ranks: tuple[RankInfo, ...] = ()
     device_memory: dict[str, Integer] = {}
 
+    def __post_init__(self) -> None:
+        """Mark Document and machine as simulated if one of them is, whatever was removed from a file."""
+        if self.simulated != self.machine.simulated:
+            force_setattr(self, "simulated", True)
+            force_setattr(self, "machine", dataclasses.replace(self.machine, simulated=True))
+
     def __repr__(self) -> str:
         """Return one line, for the prompt; ``wirespeed.render`` shows everything."""
         counts = Counter(result.status.value for result in self.testcases)
         found = ", ".join(f"{count} {status}" for status, count in counts.items()) or "no testcases"
-        return f"<Document of {self.machine.name or self.host}, {self.started}: {found}>"
+        return one_line(f"<Document of {self.machine.name or self.host}, {self.started}: {found}>")
 
     @property
     def good(self) -> bool:

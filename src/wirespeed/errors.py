@@ -25,12 +25,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .terminal import visible
+
 if TYPE_CHECKING:
     from .document import Document
 
 
 class WirespeedError(Exception):
     """Base of all errors that wirespeed reports to its user in one line."""
+
+    def __str__(self) -> str:
+        """Return the message without control characters, which names and contents of files may have."""
+        return visible(super().__str__())
 
 
 class UsageError(WirespeedError):

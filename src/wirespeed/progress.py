@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from .document import Document, Status, TestcaseResult
 from .driver.listener import Listener
+from .terminal import one_line
 from .testcases import Testcase
 
 #: Period from which the remaining time is estimated, in s.
@@ -33,7 +34,7 @@ class Bars(Listener):
         )
 
         self.progress = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
+            TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), MofNCompleteColumn(),
             TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
             console=Console(stderr=True), transient=True, speed_estimate_period=_ESTIMATE_S,
         )  # fmt: skip
@@ -54,7 +55,7 @@ class Bars(Listener):
 
     def measuring(self, case: Testcase, done: int, stage: str) -> None:
         """Show the cell and the stage."""
-        text = f"{case.name}: {stage}"
+        text = one_line(f"{case.name}: {stage}")
         room = max(20, self.progress.console.width - 64)
         text = text if len(text) <= room else text[: room - 1] + "…"
         self.progress.update(self.cells, completed=done, description=text)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 
 _MIN_COLUMNS = 40
 #: Control characters (escape sequences for a terminal begin with one) become visible pictures;
-#: characters that change the text direction, and lone surrogates, become a replacement character.
+#: characters that change the text direction, lone surrogates, and what XML forbids, a replacement character.
 _HIDDEN = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
 _HIDDEN |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 _HIDDEN |= dict.fromkeys((0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD)
-_HIDDEN |= dict.fromkeys((0x2028, 0x2029, 0xFEFF), 0xFFFD) | dict.fromkeys(range(0xD800, 0xE000), 0xFFFD)
+_HIDDEN |= dict.fromkeys((0x2028, 0x2029, 0xFEFF, 0xFFFE, 0xFFFF, *range(0xD800, 0xE000)), 0xFFFD)
+_IN_JSON = {code: f"\\u{code:04x}" for code in _HIDDEN}
+_COLOR = re.compile(r"(\x1b\[[0-9;]*m)")
 _ONE_LINE = _HIDDEN | {ord("\n"): " ", ord("\t"): " "}
 
 
@@ -29,9 +32,15 @@ def columns() -> int:
     return max(_MIN_COLUMNS, shutil.get_terminal_size().columns)
 
 
-def visible(text: str) -> str:
-    """Neutralise control characters, except line ends and tabs."""
-    return text.translate(_HIDDEN)
+def visible(text: str, *, colored: bool = False) -> str:
+    """Neutralise control characters except line ends, tabs and, if ``colored``, sequences of colours."""
+    parts = _COLOR.split(text) if colored else [text]
+    return "".join(part if i % 2 else part.translate(_HIDDEN) for i, part in enumerate(parts))
+
+
+def escaped(json: str) -> str:
+    """Neutralise control characters in JSON, whose readers get the same texts."""
+    return json.translate(_IN_JSON)
 
 
 def one_line(text: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .errors import MachineError
 from .model import Access, Engine, Executor, Memory
+from .terminal import one_line
 from .units import MIB, many
 
 
@@ -326,7 +327,7 @@ class Machine:
         """Return one line; ``wirespeed machine`` shows everything."""
         counts = {"NUMA node": self.numa, "GPU": self.gpus, "link": self.links, "rank": self.ranks}
         parts = [many(len(found), what) for what, found in counts.items() if found]
-        return f"<Machine {self.name}: {', '.join(parts) or 'empty'}>"
+        return one_line(f"<Machine {self.name}: {', '.join(parts) or 'empty'}>")
 
     def vertex(self, end: Memory | Executor) -> str:
         """Return the vertex of the link graph for a Memory or an Executor.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..terminal import one_line
 from .common import OK, parser, texts_aside
 
 
@@ -27,5 +28,5 @@ def main(name: str, argv: Sequence[str]) -> int:
         for model, entries in made.models.items():
             mark = "SIMULATED: " if made.simulated else ""
             runs = max((entry.runs for entry in entries), default=0)
-            print(f"{mark}{model}: {many(len(entries), 'cell')} of {many(runs, 'run')}")
+            print(f"{mark}{one_line(model)}: {many(len(entries), 'cell')} of {many(runs, 'run')}")
     return OK

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import RunInterrupted, UsageError
+from ..terminal import one_line
 from .common import (
     FAILED,
     OK,
@@ -45,7 +46,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         codes = []
         for i, document in enumerate(documents):
             if len(documents) > 1:
-                print(f"{chr(10) if i else ''}{options.source[i]}:")
+                print(f"{chr(10) if i else ''}{one_line(options.source[i])}:")
             codes.append(_show(document, by, options))
     if interrupted:
         raise interrupted

@@ -13,7 +13,8 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..units import parse_fraction
 
     arguments = parser(
-        name, "Show the changes from run A to run B, the worst first. Exit code 1 if a cell got worse."
+        name,
+        "Show the changes from run A to run B, the worst first. Exit code 1 if a cell got worse or was lost.",
     )
     arguments.add_argument("first", metavar="A.json", help="saved run to compare with")
     arguments.add_argument("second", metavar="B.json", help="saved run to compare")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import RunInterrupted, UsageError, WirespeedError
 from ..options import JOB
+from ..terminal import visible
 from .common import FAILED, INTERRUPTED, OK, WRONG_USE, TakesOptions, add_options
 
 if TYPE_CHECKING:
@@ -89,4 +90,4 @@ def lead(
 def _speak_for_leader(world: World, reason: str) -> None:
     """Print the reason on one rank of each host, and rank 1, if rank 0 has ended or does not answer."""
     if world.leaderless and (world.rank == 1 or world.local_rank == 0):
-        print(f"wirespeed: error: {reason}", file=sys.stderr, flush=True)
+        print(visible(f"wirespeed: error: {reason}"), file=sys.stderr, flush=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from ..terminal import columns
+from ..terminal import columns, visible
 from ..testcases import TABLE, PlanOptions, Testcase, Tier
 from ..topology import Machine
 from .common import OK, add_machine, add_options, parser
@@ -19,7 +19,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     add_machine(arguments)
     add_options(arguments, names=["tier"])
     options = arguments.parse_args(argv)
-    print(listing(describe(options.machine), options.tier, columns()), end="")
+    print(visible(listing(describe(options.machine), options.tier, columns())), end="")
     return OK
 
 

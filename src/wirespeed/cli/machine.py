@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from ..terminal import escaped
 from .common import OK, add_machine, parser, style
 
 
@@ -23,7 +24,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     options = arguments.parse_args(argv)
     machine = describe(options.machine)
     if options.format == "json":
-        sys.stdout.write(machine.to_json().decode())
+        sys.stdout.write(escaped(machine.to_json().decode()))
         return OK
     from ..reports._machine import render
 

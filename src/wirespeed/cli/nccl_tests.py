@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..driver.listener import Filled, Listener
 from ..errors import StorageError, UsageError
-from ..terminal import colored, columns
+from ..terminal import colored, columns, visible
 from .common import FAILED, OK, check_format, texts_aside
 from .job import lead
 from .nccl_tests_options import FORMAT, MPI, NCCL, SIMULATED, SUFFIX, Asked, asked, check, nccl, refuse
@@ -221,10 +221,10 @@ class _Lines(Listener):
 
         if not self.begun:
             self.begun = True
-            print(nccl_tests.header(nccl_tests.View(known())), end="", flush=True)
+            print(visible(nccl_tests.header(nccl_tests.View(known()))), end="", flush=True)
         for row in self._held:
             assert self._given is not None
-            print(nccl_tests.line(row, self._given), end="", flush=True)
+            print(visible(nccl_tests.line(row, self._given)), end="", flush=True)
         self._held.clear()
 
 
@@ -243,9 +243,9 @@ def _finish(document: Document, options: argparse.Namespace, lines: _Lines, file
             print(render(document, options.format, style), end="", flush=True)
         elif document.testcases:
             lines.print(lambda: document)
-            print(nccl_tests.footer(nccl_tests.View(document)), end="", flush=True)
+            print(visible(nccl_tests.footer(nccl_tests.View(document))), end="", flush=True)
     if document.interrupted and document.interrupted != BY_USER:
-        print(f"wirespeed: error: {document.interrupted}", file=sys.stderr, flush=True)
+        print(visible(f"wirespeed: error: {document.interrupted}"), file=sys.stderr, flush=True)
 
 
 def _maker(options: argparse.Namespace, wanted: Asked, provider: str, machine: Machine) -> Make:
@@ -351,7 +351,7 @@ def _reserve(options: argparse.Namespace) -> list[Path]:
         except OSError as error:
             raise StorageError(f"cannot write {name}: {error.strerror}; choose another file") from error
         if options.format == FORMAT:
-            print(f"# Writing JSON output to {name}", flush=True)
+            print(visible(f"# Writing JSON output to {name}"), flush=True)
         return [name]
     raise StorageError(
         f"cannot write {wanted}: it exists, and so do a thousand numbered ones; choose another file"

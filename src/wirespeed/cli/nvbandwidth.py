@@ -15,6 +15,7 @@ from ..document import Document, TestcaseResult
 from ..driver.listener import Listener
 from ..errors import UnknownTestcase, WirespeedError
 from ..reports import Style, nvbandwidth, nvbandwidth_json
+from ..terminal import visible
 from ..testcases import TABLE, Testcase, find, missing, select
 from ..testcases.device import TESTCASES
 from ..units import MIB, parse_duration
@@ -32,7 +33,7 @@ class _Parser(argparse.ArgumentParser):
     """Parser that prints the usage and exits with 1 on invalid arguments."""
 
     def error(self, message: str) -> NoReturn:
-        print(f"ERROR: Invalid Arguments: {message}\n", file=sys.stderr)
+        print(visible(f"ERROR: Invalid Arguments: {message}\n"), file=sys.stderr)
         self.print_help(sys.stderr)
         self.exit(_FAILED)
 
@@ -160,7 +161,7 @@ def _say(options: argparse.Namespace, message: str) -> None:
     if options.json:
         print(nvbandwidth_json.error(message), end="")
     else:
-        print(f"ERROR: {message}", file=sys.stderr)
+        print(visible(f"ERROR: {message}"), file=sys.stderr)
 
 
 def listing() -> str:
@@ -235,12 +236,12 @@ class Printer(Listener):
 
     def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
         """Print versions, host and devices."""
-        print(nvbandwidth.header(document, self.program), end="", flush=True)
+        print(visible(nvbandwidth.header(document, self.program)), end="", flush=True)
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
         """Print its tables."""
-        print(nvbandwidth.testcase(document.machine, result, self.style), end="", flush=True)
+        print(visible(nvbandwidth.testcase(document.machine, result, self.style)), end="", flush=True)
 
     def run_ended(self, document: Document) -> None:
         """Print the closing notice."""
-        print(nvbandwidth.footer(document), end="", flush=True)
+        print(visible(nvbandwidth.footer(document)), end="", flush=True)

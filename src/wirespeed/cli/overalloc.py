@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..driver.listener import Filled, Listener
 from ..errors import UsageError
+from ..terminal import visible
 from .common import parser, typed
 from .pt2pt import add_running, among, between_two, countable
 
@@ -120,7 +121,7 @@ class Lines(Listener):
     def print(self, lines: Sequence[str]) -> None:
         """Print the lines that were not printed yet."""
         for line in lines[self._printed :]:
-            print(line, flush=True)
+            print(visible(line), flush=True)
         self._printed = max(self._printed, len(lines))
 
 

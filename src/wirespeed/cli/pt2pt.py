@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..terminal import visible
 from .common import (
     WRONG_USE,
     add_output,
@@ -180,7 +181,7 @@ def between_two(
         else:
             print_report(document, options)
         if document.interrupted:
-            print(f"wirespeed: error: {document.interrupted}", file=sys.stderr, flush=True)
+            print(visible(f"wirespeed: error: {document.interrupted}"), file=sys.stderr, flush=True)
 
     with texts_aside(options.output):
         return lead(world, measure, show, _exit_code)
@@ -193,5 +194,5 @@ def _exit_code(document: Document) -> int:
     reason = "; ".join(dict.fromkeys(result.reason for result in document.testcases))
     without = any(not rank.device.startswith("gpu") for rank in document.machine.ranks)
     hint = "; pass --memory host to measure host memory" if without else ""
-    print(f"wirespeed: error: nothing could be measured: {reason}{hint}", file=sys.stderr)
+    print(visible(f"wirespeed: error: nothing could be measured: {reason}{hint}"), file=sys.stderr)
     return WRONG_USE

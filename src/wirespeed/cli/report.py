@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from ..errors import DocumentError, UsageError
+from ..terminal import one_line, visible
 from .common import OK, add_judging, add_verbose, check_format, criteria, parser
 
 #: Format by file name suffix.
@@ -60,7 +61,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
             text = render(documents[0], form, Style(verbose=options.verbose, criteria=by))
         write(options.output, text.encode("utf-8", "replace"))
-    print(f"saved to {options.output}", file=sys.stderr)
+    print(visible(f"saved to {options.output}"), file=sys.stderr)
     return OK
 
 
@@ -79,5 +80,6 @@ def _progress(text: str) -> AbstractContextManager[object]:
     if not sys.stderr.isatty():
         return nullcontext()
     from rich.console import Console
+    from rich.text import Text
 
-    return Console(stderr=True).status(text)
+    return Console(stderr=True).status(Text(one_line(text)))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..document import Document, Status
 from ..options import JOB
+from ..terminal import visible
 from .common import (
     FAILED,
     OK,
@@ -45,7 +46,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     def show(document: Document) -> None:
         print_report(document, options)
         if output.is_file():
-            print(f"saved to {output} (`wirespeed show {output}` prints it again)", file=sys.stderr)
+            print(visible(f"saved to {output} (`wirespeed show {output}` prints it again)"), file=sys.stderr)
 
     with texts_aside(output):
         return lead(

@@ -14,6 +14,7 @@ from ..model import Engine, Unit
 from ..results.baseline import Baseline, Entry
 from ..results.cells import Key, Placed, placed
 from ..results.overrides import Override, check_links
+from ..terminal import one_line
 from ..testcases.host import STREAM
 from ..topology import LinkKind, Machine
 from .expectations import renewed
@@ -26,7 +27,7 @@ WARN = 0.05
 #: Testcases in which CPUs reach the full rate of their memory.
 _STREAM = {case.name for case in STREAM}
 #: A value fails if it is below its baseline by more than this fraction, or by more than this many of the
-#: baseline's deviations, whichever is larger.
+#: baseline's deviations, whichever is larger. A deviation of 1 / DEVIATIONS or more judges nothing.
 TOLERANCE, DEVIATIONS = 0.05, 3
 
 
@@ -131,7 +132,7 @@ class Check:
         counts = Counter(judgement.verdict for judgement in self.judgements)
         cells = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
         causes = "".join(f"; likely cause: {culprit.described}" for culprit in self.culprits)
-        return f"<Check: {self.verdict}; cells: {cells or 'none'}{causes}>"
+        return one_line(f"<Check: {self.verdict}; cells: {cells or 'none'}{causes}>")
 
     @property
     def verdict(self) -> Verdict:
@@ -157,9 +158,9 @@ def judge(
 ) -> Check:
     """Judge every cell of a Document, and find the likely causes of low values.
 
-    A rate is compared with the limit of its links, and with its expected range or, if given, its baseline;
-    a latency only with its baseline. If several transfers share a memory of unknown capacity, the rate that
-    the CPUs reached in the same run replaces the capacity.
+    A rate is compared with the limit of its links, with its expected range and, if given, with its baseline,
+    which can only tighten the range; a latency only with its baseline. If several transfers share a memory
+    of unknown capacity, the rate that the CPUs reached in the same run replaces the capacity.
 
     Parameters
     ----------
@@ -271,8 +272,22 @@ def _judge(
         return replace(
             judgement, verdict=Verdict.IMPLAUSIBLE, limit=peak, least=least, normal=normal, why=why
         )
-    if entry:
-        return _by_baseline(judgement, value, entry, tolerance)
+    ranged = _by_range(judgement, one, value, machine, memories)
+    if entry is None:
+        return ranged
+    if DEVIATIONS * entry.spread >= 1:
+        why = "the runs of the baseline differ too much"
+        return replace(ranged, why=why) if ranged.verdict is Verdict.UNKNOWN else ranged
+    compared = _by_baseline(judgement, value, entry, tolerance)
+    is_low = ranged.least is not None and value < ranged.least
+    return ranged if is_low and compared.verdict is Verdict.PASS else compared
+
+
+def _by_range(
+    judgement: Judgement, one: Placed, value: float, machine: Machine, memories: Mapping[int, float]
+) -> Judgement:
+    """Judge a value by its expected range."""
+    cell = one.cell
     if not cell.expected:
         return replace(judgement, verdict=Verdict.UNKNOWN, why=_unjudged(one, machine))
     least, normal = cell.expected

@@ -14,7 +14,7 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..terminal import visible
+from ..terminal import escaped, visible
 
 if TYPE_CHECKING:
     from ..document import Document
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 GROUP = "wirespeed.reports"
 SIMULATED = "SIMULATED: no hardware was measured"
+#: Formats that add colours, like those of other packages. They neutralise colours in texts of the Document.
+_COLORED = ("table", "plot")
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,12 @@ Report = Callable[["Document", Style], str]
 
 def formats() -> list[str]:
     """Return the names of all formats, sorted."""
-    own = [m.name.replace("_", "-") for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")]
-    return sorted(own) + sorted(point.name for point in metadata.entry_points(group=GROUP))
+    return sorted(_own()) + sorted(point.name for point in metadata.entry_points(group=GROUP))
+
+
+def _own() -> list[str]:
+    """Return the names of the formats of this package."""
+    return [m.name.replace("_", "-") for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")]
 
 
 def render(document: Document, format: str | Report = "table", style: Style = Style()) -> str:
@@ -133,8 +139,9 @@ def render(document: Document, format: str | Report = "table", style: Style = St
     if not isinstance(format, str):
         return format(document, style)
     text = _find(format)(document, style)
-    exact = style.color or format.endswith("json")
-    return text if exact else visible(text)  # reports in colour neutralise text themselves
+    if format.endswith("json"):
+        return escaped(text)
+    return visible(text, colored=style.color and (format in _COLORED or format not in _own()))
 
 
 def _find(name: str) -> Report:

@@ -27,6 +27,8 @@ def render(comparison: Comparison, style: Style) -> str:
         if document.simulated:
             line.append(f" · {SIMULATED}", style="bold magenta")
         parts += [line, *warnings(document)]
+        if document.interrupted:
+            parts.append(Text(f"run interrupted: {document.interrupted}", style="yellow"))
     changed = comparison.those(Outcome.LOST, Outcome.WORSE, Outcome.BETTER)
     order: dict[tuple[str, str], list[Change]] = {}
     for change in changed:

@@ -12,6 +12,8 @@ _COLUMNS = (
     "testcase", "table", "status", "row", "column", "value", "unit", "reason", "n", "median", "mean", "min",
     "max", "cv", "low", "high", "bytes", "copies", "host", "started", "simulated", "limit", "at",
 )  # fmt: skip
+#: Beginnings of texts that spreadsheets evaluate as formulas.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def render(document: Document, style: Style) -> str:
@@ -19,7 +21,8 @@ def render(document: Document, style: Style) -> str:
 
     ``at`` is the position of a value on the curve's axis: bytes, number of threads or blocks, or delay.
 
-    A testcase without cells has one row, which gives the reason.
+    A testcase without cells has one row, which gives the reason. A text that a spreadsheet would evaluate
+    as a formula begins with an apostrophe.
     """
     text = io.StringIO()
     columns = (*_COLUMNS, "samples") if style.verbose else _COLUMNS
@@ -33,8 +36,13 @@ def render(document: Document, style: Style) -> str:
         }
         rows = [_cell(result, table, cell) for table in result.tables for cell in table.cells]
         for row in rows or [{"testcase": result.name, "status": result.status, "reason": result.reason}]:
-            writer.writerow({**row, **common})
+            writer.writerow({name: _inert(value) for name, value in {**row, **common}.items()})
     return text.getvalue()
+
+
+def _inert(value: object) -> object:
+    """Return a value that no spreadsheet evaluates; numbers are unchanged."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _cell(result: TestcaseResult, table: Table, cell: Cell) -> dict[str, object]:

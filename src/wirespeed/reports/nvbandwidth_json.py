@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ..document import Cell, Document, Status, Table, TestcaseResult
+from ..terminal import escaped
 from ..units import displayed
 from ..version import __version__
 from . import Style
@@ -36,7 +37,8 @@ def render(document: Document, style: Style) -> str:
 
 def dump(content: dict[str, object]) -> str:
     """Wrap the content in nvbandwidth's top-level object."""
-    return msgspec.json.format(msgspec.json.encode({"nvbandwidth": content}), indent=4).decode() + "\n"
+    text = msgspec.json.format(msgspec.json.encode({"nvbandwidth": content}), indent=4).decode()
+    return escaped(text) + "\n"
 
 
 def error(message: str) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from ..document import Document
 from ..errors import DocumentError, UsageError
 from ..model import Unit
+from ..terminal import one_line
 from ..topology import Machine
 from ..units import many
 from .cells import Key, model_of, placed
@@ -18,6 +20,8 @@ from .cells import Key, model_of, placed
 SCHEMA = 1
 #: Standard deviation over median absolute deviation of a normal distribution.
 _DEVIATION = 1.4826
+#: Maximum difference between the runs in a cell, relative to the lowest value, and number of cells named.
+AGREEMENT, _NAMED = 0.05, 5
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -32,9 +36,9 @@ class Entry(msgspec.Struct, frozen=True):
     unit : Unit
         Unit of the median.
     median : float
-        Median over the runs, in base units.
+        Median over the runs, in base units; above 0.
     spread : float
-        Standard deviation over the runs, relative to the median.
+        Standard deviation over the runs, relative to the median; 0 or more.
     runs : int
         Number of runs.
     """
@@ -45,9 +49,9 @@ class Entry(msgspec.Struct, frozen=True):
     column: str
     bytes: int
     unit: Unit
-    median: float
-    spread: float
-    runs: int
+    median: Annotated[float, msgspec.Meta(gt=0)]
+    spread: Annotated[float, msgspec.Meta(ge=0)]
+    runs: Annotated[int, msgspec.Meta(ge=1)]
 
     @property
     def key(self) -> Key:
@@ -75,7 +79,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         """Return one line."""
         models = "; ".join(f"{model}: {many(len(of), 'cell')}" for model, of in self.models.items())
-        return f"<Baseline of {models or 'nothing'}>"
+        return one_line(f"<Baseline of {models or 'nothing'}>")
 
     def entries(self, machine: Machine) -> dict[Key, Entry]:
         """Return the entries for a machine's model.
@@ -115,7 +119,8 @@ def make(documents: Sequence[Document]) -> Baseline:
     Raises
     ------
     UsageError
-        If there is no run, a run failed or was interrupted, or only some of the runs are simulated.
+        If there is no run, a run failed or was interrupted, only some of the runs are simulated, or runs of
+        one model differ by more than ``AGREEMENT``.
     """
     if not documents:
         raise UsageError("a baseline requires at least one run")
@@ -132,15 +137,34 @@ def make(documents: Sequence[Document]) -> Baseline:
             )
         of_model = values.setdefault(model_of(document.machine), {})
         for one in placed(document):
-            if one.cell.value and one.cell.statistics:
+            if one.cell.value and one.cell.value > 0 and one.cell.statistics:
                 half = (one.cell.statistics.high - one.cell.statistics.low) / 2 / one.cell.value
                 of_model.setdefault(one.key, []).append((one.cell.value, half))
                 units[one.key] = one.unit
+    _check_agreement(values.values())
     models = {
         model: tuple(_entry(key, units[key], found) for key, found in sorted(cells.items()))
         for model, cells in values.items()
     }
     return Baseline(schema=SCHEMA, simulated=documents[0].simulated, models=models)
+
+
+def _check_agreement(values: Iterable[dict[Key, list[tuple[float, float]]]]) -> None:
+    """Refuse runs of one model that differ: one of them is not of a good machine."""
+    differences: dict[Key, float] = {}
+    for cells in values:
+        for key, found in cells.items():
+            low, high = min(found)[0], max(found)[0]
+            if high > low * (1 + AGREEMENT):
+                differences[key] = max(high / low - 1, differences.get(key, 0.0))
+    if differences:
+        worst = sorted(differences, key=lambda key: -differences[key])
+        named = [f"{key.testcase} {key.place} by {differences[key]:.0%}" for key in worst[:_NAMED]]
+        more = [f"and {len(worst) - _NAMED} more"] if len(worst) > _NAMED else []
+        raise UsageError(
+            f"the runs differ by more than {AGREEMENT:.0%} in {many(len(worst), 'cell')}: "
+            f"{', '.join(named + more)}; omit the runs that are not of good machines"
+        )
 
 
 def _entry(key: Key, unit: Unit, found: Sequence[tuple[float, float]]) -> Entry:

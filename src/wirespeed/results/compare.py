@@ -10,6 +10,7 @@ from enum import StrEnum
 from ..document import Document, Statistics
 from ..errors import UsageError
 from ..model import Unit
+from ..terminal import one_line
 from .cells import Key, Placed, placed
 
 #: Changes below this fraction are ignored, however significant.
@@ -78,7 +79,7 @@ class Comparison:
         """Return one line; ``wirespeed compare`` shows everything."""
         counts = Counter(change.outcome for change in self.changes)
         cells = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
-        return f"<Comparison of {self.first.started} with {self.second.started}: {cells}>"
+        return one_line(f"<Comparison of {self.first.started} with {self.second.started}: {cells}>")
 
     def those(self, *outcomes: Outcome) -> list[Change]:
         """Return the changes with one of these outcomes."""
@@ -86,8 +87,8 @@ class Comparison:
 
     @property
     def regressed(self) -> bool:
-        """Whether a cell got worse, or was lost because its testcase failed."""
-        return bool(self.those(Outcome.WORSE)) or any(change.reason for change in self.those(Outcome.LOST))
+        """Whether a cell got worse or was lost."""
+        return bool(self.those(Outcome.WORSE, Outcome.LOST))
 
 
 def compare(first: Document, second: Document, least: float = LEAST) -> Comparison:
@@ -116,11 +117,11 @@ def compare(first: Document, second: Document, least: float = LEAST) -> Comparis
     before, after = (_values(document) for document in (first, second))
     if not before.keys() & after.keys():
         raise UsageError("no cell has a value in both Documents; compare runs of equal testcases and sizes")
-    failed = {result.name: result.reason for result in second.testcases if not result.status.good}
+    reasons = {result.name: result.reason for result in second.testcases}
     changes = [_changed(before[key], after[key], least) for key in before if key in after]
     for key, one in before.items():
         if key not in after:
-            reason = failed.get(key.testcase, "")
+            reason = reasons.get(key.testcase, "")
             changes.append(Change(key, one.unit, Outcome.LOST, one.cell.value, None, reason=reason))
     changes += [
         Change(key, one.unit, Outcome.ADDED, None, one.cell.value)
@@ -131,7 +132,8 @@ def compare(first: Document, second: Document, least: float = LEAST) -> Comparis
 
 
 def _values(document: Document) -> dict[Key, Placed]:
-    return {one.key: one for one in placed(document) if one.cell.value and one.cell.statistics}
+    cells = (one for one in placed(document) if not one.cell.is_wrong)
+    return {one.key: one for one in cells if one.cell.value and one.cell.statistics}
 
 
 def _changed(first: Placed, second: Placed, least: float) -> Change:
