@@ -441,6 +441,8 @@ def _check(machine: Machine) -> Machine:
           if not 0 < x.efficiency <= 1 or not 0 <= x.reverse < 10 or (x.cap is not None and x.cap <= 0)),
         *_duplicates("NUMA node", (node.index for node in machine.numa)),
         *_duplicates("GPU", (gpu.index for gpu in machine.gpus)),
+        *(f"{gpu.name} has the peer {peer}, which does not exist"
+          for gpu in machine.gpus for peer in gpu.peers if peer not in {gpu.name for gpu in machine.gpus}),
     ]  # fmt: skip
     if [rank.index for rank in machine.ranks] != list(range(len(machine.ranks))):
         problems.append("ranks are not numbered 0, 1, 2, ...")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
+from threading import Lock
 from typing import Any, ClassVar
 
 import pytest
@@ -206,18 +207,23 @@ class Post:
     """Messages between threads, as MPI carries them between processes."""
 
     boxes: ClassVar[dict[tuple[int, int, int], Queue[tuple[int, int]]]] = defaultdict(Queue)
+    making: ClassVar[Lock] = Lock()  # making a queue is not atomic: two threads would each get their own
 
     def __init__(self, world: World) -> None:
         self._rank = world.rank
+
+    def box(self, sender: int, receiver: int, tag: int) -> Queue[tuple[int, int]]:
+        with self.making:
+            return self.boxes[sender, receiver, tag]
 
     def move(self, moves: Sequence[Move], copies: int) -> None:
         for _ in range(copies):
             for move in moves:
                 if move.sends:
-                    self.boxes[self._rank, move.peer, move.tag].put((move.address, move.bytes))
+                    self.box(self._rank, move.peer, move.tag).put((move.address, move.bytes))
             for move in moves:
                 if not move.sends:
-                    address, size = self.boxes[move.peer, self._rank, move.tag].get(timeout=10)
+                    address, size = self.box(move.peer, self._rank, move.tag).get(timeout=10)
                     assert size == move.bytes
                     ctypes.memmove(move.address, address, size)
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from wirespeed.backends import describe
 from wirespeed.backends.host.memory import HostBufferPool
-from wirespeed.errors import BackendLost
+from wirespeed.errors import BackendLost, MachineError
+from wirespeed.topology import load
 from wirespeed.units import MIB
 
 
@@ -35,3 +37,10 @@ def test_memory_that_threads_may_still_write_to_stays_mapped() -> None:
     assert buffer.bytes >= MIB and not pool._free
     pool.close()  # only called once the threads have ended
     assert not pool._mapped
+
+
+def test_a_machine_file_with_peers_that_do_not_exist_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "machine.json"
+    path.write_text(describe("simulated:hgx-h200-2").to_json().decode().replace('"gpu1"', '"gpu7"', 1))
+    with pytest.raises(MachineError, match="gpu0 has the peer gpu7, which does not exist"):
+        load(path)
