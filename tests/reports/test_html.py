@@ -14,7 +14,7 @@ from msgspec.structs import replace
 import wirespeed
 from tests.conftest import SPECS
 from wirespeed.cli.main import main
-from wirespeed.document import Document, Statistics
+from wirespeed.document import Document, Statistics, Status
 from wirespeed.reports.html.page import page
 from wirespeed.results.store import decode, encode
 
@@ -194,7 +194,7 @@ def test_waived_and_broken_testcases(recorded):
     cells = tuple(replace(cell, value=None, statistics=None, samples=(), reason="lost <it>") for cell in
                   first.tables[0].cells)  # fmt: skip
     broken = replace(
-        first, status="error", reason="the GPU is gone", tables=(replace(first.tables[0], cells=cells),)
+        first, status=Status.ERROR, reason="the GPU is gone", tables=(replace(first.tables[0], cells=cells),)
     )
     document = replace(recorded, testcases=(broken,), interrupted="the GPU is gone")
     html = page([decode(encode(document), "memory")])

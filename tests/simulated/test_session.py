@@ -290,3 +290,23 @@ def test_the_state_is_read_while_a_long_testcase_measures(monkeypatch: pytest.Mo
     assert 3 <= len(result.readings) <= 6
     assert [reading.seconds for reading in result.readings] == sorted(r.seconds for r in result.readings)
     assert result.readings[0].state == state
+
+
+@pytest.mark.parametrize("moment", ["state", "describe"])
+def test_a_signal_after_the_last_sample_loses_nothing(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launcher ends a rank's process just when it has found that another one is gone."""
+    original, calls = session.Session._known if moment == "describe" else SimulatedBackend.state, 0
+
+    def interrupted(*arguments: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == (1 if moment == "describe" else 2):  # the state before, the state after
+            raise KeyboardInterrupt
+        return original(*arguments)  # type: ignore[arg-type]
+
+    owner, name = (session.Session, "_known") if moment == "describe" else (SimulatedBackend, "state")
+    monkeypatch.setattr(owner, name, interrupted)
+    with pytest.raises(wirespeed.RunInterrupted) as caught:
+        wirespeed.run(["4", "5"], machine=TWO)
+    result = only(caught.value.document)
+    assert result.tables[0].values() and caught.value.document.interrupted == "Ctrl-C"

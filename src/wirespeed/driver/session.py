@@ -11,9 +11,9 @@ import platform
 import queue
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -48,7 +48,7 @@ from ..topology import Machine
 from ..version import __version__
 from . import phases
 from .contention import blocking, scheduled
-from .listener import Filled, Listener
+from .listener import Listener
 from .observations import observations
 from .partial_result import PartialResult
 from .session_options import SessionOptions, recorded
@@ -66,6 +66,8 @@ READING_INTERVAL_S, MAX_READINGS = 1.0, 120
 STATE_MAX_AGE_S = 0.05
 #: Why a run ended that the user interrupted.
 BY_USER = "Ctrl-C"
+
+T = TypeVar("T")
 
 
 class Session:
@@ -115,7 +117,9 @@ class Session:
         try:
             for case in self.options.testcases:
                 result, ending = self._testcase(case)
-                self._document = replace(self._known(result), interrupted=ending)
+                document, interrupted = _completed(partial(self._known, result))
+                ending = ending or (BY_USER if interrupted else "")
+                self._document = replace(document, interrupted=ending)
                 for listener in self.listeners:
                     listener.testcase_ended(self._document, result)
                 if ending:
@@ -212,31 +216,39 @@ class Session:
             )  # fmt: skip
             return replace(self._known(result), interrupted=UNFINISHED)
 
+        def concluded() -> TestcaseResult:
+            while self._tell(case, outcome, so_far):
+                pass
+            if outcome.crash is not None:
+                raise outcome.crash
+            seconds = used[0].now() - clock
+            outcome.complete(measurement for _, measurement in jobs)
+            if outcome.unreachable and all(c.reason for cs in outcome.cells.values() for c in cs.values()):
+                outcome.fails(Status.WAIVED, outcome.unreachable)
+            tables = outcome.tables(plan.tables)
+            warnings = [*outcome.warnings, *(w for backend in used for w in backend.warnings)]
+            if base.collective:
+                warnings += observations(tables)
+            if self.options.plan.parallel_pairs and (blocks := blocking(tables)):
+                warnings.append(blocks)
+            for layout, table in zip(plan.tables, tables, strict=True):
+                warnings += phases.warnings(case.name, table) if layout.rows_alike else []
+            return replace(
+                base,
+                status=outcome.status,
+                reason=outcome.reason,
+                tables=tables,
+                seconds=seconds,
+                warnings=tuple(dict.fromkeys(warnings)),
+                state_before=before,
+                state_after=() if ending else self._state(watched),
+                readings=tuple(outcome.readings),
+                busy=busy | ({} if ending else _busy(watched)),
+            )
+
         ending = self._watch(case, outcome, jobs, watched, so_far)
-        seconds = used[0].now() - clock
-        outcome.complete(measurement for _, measurement in jobs)
-        if outcome.unreachable and all(c.reason for cells in outcome.cells.values() for c in cells.values()):
-            outcome.fails(Status.WAIVED, outcome.unreachable)
-        tables = outcome.tables(plan.tables)
-        warnings = [*outcome.warnings, *(w for backend in used for w in backend.warnings)]
-        if base.collective:
-            warnings += observations(tables)
-        if self.options.plan.parallel_pairs and (blocks := blocking(tables)):
-            warnings.append(blocks)
-        for layout, table in zip(plan.tables, tables, strict=True):
-            warnings += phases.warnings(case.name, table) if layout.rows_alike else []
-        result = replace(
-            base,
-            status=outcome.status,
-            reason=outcome.reason,
-            tables=tables,
-            seconds=seconds,
-            warnings=tuple(dict.fromkeys(warnings)),
-            state_before=before,
-            state_after=() if ending else self._state(watched),
-            readings=tuple(outcome.readings),
-            busy=busy | ({} if ending else _busy(watched)),
-        )
+        result, interrupted = _completed(concluded)
+        ending = ending or (BY_USER if interrupted else "")
         for backend in used:
             backend.warnings.clear()
         return result, ending
@@ -292,18 +304,13 @@ class Session:
         worker = Worker(self._network, self.options, outcome, jobs)
         several = [backend for backend in worker.backends if isinstance(backend, SpansProcesses)]
 
-        def tell(cells: Sequence[Filled]) -> None:
-            for listener in self.listeners if cells else ():
-                listener.measured(case, cells, known)
-
         ending = ""
         timeout = self.options.run.timeout + self.options.run.grace
         started = looked = time.monotonic()
         try:
             worker.start(f"measure {case.name}")
             while not worker.finished.is_set():
-                with suppress(queue.Empty):
-                    tell(outcome.filled.get(timeout=POLL_INTERVAL_S))
+                self._tell(case, outcome, known, POLL_INTERVAL_S)
                 now = time.monotonic()
                 if now - looked < POLL_INTERVAL_S:
                     continue
@@ -335,11 +342,34 @@ class Session:
             else:
                 outcome.fails(Status.ERROR, ending)
             worker.cancel(LAUNCHER_GRACE_S if several else CANCEL_GRACE_S)
-        while not outcome.filled.empty():
-            tell(outcome.filled.get())
-        if outcome.crash is not None:
-            raise outcome.crash
         return ending or outcome.lost
+
+    def _tell(
+        self, case: Testcase, outcome: PartialResult, known: Callable[[], Document], wait: float = 0.0
+    ) -> bool:
+        """Give the cells of a finished Measurement to the listeners; return whether there was one.
+
+        Waits at most ``wait`` seconds for the worker to finish one.
+        """
+        try:
+            cells = outcome.filled.get(wait > 0, wait)
+        except queue.Empty:
+            return False
+        for listener in self.listeners if cells else ():
+            listener.measured(case, cells, known)
+        return True
+
+
+def _completed(call: Callable[[], T]) -> tuple[T, bool]:
+    """Call a function again if a signal interrupts it; return its value, and whether one did.
+
+    When a rank ends, its launcher also ends this process, which must not lose what was measured. Further
+    signals are ignored for a while.
+    """
+    try:
+        return call(), False
+    except KeyboardInterrupt:
+        return call(), True
 
 
 def _state(used: Sequence[Backend]) -> State:
