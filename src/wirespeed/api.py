@@ -39,6 +39,7 @@ def run(
     machine: str | Machine | None = None,
     options: RunOptions | None = None,
     output: str | Path | None = None,
+    force: bool = False,
     backends: Sequence[Backend] | None = None,
     world: World | None = None,
     listeners: Iterable[Listener] = (),
@@ -62,6 +63,8 @@ def run(
         Options of the run; the keywords below override them.
     output : str, Path or None
         File to which the Document is saved after every measurement.
+    force : bool
+        Whether ``output`` may be an existing file that is not a Document.
     backends : Sequence[Backend] or None
         Backends to measure with; None: those that fit the machine.
     world : World or None
@@ -133,7 +136,7 @@ def run(
     if output is not None and first:
         from .results.store import Saver
 
-        watching.insert(0, Saver(Path(output)))
+        watching.insert(0, Saver(Path(output), force))
     own: list[Backend] = _backends.connect(local) if backends is None else []
     if world is not None:
         from .backends.distributed.backend import DistributedBackend

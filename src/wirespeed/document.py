@@ -33,11 +33,16 @@ BUSBW = "busbw"
 LATE = ("late-out-of-place", "late-in-place")
 
 _MOST = 2**63 - 1
-
+#: Largest measured number: sums and squares of such numbers remain finite.
+LARGEST = 1e18
 
 #: An integer that JSON readers of other languages can represent, and a non-negative one.
 Integer = Annotated[int, msgspec.Meta(ge=-_MOST, le=_MOST)]
 Whole = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
+#: A measured number, a non-negative one, and a positive one.
+Number = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+Amount = Annotated[float, msgspec.Meta(ge=0, le=LARGEST)]
+Positive = Annotated[float, msgspec.Meta(gt=0, le=LARGEST)]
 
 
 class Status(StrEnum):
@@ -75,15 +80,15 @@ class Statistics(msgspec.Struct, frozen=True):
         Confidence of the interval, as a fraction.
     """
 
-    n: int
-    median: float
-    mean: float
-    min: float
-    max: float
-    cv: float
-    low: float
-    high: float
-    confidence: float
+    n: Whole
+    median: Amount
+    mean: Amount
+    min: Amount
+    max: Amount
+    cv: Amount
+    low: Amount
+    high: Amount
+    confidence: Amount
 
 
 class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -128,20 +133,20 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
 
     row: int
     column: int
-    value: float | None = None
-    limit: float | None = None
-    peak: float | None = None
-    expected: tuple[float, float] | None = None
-    links: tuple[tuple[int, float, float], ...] = ()
-    shared: tuple[tuple[int, float], ...] = ()
+    value: Amount | None = None
+    limit: Positive | None = None
+    peak: Positive | None = None
+    expected: tuple[Positive, Positive] | None = None
+    links: tuple[tuple[int, Amount, Amount], ...] = ()
+    shared: tuple[tuple[int, Amount], ...] = ()
     reason: str = ""
     corrupted: str = ""
-    bytes: int = 0
-    copies: int = 0
+    bytes: Whole = 0
+    copies: Whole = 0
     means: tuple[str, ...] = ()
     wrong: Whole | None = None
     statistics: Statistics | None = None
-    samples: tuple[float, ...] = ()
+    samples: tuple[Amount, ...] = ()
 
     @property
     def is_wrong(self) -> bool:
@@ -216,7 +221,7 @@ class Quantity(msgspec.Struct, frozen=True, omit_defaults=True):
 
     device: str
     name: str
-    value: float | str | tuple[str, ...]
+    value: Number | str | tuple[str, ...]
     unit: str = ""
     host: str = ""
     counter: bool = False
@@ -258,7 +263,7 @@ class Reading(msgspec.Struct, frozen=True):
         The quantities that the backends reported.
     """
 
-    seconds: float
+    seconds: Amount
     state: State
 
 
@@ -359,12 +364,12 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
     status: Status
     description: str = ""
     reason: str = ""
-    index: int | None = None
+    index: Integer | None = None
     engine: str = ""
     counts: str = ""
     tables: tuple[Table, ...] = ()
     started: str = ""
-    seconds: float = 0
+    seconds: Amount = 0
     warnings: tuple[str, ...] = ()
     state_before: State = ()
     state_after: State = ()
@@ -446,10 +451,10 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     libraries: dict[str, str] = {}
     simulated: bool = False
     machine: Machine
-    options: dict[str, str | int | float | bool | list[str] | None] = {}
+    options: dict[str, str | Integer | Number | bool | list[str] | None] = {}
     started: str
     ended: str = ""
-    seconds: float = 0
+    seconds: Amount = 0
     interrupted: str = ""
     testcases: tuple[TestcaseResult, ...] = ()
     warnings: tuple[str, ...] = ()

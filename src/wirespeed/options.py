@@ -21,6 +21,8 @@ from .stopping import Fixed, Precise, Rule
 from .units import LARGEST_SIZE, parse_duration, parse_fraction, parse_size, parse_sizes
 
 F = TypeVar("F", bound=Callable[..., object])
+#: Largest whole number that a Document can contain.
+_MOST = 2**63 - 1
 
 
 class Tier(StrEnum):
@@ -98,7 +100,7 @@ def _parser(parse: Callable[[str], float]) -> Callable[[Any], float]:
     return lambda value: parse(value) if isinstance(value, str) else value
 
 
-def _whole(least: int | None = None, most: int | None = None, wrong: str = "") -> Callable[[Any], int]:
+def _whole(least: int = -_MOST, most: int = _MOST, wrong: str = "{} is out of range") -> Callable[[Any], int]:
     """Return a parser of whole numbers within a range, given as numbers or texts."""
 
     def parse(value: Any) -> int:
@@ -106,7 +108,7 @@ def _whole(least: int | None = None, most: int | None = None, wrong: str = "") -
             number = int(value) if isinstance(value, str) else index(value)
         except (TypeError, ValueError):
             raise UsageError(f"{value!r} is not a whole number") from None
-        if (least is not None and number < least) or (most is not None and number > most):
+        if not least <= number <= most:
             raise UsageError(wrong.format(number))
         return number
 
@@ -166,7 +168,7 @@ class PlanOptions:
     tier: Tier = option(Tier.STANDARD, "how thorough the run is", WHAT, _tier)
     size: int | None = option(None, "buffer size, such as 512MiB", WHAT, _size, "SIZE",
         "depends on the testcase")
-    blocks: int = option(0, "blocks of a copy kernel", GPU, _whole(0, None, _SHAPE), "N", "automatic")
+    blocks: int = option(0, "blocks of a copy kernel", GPU, _whole(0, wrong=_SHAPE), "N", "automatic")
     threads: int = option(0, "threads per block of a copy kernel", GPU, _whole(0, 1024, _SHAPE), "N",
         "automatic")
     local_copy: bool = option(False, "measure local copies on the diagonal of tables of GPU pairs", WHAT)
@@ -174,7 +176,7 @@ class PlanOptions:
         False, "use pageable instead of pinned host memory in copies between host and GPU", WHAT)
     parallel_pairs: bool = option(False, "measure pairs without a common device concurrently", JOB)
     sample_peers: int = option(
-        0, "measure only K columns of each row in tables of pairs", JOB, _whole(0, None, _PEERS), "K",
+        0, "measure only K columns of each row in tables of pairs", JOB, _whole(0, wrong=_PEERS), "K",
         "all")
     # fmt: on
 

@@ -12,6 +12,9 @@ _INTERVAL_SAMPLES = 6
 #: Minimum number of samples that show scatter.
 _SCATTER_SAMPLES = 3
 
+#: Maximum number of samples and of copies: the bytes of all copies of a buffer still have a number.
+_MOST_COUNT = 2**40
+
 
 @dataclass(frozen=True)
 class Fixed:
@@ -29,8 +32,8 @@ class Fixed:
     copies: int = 16
 
     def __post_init__(self) -> None:
-        if self.samples < 1 or self.copies < 1:
-            raise UsageError("samples and copies must be 1 or more")
+        if not (1 <= self.samples <= _MOST_COUNT and 1 <= self.copies <= _MOST_COUNT):
+            raise UsageError("samples and copies must be from 1 to 2**40")
 
     def share(self, measurements: int) -> Fixed:
         """Return the rule for each of several Measurements of a testcase: the same rule."""

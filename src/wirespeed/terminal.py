@@ -7,7 +7,8 @@ import re
 import shutil
 import sys
 
-_MIN_COLUMNS = 40
+#: Range of widths: lines are padded to the width, which the environment may set to any number.
+_MIN_COLUMNS, _MAX_COLUMNS = 40, 1000
 #: Control characters (escape sequences for a terminal begin with one) become visible pictures;
 #: characters that change the text direction, lone surrogates, and what XML forbids, a replacement character.
 _HIDDEN = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
@@ -28,8 +29,8 @@ def colored() -> bool:
 
 
 def columns() -> int:
-    """Return the width of the terminal, at least 40; 80 if there is no terminal."""
-    return max(_MIN_COLUMNS, shutil.get_terminal_size().columns)
+    """Return the width of the terminal, from 40 to 1000; 80 if there is no terminal."""
+    return min(max(_MIN_COLUMNS, shutil.get_terminal_size().columns), _MAX_COLUMNS)
 
 
 def visible(text: str, *, colored: bool = False) -> str:

@@ -8,9 +8,13 @@ from enum import StrEnum
 from pathlib import Path
 
 from .errors import MachineError
+from .files import read
 from .model import Access, Engine, Executor, Memory
 from .terminal import one_line
 from .units import MIB, many
+
+#: Maximum number of GPUs and of NUMA nodes: reports show all pairs.
+_MOST_DEVICES = 1024
 
 
 class LinkKind(StrEnum):
@@ -419,7 +423,7 @@ def load(path: str | Path) -> Machine:
     import msgspec
 
     try:
-        return _check(msgspec.json.decode(Path(path).read_bytes(), type=Machine))
+        return check(msgspec.json.decode(read(path), type=Machine))
     except OSError as error:
         raise MachineError(f"cannot read the machine file {path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -429,8 +433,15 @@ def load(path: str | Path) -> Machine:
         ) from error
 
 
-def _check(machine: Machine) -> Machine:
-    """Reject impossible values, so that no other code needs to check them."""
+def check(machine: Machine) -> Machine:
+    """Return a Machine from a file; reject impossible values, so that no other code needs to check them.
+
+    Raises
+    ------
+    MachineError
+        If a value is impossible; the message names the first.
+    """
+    names = {gpu.name for gpu in machine.gpus}
     problems = [
         *(f"link {x.source}->{x.destination} has capacity {x.capacity}" for x in machine.links
           if x.capacity is not None and not 0 < x.capacity < 1e18),
@@ -442,8 +453,10 @@ def _check(machine: Machine) -> Machine:
         *_duplicates("NUMA node", (node.index for node in machine.numa)),
         *_duplicates("GPU", (gpu.index for gpu in machine.gpus)),
         *(f"{gpu.name} has the peer {peer}, which does not exist"
-          for gpu in machine.gpus for peer in gpu.peers if peer not in {gpu.name for gpu in machine.gpus}),
+          for gpu in machine.gpus for peer in gpu.peers if peer not in names),
     ]  # fmt: skip
+    if max(len(machine.gpus), len(machine.numa)) > _MOST_DEVICES:
+        problems.append(f"it has {len(machine.gpus)} GPUs and {len(machine.numa)} NUMA nodes")
     if [rank.index for rank in machine.ranks] != list(range(len(machine.ranks))):
         problems.append("ranks are not numbered 0, 1, 2, ...")
     if not 0 <= machine.noise < 0.5:

@@ -36,7 +36,7 @@ STRINGS = {
     "empty": "",
     "unicode": "\u2028\u2029\ufeff\U0001f4a9\u0301\u0301\u0301",
 }
-_KEPT = {"status", "kind", "access", "link"}
+_KEPT = {"status", "kind", "access", "link", "peers"}
 
 
 def hostile(value: Any, text: str, key: str = "", parent: Any = None) -> Any:

@@ -113,7 +113,7 @@ def test_every_format_on_a_run_and_on_its_document(format: str, capsys: pytest.C
         (["run", "--size", "0"], 2, "out of range"),
         (["run", "--size", "x"], 2, "is not a size"),
         (["run", "--precision", "200%"], 2, "more than 0% and less than 100%"),
-        (["run", "--samples", "0"], 2, "samples and copies must be 1 or more"),
+        (["run", "--samples", "0"], 2, "samples and copies must be from 1 to"),
         (["run", "--samples", "3", "--precision", "1%"], 2, "give one kind or the other"),
         (["run", "--tier", "huge"], 2, "invalid choice"),
         (["run", "--timeout", "never"], 2, "is not a duration"),
@@ -336,7 +336,7 @@ def test_no_arguments_yield_a_traceback(
 @pytest.mark.parametrize(
     ("shell", "code", "says"),
     [
-        ("show d.json > /dev/full", 1, "the output: No space left on device"),
+        ("show d.json > /dev/full", 1, "standard output: No space left on device"),
         ("show d.json >&-", 0, ""),
         ("show d.json --format plot | PYTHONIOENCODING=utf-8 cat", 0, ""),
     ],

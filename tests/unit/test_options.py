@@ -156,7 +156,7 @@ def test_an_unknown_keyword_is_a_type_error_that_names_the_nearest() -> None:
         ({"blocks": -1}, "blocks must be 0 or more, threads from 0 to 1024"),
         ({"threads": 1025}, "blocks must be 0 or more, threads from 0 to 1024"),
         ({"sample_peers": -1}, r"the number of sampled peers must be 0 \(all\) or more, not -1"),
-        ({"samples": 0}, "samples and copies must be 1 or more"),
+        ({"samples": 0}, "samples and copies must be from 1 to"),
         ({"copies": 2.5}, "2.5 is not a whole number"),
         ({"precision": 1.0}, "precision must be more than 0 % and less than 100 %"),
         ({"time_budget": 0.0}, "the time budget must be more than 0 s"),

@@ -151,9 +151,10 @@ def test_a_disk_that_fills_up_while_measuring_loses_nothing(
         real(document, where)
 
     monkeypatch.setattr(store, "save", save)
-    with pytest.raises(StorageError, match=re.escape(f"the results were saved to {rescue / 'd.json'}")):
+    with pytest.raises(StorageError, match=re.escape(f"the results were saved to {rescue}/d-")):
         wirespeed.run(["0"], machine="simulated:hgx-h200-2", output=path)
-    assert wirespeed.load(rescue / "d.json").good
+    (copy,) = rescue.iterdir()
+    assert wirespeed.load(copy).good
 
 
 @pytest.mark.parametrize(
@@ -229,7 +230,7 @@ def test_limits_that_are_none_are_refused(document: Document) -> None:
     for field in ("limit", "peak"):
         data = json.loads(store.encode(document))
         data["testcases"][0]["tables"][0]["cells"][0][field] = -1.0
-        with pytest.raises(DocumentError, match="has an invalid limit"):
+        with pytest.raises(DocumentError, match=r"Expected `float` > 0\.0"):
             store.decode(json.dumps(data).encode(), "d.json")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..terminal import one_line
-from .common import OK, parser, texts_aside
+from .common import OK, add_force, parser, texts_aside
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -17,11 +17,13 @@ def main(name: str, argv: Sequence[str]) -> int:
     arguments.add_argument(
         "-o", "--output", type=Path, required=True, metavar="FILE", help="file of the baseline"
     )
+    add_force(arguments, "a baseline")
     options = arguments.parse_args(argv)
     from ..results import baseline
-    from ..results.store import load, write
+    from ..results.store import BASELINE, check_replaceable, load, write
     from ..units import many
 
+    check_replaceable(options.output, BASELINE, options.force)
     made = baseline.make([load(path) for path in options.runs])
     write(options.output, baseline.encode(made))
     with texts_aside(options.output):

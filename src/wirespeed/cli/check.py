@@ -89,7 +89,7 @@ def _measure(options: argparse.Namespace, by: Criteria) -> Document:
     if options.wait_idle:
         wait_idle(machine, options.wait_idle)
     arguments = measuring(options) | {"machine": machine}
-    return run(**arguments, output=options.output, listeners=listener())
+    return run(**arguments, output=options.output, force=options.force, listeners=listener())
 
 
 def _refuse_simulated(simulated: bool, options: argparse.Namespace) -> None:

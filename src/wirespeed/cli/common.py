@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from ..errors import UsageError
-from ..terminal import colored, columns
+from ..terminal import colored, columns, visible
 
 if TYPE_CHECKING:
     from ..document import Document
@@ -31,7 +31,13 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error and a hint to ``--help``, and exit."""
-        self.exit(WRONG_USE, f"{self.prog}: error: {message} (see `{self.prog} --help`)\n")
+        self.exit(WRONG_USE, visible(f"{self.prog}: error: {message} (see `{self.prog} --help`)\n"))
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Refuse ``--option=--``, of which argparse makes an empty list, whatever the type."""
+        if action.option_strings and arg_strings == ["--"]:
+            raise argparse.ArgumentError(action, "expected a value, not --")
+        return super()._get_values(action, arg_strings)
 
 
 class TakesOptions(Protocol):
@@ -135,6 +141,12 @@ def add_output(to: TakesOptions, help: str = "also save the Document") -> None:
         "-o", "--output", type=output_path, metavar="FILE.json",
         help=f"{help}; a folder, or - for standard output",
     )  # fmt: skip
+    add_force(to, "a saved run")
+
+
+def add_force(to: TakesOptions, kind: str) -> None:
+    """Add ``--force``."""
+    to.add_argument("--force", action="store_true", help=f"replace the file even if it is not {kind}")
 
 
 def output_path(text: str) -> Path:
@@ -152,9 +164,9 @@ def default_name() -> str:
 
 def texts_aside(output: Path | None) -> AbstractContextManager[object]:
     """Redirect printed text to standard error if the Document goes to standard output."""
-    from ..results.store import STDOUT
+    from ..results.store import descriptor
 
-    return redirect_stdout(sys.stderr) if output == STDOUT else nullcontext()
+    return redirect_stdout(sys.stderr) if output and descriptor(output) == 1 else nullcontext()
 
 
 def add_report(to: TakesOptions) -> None:

@@ -6,6 +6,7 @@ measured, or a check with only warnings or nothing to judge, 130 interrupted.
 
 from __future__ import annotations
 
+import errno
 import io
 import math
 import os
@@ -14,11 +15,13 @@ import sys
 import textwrap
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import RunInterrupted, UsageError, WirespeedError
+from ..terminal import columns
 from ..version import __version__
 from .common import FAILED, INTERRUPTED, OK, WRONG_USE, Parser, formatter
 
@@ -42,6 +45,8 @@ COMMANDS = {
     "nvbandwidth": ("nvbandwidth", "the command line, text and JSON of nvbandwidth"),
     "sailbandwidth": ("nvbandwidth", "the command line, text and JSON of sailbandwidth"),
 }
+#: Errors of writing; without the name of a file, to standard output: files are written by `results.store`.
+_OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 #: Options in place of a command; all others are those of `run`.
 _ABOUT = ("--version", "--help", "-h")
 #: Commands that measure this machine, and prefixes of arguments with which they do not.
@@ -67,6 +72,8 @@ def entry() -> NoReturn:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # show ? for characters that the encoding lacks
+    if "COLUMNS" in os.environ:
+        os.environ["COLUMNS"] = str(columns())  # for libraries too, which pad lines to any width
     ending = _Ending()
     signal.signal(signal.SIGTERM, ending)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # shells ignore it in the background
@@ -107,10 +114,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except OSError as error:
         if not isinstance(error, BrokenPipeError):  # otherwise the reader has closed our output
-            what = error.filename or "the output"
-            print(f"wirespeed: error: {what}: {error.strerror or error}", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            print(f"wirespeed: error: {_failed(error)}", file=sys.stderr)
+        with suppress(OSError):  # no error at the end: what is left in the buffer cannot be written
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except ImportError as error:
+        print(f"wirespeed: error: cannot import {error.name or 'a library'}: {error}", file=sys.stderr)
+        return FAILED
+    except MemoryError:
+        print("wirespeed: error: not enough memory", file=sys.stderr)
+        return FAILED
+
+
+def _failed(error: OSError) -> str:
+    """Return what failed, and why: a file, standard output, or what the message of a library names."""
+    what = error.filename or ("standard output" if error.errno in _OF_OUTPUT else "")
+    why = error.strerror or str(error)
+    return f"{what}: {why}" if what else why
 
 
 class _Ending:

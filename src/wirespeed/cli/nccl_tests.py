@@ -156,7 +156,7 @@ def _measure(
         cases.append(replace(case, pattern=case.swept(wanted.sizes)))
     listeners: list[Listener] = [lines] if first else []
     if first and options.output:
-        listeners.insert(0, Saver(options.output))
+        listeners.insert(0, Saver(options.output, options.force))
     asked_for = SessionOptions(
         tuple(cases), PlanOptions(), Fixed(1, options.iters),
         BackendOptions(timeout=float(options.timeout or _NO_LIMIT_S), collectives=wanted.collectives),
@@ -339,7 +339,7 @@ def _reserve(options: argparse.Namespace) -> list[Path]:
     from ..results.store import check_writable
 
     if options.output:
-        check_writable(options.output)
+        check_writable(options.output, options.force)
     wanted: Path | None = options.output_file
     if wanted is None:
         return []

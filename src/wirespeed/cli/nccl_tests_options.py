@@ -136,6 +136,7 @@ def _table() -> tuple[tuple[str, tuple[tuple[str, str, str, Any, Any, str], ...]
             ("-J", "--output_file", "FILE.json", None, Path, "also write nccl-tests' JSON"),
             ("", "--output", "FILE.json", None, output_path,
              "also save the Document, during the run; a folder, or - for standard output"),
+            ("", "--force", "", False, bool, "replace that file even if it is not a saved run"),
             ("", "--format", "FORMAT", FORMAT, str,
              "output format: nccl-tests (line by line), table, csv, json, ..."),
         )),

@@ -19,7 +19,7 @@ from ..terminal import visible
 from ..testcases import TABLE, Testcase, find, missing, select
 from ..testcases.device import TESTCASES
 from ..units import MIB, parse_duration
-from .common import add_options, add_output, run_options, texts_aside, typed
+from .common import Parser, add_options, add_output, run_options, texts_aside, typed
 from .job import add_job, lead
 
 _FAILED = 1
@@ -29,7 +29,7 @@ PRECISION, TIME_BUDGET = 0.005, 0.3
 _ALL = [case for case in TABLE if case.index is not None]
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(Parser):
     """Parser that prints the usage and exits with 1 on invalid arguments."""
 
     def error(self, message: str) -> NoReturn:
@@ -196,6 +196,7 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
             machine=machine,
             options=how,
             output=options.output,
+            force=options.force,
             backends=connect(machine),  # released by the end of the process
             world=world,
             listeners=[*listener(), *([] if options.json else [Printer(style, options.program)])],

@@ -163,14 +163,14 @@ def between_two(
 
     check_format(options.format)
     if options.output:
-        check_writable(options.output)
+        check_writable(options.output, options.force)
     world = join(1 if launched() else 2, [name, *argv], options.timeout)
     if world is None:
         raise UsageError(f"{name} requires two ranks: start it with {mpirun(f'wirespeed {name} ...', 2)}")
 
     def measure() -> Document:
         return run(
-            cases, world=world, timeout=options.timeout, output=options.output,
+            cases, world=world, timeout=options.timeout, output=options.output, force=options.force,
             listeners=[printing] if printing else listener(), command=" ".join(["wirespeed", name, *argv]),
             described={"ranks": world.size, **described}, **settings,
         )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from ..errors import DocumentError, UsageError
+from ..errors import UsageError
 from ..terminal import one_line, visible
 from .common import OK, add_judging, add_verbose, check_format, criteria, parser
 
@@ -43,9 +43,9 @@ def main(name: str, argv: Sequence[str]) -> int:
     check_format(form)
     if len(options.files) > 1 and form != "html":
         raise UsageError(f"only HTML reports can contain several runs; {form} contains one")
-    from ..results.store import load, write
+    from ..results.store import DOCUMENT, holds, load, write
 
-    if _is_run(options.output):
+    if holds(options.output, DOCUMENT):
         raise UsageError(
             f"{options.output} is a saved run, and a report must not replace it; choose another name"
         )
@@ -63,16 +63,6 @@ def main(name: str, argv: Sequence[str]) -> int:
         write(options.output, text.encode("utf-8", "replace"))
     print(visible(f"saved to {options.output}"), file=sys.stderr)
     return OK
-
-
-def _is_run(path: Path) -> bool:
-    from ..results.store import load
-
-    try:
-        load(path)
-    except DocumentError:
-        return False
-    return True
 
 
 def _progress(text: str) -> AbstractContextManager[object]:

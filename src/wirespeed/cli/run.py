@@ -31,6 +31,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..api import run
     from ..driver.jobs import join
     from ..progress import listener
+    from ..results.store import descriptor
 
     arguments = parser(name, "Measure, print the results and save them as a Document.")
     add_measuring(arguments)
@@ -45,13 +46,15 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     def show(document: Document) -> None:
         print_report(document, options)
-        if output.is_file():
+        if output.is_file() and descriptor(output) is None:
             print(visible(f"saved to {output} (`wirespeed show {output}` prints it again)"), file=sys.stderr)
 
     with texts_aside(output):
         return lead(
-            world, lambda: run(**measuring(options), output=output, listeners=listener(), world=world), show,
-            _exit_code,
+            world, lambda: run(
+                **measuring(options), output=output, force=options.force, listeners=listener(), world=world
+            ),
+            show, _exit_code,
         )  # fmt: skip
 
 

@@ -16,6 +16,9 @@ from ..topology import Link, Machine, NumaNode, Rank
 if TYPE_CHECKING:
     from ..worlds.base import World
 
+#: Maximum number of processes to start on a host.
+_MOST_PROCESSES = 1024
+
 
 def join(
     processes: int, arguments: Sequence[str], timeout: float, environment: Mapping[str, str] = os.environ
@@ -39,8 +42,8 @@ def join(
     from .. import worlds
     from ..worlds.launchers import promised
 
-    if processes < 1:
-        raise UsageError(f"the number of processes must be at least 1, not {processes}")
+    if not 1 <= processes <= _MOST_PROCESSES:
+        raise UsageError(f"the number of processes must be from 1 to {_MOST_PROCESSES}, not {processes}")
     if promised(environment)[1] == 1 and processes == 1:
         return None
     world = worlds.join(timeout, spawn=processes, arguments=arguments, environment=environment)

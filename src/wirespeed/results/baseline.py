@@ -9,8 +9,9 @@ from typing import Annotated
 
 import msgspec
 
-from ..document import Document
+from ..document import LARGEST, Amount, Document, Positive, Whole
 from ..errors import DocumentError, UsageError
+from ..files import read
 from ..model import Unit
 from ..terminal import one_line
 from ..topology import Machine
@@ -47,10 +48,10 @@ class Entry(msgspec.Struct, frozen=True):
     table: str
     row: str
     column: str
-    bytes: int
+    bytes: Whole
     unit: Unit
-    median: Annotated[float, msgspec.Meta(gt=0)]
-    spread: Annotated[float, msgspec.Meta(ge=0)]
+    median: Positive
+    spread: Amount
     runs: Annotated[int, msgspec.Meta(ge=1)]
 
     @property
@@ -138,7 +139,7 @@ def make(documents: Sequence[Document]) -> Baseline:
         of_model = values.setdefault(model_of(document.machine), {})
         for one in placed(document):
             if one.cell.value and one.cell.value > 0 and one.cell.statistics:
-                half = (one.cell.statistics.high - one.cell.statistics.low) / 2 / one.cell.value
+                half = abs(one.cell.statistics.high - one.cell.statistics.low) / 2 / one.cell.value
                 of_model.setdefault(one.key, []).append((one.cell.value, half))
                 units[one.key] = one.unit
     _check_agreement(values.values())
@@ -173,6 +174,7 @@ def _entry(key: Key, unit: Unit, found: Sequence[tuple[float, float]]) -> Entry:
     spread = _DEVIATION * statistics.median(abs(value - median) for value in values) / median
     if len(values) == 1:
         spread = found[0][1]
+    spread = min(spread, LARGEST)  # of tiny values, so that the file can be loaded
     return Entry(key.testcase, key.table, key.row, key.column, key.bytes, unit, median, spread, len(values))
 
 
@@ -190,7 +192,7 @@ def load(path: str | Path) -> Baseline:
         If the file cannot be read, is not a baseline, or has a newer schema.
     """
     try:
-        baseline = msgspec.json.decode(Path(path).read_bytes(), type=Baseline)
+        baseline = msgspec.json.decode(read(path), type=Baseline)
     except OSError as error:
         raise DocumentError(f"cannot read {path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

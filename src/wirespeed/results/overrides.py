@@ -11,6 +11,7 @@ import msgspec
 
 from ..document import Cell
 from ..errors import UsageError
+from ..files import read
 from ..topology import LinkKind, Machine
 from .cells import Key
 
@@ -72,10 +73,10 @@ def load(path: str | Path) -> tuple[Override, ...]:
         If the file cannot be read or an entry is invalid.
     """
     try:
-        found = msgspec.convert(tomllib.loads(Path(path).read_text()), _OverrideFile).override
+        found = msgspec.convert(tomllib.loads(read(path).decode()), _OverrideFile).override
     except OSError as error:
         raise UsageError(f"cannot read the overrides {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:  # also of very long numbers
         raise UsageError(f"{path} is not a valid overrides file: {error}") from error
     for entry in found:
         if not entry.reason.strip():

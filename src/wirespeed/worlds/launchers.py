@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import socket
 import subprocess
@@ -23,6 +24,8 @@ CHANNELS = "WIRESPEED_CHANNELS"
 #: Maximum time for started processes to end after rank 0 has, before they are killed, in s: after success,
 #: and after an error or a signal, when rank 0 has saved what was measured.
 CHILDREN_END_S, CHILDREN_LEAVE_S = 5.0, 1.0
+#: Maximum number of ranks.
+_MOST_RANKS = 10**6
 #: Variables of a rank in the environment.
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -68,8 +71,14 @@ def by_environment(environment: Mapping[str, str], timeout: float) -> World:
         raise UsageError(
             f"RANK, LOCAL_RANK, WORLD_SIZE and MASTER_PORT must be whole numbers: {error}"
         ) from error
+    if not 1 <= size <= _MOST_RANKS:
+        raise UsageError(f"WORLD_SIZE is {size}; it must be from 1 to {_MOST_RANKS}")
     if not 0 <= rank < size:
         raise UsageError(f"RANK is {rank}; it must be from 0 to WORLD_SIZE - 1 = {size - 1}")
+    try:
+        host.encode("idna")
+    except UnicodeError as error:
+        raise UsageError(f"MASTER_ADDR={host!r} is not the name or address of a host") from error
     launcher = "RANK and WORLD_SIZE in the environment"
     if descriptors:
         try:
@@ -99,7 +108,7 @@ def promised(environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
     ):  # fmt: skip
         if name == "SLURM_NTASKS" and "SLURM_STEP_ID" not in environment:
             continue  # the batch script of a job, not a task started by srun
-        if environment.get(name, "").isdecimal():
+        if re.fullmatch("[0-9]{1,9}", environment.get(name, "")):
             found.append((name, int(environment[name])))
     return max(found, key=lambda pair: pair[1])
 
@@ -156,7 +165,8 @@ def spawn(size: int, arguments: Sequence[str], timeout: float) -> World:
     """
     children: list[subprocess.Popen[bytes]] = []
     ends: list[socket.socket] = []
-    for rank in range(1, size):
+
+    def start(rank: int) -> None:
         pairs = [socket.socketpair() for _ in range(2)]
         theirs = [their.fileno() for _, their in pairs]
         environment = {
@@ -194,11 +204,15 @@ def spawn(size: int, arguments: Sequence[str], timeout: float) -> World:
         os._exit(code)
 
     try:
+        for rank in range(1, size):
+            start(rank)
         launcher = f"{size} processes started by this one"
         return gather([], b"", size, launcher, timeout, look, inherited=ends, finish=finish, leave=leave)
-    except BaseException:
+    except BaseException as error:
         for child in children:
             child.kill()
+        if isinstance(error, OSError) and len(children) < size - 1:
+            raise WorldError(f"cannot start {size} processes: {error.strerror}") from error
         raise
 
 

@@ -1,0 +1,125 @@
+"""Files and settings that ask for immense work: refused in one line, or limited."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import wirespeed
+from wirespeed import files, topology
+from wirespeed.cli.main import main
+from wirespeed.errors import DocumentError, UsageError
+from wirespeed.results import baseline, overrides, store
+from wirespeed.terminal import columns
+
+_DOCUMENT = store.encode(wirespeed.run(["0"], machine="simulated:hgx-h200-2", samples=2, copies=1))
+
+
+def refused(plain: Any) -> str:
+    with pytest.raises(DocumentError) as caught:
+        store.decode(json.dumps(plain).encode(), "d.json")
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
+    return str(caught.value)
+
+
+@pytest.fixture
+def plain() -> Any:
+    return json.loads(_DOCUMENT)
+
+
+@pytest.mark.parametrize("label", ["", "0"])
+@pytest.mark.parametrize("size", [6_000, 60_000])
+def test_tables_with_more_cells_than_a_report_can_show(plain: Any, size: int, label: str) -> None:
+    table = plain["testcases"][0]["tables"][0]
+    table["rows"]["labels"] = table["columns"]["labels"] = [label] * size
+    assert "too many rows and columns" in refused(plain)
+
+
+def test_many_tables_that_are_too_large_together(plain: Any) -> None:
+    table = plain["testcases"][0]["tables"][0]
+    table["rows"]["labels"] = table["columns"]["labels"] = [""] * 1000
+    plain["testcases"][0]["tables"] = [table] * 40
+    assert "too many rows and columns" in refused(plain)
+
+
+def test_labels_that_are_repeated_in_every_cell(plain: Any) -> None:
+    table = plain["testcases"][0]["tables"][0]
+    table["rows"]["labels"], table["columns"]["labels"] = ["x" * 100_000], ["y"] * 20_000
+    assert "too long labels" in refused(plain)
+
+
+def test_the_table_of_a_thousand_ranks_opens(plain: Any) -> None:
+    table = plain["testcases"][0]["tables"][0]
+    table["rows"]["labels"] = table["columns"]["labels"] = [f"{i}/gpu0" for i in range(1000)]
+    assert store.decode(json.dumps(plain).encode(), "d.json")
+
+
+@pytest.mark.parametrize("where", ["reason", "cells", "options", "warnings"])
+def test_much_text(plain: Any, where: str) -> None:
+    text, result = "x" * 1000, plain["testcases"][0]
+    if where == "reason":
+        result["reason"] = text * 20_000
+    elif where == "cells":
+        result["tables"][0]["cells"][0]["means"] = [text] * 20_000
+    elif where == "options":
+        plain["options"] |= {f"{text}{i}": "" for i in range(20_000)}
+    else:
+        plain["warnings"] = [text] * 20_000
+    assert "too much text" in refused(plain)
+
+
+def test_machines_of_which_a_report_shows_all_pairs(plain: Any) -> None:
+    plain["machine"]["gpus"] = [dict(plain["machine"]["gpus"][0], index=i) for i in range(1025)]
+    assert "1025 GPUs" in refused(plain)
+
+
+def test_a_file_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LARGEST_MIB", 2)
+    for load in (wirespeed.load, topology.load, baseline.load, overrides.load):
+        with pytest.raises(UsageError, match="/dev/zero: it is larger than 2 MiB"):
+            load("/dev/zero")
+
+
+def test_the_width_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for width, shown in {"999999999": 1000, "1": 40, "120": 120}.items():
+        monkeypatch.setenv("COLUMNS", width)
+        assert columns() == shown
+
+
+@pytest.fixture
+def run_json(tmp_path: Path) -> str:
+    path = tmp_path / "run.json"
+    path.write_bytes(_DOCUMENT)
+    return str(path)
+
+
+def test_an_endless_device_is_not_read_to_write_to_it(run_json: str, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(files, "LARGEST_MIB", 1)
+    assert main(["report", run_json, "--format", "csv", "-o", "/dev/full"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["report", "baseline make"])
+def test_a_pipe_that_nobody_reads(command: str, run_json: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(store, "_PIPE_READER_S", 0.1)
+    pipe = tmp_path / "pipe.csv"
+    os.mkfifo(pipe)
+    start = time.monotonic()
+    assert main([*command.split(), run_json, "-o", str(pipe)]) == 1
+    assert time.monotonic() - start < 5 and pipe.is_fifo()
+
+
+def test_a_pipe_whose_reader_comes_later(run_json: str, tmp_path: Path) -> None:
+    pipe, got = tmp_path / "pipe.csv", list[str]()
+    os.mkfifo(pipe)
+    reader = threading.Timer(0.2, lambda: got.append(pipe.read_text()))
+    reader.start()
+    assert main(["report", run_json, "-o", str(pipe)]) == 0
+    reader.join()
+    assert got[0].startswith("testcase,")
