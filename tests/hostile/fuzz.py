@@ -68,6 +68,16 @@ SLOW = (
     "--mpi",
     "--cycles",
     "--run_cycles",
+    "--iters",
+    "-n",
+    "--warmup_iters",
+    "-w",
+    "--agg_iters",
+    "-m",
+    "--check",
+    "-c",
+    "--copies",
+    "--samples",
     "-N",
 )
 

@@ -21,6 +21,7 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.reports import Style, formats
+from wirespeed.results.store import decode, encode
 from wirespeed.terminal import colored
 
 MACHINE = "simulated:hgx-h200-2"
@@ -218,3 +219,14 @@ def test_reports_of_other_packages_keep_their_colours(monkeypatch: pytest.Monkey
     text = wirespeed.render(document, "theirs", Style(color=True))
     assert text.startswith("\x1b[31m") and not _CONTROL.search(_OURS.sub("", text.replace("\x1b[8m", "")))
     assert "\x1b" not in wirespeed.render(document, "theirs")
+
+
+def test_saved_documents_and_errors_of_the_system_are_harmless(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    document = wirespeed.run(["0"], machine="simulated:hgx-h200-2", command="\x9b31m \u202e")
+    text = encode(document).decode()
+    assert "\x9b" not in text and "\u202e" not in text
+    assert decode(text.encode(), "it").command == document.command
+    assert main(["show", "\x9b31m.json"]) == 2
+    assert "\x9b" not in capsys.readouterr().err

@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import RunInterrupted, UsageError, WirespeedError
-from ..terminal import columns
+from ..terminal import columns, visible
 from ..version import __version__
 from .common import FAILED, INTERRUPTED, OK, WRONG_USE, Parser, formatter
 
@@ -130,7 +130,7 @@ def _failed(error: OSError) -> str:
     """Return what failed, and why: a file, standard output, or what the message of a library names."""
     what = error.filename or ("standard output" if error.errno in _OF_OUTPUT else "")
     why = error.strerror or str(error)
-    return f"{what}: {why}" if what else why
+    return visible(f"{what}: {why}" if what else why)
 
 
 class _Ending:

@@ -22,6 +22,7 @@ from ..document import LARGEST, SCHEMA, UNFINISHED, Document, Table, TestcaseRes
 from ..driver.listener import Filled, Listener
 from ..errors import DocumentError, MachineError, StorageError, UsageError
 from ..files import read
+from ..terminal import escaped
 from ..topology import check
 from .upgrade import from_schema_1, upgraded
 
@@ -47,8 +48,8 @@ DOCUMENT, BASELINE = "wirespeed_schema", "wirespeed_baseline"
 
 
 def encode(document: Document) -> bytes:
-    """Return the Document as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+    """Return the Document as indented JSON, which may be shown on a terminal."""
+    return escaped(msgspec.json.format(msgspec.json.encode(document), indent=1).decode()).encode() + b"\n"
 
 
 def check_writable(path: Path, force: bool = False) -> None:
