@@ -18,7 +18,11 @@ def read(path: str | Path) -> bytes:
         If it cannot be read, or is larger than 512 MiB.
     """
     chunks = []
-    with Path(path).open("rb") as file:
+    try:
+        stream = Path(path).open("rb")  # noqa: SIM115 - closed below
+    except ValueError as error:  # a NUL, or what the file system's encoding lacks
+        raise OSError(errno.EINVAL, f"not a file name: {error}", str(path)) from error
+    with stream as file:
         while chunk := file.read(2**20):
             chunks.append(chunk)
             if len(chunks) > LARGEST_MIB:

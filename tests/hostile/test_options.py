@@ -193,3 +193,10 @@ def test_machines_of_documents_are_checked(capsys: Any) -> None:
     plain["machine"]["links"][0]["capacity"] = -1e308
     with pytest.raises(DocumentError, match=re.escape("has capacity -1e+308")):
         store.decode(json.dumps(plain).encode(), "d.json")
+
+
+@pytest.mark.parametrize("name", ["\0", "\ud800"])
+def test_what_cannot_be_a_file_name_is_one_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", name]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "not a file name" in line
