@@ -13,7 +13,7 @@ import pytest
 import wirespeed
 from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.host import backend as backend_module
-from wirespeed.backends.host import connect, kernels
+from wirespeed.backends.host import connect, kernels, threads
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.host.threads import Workers
 from wirespeed.document import Quantity
@@ -206,7 +206,8 @@ def test_no_more_threads_is_an_error(monkeypatch):
         Workers().start([(0, int)], pin=False, timeout=1, stage="starting")
 
 
-def test_threads_that_hang_end_the_run(backend):
+def test_threads_that_hang_end_the_run(backend, monkeypatch):
+    monkeypatch.setattr(threads, "_STOP_GRACE_S", 0.05)
     released = threading.Event()
     workers = Workers()
     with pytest.raises(BackendLost, match="do not return from hanging"):
