@@ -2,9 +2,9 @@
 
     python -m tests.hostile.fuzz [--seconds 60] [--inputs N] [--seed N] [KIND ...]
 
-KIND is command, document, toml, machines, environment or frame; the default is all, in turn. The seed is the
-date unless one is given, so that every day tests other inputs and a failure can be repeated. An input fails
-if it ends in a traceback, in an exit code that is not documented, in control characters on the terminal, or
+KIND is command, document, baselines, overrides, machines, environment or frame; the default is all, in turn.
+The seed is the date unless one is given, so that every day tests other inputs and a failure can be repeated.
+An input fails if it ends in a traceback, in an exit code that is not documented, in control characters on the terminal, or
 not within 20 s. Exit code 1 if one failed; what is needed to repeat it is in the folder that is printed.
 """
 
@@ -53,6 +53,17 @@ TEXTS = (
 )  # fmt: skip
 NUMBERS = (0, -1, 1, 2**31, 2**63 - 1, 2**63, 2**64, -(2**63), 1e308, -1e308, 1e-320, 0.1, 10**300)
 SPECS = ("simulated:hgx-h200-2", "simulated:dgx-a100-8", "simulated:pcie-2-no-p2p", "simulated:cpu-2-sockets")
+#: Valid overrides, to be changed.
+OVERRIDES = """[[override]]
+link = "gpu0->gpu1"
+accept = 0.45
+reason = "this slot is x8"
+[[override]]
+testcase = "host_to_*"
+row = "*"
+column = "gpu1"
+reason = "its slot is behind the chipset"
+"""
 #: Commands that start processes.
 PROCESSES = ("pt2pt", "overalloc")
 #: Options that would start processes, wait, or measure for long.
@@ -172,8 +183,9 @@ class Fuzzer:
         self.documents = [json.loads(self.good.read_text())]
         self.documents += [json.loads(p.read_text()) for p in (TESTS / "recorded").glob("all_reduce*.json")]
         self.machine = json.loads(backends.describe(SPECS[0]).to_json())
-        self.baseline = folder / "baseline.toml"
-        main(["baseline", "make", str(self.good), "-o", str(self.baseline)])
+        path = folder / "baseline.json"
+        main(["baseline", "make", str(self.good), "-o", str(path)])
+        self.baseline = json.loads(path.read_text())
 
     def command(self) -> Input:
         """Return a command line of known options with unlikely values."""
@@ -209,31 +221,38 @@ class Fuzzer:
             )
         ), {}
 
-    def toml(self) -> Input:
-        """Return a command that reads a changed baseline or overrides."""
+    def baselines(self) -> Input:
+        """Return a command that uses a changed baseline."""
+        path = self.folder / "changed-baseline.json"
+        written(self.rng, path, mutated(self.rng, self.baseline))
+        return ["check", "--from", str(self.good), "--allow-simulated", "--baseline", str(path)], {}
+
+    def overrides(self) -> Input:
+        """Return a command that uses changed overrides."""
         rng, path = self.rng, self.folder / "changed.toml"
-        lines = self.baseline.read_text().splitlines()
-        for _ in range(rng.choice((1, 2, 5))):
+        lines = OVERRIDES.splitlines()
+        for _ in range(rng.choice((1, 1, 2, 5))):
             at = rng.randrange(len(lines))
-            lines[at] = rng.choice(
-                (
-                    "",
-                    lines[rng.randrange(len(lines))],
-                    "[" * 500,
-                    "x = " + "[" * 500 + "]" * 500,
-                    "x = " + "9" * 5000,
-                    lines[at].replace("=", "= -"),
-                    lines[at] + rng.choice(TEXTS),
-                    "[[override]]",
-                    'match = "*"',
-                    f"values = {rng.choice(NUMBERS)}",
-                    lines[at][: len(lines[at]) // 2],
-                    "a.b.c.d = 1979-05-27",
-                )
-            )
+            key = lines[at].partition("=")[0] or "link "
+            values = [
+                *(json.dumps(text) for text in TEXTS),
+                *map(str, NUMBERS),
+                "[]",
+                "{}",
+                "1979-05-27",
+                "inf",
+            ]
+            damage = [
+                "",
+                lines[rng.randrange(len(lines))],
+                "[" * 500,
+                f"x = {'[' * 500}",
+                f"x = {'9' * 5000}",
+            ]
+            change = rng.randrange(3)
+            lines[at] = f"{key}= {rng.choice(values)}" if change else rng.choice(damage)
         path.write_bytes("\n".join(lines).encode("utf-8", "surrogatepass"))
-        option = rng.choice(("--baseline", "--overrides"))
-        return ["check", "--from", str(self.good), "--allow-simulated", option, str(path)], {}
+        return ["check", "--from", str(self.good), "--allow-simulated", "--overrides", str(path)], {}
 
     def machines(self) -> Input:
         """Return a command that uses a changed machine file."""
@@ -438,7 +457,7 @@ def fuzz(
     return counts, failures
 
 
-KINDS = ("command", "document", "toml", "machines", "environment", "frame")
+KINDS = ("command", "document", "baselines", "overrides", "machines", "environment", "frame")
 
 
 def run() -> int:
