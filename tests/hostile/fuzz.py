@@ -4,8 +4,8 @@
 
 KIND is command, document, baselines, overrides, machines, environment or frame; the default is all, in turn.
 The seed is the date unless one is given, so that every day tests other inputs and a failure can be repeated.
-An input fails if it ends in a traceback, in an exit code that is not documented, in control characters on the terminal, or
-not within 20 s. Exit code 1 if one failed; what is needed to repeat it is in the folder that is printed.
+An input fails if it ends in a traceback, in an exit code that is not documented, in control characters on the
+terminal, or not within 20 s. Exit code 1 if one failed; the folder that is printed has what repeats it.
 """
 
 from __future__ import annotations
