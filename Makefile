@@ -10,20 +10,27 @@ EXTRA  := $(if $(wildcard $(NVIDIA)),$(if $(shell test $(MAJOR) -lt 580 && echo 
 # Tests compile kernels without a driver too: with CUDA 13 in the one environment, with CUDA 12 in the other.
 CUDA   := $(or $(EXTRA),cuda)
 VENV12 := $(VENV)/cuda12
+COVERED := .coverage.json
 PIP    := -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test clean
+.PHONY: run test lint test12 clean
 
 run: $(VENV)/run-$(EXTRA).stamp
 	$(BIN)/wirespeed
 
 test:
 	$(MAKE) -j2 $(VENV)/dev-$(CUDA).stamp $(VENV12)/dev.stamp
+	$(MAKE) -j2 lint test12
+	$(BIN)/python -m slipcover --json --out $(COVERED) -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m slipcover --merge $(COVERED) --out $(COVERED) --fail-under 90
+
+lint:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest --cov -n 2 --dist loadfile
-	$(VENV12)/bin/pytest tests/unit/test_cuda_*.py
+
+test12:
+	$(VENV12)/bin/pytest -p no:cacheprovider tests/unit/test_cuda_*.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "wirespeed needs Python 3.11 or later; set PYTHON=...")'
@@ -43,4 +50,4 @@ $(VENV12)/dev.stamp: pyproject.toml $(wildcard constraints*.txt) | $(VENV)/bin/p
 	touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis $(COVERED)

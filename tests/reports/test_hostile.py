@@ -131,9 +131,7 @@ def test_the_page_is_inert_and_keeps_its_shape(kind, whole, browser):
     html = page([document, with_state(whole)])
     for width in (390, 1280) if kind in ("long", "words") else (390,):
         opened = browser.open(html, width)
-        for details in opened.page.locator("details:not([open]) > summary").all()[:20]:
-            if details.is_visible():
-                details.click()
+        opened.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         opened.page.locator("table.heat td").nth(1).click()
         opened.page.locator(".detail:not([hidden])").first.wait_for()
         assert opened.page.evaluate("window.hacked") is None

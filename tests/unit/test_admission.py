@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
@@ -144,7 +145,8 @@ def test_a_stranger_that_says_anything(sent: bytes) -> None:
     leader = Leader()
     with socket.create_connection(("127.0.0.1", leader.port)) as stranger:
         stranger.sendall(sent)
-        stranger.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # rank 0 may have hung up already
+            stranger.shutdown(socket.SHUT_WR)
     leader.joined()
 
 

@@ -120,8 +120,8 @@ def _relative(
     Normal is the value that the better quarter of comparable cells reaches; this holds while at most three
     quarters are slow. The deviation is that of the same better quarter, for a normal distribution; the
     median over all groups that use links of the same kinds is taken, because a few cells say little about
-    it. An observation without enough peers is doubtful if it is below typical but not low: where the normal
-    range is wide, it neither accuses nor acquits a link.
+    it. An observation is doubtful if it is not low but nearly so (below its peers by half the margin, or,
+    without enough peers, below typical): it neither accuses nor acquits a link.
     """
     groups: dict[Hashable, list[int]] = {}
     for i, observation in enumerate(observations):
@@ -144,7 +144,7 @@ def _relative(
         if one.low or one.ratio < reference * (1 - margin):
             normals = (reference, one.normal if one.low else 0.0)
             found[i] = min(one.ratio / normal for normal in normals if normal)
-        elif not reference and one.ratio < one.normal * (1 - _ACQUITTAL_MARGIN):
+        elif one.ratio < (reference * (1 - margin / 2) or one.normal * (1 - _ACQUITTAL_MARGIN)):
             doubtful.add(i)
     return found, frozenset(doubtful)
 
