@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from msgspec.structs import replace
 
 import wirespeed
 from tests.conftest import GOLDEN, SPECS, still
@@ -110,6 +111,8 @@ def test_documents_fit_the_shipped_schema(run: tuple[str, Document]) -> None:
     name, document = run
     if name in LARGE:
         document = wirespeed.run(["multinode_bisect_write_ce"], machine=SPECS[name])
+    elif name in ("dgx-a100-8", "ppu-8"):  # many cells of a kind
+        document = replace(document, testcases=document.testcases[::4])
     described = json.loads(schema())
     jsonschema.validate(json.loads(encode(document)), described)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 ROOM = 6_800_000
 #: Significant digits of values in shortened Documents: a hundred times finer than measurement noise.
 _DIGITS = 5
+_ROUND = f"%.{_DIGITS}g"
 _VALUES = ("value", "limit", "peak", "expected", "samples")
 #: Minimum size of a packed sample in bytes (most of its bits are noise), and of a cell's other fields.
 _SAMPLE, _CELL = 7 * 4 / 3, 60
@@ -83,6 +84,6 @@ def _shorten(document: Any, *, keep_samples: bool) -> None:
 
 def _rounded(value: Any) -> Any:
     """Return data with its numbers rounded."""
-    if isinstance(value, float):
-        return float(f"{value:.{_DIGITS}g}")
-    return [_rounded(one) for one in value] if isinstance(value, (list, tuple)) else value
+    if type(value) is float:
+        return float(_ROUND % value)
+    return [_rounded(one) for one in value] if type(value) in (list, tuple) else value

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import gc
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -125,9 +127,11 @@ def page(documents: Sequence[Document], room: int = ROOM, by: Criteria = BY_LIMI
     style, script = _source("style.css"), _source("script.js")
     from markupsafe import Markup
 
-    runs = [
-        _run(i, document, by.judge(document), room // len(documents)) for i, document in enumerate(documents)
-    ]
+    with _no_collections():
+        runs = [
+            _run(i, document, by.judge(document), room // len(documents))
+            for i, document in enumerate(documents)
+        ]
     names = " and ".join(dict.fromkeys(run["name"] for run in runs))
     simulated = [run["simulated"] for run in runs if run["simulated"]]
     banner = simulated[0] if simulated and len(runs) == 1 else SIMULATED if simulated else ""
@@ -145,6 +149,18 @@ def page(documents: Sequence[Document], room: int = ROOM, by: Criteria = BY_LIMI
         version=__version__,
     )
     return text
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Pause the garbage collector: it would visit the cells of a large Document again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _source(name: str) -> str:
