@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         VerificationError,
         WirespeedError,
     )
+    from .judging.diagnosis import diagnose
     from .judging.verdicts import judge
     from .options import RunOptions
     from .reports import render
@@ -77,6 +78,7 @@ __all__ = [
     "__version__",
     "baseline",
     "compare",
+    "diagnose",
     "host2device_bandwidth",
     "judge",
     "load",
@@ -104,6 +106,7 @@ _HOME = {
     "Document": ("document", "Document"),
     "baseline": ("results.baseline", "make"),
     "compare": ("results.compare", "compare"),
+    "diagnose": ("judging.diagnosis", "diagnose"),
     "judge": ("judging.verdicts", "judge"),
     "load": ("results.store", "load"),
     "save": ("results.store", "save"),

@@ -7,12 +7,13 @@ import platform
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import backends as _backends
 from .backends.base import Backend, BackendOptions, ReportsBusy
-from .document import Document
+from .document import SCHEMA, Document
 from .driver.jobs import gather_machine
 from .errors import MeasurementTimeout, UsageError
 from .model import Engine, Operation, Unit
@@ -20,6 +21,7 @@ from .options import RunOptions, Tier, agreed, changed, takes_options
 from .testcases import Testcase, select
 from .testcases.sweep import sweep
 from .topology import Machine
+from .version import __version__
 
 if TYPE_CHECKING:
     from .driver.listener import Listener
@@ -130,6 +132,7 @@ def run(
         options.share,
         cycles,
         dict(described or {}),
+        _backends.facts(local) if world is None or world.rank == 0 else (),
     )
     first = world is None or world.rank == 0  # the others measure and say nothing
     watching = list(listeners) if first else []
@@ -157,6 +160,32 @@ def run(
     finally:
         for backend in reversed(own):  # the first closes the backends of this process
             backend.close()
+
+
+def described(machine: str | Machine | None = None) -> Document:
+    """Return a Document of a machine with its facts and without measurements.
+
+    Parameters
+    ----------
+    machine : str, Machine or None
+        As for ``run``.
+
+    Raises
+    ------
+    MachineError
+        If the machine does not exist.
+    """
+    where = machine if isinstance(machine, Machine) else _backends.describe(machine)
+    return Document(
+        schema=SCHEMA,
+        version=__version__,
+        host=platform.node(),
+        python=platform.python_version(),
+        simulated=where.simulated,
+        machine=where,
+        started=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
+        facts=_backends.facts(where),
+    )
 
 
 def wait_idle(machine: Machine, seconds: float) -> None:

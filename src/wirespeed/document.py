@@ -15,6 +15,7 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import force_setattr
 
+from .facts import Fact
 from .model import Axis, Unit
 from .terminal import one_line
 from .topology import Machine
@@ -439,6 +440,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Conditions of the whole run that may explain low values.
     ranks : tuple[RankInfo, ...]
         Ranks of collectives.
+    facts : tuple[Fact, ...]
+        What was read of the machine when the run started; nothing for a simulated machine.
     device_memory : dict[str, int]
         Device memory that collectives used, by purpose, in bytes, of the device with the least free memory.
     """
@@ -459,6 +462,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     testcases: tuple[TestcaseResult, ...] = ()
     warnings: tuple[str, ...] = ()
     ranks: tuple[RankInfo, ...] = ()
+    facts: tuple[Fact, ...] = ()
     device_memory: dict[str, Integer] = {}
 
     def __post_init__(self) -> None:

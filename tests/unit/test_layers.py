@@ -55,6 +55,7 @@ LAYERS = (
     ("__init__", "version", "caching", "terminal", "errors", "files", "model", "units"),
     ("stopping", "options"),
     ("topology",),
+    ("facts",),
     ("document", "summary"),
     ("data", "network", "limits", "testcases"),
     ("worlds",),

@@ -1,9 +1,10 @@
 """The backends: every folder here, and modules that other packages register as ``wirespeed.backends``.
 
-A backend module may have three functions. ``discover(machine) -> Machine`` adds the hardware that it
-discovers. ``connect(machine) -> Backend | None`` returns a backend for a Machine, or None if it does not
-support the Machine. ``warm_up()`` starts slow initialisation. None of them may fail if hardware or a library
-is missing; ``Machine.notes`` contains what could not be determined.
+A backend module may have four functions. ``discover(machine) -> Machine`` adds the hardware that it
+discovers. ``facts(machine, root) -> Iterable[Fact]`` reads what ``doctor`` derives causes from.
+``connect(machine) -> Backend | None`` returns a backend for a Machine, or None if it does not support the
+Machine. ``warm_up()`` starts slow initialisation. None of them may fail if hardware or a library is missing;
+``Machine.notes`` contains what could not be determined.
 
 A GPU belongs to the backend that discovered it: its field ``backend`` has the name, and only that backend
 uses the GPU.
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from importlib import metadata
     from types import ModuleType
 
+    from ..facts import Fact
     from ..topology import Machine
     from ..worlds.base import World
     from .base import Backend
@@ -145,6 +147,22 @@ def _check_present(wanted: Machine, here: Machine, spec: str) -> None:
             f"{spec} describes another machine: {what} does not exist here; "
             f"use --machine {SIMULATED}{spec} to simulate it"
         )
+
+
+def facts(machine: Machine, root: Path = Path("/")) -> tuple[Fact, ...]:
+    """Read the facts of this machine, without measurements; nothing for a simulated machine.
+
+    Parameters
+    ----------
+    machine : Machine
+        The machine.
+    root : Path
+        Folder that contains ``sys`` and ``proc``.
+    """
+    if machine.simulated:
+        return ()
+    read = (provider.facts for provider in providers() if hasattr(provider, "facts"))
+    return tuple(fact for one in read for fact in one(machine, root))
 
 
 def connect(machine: Machine) -> list[Backend]:

@@ -34,6 +34,7 @@ _SIGNAL_GRACE_S = 2.0
 COMMANDS = {
     "run": ("run", "measure, print the results and save them"),
     "check": ("check", "measure, and judge whether this machine is as fast as it should be"),
+    "doctor": ("doctor", "name what may explain slow paths, with evidence and remedy"),
     "baseline": ("baseline", "create a baseline for check from runs of good machines"),
     "compare": ("compare", "show the changes between two saved runs"),
     "list": ("listing", "list all testcases, and show which of them can run here"),
@@ -50,8 +51,8 @@ _OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 #: Options in place of a command; all others are those of `run`.
 _ABOUT = ("--version", "--help", "-h")
 #: Commands that measure this machine, and prefixes of arguments with which they do not.
-_MEASURING = ("run", "check", "nvbandwidth", "sailbandwidth")
-_ELSEWHERE = ("--machine", "--from", "--help", "-h", "--list", "-l")
+_MEASURING = ("run", "check", "doctor", "nvbandwidth", "sailbandwidth")
+_ELSEWHERE = ("--machine", "--from", "--no-measure", "--help", "-h", "--list", "-l")
 #: nccl-tests' programs, by operation; one entry in the help.
 COLLECTIVES = (
     "all_reduce", "all_gather", "reduce_scatter", "alltoall", "alltoallv", "broadcast", "reduce", "gather",

@@ -147,6 +147,7 @@ class Session:
             options=recorded(self.options),
             started=_timestamp(),
             warnings=self.options.warnings,
+            facts=self.options.facts,
         )
 
     def _known(self, *more: TestcaseResult) -> Document:

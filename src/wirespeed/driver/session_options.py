@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..backends.base import BackendOptions
+from ..facts import Fact
 from ..options import described
 from ..stopping import Precise, Rule
 from ..testcases import PlanOptions, Testcase
@@ -44,6 +45,8 @@ class SessionOptions:
         interrupted.
     described : Mapping[str, Any]
         Additional options for the Document, of a compatible command line.
+    facts : tuple[Fact, ...]
+        What was read of this host, for the Document.
     """
 
     testcases: tuple[Testcase, ...]
@@ -58,6 +61,7 @@ class SessionOptions:
     share: str | None = None
     cycles: int = 1
     described: Mapping[str, Any] = field(default_factory=dict)
+    facts: tuple[Fact, ...] = ()
 
 
 def recorded(options: SessionOptions) -> dict[str, Any]:

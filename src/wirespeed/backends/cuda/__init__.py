@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ...facts import Fact
     from ...topology import Machine
     from ..base import Backend
 
@@ -27,6 +30,24 @@ def discover(machine: Machine) -> Machine:
     from . import discovery
 
     return discovery.discover(machine)
+
+
+def facts(machine: Machine, root: Path) -> Iterator[Fact]:
+    """Yield the facts of the GPUs that this backend discovered."""
+    own = [gpu for gpu in machine.gpus if gpu.backend == NAME]
+    if not own or find_spec("pynvml") is None:
+        return
+    import pynvml
+
+    from . import gpu_facts
+    from .nvml import Nvml
+
+    with suppress(pynvml.NVMLError):
+        nvml = Nvml(pynvml)
+        try:
+            yield from gpu_facts.facts(own, nvml, root)
+        finally:
+            nvml.close()
 
 
 @cache

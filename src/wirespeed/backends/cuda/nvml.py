@@ -133,8 +133,7 @@ class Nvml:
         note("PCIe width", "nvmlDeviceGetCurrPcieLinkWidth")
         reasons = self.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
         if reasons is not None:
-            held = tuple(text for bit, text in _REASONS.items() if reasons & bit)
-            found.append(Quantity(gpu.name, THROTTLED, held))
+            found.append(Quantity(gpu.name, THROTTLED, reasons_of(reasons)))
         wanted = {name: getattr(lib, field) for name, field in _COUNTERS.items() if hasattr(lib, field)}
         for name, value in self.fields(handle, wanted).items():
             found.append(Quantity(gpu.name, name, value, counter=True))
@@ -146,6 +145,11 @@ class Nvml:
     def processes(self, gpu: Gpu) -> set[int]:
         """Return the IDs of the processes that compute on a GPU."""
         return {p.pid for p in self.ask("nvmlDeviceGetComputeRunningProcesses", self.handle(gpu)) or ()}
+
+
+def reasons_of(bits: int) -> tuple[str, ...]:
+    """Return the throttle reasons in NVML's bits."""
+    return tuple(text for bit, text in _REASONS.items() if bits & bit)
 
 
 def process_name(pid: int) -> str:

@@ -46,7 +46,7 @@ def both_ways(a: str, b: str, capacity: float | None, origin: str) -> list[Link]
 
 
 @dataclass(frozen=True)
-class _Port:
+class Port:
     """One end of a link: its maximum speed and width, and its current width; 0 if not reported."""
 
     address: str
@@ -56,8 +56,8 @@ class _Port:
     emulated: bool
 
     @staticmethod
-    def of(device: Path) -> _Port:
-        return _Port(
+    def of(device: Path) -> Port:
+        return Port(
             device.name,
             _generation(device / "max_link_speed"),
             _width(device / "max_link_width"),
@@ -81,11 +81,11 @@ def _width(path: Path) -> int:
 
 
 @dataclass(frozen=True)
-class _Pair:
+class Hop:
     """A link: the ports at its lower and upper end."""
 
-    below: _Port
-    above: _Port
+    below: Port
+    above: Port
 
     @property
     def generation(self) -> int:
@@ -130,7 +130,7 @@ def links_above(
     tuple
         Links and remarks. No links if sysfs does not show all of them, as in most virtual machines.
     """
-    pairs = _pairs(device)
+    pairs = hops(device)
     if not all(pair.is_credible for pair in pairs):
         return [], []
     ends = {(link.source, link.destination) for link in known}
@@ -145,21 +145,25 @@ def links_above(
     return links, notes
 
 
-def _pairs(device: Path) -> list[_Pair]:
+def hops(device: Path) -> list[Hop]:
     """Return the links from a device up to the root, each with its two ports; empty if one is missing.
 
     The directories above a device are its bridges: its port, the upstream port of the switch with that port,
     the port above, and so on. Between a switch's upstream port and its other ports there is no link.
     """
-    place = device.resolve()
-    inside = takewhile(lambda path: _ADDRESS.fullmatch(path.name), (place, *place.parents))
-    ports = [_Port.of(path) for path in inside]
-    if len(ports) % 2:
+    found = [Port.of(path) for path in ports(device)]
+    if len(found) % 2:
         return []
-    return [_Pair(*ends) for ends in zip(ports[::2], ports[1::2], strict=True)]
+    return [Hop(*ends) for ends in zip(found[::2], found[1::2], strict=True)]
 
 
-def _remarks(pair: _Pair, gpu: str, own: _Port) -> Iterator[str]:
+def ports(device: Path) -> list[Path]:
+    """Return a PCI device and its bridges up to the root."""
+    place = device.resolve()
+    return list(takewhile(lambda path: _ADDRESS.fullmatch(path.name), (place, *place.parents)))
+
+
+def _remarks(pair: Hop, gpu: str, own: Port) -> Iterator[str]:
     """Yield why a link is slower than possible.
 
     Its current speed is not a reason: an idle link runs at a lower speed, but at full width.

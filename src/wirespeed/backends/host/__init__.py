@@ -9,6 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ...facts import Fact
     from ...topology import Machine
     from ..base import Backend
 
@@ -18,6 +22,14 @@ def discover(machine: Machine) -> Machine:
     from . import host_discovery as topology
 
     return topology.discover(machine)
+
+
+def facts(machine: Machine, root: Path) -> Iterator[Fact]:
+    """Yield the facts of this host."""
+    from . import host_facts
+
+    del machine
+    return host_facts.facts(root)
 
 
 def connect(machine: Machine) -> Backend | None:

@@ -14,7 +14,7 @@ def read(path: Path) -> str | None:
     """Return the stripped text of a file; None if it is missing, unreadable or empty."""
     try:
         return path.read_text(errors="replace").strip("\n\0 ") or None
-    except OSError:
+    except (OSError, ValueError):  # a NUL in a name that another file gave
         return None
 
 
@@ -41,7 +41,7 @@ def meminfo(path: Path) -> dict[str, int]:
     for line in (read(path) or "").splitlines():
         name, _, value = line.partition(":")
         words = value.split()
-        if words and words[0].isdecimal():
+        if name.split() and words and words[0].isdecimal():
             fields[name.split()[-1]] = int(words[0]) * (KIB if words[1:] == ["kB"] else 1)
     return fields
 

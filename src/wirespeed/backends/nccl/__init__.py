@@ -8,11 +8,23 @@ from typing import TYPE_CHECKING
 from ..cuda import NAME
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ...facts import Fact
     from ...topology import Machine
     from ...worlds.base import World
     from ..base import Backend
     from ..distributed.exchange import Exchange
     from ..provider import Group, Provider
+
+
+def facts(machine: Machine, root: Path) -> Iterator[Fact]:
+    """Yield the settings of NCCL."""
+    from . import settings
+
+    if len(machine.gpus) > 1:
+        yield settings.settings(root)
 
 
 def connect(machine: Machine) -> Backend | None:

@@ -1,0 +1,168 @@
+"""Facts of GPUs from NVML and from the PCI devices above them in sysfs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from ctypes import byref
+from pathlib import Path
+from typing import Any
+
+from ...facts import OFF, ON, Fact, Known
+from ...topology import Gpu
+from ...units import MB
+from . import pci
+from .nvml import Nvml, reasons_of
+
+#: Fields of the health mask of the fabric: shift, width in bits, the values that are a problem.
+#: In most of them 1 is true and 2 is false, so that 0xaa has no problem.
+#: Source: NVML_GPU_FABRIC_HEALTH_MASK_* in nvml.h.
+_HEALTH = (
+    (0, 2, {1: "degraded bandwidth"}),
+    (2, 2, {1: "route recovery in progress"}),
+    (4, 2, {1: "unhealthy route"}),
+    (6, 2, {1: "recovery from an access time-out"}),
+    (8, 4, {2: "incorrect system GUID", 3: "incorrect chassis serial number", 4: "no partition",
+            5: "too few NVLinks", 6: "incompatible firmware", 7: "invalid location", 8: "invalid state"}),
+    (12, 2, {2: "no partition assigned"}),
+    (14, 2, {2: "fabric manager not connected"}),
+)  # fmt: skip
+#: Source: NVML_GPU_NVLINK_BW_MODE_* in nvml.h.
+_BANDWIDTH_MODES = ("full", "off", "minimum", "half", "three quarters")
+#: NVML fields that count NVLink errors. Up to the fourth generation: CRC errors of packets and data, replays,
+#: recoveries; from the fifth: link recoveries, failed ones, integrity errors.
+#: Source: NVML_FI_DEV_* in nvml.h.
+_ERRORS = {"CRC errors": 38, "CRC errors of data": 45, "replays": 52, "recoveries": 59,
+           "link recoveries": 215, "failed link recoveries": 214, "integrity errors": 211}  # fmt: skip
+_MAX_LINKS = 36
+_MILLI = 1e-3
+_DENIED = "NVML does not report it"
+
+
+def facts(gpus: Sequence[Gpu], nvml: Nvml, root: Path = Path("/")) -> Iterator[Fact]:
+    """Yield the facts of some GPUs.
+
+    Parameters
+    ----------
+    gpus : Sequence[Gpu]
+        The GPUs.
+    nvml : Nvml
+        NVML, initialised.
+    root : Path
+        Folder that contains ``sys`` and ``proc``.
+    """
+    version = re.search(r"\b\d{3,}\.\d[\d.]*", pci.read(root / "proc/driver/nvidia/version"))
+    yield Fact(Known.DRIVER_KERNEL, version[0] if version else None, reason="" if version else "no such file")
+    library = nvml.ask("nvmlSystemGetDriverVersion")
+    yield _fact("", Known.DRIVER_LIBRARY, library.decode() if isinstance(library, bytes) else library)
+    for gpu in gpus:
+        yield from _of_bus(gpu, root)
+        if (handle := nvml.handle(gpu)) is not None:
+            yield from _of_gpu(gpu, handle, nvml)
+
+
+def _fact(device: str, name: str, value: float | str | tuple[str, ...] | None, unit: str = "") -> Fact:
+    return Fact(name, value, unit, device, "" if value is not None else _DENIED)
+
+
+def _of_bus(gpu: Gpu, root: Path) -> Iterator[Fact]:
+    """Yield what sysfs shows of a GPU and of the ports above it."""
+    device = root / f"sys/bus/pci/devices/{gpu.bus_id[4:]}.0"
+    if not device.exists():
+        return
+    group = device / "iommu_group"
+    yield _fact(gpu.name, Known.IOMMU_GROUP, group.resolve().name if group.exists() else OFF)
+    found = pci.hops(device)
+    if found and all(hop.is_credible for hop in found):
+        narrowest = min(found, key=lambda hop: (hop.width_now or hop.width) / hop.width)
+        own = found[0].below
+        yield _fact(gpu.name, Known.PCIE_WIDTH, narrowest.width_now or None)
+        yield _fact(gpu.name, Known.PCIE_WIDTH_POSSIBLE, own.width or None)
+        yield _fact(gpu.name, Known.PCIE_NARROWEST, narrowest.below.address)
+        yield _fact(gpu.name, Known.PCIE_GENERATION_POSSIBLE, min(hop.generation for hop in found) or None)
+        yield _fact(gpu.name, Known.PCIE_GENERATION_OF_GPU, own.generation or None)
+        yield _fact(gpu.name, Known.SWITCH, found[1].below.address if len(found) > 1 else "none")
+    ports = {device.name: device.resolve()} | {path.name: path for path in pci.ports(device)}
+    for name, files in ((Known.AER, ("nonfatal", "fatal")), (Known.AER_CORRECTED, ("correctable",))):
+        counts = [
+            _total(pci.read(path / f"aer_dev_{file}")) for path in ports.values() for file in files
+        ]  # fmt: skip
+        known = [count for count in counts if count is not None]
+        yield Fact(name, sum(known) if known else None, "", gpu.name,
+                   "" if known else "the kernel does not show it here")  # fmt: skip
+
+
+def _total(text: str) -> int | None:
+    """Return the number in the line TOTAL_ERR_... of a file of AER; None without one."""
+    found = re.search(r"^TOTAL_ERR_\w+ (\d+)", text, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def _of_gpu(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
+    """Yield what NVML reports of a GPU."""
+    lib, name = nvml.library, gpu.name
+
+    def ask(fact: str, function: str, *arguments: Any, scale: float = 1, unit: str = "") -> Fact:
+        value = nvml.ask(function, handle, *arguments)
+        return _fact(name, fact, None if value is None else value * scale, unit)
+
+    def switch(fact: str, value: Any) -> Fact:
+        return _fact(name, fact, None if value is None else ON if value else OFF)
+
+    bar, memory = (nvml.ask(f"nvmlDeviceGet{what}", handle) for what in ("BAR1MemoryInfo", "MemoryInfo"))
+    yield _fact(name, Known.BAR1, bar.bar1Total if bar else None, "B")
+    yield _fact(name, Known.MEMORY, memory.total if memory else None, "B")
+    yield from _nvlinks(gpu, handle, nvml)
+    reasons = nvml.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+    yield _fact(name, Known.THROTTLED, None if reasons is None else reasons_of(reasons))
+    yield ask(Known.POWER_LIMIT, "nvmlDeviceGetEnforcedPowerLimit", scale=_MILLI, unit="W")
+    yield ask(Known.POWER_LIMIT_USUAL, "nvmlDeviceGetPowerManagementDefaultLimit", scale=_MILLI, unit="W")
+    clock = getattr(lib, "NVML_CLOCK_MEM", 2)
+    yield ask(Known.MEMORY_CLOCK, "nvmlDeviceGetApplicationsClock", clock, scale=MB, unit="Hz")
+    yield ask(Known.MEMORY_CLOCK_POSSIBLE, "nvmlDeviceGetMaxClockInfo", clock, scale=MB, unit="Hz")
+    counter = getattr(lib, "NVML_FI_DEV_ECC_DBE_VOL_TOTAL", 18)
+    yield _fact(name, Known.ECC_ERRORS, nvml.fields(handle, {"errors": counter}).get("errors"))
+    rows = nvml.ask("nvmlDeviceGetRemappedRows", handle)
+    yield switch(Known.REMAP_PENDING, rows[2] if rows else None)
+    yield switch(Known.REMAP_FAILED, rows[3] if rows else None)
+    mode = nvml.ask("nvmlDeviceGetMigMode", handle)
+    yield switch(Known.MIG, mode[0] if mode else None)
+    state = nvml.ask("nvmlSystemGetConfComputeState")
+    yield switch(Known.CONFIDENTIAL, state.ccFeature if state else None)
+    yield switch(Known.PERSISTENCE, nvml.ask("nvmlDeviceGetPersistenceMode", handle))
+    use = nvml.ask("nvmlDeviceGetUtilizationRates", handle)
+    yield _fact(name, Known.UTILISATION, use.gpu if use else None, "%")
+    processes = nvml.ask("nvmlDeviceGetComputeRunningProcesses", handle)
+    yield _fact(name, Known.PROCESSES, None if processes is None else len(processes))
+
+
+def _nvlinks(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
+    """Yield the state of the NVLinks of a GPU and of their fabric."""
+    states = []
+    for link in range(_MAX_LINKS):
+        state = nvml.ask("nvmlDeviceGetNvLinkState", handle, link)
+        if state is None:
+            break
+        states.append(bool(state))
+    yield _fact(gpu.name, Known.NVLINKS, sum(states))
+    yield _fact(gpu.name, Known.NVLINKS_INACTIVE, len(states) - sum(states))
+    if not any(states):
+        return
+    errors = nvml.fields(handle, _ERRORS)
+    counted = tuple(f"{count:.0f} {what}" for what, count in errors.items() if count)
+    yield _fact(gpu.name, Known.NVLINK_ERRORS, counted if errors else None)
+    yield _fact(gpu.name, Known.FABRIC, nvml.fabric(handle) or "ready, or there is none")
+    info = nvml.ask("c_nvmlGpuFabricInfoV_t")
+    mask = getattr(info, "healthMask", None)
+    if info is not None and nvml.ask("nvmlDeviceGetGpuFabricInfoV", handle, byref(info)) is not None:
+        mask = info.healthMask
+    yield _fact(gpu.name, Known.FABRIC_HEALTH, None if mask is None else problems(int(mask)))
+    mode = nvml.ask("nvmlSystemGetNvlinkBwMode")
+    known = mode is not None and mode < len(_BANDWIDTH_MODES)
+    yield _fact(gpu.name, Known.BANDWIDTH_MODE, _BANDWIDTH_MODES[mode] if known else None)
+
+
+def problems(mask: int) -> tuple[str, ...]:
+    """Return the problems in a health mask of the fabric."""
+    found = ((mask >> shift) & ((1 << width) - 1) for shift, width, _ in _HEALTH)
+    return tuple(named[value] for value, (_, _, named) in zip(found, _HEALTH, strict=True) if value in named)

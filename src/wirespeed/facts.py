@@ -1,0 +1,143 @@
+"""Facts: what was read of a machine without measuring, or why it could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+
+
+class Known(StrEnum):
+    """Names of the facts that causes are derived from."""
+
+    # Of the host.
+    SHM = "size of /dev/shm"
+    MEMLOCK = "limit of locked memory"
+    CPUS = "CPUs that this process may use"
+    CPUS_ONLINE = "CPUs of the host"
+    NODES = "NUMA nodes that this process may use"
+    NODES_ONLINE = "NUMA nodes of the host"
+    CPU_QUOTA = "CPU quota"
+    GOVERNOR = "CPU governors"
+    NUMA_BALANCING = "NUMA balancing"
+    NODES_PER_SOCKET = "NUMA nodes per socket"
+    IOMMU = "IOMMU"
+    KERNEL_OPTIONS = "kernel options for PCI and IOMMU"
+    HYPERVISOR = "hypervisor"
+    DIMM_BYTES = "memory of a controller"
+    DIMM_ERRORS = "corrected memory errors"
+    LOAD = "running tasks"
+    PRESSURE = "time in which tasks waited for a CPU"
+    PEERMEM = "nvidia_peermem"
+    DRIVER_KERNEL = "version of the driver's kernel module"
+    DRIVER_LIBRARY = "version of the driver's library"
+    NCCL_VARIABLES = "NCCL settings"
+    # Of a GPU.
+    IOMMU_GROUP = "IOMMU group"
+    SWITCH = "PCIe switch"
+    PCIE_WIDTH = "PCIe width"
+    PCIE_WIDTH_POSSIBLE = "possible PCIe width"
+    PCIE_GENERATION_POSSIBLE = "possible PCIe generation"
+    PCIE_GENERATION_OF_GPU = "PCIe generation of the GPU"
+    PCIE_NARROWEST = "narrowest PCIe link"
+    AER = "PCIe errors that were not corrected"
+    AER_CORRECTED = "corrected PCIe errors"
+    BAR1 = "size of BAR1"
+    MEMORY = "size of the memory"
+    NVLINKS = "active NVLinks"
+    NVLINKS_INACTIVE = "inactive NVLinks"
+    NVLINK_ERRORS = "NVLink errors"
+    FABRIC = "NVLink fabric"
+    FABRIC_HEALTH = "problems of the NVLink fabric"
+    BANDWIDTH_MODE = "NVLink bandwidth mode"
+    THROTTLED = "throttle reasons"
+    POWER_LIMIT = "power limit"
+    POWER_LIMIT_USUAL = "default power limit"
+    MEMORY_CLOCK = "memory clock of applications"
+    MEMORY_CLOCK_POSSIBLE = "maximum memory clock"
+    ECC_ERRORS = "uncorrected memory errors"
+    REMAP_PENDING = "row remapping pending"
+    REMAP_FAILED = "row remapping failed"
+    MIG = "MIG mode"
+    CONFIDENTIAL = "confidential computing"
+    PERSISTENCE = "persistence mode"
+    UTILISATION = "utilisation"
+    PROCESSES = "processes"
+
+
+#: Value of a fact that is on or off.
+ON, OFF = "on", "off"
+#: Largest number that a fact may have; an unlimited quantity is a text.
+_LARGEST = 1e18
+UNLIMITED = "unlimited"
+
+
+class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something read of a machine.
+
+    Parameters
+    ----------
+    name : str
+        Name of the fact.
+    value : float, str, tuple[str, ...] or None
+        The value; None if it cannot be read.
+    unit : str
+        Unit of a number; empty for a count.
+    device : str
+        Device that it is about; empty for the host.
+    reason : str
+        Why it cannot be read.
+    """
+
+    name: str
+    value: Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)] | str | tuple[str, ...] | None = None
+    unit: str = ""
+    device: str = ""
+    reason: str = ""
+
+
+class Facts:
+    """Facts by device and name.
+
+    Parameters
+    ----------
+    facts : Iterable[Fact]
+        The facts; of two with one name and device, the last counts.
+    """
+
+    def __init__(self, facts: Iterable[Fact]) -> None:
+        self._facts = {(fact.device, fact.name): fact for fact in facts}
+
+    def __iter__(self) -> Iterator[Fact]:
+        """Iterate over all facts."""
+        return iter(self._facts.values())
+
+    def devices(self) -> tuple[str, ...]:
+        """Return the devices that facts are about, in order; the host, which has no name, is not one."""
+        return tuple(dict.fromkeys(device for device, _ in self._facts if device))
+
+    def number(self, name: str, device: str = "") -> float | None:
+        """Return a number; None if it is unknown or a text."""
+        value = self._value(name, device)
+        return float(value) if isinstance(value, (int, float)) else None
+
+    def text(self, name: str, device: str = "") -> str:
+        """Return a text; empty if it is unknown or another kind of value."""
+        value = self._value(name, device)
+        return value if isinstance(value, str) else ""
+
+    def several(self, name: str, device: str = "") -> tuple[str, ...]:
+        """Return several texts; none if they are unknown."""
+        value = self._value(name, device)
+        return value if isinstance(value, tuple) else ()
+
+    def unreadable(self, name: str, device: str = "") -> str:
+        """Return why a fact cannot be read; empty if it was read, or if nobody tried."""
+        fact = self._facts.get((device, name))
+        return fact.reason if fact and fact.value is None else ""
+
+    def _value(self, name: str, device: str) -> float | str | tuple[str, ...] | None:
+        fact = self._facts.get((device, name))
+        return fact.value if fact else None

@@ -1,0 +1,380 @@
+"""Causes: what can make paths slow, the facts that speak for it, how to confirm it, and what to do.
+
+A cause is one record. Its ``evidence`` looks at the facts of one device, or of the host, and returns what it
+found. It claims no more than the facts say: whether it explains slow cells is the business of ``diagnosis``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..document import IDLE
+from ..facts import OFF, ON, Facts, Known
+from ..topology import LinkKind, Machine
+from ..units import GIB, MIB, format_size, many
+
+#: Found for a device (empty for the host), as a sentence without a full stop.
+Evidence = Callable[[Machine, Facts], Iterator[tuple[str, str]]]
+
+
+class Weight(StrEnum):
+    """Whether a cause is a defect on its own."""
+
+    DEFECT = "defect"  #: wrong on any machine: reported even if nothing is slow
+    CONDITION = "condition"  #: common on good machines: reported if it may explain slow cells
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Something that makes paths slow.
+
+    Parameters
+    ----------
+    name : str
+        Short name; also the anchor in ``docs/doctor.md``.
+    title : str
+        What is the case, for people.
+    weight : Weight
+        Whether it is a defect on its own.
+    slows : frozenset[LinkKind]
+        Kinds of the links that it slows down.
+    evidence : Callable
+        Yields each device that it applies to, and what was found.
+    confirm : str
+        Command that confirms it.
+    remedy : str
+        What to do.
+    collectives : bool
+        Whether it slows only collectives down.
+    """
+
+    name: str
+    title: str
+    weight: Weight
+    slows: frozenset[LinkKind]
+    evidence: Evidence
+    confirm: str
+    remedy: str
+    collectives: bool = False
+
+
+_PCIE = frozenset({LinkKind.PCIE, LinkKind.C2C})
+_NVLINK = frozenset({LinkKind.NVLINK})
+_MEMORY = frozenset({LinkKind.MEMORY})
+_HOST = frozenset({LinkKind.PCIE, LinkKind.C2C, LinkKind.MEMORY, LinkKind.SOCKET})
+_ALL = frozenset(LinkKind)
+
+#: Smallest size of /dev/shm that is not a container's default of 64 MB, and memlock of a current kernel.
+_SHM_BYTES, _MEMLOCK_BYTES = 512 * MIB, 8 * MIB
+#: A limit or clock that is lower than usual by less than this fraction is not held back.
+_USUAL = 0.99
+#: CPUs and GPUs that are busier than this are in use, in percent; corrected errors of memory and PCIe happen.
+_BUSY_PERCENT, _PRESSURE_PERCENT, _CORRECTED = 5, 10, 1000
+#: Throttle reasons that hold nothing back, or only as the user wants.
+_HARMLESS = {IDLE, "application clocks", "display clocks"}
+
+
+def _acs(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    below: dict[str, list[str]] = {}
+    for gpu in machine.gpus:
+        switch = facts.text(Known.SWITCH, gpu.name)
+        if switch not in ("", "none"):
+            below.setdefault(switch, []).append(gpu.name)
+    for switch, gpus in below.items():
+        groups = {facts.text(Known.IOMMU_GROUP, gpu) for gpu in gpus}
+        if len(groups) == len(gpus) > 1 and not groups & {"", OFF}:
+            yield gpus[0], f"{' and '.join(gpus)} are below one switch ({switch}), in different IOMMU groups"
+
+
+def _iommu(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    types = [one for one in facts.several(Known.IOMMU) if one.startswith("DMA")]
+    if types and len(machine.gpus) > 1:
+        yield "", f"domains of type {', '.join(types)}"
+
+
+def _no_peers(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    del facts
+    for gpu in machine.gpus:
+        if lacking := [one.name for one in machine.gpus if one is not gpu and one.name not in gpu.peers]:
+            yield gpu.name, f"it cannot access {', '.join(lacking)}"
+
+
+def _nccl(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    del machine
+    if found := [one for one in facts.several(Known.NCCL_VARIABLES) if not _disables(one)]:
+        yield "", ", ".join(found)
+
+
+def _nccl_disabled(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    del machine
+    if found := [one for one in facts.several(Known.NCCL_VARIABLES) if _disables(one)]:
+        yield "", ", ".join(found)
+
+
+def _disables(setting: str) -> bool:
+    name, _, value = setting.rpartition(": ")[2].partition("=")
+    return name.endswith("_DISABLE") and value.strip() not in ("0", "")
+
+
+def _shm(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    size = facts.number(Known.SHM)
+    if size is not None and size < _SHM_BYTES and len(machine.gpus) > 1:
+        yield "", f"/dev/shm has {format_size(int(size))}"
+
+
+def _memlock(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    limit = facts.number(Known.MEMLOCK)
+    if limit is not None and limit < _MEMLOCK_BYTES and machine.gpus:
+        yield "", f"the limit is {format_size(int(limit))}"
+
+
+def _width(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    for gpu in machine.gpus:
+        now, possible = (
+            facts.number(name, gpu.name) for name in (Known.PCIE_WIDTH, Known.PCIE_WIDTH_POSSIBLE)
+        )
+        if now and possible and now < possible:
+            at = facts.text(Known.PCIE_NARROWEST, gpu.name)
+            yield gpu.name, f"the link of {at} runs at x{now:.0f}, the GPU supports x{possible:.0f}"
+
+
+def _generation(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    for gpu in machine.gpus:
+        link, own = (
+            facts.number(name, gpu.name)
+            for name in (Known.PCIE_GENERATION_POSSIBLE, Known.PCIE_GENERATION_OF_GPU)
+        )
+        if link and own and link < own:
+            yield gpu.name, f"a link above it supports generation {link:.0f}, the GPU {own:.0f}"
+
+
+def _aer(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    for gpu in machine.gpus:
+        count, corrected = (facts.number(name, gpu.name) or 0 for name in (Known.AER, Known.AER_CORRECTED))
+        if count or corrected > _CORRECTED:
+            yield gpu.name, f"{many(int(count), 'error')} that were not corrected, {corrected:.0f} corrected"
+
+
+def _nvlinks(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    active = {gpu.name: facts.number(Known.NVLINKS, gpu.name) for gpu in machine.gpus}
+    models = {gpu.name: gpu.model for gpu in machine.gpus}
+    for name, count in active.items():
+        most = max((n for other, n in active.items() if n is not None and models[other] == models[name]),
+                   default=0)  # fmt: skip
+        if count is not None and count < most:
+            yield name, f"{count:.0f} links are active, {most:.0f} on other GPUs of this model"
+
+
+def _nvlinks_everywhere(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    for gpu in machine.gpus:
+        down, up = (facts.number(name, gpu.name) for name in (Known.NVLINKS_INACTIVE, Known.NVLINKS))
+        if down and up:
+            yield gpu.name, f"{down:.0f} of {down + up:.0f} links are inactive"
+
+
+def _nvlink_errors(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    for gpu in machine.gpus:
+        if errors := facts.several(Known.NVLINK_ERRORS, gpu.name):
+            yield gpu.name, ", ".join(errors)
+
+
+def _fabric(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    for gpu in machine.gpus:
+        state = facts.text(Known.FABRIC, gpu.name)
+        problems = facts.several(Known.FABRIC_HEALTH, gpu.name)
+        if found := [*([state] if state and not state.startswith("ready") else []), *problems]:
+            yield gpu.name, ", ".join(found)
+
+
+def _bandwidth_mode(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    for gpu in machine.gpus:
+        if (mode := facts.text(Known.BANDWIDTH_MODE, gpu.name)) not in ("", "full"):
+            yield gpu.name, f"the bandwidth mode is {mode}"
+
+
+def _throttled(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    for gpu in machine.gpus:
+        if found := [r for r in facts.several(Known.THROTTLED, gpu.name) if r not in _HARMLESS]:
+            yield gpu.name, ", ".join(found)
+
+
+def _lowered(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    for gpu in machine.gpus:
+        for name, usual, unit, scale in (
+            (Known.POWER_LIMIT, Known.POWER_LIMIT_USUAL, "W", 1.0),
+            (Known.MEMORY_CLOCK, Known.MEMORY_CLOCK_POSSIBLE, "MHz", 1e6),
+        ):
+            now, most = (facts.number(one, gpu.name) for one in (name, usual))
+            if now and most and now < most * _USUAL:
+                yield gpu.name, f"{name} {now / scale:.0f} {unit}, {usual} {most / scale:.0f} {unit}"
+
+
+def _confined(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    del machine
+    for some, all_of_them in ((Known.CPUS, Known.CPUS_ONLINE), (Known.NODES, Known.NODES_ONLINE)):
+        usable, there = facts.number(some), facts.number(all_of_them)
+        if usable and there and usable < there:
+            yield "", f"{usable:.0f} of {there:.0f} {'CPUs' if some is Known.CPUS else 'NUMA nodes'}"
+    quota, cpus = facts.number(Known.CPU_QUOTA), facts.number(Known.CPUS)
+    if quota and cpus and quota < cpus:
+        yield "", f"a quota of {quota:g} CPUs"
+
+
+def _split_sockets(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    del machine
+    if (nodes := facts.number(Known.NODES_PER_SOCKET)) and nodes > 1:
+        yield "", f"{nodes:.0f} NUMA nodes per socket"
+
+
+def _dimms(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    del machine
+    sizes = {device: size for device in facts.devices() if (size := facts.number(Known.DIMM_BYTES, device))}
+    for device, size in sizes.items():
+        if size < max(sizes.values()):
+            yield (
+                "",
+                f"{device} has {size / GIB:.0f} GiB, another controller {max(sizes.values()) / GIB:.0f} GiB",
+            )
+
+
+def _governor(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    del machine
+    if slow := [one for one in facts.several(Known.GOVERNOR) if one not in ("performance", "schedutil")]:
+        yield "", f"governor {', '.join(slow)}"
+
+
+def _balancing(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    if facts.text(Known.NUMA_BALANCING) == ON and len(machine.numa) > 1:
+        yield "", "the kernel moves pages between NUMA nodes"
+
+
+def _bar1(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    for gpu in machine.gpus:
+        bar, memory = (facts.number(name, gpu.name) for name in (Known.BAR1, Known.MEMORY))
+        if bar and memory and bar < memory:
+            yield gpu.name, f"BAR1 has {format_size(int(bar))}, the memory {format_size(int(memory))}"
+
+
+def _busy(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    for gpu in machine.gpus:
+        use, processes = (facts.number(name, gpu.name) for name in (Known.UTILISATION, Known.PROCESSES))
+        if use and use > _BUSY_PERCENT:
+            who = f" by {many(int(processes), 'process')}" if processes else ""
+            yield gpu.name, f"used {use:.0f} % of the time{who} before anything was measured"
+
+
+def _busy_cpus(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    del machine
+    pressure, load, cpus = (facts.number(name) for name in (Known.PRESSURE, Known.LOAD, Known.CPUS_ONLINE))
+    if pressure and pressure > _PRESSURE_PERCENT:
+        yield "", f"tasks waited for a CPU {pressure:.0f} % of the last 10 s"
+    elif load and cpus and load > cpus / 2:
+        yield "", f"{load:.1f} tasks run on {cpus:.0f} CPUs"
+
+
+def _ecc(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    for gpu in machine.gpus:
+        found = [f"{many(int(count), 'uncorrected error')}"
+                 for count in [facts.number(Known.ECC_ERRORS, gpu.name)] if count]  # fmt: skip
+        found += [name for name in (Known.REMAP_PENDING, Known.REMAP_FAILED)
+                  if facts.text(name, gpu.name) == ON]  # fmt: skip
+        if found:
+            yield gpu.name, ", ".join(found)
+
+
+def _drivers(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    del machine
+    kernel, library = facts.text(Known.DRIVER_KERNEL), facts.text(Known.DRIVER_LIBRARY)
+    if kernel and library and kernel != library:
+        yield "", f"kernel module {kernel}, library {library}"
+
+
+def _mode(name: Known) -> Evidence:
+    def evidence(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+        for gpu in machine.gpus:
+            if facts.text(name, gpu.name) == ON:
+                yield gpu.name, f"{name} is on"
+
+    return evidence
+
+
+def _virtual(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    if machine.gpus and (name := facts.text(Known.HYPERVISOR)) not in ("", OFF):
+        yield "", "a hypervisor is present" + (f" ({name})" if name != ON else "")
+
+
+def _peermem(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    if len({rank.host for rank in machine.ranks}) > 1 and facts.text(Known.PEERMEM) == OFF:
+        yield "", "the module nvidia_peermem is not loaded"
+
+
+_DEFECT, _CONDITION = Weight.DEFECT, Weight.CONDITION
+#: All causes; of equally likely ones, the first is named first. Sources are in docs/doctor.md.
+CAUSES = (
+    Cause("fabric", "the NVLink fabric is not healthy", _DEFECT, _ALL, _fabric,
+          "nvidia-smi -q | grep -A8 Fabric",
+          "start nvidia-fabricmanager, in the version of the driver; read its log"),
+    Cause("nvlinks", "NVLinks are down", _DEFECT, _NVLINK, _nvlinks, "nvidia-smi nvlink -s",
+          "reset the GPU; if they stay down, reseat or replace the module"),
+    Cause("pcie-width", "a PCIe link runs at reduced width", _DEFECT, _PCIE, _width,
+          "sudo lspci -vv | grep LnkSta:", "reseat the card or riser; check the bifurcation in the BIOS"),
+    Cause("ecc", "GPU memory has errors that require a reset", _DEFECT, _MEMORY, _ecc,
+          "nvidia-smi -q -d ECC,ROW_REMAPPER", "reset the GPU; replace it if remapping failed"),
+    Cause("throttled", "clocks are held back", _DEFECT, _MEMORY | _NVLINK, _throttled,
+          "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER", "check cooling and power supply"),
+    Cause("bandwidth-mode", "NVLinks run in a reduced bandwidth mode", _DEFECT, _NVLINK, _bandwidth_mode,
+          "nvidia-smi nvlink -gBwMode", "nvidia-smi nvlink -sBwMode FULL"),
+    Cause("nccl-disabled", "transports of NCCL are disabled", _DEFECT, _ALL, _nccl_disabled,
+          "env | grep NCCL_; cat /etc/nccl.conf", "remove the setting", True),
+    Cause("shm", "/dev/shm is small", _DEFECT, _ALL, _shm, "df -h /dev/shm",
+          "docker run --shm-size=8g; Kubernetes: an emptyDir with medium Memory at /dev/shm", True),
+    Cause("memlock", "little memory may be locked", _DEFECT, frozenset({LinkKind.NETWORK}), _memlock,
+          "ulimit -l", "ulimit -l unlimited; docker run --ulimit memlock=-1"),
+    Cause("busy-gpu", "another process uses the GPU", _DEFECT, _ALL, _busy, "nvidia-smi",
+          "end the other process, or measure with wirespeed check --wait-idle 2min"),
+    Cause("busy-cpus", "other processes use the CPUs", _DEFECT, _HOST, _busy_cpus, "top",
+          "end the other processes"),
+    Cause("driver", "driver and library differ", _DEFECT, _ALL, _drivers, "cat /proc/driver/nvidia/version",
+          "restart, or install matching versions; containers get the library from the host"),
+    Cause("pcie-errors", "a PCIe link has errors", _DEFECT, _PCIE, _aer, "sudo lspci -vv; dmesg | grep AER",
+          "reseat the card, riser or cable"),
+    Cause("nvlink-errors", "NVLinks have errors", _CONDITION, _NVLINK, _nvlink_errors,
+          "nvidia-smi nvlink -e", "measure again and compare the counters; replace the module if they rise"),
+    Cause("dimms", "memory controllers have different amounts of memory", _DEFECT, _MEMORY, _dimms,
+          "sudo dmidecode -t 17", "fill the channels of all controllers equally"),
+    Cause("confined", "this process may not use all CPUs or NUMA nodes", _CONDITION, _HOST, _confined,
+          "grep allowed_list /proc/self/status", "use the CPUs and memory next to the GPU: numactl, cpuset"),
+    Cause("acs", "PCIe ACS redirects traffic between GPUs through the root complex", _CONDITION, _PCIE, _acs,
+          "sudo lspci -vvv | grep ACSCtl", "bare metal: disable ACS on the bridges between the GPUs; "
+          "virtual machine: keep it, and use ATS"),
+    Cause("iommu", "the IOMMU translates the addresses of GPUs", _CONDITION, _PCIE, _iommu,
+          "cat /sys/kernel/iommu_groups/*/type", "bare metal: boot with iommu=pt"),
+    Cause("no-peers", "GPUs have no access to each other", _CONDITION, _PCIE | _NVLINK, _no_peers,
+          "nvidia-smi topo -p2p rw", "expected for some models; else check ACS, IOMMU and the fabric"),
+    Cause("pcie-generation", "a PCIe link supports an older generation than the GPU", _CONDITION, _PCIE,
+          _generation, "sudo lspci -vv | grep LnkCap:", "use another slot; check the speed in the BIOS"),
+    Cause("lowered", "limits of power or clocks are lower than usual", _CONDITION, _MEMORY | _NVLINK,
+          _lowered, "nvidia-smi -q -d POWER,CLOCK", "nvidia-smi -pl WATTS; nvidia-smi -rac; nvidia-smi -rmc"),
+    Cause("nccl-settings", "settings of NCCL are not its defaults", _CONDITION, _ALL, _nccl,
+          "env | grep NCCL_; cat /etc/nccl.conf", "measure without the setting", True),
+    Cause("nvlinks-inactive", "NVLinks are inactive on all GPUs", _CONDITION, _NVLINK, _nvlinks_everywhere,
+          "nvidia-smi nvlink -s", "expected for bridged models such as H100 NVL; else reset the GPUs"),
+    Cause("confidential", "the GPUs are in confidential computing mode", _CONDITION, _HOST,
+          _mode(Known.CONFIDENTIAL), "nvidia-smi conf-compute -f", "expected: host copies are encrypted"),
+    Cause("mig", "a GPU is divided into instances", _CONDITION, _ALL, _mode(Known.MIG), "nvidia-smi -L",
+          "measure without MIG"),
+    Cause("bar1", "BAR1 is smaller than the memory", _CONDITION, _PCIE, _bar1,
+          "nvidia-smi -q -d MEMORY", "enable Above 4G Decoding and Resizable BAR in the BIOS"),
+    Cause("nodes-per-socket", "sockets are divided into NUMA nodes", _CONDITION, _HOST, _split_sockets,
+          "lscpu | grep NUMA", "compare NPS1 and NPS4 (SNC off and on) in the BIOS"),
+    Cause("governor", "CPUs save power", _CONDITION, _HOST, _governor, "cpupower frequency-info",
+          "cpupower frequency-set -g performance"),
+    Cause("numa-balancing", "the kernel balances NUMA nodes", _CONDITION, _HOST, _balancing,
+          "cat /proc/sys/kernel/numa_balancing", "sysctl kernel.numa_balancing=0"),
+    Cause("peermem", "GPUDirect RDMA may not be in use", _CONDITION, frozenset({LinkKind.NETWORK}), _peermem,
+          "lsmod | grep nvidia_peermem", "modprobe nvidia-peermem, or dma-buf with Linux 5.12 and NCCL 2.23"),
+    Cause("virtual", "the machine is virtual", _CONDITION, _PCIE, _virtual, "systemd-detect-virt",
+          "ask the provider how GPUs, memory and CPUs are assigned"),
+)  # fmt: skip

@@ -1,0 +1,225 @@
+"""Facts in, causes out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace as changed
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+import wirespeed
+from tests.conftest import still
+from wirespeed.backends.simulated import parse
+from wirespeed.cli.main import main
+from wirespeed.document import Document
+from wirespeed.facts import OFF, ON, Fact, Facts, Known
+from wirespeed.judging.causes import CAUSES, Weight
+from wirespeed.judging.diagnosis import diagnose
+from wirespeed.reports import Style, _doctor
+from wirespeed.topology import Rank
+
+EIGHT = parse("dgx-a100-8")
+ON_TWO_HOSTS = changed(parse("hgx-h200-2"), ranks=(Rank(0, "a", "gpu0"), Rank(1, "b", "gpu0")))
+#: What a good machine reports.
+OF_HOST = {
+    Known.SHM: 64e9, Known.MEMLOCK: "unlimited", Known.CPUS: 128, Known.CPUS_ONLINE: 128, Known.NODES: 2,
+    Known.NODES_ONLINE: 2, Known.CPU_QUOTA: "unlimited", Known.NUMA_BALANCING: OFF,
+    Known.IOMMU: ("identity",),
+    Known.GOVERNOR: ("performance",), Known.NODES_PER_SOCKET: 1, Known.HYPERVISOR: OFF, Known.LOAD: 0.5,
+    Known.PRESSURE: 0.0, Known.NCCL_VARIABLES: (), Known.DRIVER_KERNEL: "580.1",
+    Known.DRIVER_LIBRARY: "580.1", Known.PEERMEM: ON,
+}  # fmt: skip
+OF_GPU = {
+    Known.PCIE_WIDTH: 16, Known.PCIE_WIDTH_POSSIBLE: 16, Known.PCIE_GENERATION_POSSIBLE: 4,
+    Known.PCIE_GENERATION_OF_GPU: 4, Known.AER: 0, Known.AER_CORRECTED: 3, Known.BAR1: 64e9,
+    Known.MEMORY: 40e9, Known.NVLINKS: 12, Known.NVLINKS_INACTIVE: 0, Known.NVLINK_ERRORS: (),
+    Known.FABRIC: "ready, or there is none", Known.FABRIC_HEALTH: (), Known.BANDWIDTH_MODE: "full",
+    Known.THROTTLED: ("idle",), Known.POWER_LIMIT: 400, Known.POWER_LIMIT_USUAL: 400,
+    Known.MEMORY_CLOCK: 1.215e9, Known.MEMORY_CLOCK_POSSIBLE: 1.215e9, Known.ECC_ERRORS: 0,
+    Known.REMAP_PENDING: OFF, Known.REMAP_FAILED: OFF, Known.MIG: OFF, Known.CONFIDENTIAL: OFF,
+    Known.UTILISATION: 0, Known.PROCESSES: 0,
+}  # fmt: skip
+GOOD = (
+    *(Fact(name, value) for name, value in OF_HOST.items()),
+    *(Fact(Known.DIMM_BYTES, 64e9, "B", f"mc{i}") for i in range(2)),
+    *(Fact(name, value, "", f"gpu{i}") for i in range(8) for name, value in OF_GPU.items()),
+    *(Fact(Known.SWITCH, f"0000:0{i // 2}:00.0", "", f"gpu{i}") for i in range(8)),
+    *(Fact(Known.IOMMU_GROUP, f"{i // 2}", "", f"gpu{i}") for i in range(8)),
+)
+#: Cause -> a fact that speaks for it, and the device that must be named.
+SIGNS = {
+    "fabric": (Fact(Known.FABRIC_HEALTH, ("unhealthy route",), "", "gpu3"), "gpu3"),
+    "nvlinks": (Fact(Known.NVLINKS, 6, "", "gpu3"), "gpu3"),
+    "pcie-width": (Fact(Known.PCIE_WIDTH, 8, "", "gpu3"), "gpu3"),
+    "ecc": (Fact(Known.REMAP_PENDING, ON, "", "gpu3"), "gpu3"),
+    "throttled": (Fact(Known.THROTTLED, ("power cap",), "", "gpu3"), "gpu3"),
+    "bandwidth-mode": (Fact(Known.BANDWIDTH_MODE, "half", "", "gpu3"), "gpu3"),
+    "nccl-disabled": (Fact(Known.NCCL_VARIABLES, ("NCCL_P2P_DISABLE=1",)), ""),
+    "shm": (Fact(Known.SHM, 2.0**26, "B"), ""),
+    "memlock": (Fact(Known.MEMLOCK, 65536, "B"), ""),
+    "busy-gpu": (Fact(Known.UTILISATION, 90, "%", "gpu3"), "gpu3"),
+    "busy-cpus": (Fact(Known.PRESSURE, 40.0, "%"), ""),
+    "driver": (Fact(Known.DRIVER_LIBRARY, "580.2"), ""),
+    "pcie-errors": (Fact(Known.AER, 2, "", "gpu3"), "gpu3"),
+    "nvlink-errors": (Fact(Known.NVLINK_ERRORS, ("3 replays",), "", "gpu3"), "gpu3"),
+    "dimms": (Fact(Known.DIMM_BYTES, 32e9, "B", "mc1"), ""),
+    "confined": (Fact(Known.CPUS, 64), ""),
+    "acs": (Fact(Known.IOMMU_GROUP, "77", "", "gpu3"), "gpu2"),
+    "iommu": (Fact(Known.IOMMU, ("DMA",)), ""),
+    "pcie-generation": (Fact(Known.PCIE_GENERATION_POSSIBLE, 3, "", "gpu3"), "gpu3"),
+    "lowered": (Fact(Known.POWER_LIMIT, 300, "W", "gpu3"), "gpu3"),
+    "nccl-settings": (Fact(Known.NCCL_VARIABLES, ("NCCL_ALGO=Ring",)), ""),
+    "nvlinks-inactive": (Fact(Known.NVLINKS_INACTIVE, 6, "", "gpu3"), "gpu3"),
+    "confidential": (Fact(Known.CONFIDENTIAL, ON, "", "gpu3"), "gpu3"),
+    "mig": (Fact(Known.MIG, ON, "", "gpu3"), "gpu3"),
+    "bar1": (Fact(Known.BAR1, 2.0**28, "B", "gpu3"), "gpu3"),
+    "nodes-per-socket": (Fact(Known.NODES_PER_SOCKET, 4), ""),
+    "governor": (Fact(Known.GOVERNOR, ("powersave",)), ""),
+    "numa-balancing": (Fact(Known.NUMA_BALANCING, ON), ""),
+    "virtual": (Fact(Known.HYPERVISOR, "QEMU"), ""),
+}
+
+
+def test_a_good_machine_has_no_cause() -> None:
+    assert [(c.name, found) for c in CAUSES for found in c.evidence(EIGHT, Facts(GOOD))] == []
+    assert [(c.name, found) for c in CAUSES for found in c.evidence(EIGHT, Facts(()))] == []
+
+
+@pytest.mark.parametrize("name", SIGNS)
+def test_one_fact_speaks_for_one_cause(name: str) -> None:
+    fact, device = SIGNS[name]
+    facts = Facts((*GOOD, fact))
+    found = [(c.name, where) for c in CAUSES for where, _ in c.evidence(EIGHT, facts)]
+    assert found == [(name, device)]
+
+
+def test_causes_that_the_machine_itself_shows() -> None:
+    (no_peers,) = (c for c in CAUSES if c.name == "no-peers")
+    found = list(no_peers.evidence(parse("pcie-2-no-p2p"), Facts(())))
+    assert found == [("gpu0", "it cannot access gpu1"), ("gpu1", "it cannot access gpu0")]
+    (peermem,) = (c for c in CAUSES if c.name == "peermem")
+    assert list(peermem.evidence(ON_TWO_HOSTS, Facts([Fact(Known.PEERMEM, OFF)])))
+    assert not list(peermem.evidence(EIGHT, Facts([Fact(Known.PEERMEM, OFF)])))
+
+
+def test_every_cause_is_tested_and_documented() -> None:
+    names = [cause.name for cause in CAUSES]
+    assert len(set(names)) == len(names) and set(names) == SIGNS.keys() | {"no-peers", "peermem"}
+    page = (Path(__file__).parents[2] / "docs/doctor.md").read_text()
+    defects, conditions = (
+        re.findall(r"^### (\S+)$", part, re.MULTILINE) for part in page.split("## Conditions")
+    )
+    assert defects == [c.name for c in CAUSES if c.weight is Weight.DEFECT]
+    assert sorted(conditions) == sorted(c.name for c in CAUSES if c.weight is Weight.CONDITION)
+    for cause in CAUSES:
+        assert all(command in page for command in cause.confirm.split("; ")), cause.name
+
+
+def measured(
+    fault: str, *facts: Fact, cases: tuple[str, ...] = ("0", "device_to_device_memcpy_read_ce")
+) -> Document:
+    """Two GPUs with a fault, as if their facts had been read."""
+    document = wirespeed.run(cases, machine=f"simulated:hgx-h200-2{fault}", samples=2, copies=1)
+    return still(replace(document, facts=facts))
+
+
+def named(document: Document) -> list[tuple[str, str, int]]:
+    found = diagnose(document, wirespeed.judge(document))
+    return [(f.cause.name, f.device, f.cells) for f in found.findings]
+
+
+WIDTH = (Fact(Known.PCIE_WIDTH, 8, "", "gpu1"), Fact(Known.PCIE_WIDTH_POSSIBLE, 16, "", "gpu1"),
+         Fact(Known.PCIE_NARROWEST, "0000:15:00.0", "", "gpu1"))  # fmt: skip
+ERRORS = Fact(Known.NVLINK_ERRORS, ("3 replays",), "", "gpu1")
+
+
+def test_a_cause_explains_the_cells_of_its_links_and_its_device_only() -> None:
+    slow = measured("+speed@numa0-gpu1=0.5", *WIDTH, ERRORS)
+    assert named(slow) == [("pcie-width", "gpu1", 1)]
+    assert named(measured("+speed@numa0-gpu0=0.5", *WIDTH)) == [("pcie-width", "gpu1", 0)]
+    assert named(measured("+speed@gpu0-gpu1=0.5", ERRORS)) == [("nvlink-errors", "gpu1", 2)]
+    assert named(measured("", ERRORS)) == []
+
+
+def test_settings_of_nccl_explain_collectives_only() -> None:
+    disabled = Fact(Known.NCCL_VARIABLES, ("NCCL_P2P_DISABLE=1",))
+    assert named(measured("+speed@gpu0-gpu1=0.5", disabled)) == [("nccl-disabled", "", 0)]
+    slow = measured("+speed@gpu0-gpu1=0.5", disabled, cases=("all_reduce",))
+    assert [(name, cells > 0) for name, _, cells in named(slow)] == [("nccl-disabled", True)]
+
+
+def test_what_is_left_is_counted() -> None:
+    found = diagnose(document := measured("+speed@gpu0=0.5", *WIDTH), wirespeed.judge(document))
+    assert found.slow > 0 and found.unexplained == found.slow and found.has_facts
+    assert not diagnose(measured(""), None).has_facts
+
+
+def test_text(
+    golden, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    document = measured(
+        "+speed@numa0-gpu1=0.5", *WIDTH, SIGNS["shm"][0], Fact(Known.GOVERNOR, reason="not there")
+    )
+    wirespeed.save(document, tmp_path / "d.json")
+    check = wirespeed.judge(document)
+    golden(
+        "doctor/found.txt", _doctor.render(document, diagnose(document, check), check, Style(verbose=True))
+    )
+    assert main(["doctor", str(tmp_path / "d.json")]) == 1
+    out = capsys.readouterr().out
+    assert (
+        "possible cause: a PCIe link runs at reduced width (gpu1), may explain 1 of 1 slow cell"
+        in " ".join(out.split())
+    )
+    assert "1 fact could not be read; -v shows all" in out and "SIMULATED" in out
+    old = replace(measured("+speed@gpu0-gpu1=0.5"), facts=())
+    wirespeed.save(old, tmp_path / "old.json")
+    assert main(["doctor", str(tmp_path / "old.json")]) == 1
+    assert "this run has no facts about the system" in capsys.readouterr().out
+
+
+def test_without_measuring(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--no-measure", "-v"]) in (0, 1)
+    out = capsys.readouterr().out
+    assert "CPUs of the host" in out and ("nothing found" in out or "finding" in out)
+    assert main(["doctor", "--no-measure", "--machine", "simulated:hgx-h200-2"]) == 3
+    assert "SIMULATED" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["d.json", "-t", "0"], "a saved run is examined as it is"),
+        (["d.json", "--no-measure"], "--no-measure is about this machine"),
+        (["--no-measure", "-o", "d.json"], "-o saves a measurement"),
+        (["nowhere.json"], "nowhere.json"),
+    ],
+)
+def test_wrong_use(capsys: pytest.CaptureFixture[str], arguments: list[str], why: str) -> None:
+    assert main(["doctor", *arguments]) in (1, 2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert why in line
+
+
+def test_it_measures_and_saves_facts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    main(
+        [
+            "doctor",
+            "-t",
+            "host_stream_copy",
+            "--size",
+            "1MiB",
+            "--samples",
+            "1",
+            "--copies",
+            "1",
+            "-o",
+            str(path),
+        ]
+    )
+    assert "slow cell" in capsys.readouterr().out
+    assert Facts(wirespeed.load(path).facts).number(Known.CPUS)
