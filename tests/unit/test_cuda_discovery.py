@@ -678,14 +678,13 @@ def test_different_models_are_numbered_by_cuda(root: Path, monkeypatch: pytest.M
 
 
 def test_state() -> None:
-    replays = SimpleNamespace(nvmlReturn=0, valueType=3, value=SimpleNamespace(ullVal=4))
     nvml = Nvml(
         FakeNvml(
             nvmlDeviceGetEccMode=[1, 1],
             nvmlDeviceGetClockInfo=lambda h, kind: {1: 1980, 2: 3201}[kind],
             nvmlDeviceGetPowerUsage=120_500,
             nvmlDeviceGetCurrentClocksThrottleReasons=0x4 | 0x20,
-            nvmlDeviceGetFieldValues=[replays],
+            fields={94: 4},
             nvmlDeviceGetComputeRunningProcesses=[SimpleNamespace(pid=2**22 + 1)],
         )
     )

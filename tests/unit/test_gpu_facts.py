@@ -86,11 +86,11 @@ def test_what_nvml_reports(tmp_path: Path) -> None:
         nvmlDeviceGetApplicationsClock=2619, nvmlDeviceGetRemappedRows=(0, 1, 1, 0),
         nvmlSystemGetConfComputeState=SimpleNamespace(ccFeature=0), nvmlDeviceGetMigMode=(0, 0),
         nvmlDeviceGetUtilizationRates=SimpleNamespace(gpu=97), nvmlDeviceGetComputeRunningProcesses=[1, 2],
-        nvmlSystemGetNvlinkBwMode=3, fields={59: 4, 18: 1},
+        nvmlSystemGetNvlinkBwMode=3, fields={59: 4, 18: 1, 161: lambda link: link + 1},
     )  # fmt: skip
     assert found.number(Known.BAR1, "gpu0") == 256 << 20
     assert (found.number(Known.NVLINKS, "gpu0"), found.number(Known.NVLINKS_INACTIVE, "gpu0")) == (2, 1)
-    assert found.several(Known.NVLINK_ERRORS, "gpu0") == ("4 recoveries",)
+    assert found.several(Known.NVLINK_ERRORS, "gpu0") == ("4 recoveries", "6 replays")
     assert found.text(Known.BANDWIDTH_MODE, "gpu0") == "half"
     assert found.several(Known.THROTTLED, "gpu0") == ("power cap",)
     assert (found.number(Known.POWER_LIMIT, "gpu0"), found.number(Known.POWER_LIMIT_USUAL, "gpu0")) == (

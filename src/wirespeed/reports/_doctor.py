@@ -12,7 +12,7 @@ from rich.text import Text
 from ..document import Document
 from ..facts import Fact
 from ..judging.diagnosis import Diagnosis, Finding
-from ..judging.verdicts import Check
+from ..judging.verdicts import Check, Verdict
 from ..units import format_size, many
 from . import SIMULATED, Style
 from ._console import heading, printed, warnings
@@ -71,9 +71,11 @@ def _closing(found: Diagnosis, check: Check | None) -> str:
         return f"no known cause for {found.unexplained} of {many(found.slow, 'slow cell')}"
     if found.slow:
         return "every slow cell has a possible cause; remove it and measure again"
-    if found.findings:
-        return f"{many(len(found.findings), 'finding')}" + (", nothing is slow" if check else "")
-    return "nothing found" if check is None else "nothing is slow, and nothing was found"
+    seen = many(len(found.findings), "finding") if found.findings else "nothing found"
+    if check is None:
+        return seen
+    judged = check.verdict not in (Verdict.BUSY, Verdict.UNKNOWN)
+    return f"{seen}; {'nothing is slow' if judged else 'no value could be judged'}"
 
 
 def _facts(facts: tuple[Fact, ...]) -> RenderableType:

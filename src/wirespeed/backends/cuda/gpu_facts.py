@@ -29,11 +29,11 @@ _HEALTH = (
 )  # fmt: skip
 #: Source: NVML_GPU_NVLINK_BW_MODE_* in nvml.h.
 _BANDWIDTH_MODES = ("full", "off", "minimum", "half", "three quarters")
-#: NVML fields that count NVLink errors. Up to the fourth generation: CRC errors of packets and data, replays,
-#: recoveries; from the fifth: link recoveries, failed ones, integrity errors.
-#: Source: NVML_FI_DEV_* in nvml.h.
-_ERRORS = {"CRC errors": 38, "CRC errors of data": 45, "replays": 52, "recoveries": 59,
-           "link recoveries": 215, "failed link recoveries": 214, "integrity errors": 211}  # fmt: skip
+#: NVML fields that count NVLink errors: of all links of a GPU up to the third generation, of one link from
+#: the fourth, and more of one link from the fifth. Source: NVML_FI_DEV_NVLINK_* in nvml.h.
+_ERRORS = {"CRC errors": 38, "CRC errors of data": 45, "replays": 52, "recoveries": 59}
+_ERRORS_OF_LINK = {"CRC errors": 163, "replays": 161, "recoveries": 162, "link recoveries": 215,
+                   "failed link recoveries": 214, "integrity errors": 211}  # fmt: skip
 _MAX_LINKS = 36
 _MILLI = 1e-3
 _DENIED = "NVML does not report it"
@@ -148,7 +148,7 @@ def _nvlinks(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
     yield _fact(gpu.name, Known.NVLINKS_INACTIVE, len(states) - sum(states))
     if not any(states):
         return
-    errors = nvml.fields(handle, _ERRORS)
+    errors = nvml.fields(handle, _ERRORS) | nvml.of_links(handle, _ERRORS_OF_LINK, len(states))
     counted = tuple(f"{count:.0f} {what}" for what, count in errors.items() if count)
     yield _fact(gpu.name, Known.NVLINK_ERRORS, counted if errors else None)
     yield _fact(gpu.name, Known.FABRIC, nvml.fabric(handle) or "ready, or there is none")
