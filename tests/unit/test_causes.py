@@ -17,7 +17,7 @@ from wirespeed.document import Document
 from wirespeed.facts import OFF, ON, Fact, Facts, Known
 from wirespeed.judging.causes import CAUSES, Weight
 from wirespeed.judging.diagnosis import diagnose
-from wirespeed.reports import Style, _doctor
+from wirespeed.reports import Style, _check, _doctor
 from wirespeed.topology import Rank
 
 EIGHT = parse("dgx-a100-8")
@@ -179,6 +179,17 @@ def test_text(
     wirespeed.save(old, tmp_path / "old.json")
     assert main(["doctor", str(tmp_path / "old.json")]) == 1
     assert "this run has no facts about the system" in capsys.readouterr().out
+
+
+def test_check_names_the_first_cause() -> None:
+    document = measured("+speed@numa0-gpu1=0.5", *WIDTH)
+    text = " ".join(_check.render(document, wirespeed.judge(document), Style()).split())
+    assert (
+        "possible cause: a PCIe link runs at reduced width (gpu1), may explain 1 of 1 slow cell; "
+        "see wirespeed doctor" in text
+    )
+    healthy = measured("", *WIDTH)
+    assert "possible cause" not in _check.render(healthy, wirespeed.judge(healthy), Style())
 
 
 def test_without_measuring(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ..document import Document
+from ..judging.diagnosis import diagnose
 from ..judging.verdicts import Check, Judgement, Verdict
 from ..units import fitting, many
 from . import SIMULATED, Style
@@ -39,6 +40,14 @@ def render(document: Document, check: Check, style: Style) -> str:
         line = Text("likely cause: ", style="bold")
         line.append(culprit.described, style="bold red")
         line.append(f" at {culprit.ratio:.0%} of expected ({many(len(culprit.cells), 'cell')})")
+        parts.append(line)
+    diagnosis = diagnose(document, check)
+    for finding in (one for one in diagnosis.findings[:1] if one.cells):
+        line = Text("possible cause: ", style="bold")
+        line.append(finding.cause.title, style="bold red").append(f" ({finding.device or 'host'})")
+        line.append(
+            f", may explain {finding.cells} of {many(diagnosis.slow, 'slow cell')}; see wirespeed doctor"
+        )
         parts.append(line)
     for way, testcases in check.corrupted.items():
         line = Text("wrong data: ", style="bold")

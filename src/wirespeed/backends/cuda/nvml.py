@@ -102,7 +102,7 @@ class Nvml:
     def of_links(self, handle: Any, wanted: Mapping[str, int], links: int) -> dict[str, float]:
         """Return name -> sum over the NVLinks of the fields that NVML knows of each.
 
-        A field of a link takes 0.7 ms (measured on an H200), so those that the first link lacks are not asked.
+        A field of a link takes 0.7 ms (on an H200), so those that the first link lacks are not asked.
         """
         sums = self.fields(handle, {name: (field, 0) for name, field in wanted.items()})
         asked = {(name, i): (wanted[name], i) for name in sums for i in range(1, links)}
