@@ -13,15 +13,23 @@ VENV12 := $(VENV)/cuda12
 COVERED := .coverage.json
 PIP    := -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test lint test12 clean
+# Tests start hundreds of processes, each of which would compile every module where bytecode is not kept.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/bytecode
+
+.PHONY: run test tests lint test12 clean
 
 run: $(VENV)/run-$(EXTRA).stamp
 	$(BIN)/wirespeed
 
 test:
 	$(MAKE) -j2 $(VENV)/dev-$(CUDA).stamp $(VENV12)/dev.stamp
-	$(MAKE) -j2 lint test12
-	$(BIN)/python -m slipcover --json --out $(COVERED) -m pytest -n 2 --dist loadfile
+	$(MAKE) -j3 tests lint test12
+
+# Many tests wait for other processes, which leaves time for a third worker and the other checks; those that
+# wait longest come first.
+tests:
+	$(BIN)/python -m slipcover --json --out $(COVERED) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 	$(BIN)/python -m slipcover --merge $(COVERED) --out $(COVERED) --fail-under 90
 
 lint:

@@ -38,8 +38,10 @@ for name in COLLECTIVES:
     reduces = name in ("all_reduce", "reduce_scatter", "reduce")
     rooted = name in ("broadcast", "reduce", "gather", "scatter")
     more = [*(("-o", "all") if reduces else ()), *(("-r", "all") if rooted else ())]
-    sizes = ["-b", "8", "-e", "8K", "-f", "1024"]
-    types = "all" if world.size < 3 else "int64"  # more ranks than cores take turns
+    # more ranks than cores take turns
+    types, sizes = ("all", "1K 1K") if world.size < 3 else ("int64", "8 8K")
+    begin, end = sizes.split()
+    sizes = ["-b", begin, "-e", end, "-f", "1024"]
     code = main([f"{name}_perf", *sizes, "-n", "2", "-d", types, "-u", "1", *more])
     assert code == 0, name
 close()
@@ -62,7 +64,7 @@ def test_all_operations_types_operators_and_roots(mpirun: list[str], ranks: int)
     if ranks > 2:
         assert len(rows) > 60 and {row[2] for row in rows} == {"int64"}
     else:
-        assert len(rows) > 300 and {row[2] for row in rows} == TYPES
+        assert len(rows) > 150 and {row[2] for row in rows} == TYPES
         assert "waived: MPI has no type bfloat16" in done.stdout
     assert "waived: MPI has no operator avg" in done.stdout
     assert f"{ranks} ranks of the collective in {ranks} process" in done.stdout

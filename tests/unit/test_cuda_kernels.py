@@ -19,10 +19,11 @@ MAJOR = nvrtc.nvrtcVersion()[1]
 FILES = sorted(path.stem for path in compiler.KERNELS.glob("*.cu"))
 SOURCES = {name: compiler.source(name) for name in FILES}
 SOURCES["collectives"] = (Path(wirespeed.__file__).parent / "backends/nccl/kernels/contents.cu").read_text()
-ARCHITECTURES = (
-    *(("sm_70", "sm_72") if MAJOR < 13 else ()),  # CUDA 13 begins with Turing
-    *(f"sm_{n}" for n in (75, 80, 86, 87, 89, 90, 100, 103, 120, 121)),
-)
+#: CUDA 13 begins with Turing. CUDA 12 is for older GPUs, and for newer ones with older drivers.
+ARCHITECTURES = [
+    f"sm_{n}"
+    for n in ((75, 80, 86, 87, 89, 90, 100, 103, 120, 121) if MAJOR >= 13 else (70, 72, 80, 90, 120))
+]
 
 
 def test_all_files_are_there() -> None:

@@ -7,6 +7,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,14 @@ ALLOWED = {
 }
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
 def imported(path: Path) -> Iterator[str]:
     """The top-level packages that a file imports, wherever in it."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -73,14 +79,13 @@ LAYERS = (
 def own_imports(path: Path) -> Iterator[str]:
     """The top-level parts of the package that a file imports, wherever in it; not those for types alone."""
     inside = path.relative_to(SOURCE).with_suffix("").parts
-    tree = ast.parse(path.read_text())
     for_types = {
         id(child)
-        for node in ast.walk(tree)
+        for node in nodes(path)
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
         for child in ast.walk(node)
     }
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and node.level and id(node) not in for_types:
             folder = inside[: len(inside) - node.level]
             names = [node.module] if node.module else [alias.name for alias in node.names]
@@ -105,7 +110,7 @@ def test_no_part_imports_one_below_it() -> None:
 def test_no_class_name_has_two_meanings() -> None:
     found: dict[str, list[str]] = {}
     for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 found.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
     assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
