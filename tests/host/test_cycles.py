@@ -14,13 +14,13 @@ from wirespeed.backends.host import kernels
 from wirespeed.backends.host.bound_transfer import chase_unit, split
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(lines=st.integers(2, 5000), key=st.integers(0, 2**64 - 1))
 def test_a_cycle_visits_every_line_once(lines, key):
     assert {kernels.shuffled(step, lines, key) for step in range(lines)} == set(range(lines))
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(lines=st.integers(2, 3000), parts=st.integers(1, 7), key=st.integers(0, 2**64 - 1))
 def test_parts_built_apart_make_one_cycle(lines, parts, key):
     memory = np.zeros(8 * lines, np.int64)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import wirespeed
@@ -148,7 +148,6 @@ _VALUES = st.one_of(
 )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(data=st.data())
 def test_a_changed_document_is_shown_or_refused(plain: Any, data: st.DataObject) -> None:
     other = changed(plain)

@@ -320,7 +320,7 @@ words = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     command=st.sampled_from(["run", "list", "show", "machine", "nvbandwidth", "sailbandwidth"]),
     arguments=st.lists(words, max_size=6),
@@ -372,6 +372,27 @@ def test_signals_in_a_row_end_a_run_once(folder: Path) -> None:
     _, text = process.communicate(timeout=30)
     assert process.returncode == 130 and "Traceback" not in text
     assert wirespeed.load(folder / "d.json").interrupted == "Ctrl-C"
+
+
+def test_a_signal_in_a_callback_ends_the_run(folder: Path) -> None:
+    """Python ignores exceptions in callbacks of weak references: the signal must not be lost there."""
+    command = (
+        "import os, signal, time, weakref\n"
+        "from wirespeed.cli import main\n"
+        "class Thing: pass\n"
+        "def end(_):\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(0.1)\n"
+        "def wait():\n"
+        "    thing = Thing(); seen = weakref.ref(thing, end); del thing\n"
+        "    time.sleep(20)\n"
+        "main._dispatch = lambda _: wait()\n"
+        "main.entry()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", command], cwd=folder, capture_output=True, text=True, timeout=15
+    )
+    assert (done.returncode, done.stderr) == (130, "wirespeed: interrupted\n")
 
 
 def test_a_reader_that_goes_away_is_no_traceback() -> None:

@@ -92,14 +92,14 @@ def test_slow_cells_that_nothing_explains_name_nobody() -> None:
 
 
 @given(st.integers(0, 2**32), st.floats(0.0, 0.01))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_nobody_is_named_on_a_machine_that_is_well(seed: int, noise: float) -> None:
     assert named(lambda *_: 1.0, seed, noise=noise) == []
 
 
 @given(st.integers(0, 7), st.floats(0.3, 0.9), st.integers(0, 2**32))
 @example(7, 0.8984375, 6085982)  # two of its cells are just above the bound of a low one
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_any_slow_gpu_is_named(gpu: int, factor: float, seed: int) -> None:
     def slow(name: str, row: int, column: int) -> float:
         return factor if column == gpu or (row == gpu and name in PAIRS) else 1.0

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Time after a signal in which further signals are ignored, in s.
 _SIGNAL_GRACE_S = 2.0
+#: Time until a signal whose exception was ignored is sent again, in s.
+_RESEND_S = 0.01
 #: Command -> module with its ``main(name, argv)``, and a description.
 COMMANDS = {
     "run": ("run", "measure, print the results and save them"),
@@ -77,6 +80,7 @@ def entry() -> NoReturn:
         os.environ["COLUMNS"] = str(columns())  # for libraries too, which pad lines to any width
     ending = _Ending()
     signal.signal(signal.SIGTERM, ending)
+    sys.unraisablehook = ending.ignored
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # shells ignore it in the background
         signal.signal(signal.SIGINT, ending)
     code = main()
@@ -153,6 +157,13 @@ class _Ending:
             raise KeyboardInterrupt
         if now - self._since > _SIGNAL_GRACE_S:
             os._exit(INTERRUPTED)
+
+    def ignored(self, found: sys.UnraisableHookArgs) -> None:
+        """Send the signal again if Python ignored its exception, as it does in callbacks of weak references."""
+        if found.exc_type is not KeyboardInterrupt:
+            return sys.__unraisablehook__(found)
+        self._since = math.inf
+        threading.Timer(_RESEND_S, os.kill, (os.getpid(), signal.SIGTERM)).start()
 
 
 def _dispatch(arguments: list[str]) -> int:
