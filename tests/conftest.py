@@ -25,6 +25,9 @@ SPECS = {name: f"simulated:{name}" for name in MACHINES} | {
     path.stem: f"simulated:{path}" for path in sorted((HERE / "machines").glob("*.json"))
 }
 
+#: Machines for tests that measure every testcase: each of the others is like one of these.
+SHAPES = sorted(set(SPECS) - {"gb200-4", "hgx-b200-8", "h100-nvl-2", "pcie-4-switched"})
+
 
 def pytest_configure() -> None:
     """Let Ctrl-C be handled as at a prompt: a shell has it ignored for what it runs in the background."""

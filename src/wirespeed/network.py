@@ -74,12 +74,18 @@ def fair_shares(demands: Sequence[Demand], capacities: Mapping[int, float]) -> l
 _HOP_COST = {LinkKind.NVLINK: 1, LinkKind.C2C: 3, LinkKind.NETWORK: 100}
 
 
+def _whole(vertex: str) -> str:
+    """Return the name of a vertex without the part of it that a link enters or leaves (``pcie0 up``)."""
+    return vertex.partition(" ")[0]
+
+
 class Network:
     """The links of a Machine as a graph; resources are link indices."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.links = machine.links
+        self._gpus = {gpu.name for gpu in machine.gpus}
         self._memory: dict[str, int] = {}
         self._out: dict[str, list[int]] = {}
         by_ends: dict[tuple[str, str, LinkKind], int] = {}
@@ -88,9 +94,11 @@ class Network:
                 self._memory[link.source] = i
             else:
                 self._out.setdefault(link.source, []).append(i)
-                by_ends[link.source, link.destination, link.kind] = i
+                if _whole(link.source) != _whole(link.destination):
+                    by_ends[_whole(link.source), _whole(link.destination), link.kind] = i
         self._opposite = {
-            i: by_ends.get((link.destination, link.source, link.kind)) for i, link in enumerate(machine.links)
+            i: by_ends.get((_whole(link.destination), _whole(link.source), link.kind))
+            for i, link in enumerate(machine.links)
         }
         self._routes: dict[str, dict[str, int]] = {}
         self._capacities: dict[int, float] = {
@@ -109,7 +117,8 @@ class Network:
     def route(self, source: str, destination: str) -> tuple[int, ...]:
         """Return the links of the best path between two vertices; empty if they are the same.
 
-        Links made for data between devices are preferred to PCIe, and PCIe to a network.
+        Links made for data between devices are preferred to PCIe, and PCIe to a network. Data between sockets
+        takes the links of the sockets, not those of GPUs.
 
         Raises
         ------
@@ -129,13 +138,14 @@ class Network:
         return tuple(reversed(path))
 
     def _reach(self, source: str) -> dict[str, int]:
-        """Return for every reachable vertex the link on which the best path arrives."""
+        """Return for every reachable vertex the link on which the best path arrives; GPUs forward nothing."""
         arrived_by: dict[str, int] = {}
         costs = {source: 0}
         waiting = [(0, source)]
         while waiting:
             cost, vertex = heapq.heappop(waiting)
-            for i in self._out.get(vertex, ()) if cost == costs[vertex] else ():
+            forwards = vertex == source or vertex.rpartition("/")[2] not in self._gpus
+            for i in self._out.get(vertex, ()) if forwards and cost == costs[vertex] else ():
                 link = self.links[i]
                 further = cost + _HOP_COST.get(link.kind, 10)
                 if further < costs.get(link.destination, further + 1):

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from tests.conftest import SPECS
+from tests.conftest import SHAPES, SPECS
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Statistics, Status
 from wirespeed.reports.html.page import page
@@ -120,7 +120,7 @@ def test_a_slow_link_is_marked_in_the_drawing():
     assert "✖" in html and "Likely cause: NVLink gpu3-&gt;nvswitch" in html
 
 
-@pytest.mark.parametrize("name", sorted(set(SPECS) - {"nvl72"}))
+@pytest.mark.parametrize("name", sorted(set(SHAPES) - {"nvl72"}))
 def test_every_machine_is_drawn(name):
     document = wirespeed.run(machine=SPECS[name], samples=1, copies=1)
     tree = Tree(page([document]))

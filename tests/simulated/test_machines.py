@@ -12,6 +12,7 @@ import wirespeed
 from tests.conftest import SPECS
 from wirespeed.backends.simulated import parse
 from wirespeed.errors import MachineError
+from wirespeed.network import Network
 from wirespeed.topology import load
 
 
@@ -66,6 +67,39 @@ def test_h200s_show_the_recorded_figures(name: str, rate: float) -> None:
 def test_h200_latencies() -> None:
     assert matrix("host_device_latency_sm", "hgx-h200-2")[0, 0] * 1e18 == pytest.approx(1195, rel=0.02)
     assert matrix("device_to_device_latency_sm", "hgx-h200-2")[0, 1] * 1e18 == pytest.approx(829, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("machine", "name", "rate"),
+    [
+        ("gh200-1", "host_to_device_memcpy_ce", 375.0),
+        ("gh200-1", "device_to_host_memcpy_ce", 297.0),
+        ("gh200-1", "host_to_device_bidirectional_memcpy_ce", 160.0),
+        ("gb200-4", "host_to_device_memcpy_ce", 201.0),
+        ("gb200-4", "device_to_host_memcpy_ce", 193.0),
+        ("gb200-4", "device_to_device_memcpy_read_ce", 765.0),
+        ("hgx-b200-8", "device_to_device_memcpy_read_ce", 765.0),
+    ],
+)
+def test_machines_show_the_published_figures(machine: str, name: str, rate: float) -> None:
+    for value in matrix(name, machine).values():
+        assert value == pytest.approx(rate, rel=0.05)
+
+
+def test_gpus_without_nvlink_copy_by_way_of_the_root_complexes() -> None:
+    found = matrix("device_to_device_memcpy_read_ce", "l40s-8")
+    assert len(found) == 56
+    for (row, column), rate in found.items():
+        assert rate == pytest.approx(26.3 if row // 4 == column // 4 else 22.2, rel=0.02), (row, column)
+
+
+@pytest.mark.parametrize("name", ["dgx-a100-8", "hgx-b200-8", "l40s-8", "gb200-4"])
+def test_data_of_another_socket_takes_no_detour_over_gpus(name: str) -> None:
+    network = Network(parse(name))
+    last = network.machine.gpus[-1]
+    for way in ("numa0", "numa1"), ("numa1", "numa0"), ("numa0", last.name), (last.name, "numa0"):
+        passed = {network.links[i].destination for i in network.route(*way)} - {way[1]}
+        assert not any(vertex.startswith(("gpu", "nvswitch")) for vertex in passed), way
 
 
 def test_gpus_behind_one_switch_share_it() -> None:

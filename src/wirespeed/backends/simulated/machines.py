@@ -19,6 +19,13 @@ _SERVER_CACHES = (
     Cache(2, "unified", 1 * MIB, 1, 4 * NANO),
     Cache(3, "unified", 32 * MIB, 8, 13 * NANO),
 )
+#: Caches of Grace, whose cores are Neoverse V2: sizes from the data sheet, latencies assumed.
+_GRACE_CACHES = (
+    Cache(1, "data", 64 * KIB, 1, 1.2 * NANO),
+    Cache(1, "instruction", 64 * KIB, 1),
+    Cache(2, "unified", 1 * MIB, 1, 3.5 * NANO),
+    Cache(3, "unified", 114 * MIB, 72, 38 * NANO),
+)
 
 
 def _memory(vertex: str, rate: float, origin: str, latency: float) -> Link:
@@ -31,17 +38,19 @@ def _both(a: str, b: str, kind: LinkKind, rate: float, origin: str, latency: flo
 
 
 def _sockets(count: int, cores: int, memory_bytes: int, rate: float, latency: float,
-             between: float = 0.0) -> tuple[tuple[NumaNode, ...], list[Link]]:  # fmt: skip
+             between: float = 0.0, origin: str = "memory channels x transfer rate",
+             origin_between: str = "socket links x rate",
+             ) -> tuple[tuple[NumaNode, ...], list[Link]]:  # fmt: skip
     """Return NUMA nodes with their memory, connected pairwise if there is a rate between them."""
     nodes = tuple(
         NumaNode(i, tuple(range(i * cores, (i + 1) * cores)), 1, memory_bytes, memory_bytes * 9 // 10,
                  tuple(10 if i == j else 20 for j in range(count)))
         for i in range(count)
     )  # fmt: skip
-    links = [_memory(node.name, rate, "memory channels x transfer rate", latency) for node in nodes]
+    links = [_memory(node.name, rate, origin, latency) for node in nodes]
     for i in range(count if between else 0):
         for j in range(i):
-            links += _both(f"numa{j}", f"numa{i}", _SOCKET, between, "socket links x rate", 70 * NANO)
+            links += _both(f"numa{j}", f"numa{i}", _SOCKET, between, origin_between, 70 * NANO)
     return nodes, links
 
 
@@ -55,10 +64,10 @@ def _gpus(count: int, model: str, memory_bytes: int, capability: str, multiproce
     )  # fmt: skip
 
 
-def _cpu_rates(core: float, remote: float, source: str) -> list[EngineRate]:
+def _cpu_rates(core: float, remote: float, source: str, efficiency: float = 0.85) -> list[EngineRate]:
     """Return how host threads use memory: ``core`` B/s of copies per thread, ``remote`` between sockets."""
     return [
-        EngineRate(Engine.CPU, _MEMORY, efficiency=0.85, cap=core, source=source),
+        EngineRate(Engine.CPU, _MEMORY, efficiency=efficiency, cap=core, source=source),
         EngineRate(Engine.CPU, _SOCKET, efficiency=0.80, reverse=0.1, cap=remote, source=source),
     ]
 
@@ -98,27 +107,41 @@ def _gpu_memory(ce: float, sm: float, bulk: float, source: str) -> list[EngineRa
     ]
 
 
+#: Origin of what was measured on H200, and that of machines with the same links.
+_H200 = "nvbandwidth 0.8 on two H200s"
+_LIKE_H200 = f"as H200: {_H200}"
+
+
+def _h200_nvlink(source: str) -> list[EngineRate]:
+    """Return how an H200 uses NVLink."""
+    return _rates(_NVLINK, source, [
+        (_CE, _READ, 0.824, 0.0143), (_CE, _WRITE, 0.829, 0.0145),
+        (_SMS, _READ, 0.787, 0.141), (_SMS, _WRITE, 0.774, 0.0148),
+    ])  # fmt: skip
+
+
+def _h200_pcie(source: str) -> list[EngineRate]:
+    """Return how an H200 uses PCIe 5."""
+    return _rates(_PCIE, source, [
+        (_CE, _READ, 0.860, 0.109), (_CE, _WRITE, 0.860, 0.316),
+        (_SMS, _READ, 0.814, 0.109), (_SMS, _WRITE, 0.834, 0.316),
+        (_SPLIT, _READ, 0.860, 0.323), (_SPLIT, _WRITE, 0.860, 0.323),
+    ])  # fmt: skip
+
+
 def hgx_h200_2() -> Machine:
     """Return two H200s linked by NVLink, with PCIe 5; behaves as measured with nvbandwidth."""
-    seen = "nvbandwidth 0.8 on two H200s"
     nodes, links = _sockets(1, 32, 256 * GIB, 460 * _GBPS, 110 * NANO)
     for i in range(2):
         links.append(_memory(f"gpu{i}", 4814 * _GBPS, "3201 MHz x 2 x 6016 bit", 430 * NANO))
         links += _both("numa0", f"gpu{i}", _PCIE, 63.0 * _GBPS, "PCIe 5 x16", 1085 * NANO)
     links += _both("gpu0", "gpu1", _NVLINK, 478.1 * _GBPS, "18 links x 26.562 GB/s", 399 * NANO)
     rates = [
-        *_rates(_NVLINK, seen, [
-            (_CE, _READ, 0.824, 0.0143), (_CE, _WRITE, 0.829, 0.0145),
-            (_SMS, _READ, 0.787, 0.141), (_SMS, _WRITE, 0.774, 0.0148),
-        ]),
-        *_rates(_PCIE, seen, [
-            (_CE, _READ, 0.860, 0.109), (_CE, _WRITE, 0.860, 0.316),
-            (_SMS, _READ, 0.814, 0.109), (_SMS, _WRITE, 0.834, 0.316),
-            (_SPLIT, _READ, 0.860, 0.323), (_SPLIT, _WRITE, 0.860, 0.323),
-        ]),
-        *_gpu_memory(0.871, 0.863, 0.834, seen),
+        *_h200_nvlink(_H200),
+        *_h200_pcie(_H200),
+        *_gpu_memory(0.871, 0.863, 0.834, _H200),
         *_cpu_rates(14 * _GBPS, 8 * _GBPS, "assumed"),
-    ]  # fmt: skip
+    ]
     gpus = _gpus(2, "NVIDIA H200", 141 * GIB, "9.0", 132, lambda _: 0, True)
     return Machine("hgx-h200-2", "hgx-h200-2", "simulated x86 server", "x86_64", "",
                    True, "580.159", 13000, caches=_SERVER_CACHES, numa=nodes, gpus=gpus,
@@ -261,6 +284,172 @@ def nvl72() -> Machine:
                    links=tuple(links), ranks=tuple(ranks), rates=tuple(rates), noise=0.002)  # fmt: skip
 
 
+def gh200_1() -> Machine:
+    """Return one GH200: a Grace and a Hopper, joined by NVLink-C2C.
+
+    The memory of Grace limits copies over C2C: 375 GB/s to the GPU, 297 to the host, 166 each way at once.
+    """
+    seen = "published for GH200: 375 GB/s to the GPU and 297 to the host, 160 each in both directions"
+    nodes, links = _sockets(1, 72, 480 * GIB, 512 * _GBPS, 200 * NANO, origin="LPDDR5X data sheet")
+    links.append(_memory("gpu0", 4023 * _GBPS, "2619 MHz x 2 x 6144 bit", 430 * NANO))
+    links += _both("numa0", "gpu0", LinkKind.C2C, 450 * _GBPS, "NVLink-C2C data sheet", 350 * NANO)
+    rates = [
+        *_rates(LinkKind.C2C, "assumed", [
+            (_CE, _READ, 0.85, 0.05), (_CE, _WRITE, 0.85, 0.05),
+            (_SMS, _READ, 0.80, 0.05), (_SMS, _WRITE, 0.80, 0.05),
+            (_SPLIT, _READ, 0.80, 0.1), (_SPLIT, _WRITE, 0.80, 0.1),
+        ]),
+        *(
+            EngineRate(engine, _MEMORY, access, efficiency, source=seen)
+            for engine in (Engine.CE, Engine.SM, Engine.SM_BULK)
+            for access, efficiency in ((_READ, 0.733), (_WRITE, 0.580))
+        ),
+        EngineRate(Engine.SM_SPLIT, _MEMORY, efficiency=0.65, source=seen),
+        *_gpu_memory(0.86, 0.845, 0.845, "published for GH200: STREAM reaches 3.4 TB/s; copies assumed"),
+        *_cpu_rates(16 * _GBPS, 8 * _GBPS, "published for GH200: STREAM reaches 486 GB/s", 0.95),
+    ]  # fmt: skip
+    gpus = _gpus(1, "NVIDIA GH200 480GB", 97871 * MIB, "9.0", 132, lambda _: 0, True)
+    return Machine("gh200-1", "gh200-1", "simulated arm64 server", "aarch64", "",
+                   True, "580.159", 13000, page_bytes=64 * KIB, caches=_GRACE_CACHES, numa=nodes, gpus=gpus,
+                   links=tuple(links), rates=tuple(rates), noise=0.002)  # fmt: skip
+
+
+def gb200_4() -> Machine:
+    """Return one host of two GB200 superchips: two Graces and four B200s on NVSwitch.
+
+    Each Grace shares its C2C between two GPUs.
+    """
+    seen = "published for four GB200s: nvbandwidth"
+    nodes, links = _sockets(
+        2, 72, 480 * GIB, 512 * _GBPS, 200 * NANO, 150 * _GBPS, "LPDDR5X data sheet", "published for GB300"
+    )
+    for i in range(4):
+        links.append(_memory(f"gpu{i}", 7672 * _GBPS, "3996 MHz x 2 x 7680 bit", 450 * NANO))
+        links += _both(f"gpu{i}", "nvswitch", _NVLINK, 900 * _GBPS, "18 links x 50 GB/s", 250 * NANO)
+        links += _both(f"numa{i // 2}", f"gpu{i}", LinkKind.C2C, 225 * _GBPS,
+                       "NVLink-C2C data sheet, half for each GPU", 350 * NANO)  # fmt: skip
+    rates = [
+        *_rates(_NVLINK, f"{seen}, reads of 765 GB/s; others assumed", [
+            (_CE, _READ, 0.86, 0.015), (_CE, _WRITE, 0.86, 0.015),
+            (_SMS, _READ, 0.79, 0.13), (_SMS, _WRITE, 0.78, 0.015),
+        ]),
+        *_rates(LinkKind.C2C, f"{seen}, 201 GB/s to the GPU and 193 to the host; others assumed", [
+            (_CE, _READ, 0.893, 0.05), (_CE, _WRITE, 0.858, 0.05),
+            (_SMS, _READ, 0.85, 0.05), (_SMS, _WRITE, 0.82, 0.05),
+            (_SPLIT, _READ, 0.82, 0.1), (_SPLIT, _WRITE, 0.82, 0.1),
+        ]),
+        *(
+            EngineRate(engine, _MEMORY, access, 0.85, source="assumed")
+            for engine in (Engine.CE, Engine.SM, Engine.SM_BULK, Engine.SM_SPLIT)
+            for access in (_READ, _WRITE)
+        ),
+        *_gpu_memory(0.86, 0.85, 0.85, "assumed"),
+        *_cpu_rates(16 * _GBPS, 8 * _GBPS, "published for two Graces: STREAM triad reaches 763 GB/s", 0.745),
+    ]  # fmt: skip
+    gpus = _gpus(4, "NVIDIA GB200", 189471 * MIB, "10.0", 148, lambda i: i // 2, True)
+    return Machine("gb200-4", "gb200-4", "simulated arm64 server", "aarch64", "",
+                   True, "580.159", 13000, page_bytes=64 * KIB, caches=_GRACE_CACHES, numa=nodes, gpus=gpus,
+                   links=tuple(links), rates=tuple(rates), noise=0.002)  # fmt: skip
+
+
+def hgx_b200_8() -> Machine:
+    """Return eight B200s on NVSwitch with two sockets; each GPU has a PCIe link to a socket."""
+    nodes, links = _sockets(
+        2, 56, 1024 * GIB, 358 * _GBPS, 120 * NANO, 160 * _GBPS,
+        "8 channels x 5600 MT/s x 8 byte", "4 links x 40 GB/s",
+    )  # fmt: skip
+    for i in range(8):
+        links.append(_memory(f"gpu{i}", 7672 * _GBPS, "3996 MHz x 2 x 7680 bit", 450 * NANO))
+        links += _both(f"gpu{i}", "nvswitch", _NVLINK, 900 * _GBPS, "18 links x 50 GB/s", 250 * NANO)
+        links += _both(f"numa{i // 4}", f"gpu{i}", _PCIE, 63.0 * _GBPS, "PCIe 5 x16", 1085 * NANO)
+    rates = [
+        *_rates(_NVLINK, "published for four GB200s: nvbandwidth, reads of 765 GB/s; others assumed", [
+            (_CE, _READ, 0.86, 0.015), (_CE, _WRITE, 0.86, 0.015),
+            (_SMS, _READ, 0.79, 0.13), (_SMS, _WRITE, 0.78, 0.015),
+        ]),
+        *_h200_pcie(_LIKE_H200),
+        *_gpu_memory(0.86, 0.85, 0.85, "assumed"),
+        *_cpu_rates(12 * _GBPS, 6 * _GBPS, "assumed"),
+    ]  # fmt: skip
+    gpus = _gpus(8, "NVIDIA B200", 183359 * MIB, "10.0", 148, lambda i: i // 4, True)
+    return Machine("hgx-b200-8", "hgx-b200-8", "simulated x86 server", "x86_64", "",
+                   True, "580.159", 13000, caches=_SERVER_CACHES, numa=nodes, gpus=gpus,
+                   links=tuple(links), rates=tuple(rates), noise=0.002)  # fmt: skip
+
+
+def l40s_8() -> Machine:
+    """Return eight L40Ss without NVLink: four on the root complex of each of two sockets, on PCIe 4."""
+    seen = "published for six A6000s without NVLink: nvbandwidth, 26.3 GB/s within a socket; others assumed"
+    far = "published for six A6000s without NVLink: nvbandwidth, 21.8 to 22.7 GB/s between sockets"
+    nodes, links = _sockets(
+        2, 48, 384 * GIB, 460.8 * _GBPS, 110 * NANO, 192 * _GBPS,
+        "12 channels x 4800 MT/s x 8 byte", "3 links x 64 GB/s",
+    )  # fmt: skip
+    for i in range(8):
+        links.append(_memory(f"gpu{i}", 864 * _GBPS, "9001 MHz x 2 x 384 bit", 500 * NANO))
+        links += _both(f"numa{i // 4}", f"gpu{i}", _PCIE, 31.5 * _GBPS, "PCIe 4 x16", 900 * NANO)
+    rates = [
+        *_rates(_PCIE, seen, [
+            (_CE, _READ, 0.836, 0.23), (_CE, _WRITE, 0.836, 0.48),
+            (_SMS, _READ, 0.800, 0.23), (_SMS, _WRITE, 0.820, 0.48),
+            (_SPLIT, _READ, 0.820, 0.48), (_SPLIT, _WRITE, 0.820, 0.48),
+        ]),
+        *(
+            EngineRate(engine, _SOCKET, efficiency=0.6, reverse=0.1, cap=22.2 * _GBPS, source=far)
+            for engine in (Engine.CE, Engine.SM, Engine.SM_BULK, Engine.SM_SPLIT)
+        ),
+        *_gpu_memory(0.86, 0.85, 0.85, "assumed"),
+        *_cpu_rates(12 * _GBPS, 6 * _GBPS, "assumed"),
+    ]  # fmt: skip
+    gpus = _gpus(8, "NVIDIA L40S", 46068 * MIB, "8.9", 142, lambda i: i // 4, True)
+    return Machine("l40s-8", "l40s-8", "simulated x86 server", "x86_64", "",
+                   True, "580.159", 13000, caches=_SERVER_CACHES, numa=nodes, gpus=gpus,
+                   links=tuple(links), rates=tuple(rates), noise=0.003)  # fmt: skip
+
+
+def pcie_4_switched() -> Machine:
+    """Return four GPUs on PCIe 4 below two switches, with peer access and without NVLink."""
+    nodes, links = _sockets(1, 32, 256 * GIB, 204 * _GBPS, 100 * NANO)
+    for i in range(4):
+        links.append(_memory(f"gpu{i}", 960 * _GBPS, "10000 MHz x 2 x 384 bit", 500 * NANO))
+        links += _both(f"pcie{i // 2}", f"gpu{i}", _PCIE, 31.5 * _GBPS, "PCIe 4 x16", 450 * NANO)
+    for i in range(2):
+        links += _both("numa0", f"pcie{i}", _PCIE, 31.5 * _GBPS, "PCIe 4 x16", 450 * NANO)
+    rates = [
+        *_rates(_PCIE, "assumed", [
+            (_CE, _READ, 0.83, 0.15), (_CE, _WRITE, 0.83, 0.35),
+            (_SMS, _READ, 0.80, 0.15), (_SMS, _WRITE, 0.82, 0.35),
+            (_SPLIT, _READ, 0.82, 0.35), (_SPLIT, _WRITE, 0.82, 0.35),
+        ]),
+        *_gpu_memory(0.88, 0.87, 0.87, "assumed"),
+        *_cpu_rates(14 * _GBPS, 14 * _GBPS, "assumed"),
+    ]  # fmt: skip
+    gpus = _gpus(4, "simulated workstation GPU", 48 * GIB, "8.9", 142, lambda _: 0, True)
+    return Machine("pcie-4-switched", "pcie-4-switched", "simulated x86 server", "x86_64", "",
+                   True, "580.159", 13000, caches=_SERVER_CACHES, numa=nodes, gpus=gpus,
+                   links=tuple(links), rates=tuple(rates), noise=0.003)  # fmt: skip
+
+
+def h100_nvl_2() -> Machine:
+    """Return two H100 NVLs on PCIe 5, joined by NVLink bridges with twelve of their eighteen links."""
+    nodes, links = _sockets(1, 48, 384 * GIB, 460.8 * _GBPS, 110 * NANO,
+                            origin="12 channels x 4800 MT/s x 8 byte")  # fmt: skip
+    for i in range(2):
+        links.append(_memory(f"gpu{i}", 3939 * _GBPS, "2619 MHz x 2 x 6016 bit", 430 * NANO))
+        links += _both("numa0", f"gpu{i}", _PCIE, 63.0 * _GBPS, "PCIe 5 x16", 1085 * NANO)
+    links += _both("gpu0", "gpu1", _NVLINK, 318.7 * _GBPS, "12 links x 26.562 GB/s", 399 * NANO)
+    rates = [
+        *_h200_nvlink(_LIKE_H200),
+        *_h200_pcie(_LIKE_H200),
+        *_gpu_memory(0.87, 0.86, 0.83, _LIKE_H200),
+        *_cpu_rates(12 * _GBPS, 6 * _GBPS, "assumed"),
+    ]
+    gpus = _gpus(2, "NVIDIA H100 NVL", 95830 * MIB, "9.0", 132, lambda _: 0, True)
+    return Machine("h100-nvl-2", "h100-nvl-2", "simulated x86 server", "x86_64", "",
+                   True, "580.159", 13000, caches=_SERVER_CACHES, numa=nodes, gpus=gpus,
+                   links=tuple(links), rates=tuple(rates), noise=0.001)  # fmt: skip
+
+
 #: Name -> function that builds it.
 MACHINES: dict[str, Callable[[], Machine]] = {
     "hgx-h200-2": hgx_h200_2,
@@ -269,4 +458,10 @@ MACHINES: dict[str, Callable[[], Machine]] = {
     "pcie-2-no-p2p": pcie_2_no_p2p,
     "cpu-2-sockets": cpu_2_sockets,
     "nvl72": nvl72,
+    "gh200-1": gh200_1,
+    "gb200-4": gb200_4,
+    "hgx-b200-8": hgx_b200_8,
+    "l40s-8": l40s_8,
+    "pcie-4-switched": pcie_4_switched,
+    "h100-nvl-2": h100_nvl_2,
 }
