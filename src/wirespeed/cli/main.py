@@ -159,11 +159,12 @@ class _Ending:
             os._exit(INTERRUPTED)
 
     def ignored(self, found: sys.UnraisableHookArgs) -> None:
-        """Send the signal again if Python ignored its exception, as it does in callbacks of weak references."""
-        if found.exc_type is not KeyboardInterrupt:
-            return sys.__unraisablehook__(found)
-        self._since = math.inf
-        threading.Timer(_RESEND_S, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        """Send the signal again if Python ignored its exception, as in callbacks of weak references."""
+        if found.exc_type is KeyboardInterrupt:
+            self._since = math.inf
+            threading.Timer(_RESEND_S, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        else:
+            sys.__unraisablehook__(found)
 
 
 def _dispatch(arguments: list[str]) -> int:
