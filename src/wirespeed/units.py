@@ -20,6 +20,7 @@ _SIZES = {
     "t": 2**40, "tib": 2**40, "tb": 10**12,
 }  # fmt: skip
 _TIMES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0, "h": 3600.0}
+_RATES = {"MB": MB, "GB": GB, "TB": 10**12, "Mb": MB / 8, "Gb": GB / 8, "Tb": 10**12 / 8}
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zA-Zµ]*)\s*")
 #: Maximum size of a buffer, in bytes.
 LARGEST_SIZE = 2**60
@@ -81,6 +82,21 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     if not 1 <= len(sizes) <= _MOST_SIZES:
         raise UsageError(f"{text!r} is {len(sizes) or 'no'} sizes; give from 1 to {_MOST_SIZES}")
     return sizes
+
+
+def parse_rate(text: str) -> float:
+    """Parse a rate in B/s, such as ``48 GB/s``, ``2333 MB/s`` or ``400 Gb/s`` (bits).
+
+    Raises
+    ------
+    UsageError
+        If the text is not a rate, or the rate is not above 0 and at most 1e15 B/s.
+    """
+    match = _QUANTITY.fullmatch(text.removesuffix("/s")) if text.endswith("/s") else None
+    value = float(match[1]) * _RATES.get(match[2], 0) if match else 0.0
+    if not 0 < value <= 1e15:
+        raise UsageError(f"{text!r} is not a rate; use e.g. 48 GB/s, 1905000 MB/s or 400 Gb/s")
+    return value
 
 
 def parse_duration(text: str) -> float:

@@ -9,6 +9,7 @@ import pytest
 
 from wirespeed.cli.main import main
 from wirespeed.data import efficiencies
+from wirespeed.results.published_gates import load
 from wirespeed.topology import EngineRate
 
 PAGE = Path(__file__).parents[2] / "docs/limits.md"
@@ -52,10 +53,12 @@ def test_the_examples_show_what_the_commands_print(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    (overrides,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    overrides, gates = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "overrides.toml").write_text(overrides)
+    (tmp_path / "gates.toml").write_text(gates)
+    assert len(load("gates.toml").gates) == 1
     examples = re.findall(r"```console\n\$ wirespeed (.*?)\n(.*?)```", page, re.DOTALL)
-    assert len(examples) == 2
+    assert len(examples) == 3
     for command, shown in examples:
         assert main(command.split()) in (0, 1)
         printed = capsys.readouterr().out

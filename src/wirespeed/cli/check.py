@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from ..document import Document
     from ..reports import Criteria
+    from ..results.published_gates import GateSet
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -37,6 +38,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     if options.source and options.output:
         raise UsageError("-o saves a new measurement, --from judges saved ones: give one of them")
     by = criteria(options)
+    gates = _gates(options)
     interrupted = None
     with texts_aside(options.output):
         try:
@@ -47,7 +49,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         for i, document in enumerate(documents):
             if len(documents) > 1:
                 print(f"{chr(10) if i else ''}{one_line(options.source[i])}:")
-            codes.append(_show(document, by, options))
+            codes.append(_show(document, by, gates, options))
     if interrupted:
         raise interrupted
     return FAILED if FAILED in codes else max(codes)
@@ -63,14 +65,25 @@ def _loaded(options: argparse.Namespace) -> list[Document]:
     return documents
 
 
-def _show(document: Document, by: Criteria, options: argparse.Namespace) -> int:
+def _gates(options: argparse.Namespace) -> list[GateSet]:
+    """Load all sets of gates before anything is measured."""
+    from ..results.published_gates import load
+
+    return [load(name) for name in dict.fromkeys(options.gates)]
+
+
+def _show(document: Document, by: Criteria, gates: list[GateSet], options: argparse.Namespace) -> int:
     """Print one screen; return its exit code."""
+    from ..judging.gate_verdicts import GateVerdict, compare_gates
     from ..judging.verdicts import Verdict
     from ..reports._check import render
 
     check = by.judge(document)
-    sys.stdout.write(render(document, check, style(options)))
+    compared = [(one, compare_gates(one, document, check)) for one in gates]
+    sys.stdout.write(render(document, check, style(options), compared))
     sys.stdout.flush()
+    if any(one.verdict is GateVerdict.FAIL for _, results in compared for one in results):
+        return FAILED
     return {Verdict.FAIL: FAILED, Verdict.PASS: OK}.get(check.verdict, WARNED)
 
 
@@ -112,6 +125,13 @@ def _parser(name: str) -> argparse.ArgumentParser:
         help="judge saved runs instead of measuring; the exit code is that of the worst run",
     )  # fmt: skip
     add_judging(judging)
+    judging.add_argument(
+        "--gates",
+        action="append",
+        default=[],
+        metavar="NAME|FILE",
+        help="also compare with published thresholds: aws, azure, dcgm, gcp, oci, or a TOML file; repeatable",
+    )
     judging.add_argument("--allow-simulated", action="store_true", help="allow checking a simulated machine")
     judging.add_argument(
         "--wait-idle",

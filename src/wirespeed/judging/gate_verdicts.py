@@ -1,0 +1,189 @@
+"""Whether a run passes published gates, and whether the gates suit the machine. A pure view of a Document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from ..document import Document
+from ..facts import Facts, Known
+from ..model import Unit
+from ..results.cells import Key, placed
+from ..results.published_gates import GateSet, PublishedGate
+from ..topology import LinkKind, Machine
+from ..units import displayed, format_size, many, parse_rate, parse_size
+from .expectations import renewed
+from .verdicts import Check, Judgement, Verdict
+
+#: A gate below this fraction of the lowest expected value is meaningless: a link at half speed passes.
+MEANINGLESS = 1 / 3
+
+
+class GateVerdict(StrEnum):
+    """Result of the comparison with a gate."""
+
+    FAIL = "fail"
+    IMPOSSIBLE = "impossible"  #: no healthy machine with these links can pass
+    UNCLEAR = "unclear"  #: below the gate, but measured with less data than the gate requires
+    PASS = "pass"
+    NOT_APPLICABLE = "not applicable"
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """Result of one gate.
+
+    Parameters
+    ----------
+    gate : PublishedGate
+        The gate.
+    verdict : GateVerdict
+        The verdict.
+    lowest : Judgement or None
+        The lowest measured cell; None if there is none.
+    expected : tuple[float, float] or None
+        Expected range of these cells: the lowest value that passes and the typical one, in B/s.
+    why : str
+        Reason why the gate is not applicable, impossible, unclear or failed without a value.
+    remark : str
+        What is wrong with a gate that is possible; empty if nothing is.
+    """
+
+    gate: PublishedGate
+    verdict: GateVerdict
+    lowest: Judgement | None = None
+    expected: tuple[float, float] | None = None
+    why: str = ""
+    remark: str = ""
+
+
+def compare_gates(gates: GateSet, document: Document, check: Check) -> tuple[GateResult, ...]:
+    """Compare a run with published gates.
+
+    Parameters
+    ----------
+    gates : GateSet
+        The gates.
+    document : Document
+        The run.
+    check : Check
+        The verdicts on the run.
+
+    Returns
+    -------
+    tuple[GateResult, ...]
+        A result for each gate, in order.
+    """
+    limits = _limits(document)
+    return tuple(_compare(gate, document, check, limits) for gate in gates.gates)
+
+
+#: For each cell the limit in B/s, with other transfers left out, and the kinds of the links that it uses.
+_Limits = dict[Key, tuple[float | None, set[str]]]
+
+
+def _limits(document: Document) -> _Limits:
+    document = renewed(document)
+    links = document.machine.links
+    return {
+        one.key: (one.cell.peak or one.cell.limit, {links[i].kind for i, *_ in one.cell.links})
+        for one in placed(document)
+    }
+
+
+def _compare(gate: PublishedGate, document: Document, check: Check, limits: _Limits) -> GateResult:
+    machine, threshold = document.machine, parse_rate(gate.at_least)
+    models = gate.models or ("*",)
+    others = {gpu.name for gpu in machine.gpus if not any(fnmatchcase(gpu.model, m) for m in models)}
+    if gate.models and len(others) == len(machine.gpus):
+        return GateResult(gate, GateVerdict.NOT_APPLICABLE, why="other GPUs")
+    if why := _beyond_network(gate, threshold):
+        return GateResult(gate, GateVerdict.IMPOSSIBLE, why=why)
+    if why := gate.needs or _other_size(gate, machine, len(machine.gpus) - len(others)):
+        return GateResult(gate, GateVerdict.NOT_APPLICABLE, why=why)
+    found = [
+        one
+        for one in check.judgements
+        if one.key.column and any(fnmatchcase(one.key.testcase, name) for name in gate.testcases)
+        and one.unit is Unit.RATE and not {one.key.row, one.key.column} & others
+        and (one.verdict is not Verdict.BUSY if one.value is not None else one.verdict is Verdict.FAIL)
+    ]  # fmt: skip
+    if not found:
+        return GateResult(gate, GateVerdict.NOT_APPLICABLE, why="testcases without a value in this run")
+    largest = max(one.key.bytes for one in found)
+    enough = min(largest, parse_size(gate.size))
+    found = [one for one in found if one.value is None or one.key.bytes >= enough]
+    lowest = min(found, key=lambda one: one.value or 0.0)
+    ranges = [(one.least, one.normal) for one in found if one.least and one.normal]
+    expected = (min(least for least, _ in ranges), max(normal for _, normal in ranges)) if ranges else None
+    if lowest.value is None:
+        return GateResult(gate, GateVerdict.FAIL, lowest, expected, lowest.why)
+    if why := _beyond_links(gate, threshold, found, limits, document):
+        return GateResult(gate, GateVerdict.IMPOSSIBLE, lowest, expected, why)
+    remark = _remark(threshold, expected)
+    if lowest.value >= threshold:
+        return GateResult(gate, GateVerdict.PASS, lowest, expected, remark=remark)
+    if largest < parse_size(gate.size):
+        why = f"measured with {format_size(largest)}; the gate is for {format_size(parse_size(gate.size))}"
+        return GateResult(gate, GateVerdict.UNCLEAR, lowest, expected, why, remark)
+    return GateResult(gate, GateVerdict.FAIL, lowest, expected, remark=remark)
+
+
+def _other_size(gate: PublishedGate, machine: Machine, gpus: int) -> str:
+    """Return which number of nodes or GPUs a gate is for if the run has another; empty if it fits."""
+    if gate.nodes != max(1, len({rank.host for rank in machine.ranks})):
+        return many(gate.nodes, "node")
+    if gate.gpus and (len(machine.ranks) or gpus) != gate.gpus * gate.nodes:
+        return many(gate.gpus * gate.nodes, "GPU")
+    return ""
+
+
+def _beyond_network(gate: PublishedGate, threshold: float) -> str:
+    """Return why no collective between nodes can pass a gate; empty if one can.
+
+    A node of N sends at least the bytes that a rank of N sends, so that the bus bandwidth of n ranks is at
+    most ``(n - 1) / n`` over ``(N - 1) / N`` times the rate of the network.
+    """
+    if not gate.network or gate.nodes < 2 or not gate.gpus:
+        return ""
+    ranks, network = gate.gpus * gate.nodes, parse_rate(gate.network)
+    most = network * (ranks - 1) / ranks / ((gate.nodes - 1) / gate.nodes)
+    if threshold <= most:
+        return ""
+    return f"above the {_rate(most)} that nodes with a network of {_rate(network)} can reach"
+
+
+def _beyond_links(
+    gate: PublishedGate, threshold: float, found: Sequence[Judgement], limits: _Limits, document: Document
+) -> str:
+    """Return why the links do not allow a cell to pass a gate; empty if they do, or if links are missing.
+
+    The limit of NVLink counts only active links. A threshold above it says nothing about the gate if a GPU
+    has inactive links, or the path has no NVLink at all.
+    """
+    known = [limits[one.key] for one in found if one.key in limits]
+    if gate.link and not all(gate.link in kinds for _, kinds in known):
+        return ""
+    facts = Facts(document.facts)
+    if gate.link is LinkKind.NVLINK and any(
+        facts.number(Known.NVLINKS_INACTIVE, gpu.name) for gpu in document.machine.gpus
+    ):
+        return ""
+    least = min((limit for limit, _ in known if limit), default=threshold)
+    return f"above the limit of the links, {_rate(least)}" if threshold > least else ""
+
+
+def _remark(threshold: float, expected: tuple[float, float] | None) -> str:
+    """Return in what way a possible gate is far from the expected range; empty if it is not."""
+    if expected and threshold < expected[0] * MEANINGLESS:
+        return "meaningless: so far below the expected range that a link at half speed passes"
+    if expected and threshold > expected[1]:
+        return "above the typical value, so that healthy machines can fail"
+    return ""
+
+
+def _rate(value: float) -> str:
+    scale, unit = displayed(Unit.RATE)
+    return f"{value / scale:.6g} {unit}"

@@ -1,0 +1,142 @@
+"""Published gates: thresholds below which operators take a node out of service, from TOML files."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from datetime import date
+from fnmatch import filter as matching
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from ..errors import UsageError
+from ..files import read
+from ..testcases import TABLE
+from ..topology import LinkKind
+from ..units import parse_rate, parse_size
+
+
+class PublishedGate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One threshold. It applies to machines that match all given fields.
+
+    Parameters
+    ----------
+    measures : str
+        What it measures, for people.
+    at_least : str
+        The lowest rate that passes, with its unit.
+    source : str
+        Repository and file.
+    testcases : tuple[str, ...]
+        Testcases that measure the same, with the wildcards ``*`` and ``?``.
+    models : tuple[str, ...]
+        Models of GPUs, with the wildcards ``*`` and ``?``; empty for any machine.
+    gpus : int
+        Number of GPUs per node; 0 for any.
+    nodes : int
+        Number of nodes.
+    size : str
+        Lowest size at which a lower rate is a failure. The default is that of expected ranges.
+    link : LinkKind or None
+        Kind of the links that limit the rate; a path without such a link does not make the gate impossible.
+    network : str
+        Rate of the network of a node in each direction, if known.
+    needs : str
+        What no testcase measures; empty if one does.
+    """
+
+    measures: str
+    at_least: str
+    source: str
+    testcases: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    gpus: Annotated[int, msgspec.Meta(ge=0)] = 0
+    nodes: Annotated[int, msgspec.Meta(ge=1)] = 1
+    size: str = "256MiB"
+    link: LinkKind | None = None
+    network: str = ""
+    needs: str = ""
+
+
+class _GateFile(msgspec.Struct, forbid_unknown_fields=True):
+    read: date
+    gate: tuple[PublishedGate, ...]
+
+
+@dataclass(frozen=True)
+class GateSet:
+    """The gates of one operator or file.
+
+    Parameters
+    ----------
+    name : str
+        Name of the set, or the path of the file.
+    read : date
+        When the source was read.
+    gates : tuple[PublishedGate, ...]
+        The gates.
+    """
+
+    name: str
+    read: date
+    gates: tuple[PublishedGate, ...]
+
+
+_SETS = files("wirespeed.data").joinpath("gates")
+
+
+def known() -> list[str]:
+    """Return the names of the sets that wirespeed contains, sorted."""
+    return sorted(entry.name.removesuffix(".toml") for entry in _SETS.iterdir())
+
+
+def load(name: str) -> GateSet:
+    """Load a set of gates.
+
+    Parameters
+    ----------
+    name : str
+        Name of a known set, or path of a TOML file.
+
+    Returns
+    -------
+    GateSet
+        The gates.
+
+    Raises
+    ------
+    UsageError
+        If there is no such set or file, or an entry is invalid.
+    """
+    try:
+        text = _SETS.joinpath(f"{name}.toml").read_bytes() if name in known() else read(Path(name))
+        found = msgspec.convert(tomllib.loads(text.decode()), _GateFile)
+    except OSError as error:
+        sets = ", ".join(known())
+        raise UsageError(f"cannot read the gates {name!r}: {error.strerror}; known sets: {sets}") from error
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
+        sets = ", ".join(known())
+        raise UsageError(f"{name} is not a valid file of gates: {error}; known sets: {sets}") from error
+    for gate in found.gate:
+        try:
+            _check(gate)
+        except UsageError as error:
+            raise UsageError(f"{name}: the gate {gate.measures!r}: {error}") from error
+    return GateSet(name, found.read, found.gate)
+
+
+def _check(gate: PublishedGate) -> None:
+    """Refuse a gate with a value that cannot be used, or that would never be compared."""
+    for rate in filter(None, (gate.at_least, gate.network)):
+        parse_rate(rate)
+    if not gate.at_least or not gate.source.strip():
+        raise UsageError("it has no threshold or no source; add at_least and source")
+    parse_size(gate.size)
+    if not gate.testcases and not gate.needs:
+        raise UsageError("it names no testcases; add testcases, or needs if none measures the same")
+    for pattern in gate.testcases:
+        if not matching([case.name for case in TABLE], pattern):
+            raise UsageError(f"there is no testcase {pattern!r}; see `wirespeed list`")
