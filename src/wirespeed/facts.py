@@ -36,6 +36,7 @@ class Known(StrEnum):
     NCCL_VARIABLES = "NCCL settings"
     # Of a GPU.
     IOMMU_GROUP = "IOMMU group"
+    NUMA_NODE = "NUMA node of the GPU"
     SWITCH = "PCIe switch"
     PCIE_WIDTH = "PCIe width"
     PCIE_WIDTH_POSSIBLE = "possible PCIe width"

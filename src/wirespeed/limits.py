@@ -36,22 +36,41 @@ def ceilings(
     return _of_places(measurement, _flows(network, measurement, rates))
 
 
+def demands(network: Network, measurement: Measurement, rates: Sequence[EngineRate]) -> list[Demand] | None:
+    """Return what each transfer of a Measurement takes of the links; None if a path is unknown.
+
+    It depends on the routes, not on the capacities of the links.
+    """
+    try:
+        return [
+            Demand({}) if t.operation is Operation.CHASE else network.demand(t, rates)
+            for t in measurement.transfers
+        ]
+    except MachineError:
+        return None
+
+
+def predicted(
+    network: Network, measurement: Measurement, needed: Sequence[Demand] | None
+) -> list[float | None]:
+    """Return the value of each Place of a Measurement with known ``demands``, as ``ceilings`` does."""
+    return _of_places(measurement, _shared(network, measurement, needed))
+
+
 #: For each transfer: what it takes of the links, and its fair share in B/s; None if unknown.
 _Flows = list[tuple[Demand, float | None]]
 
 
 def _flows(network: Network, measurement: Measurement, rates: Sequence[EngineRate]) -> _Flows:
-    capacities = network.capacities()
-    try:
-        demands = [
-            Demand({}) if t.operation is Operation.CHASE else network.demand(t, rates)
-            for t in measurement.transfers
-        ]
-    except MachineError:  # unknown path, so unknown limit
+    return _shared(network, measurement, demands(network, measurement, rates))
+
+
+def _shared(network: Network, measurement: Measurement, needed: Sequence[Demand] | None) -> _Flows:
+    if needed is None:  # unknown path, so unknown limit
         return [(Demand({}), None)] * len(measurement.transfers)
     return [
         (demand, share if math.isfinite(share) and _is_bounded(network, demand) else None)
-        for demand, share in zip(demands, fair_shares(demands, capacities), strict=True)
+        for demand, share in zip(needed, fair_shares(needed, network.capacities()), strict=True)
     ]
 
 
@@ -62,6 +81,8 @@ def _is_bounded(network: Network, demand: Demand) -> bool:
     slower than one of its links. Whether the memory carries several flows at once is a different question;
     see ``shared_memories``.
     """
+    if len(network.capacities()) == len(network.links):
+        return True
     unknown = demand.weights.keys() - network.capacities().keys()
     kinds = {network.links[i].kind for i in demand.weights.keys() - unknown}
     return not unknown or (
@@ -186,7 +207,7 @@ def allowances(
         return [Allowance(None, None, None, ())] * len(measurement.places)
     limits = ceilings(network, measurement)
     low, typical = (
-        _flows(network, measurement, _capped(rates, ranges[-1], network.machine)) for rates in ranges
+        _flows(network, measurement, capped(rates, ranges[-1], network.machine)) for rates in ranges
     )
     load: dict[int, float] = {}
     for demand, share in typical:
@@ -308,7 +329,7 @@ def _parts(place: Place, transfers: Sequence[Transfer], flows: _Flows) -> dict[i
     return {link: round(part, 3) for link, part in found.items()}
 
 
-def _capped(
+def capped(
     rates: Sequence[EngineRate], typical: Sequence[EngineRate], machine: Machine
 ) -> Sequence[EngineRate]:
     """Return rates with the caps from the machine's description of its engines."""

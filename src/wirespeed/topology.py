@@ -230,6 +230,7 @@ class FaultKind(StrEnum):
     SPEED = "speed"  #: the speed of links is multiplied by a factor
     DOWN = "down"  #: links are missing
     BUSY = "busy"  #: another process uses the machine
+    CAUSE = "cause"  #: a cause of slow paths, with what the system then reports
 
     @property
     def of_links(self) -> bool:
@@ -247,14 +248,17 @@ class Fault:
         Kind of the fault.
     where : str
         Prefix of the text of the affected transfers (``gpu0->gpu1``); for a fault of links, a text as in
-        ``Machine.links_at``.
+        ``Machine.links_at``; for a cause, its place.
     factor : float
-        Factor of the speed of links.
+        Factor of the speed of links; for a cause, its amount.
+    cause : str
+        Name of a cause.
     """
 
     kind: FaultKind
     where: str = ""
     factor: float = 1.0
+    cause: str = ""
 
 
 @dataclass(frozen=True)

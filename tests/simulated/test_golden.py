@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from tests.conftest import GOLDEN, SPECS, still
+from tests.conftest import GOLDEN, SHAPES, SPECS, still
 from wirespeed.document import Document, Status
 from wirespeed.reports import Style
 from wirespeed.results.store import decode, encode, schema
@@ -31,7 +31,7 @@ LARGE = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=sorted(SPECS))
+@pytest.fixture(scope="module", params=SHAPES)
 def run(request: pytest.FixtureRequest) -> tuple[str, Document]:
     name: str = request.param
     rule: dict[str, Any] = {"samples": 1, "copies": 1} if name in LARGE else {}
@@ -111,7 +111,7 @@ def test_documents_fit_the_shipped_schema(run: tuple[str, Document]) -> None:
     name, document = run
     if name in LARGE:
         document = wirespeed.run(["multinode_bisect_write_ce"], machine=SPECS[name])
-    elif name in ("dgx-a100-8", "ppu-8"):  # many cells of a kind
+    elif name in ("dgx-a100-8", "l40s-8", "ppu-8"):  # many cells of a kind
         document = replace(document, testcases=document.testcases[::4])
     described = json.loads(schema())
     jsonschema.validate(json.loads(encode(document)), described)

@@ -63,7 +63,7 @@ LAYERS = (
     ("topology",),
     ("facts",),
     ("document", "summary"),
-    ("data", "network", "limits", "testcases"),
+    ("data", "effects", "network", "limits", "testcases"),
     ("worlds",),
     ("backends",),
     ("driver",),

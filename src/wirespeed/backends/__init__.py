@@ -150,7 +150,7 @@ def _check_present(wanted: Machine, here: Machine, spec: str) -> None:
 
 
 def facts(machine: Machine, root: Path = Path("/")) -> tuple[Fact, ...]:
-    """Read the facts of this machine, without measurements; nothing for a simulated machine.
+    """Read the facts of this machine, or of a simulated one, without measurements.
 
     Parameters
     ----------
@@ -159,10 +159,15 @@ def facts(machine: Machine, root: Path = Path("/")) -> tuple[Fact, ...]:
     root : Path
         Folder that contains ``sys`` and ``proc``.
     """
-    if machine.simulated:
-        return ()
-    read = (provider.facts for provider in providers() if hasattr(provider, "facts"))
-    return tuple(fact for one in read for fact in one(machine, root))
+    from msgspec.structs import replace
+
+    own = [provider for provider in providers() if (name_of(provider) == "simulated") is machine.simulated]
+    read = (provider.facts for provider in own if hasattr(provider, "facts"))
+    return tuple(
+        replace(fact, value=float(fact.value)) if isinstance(fact.value, int) else fact  # as a file has them
+        for one in read
+        for fact in one(machine, root)
+    )
 
 
 def connect(machine: Machine) -> list[Backend]:

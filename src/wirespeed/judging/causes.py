@@ -211,6 +211,12 @@ def _lowered(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
                 yield gpu.name, f"{name} {now / scale:.0f} {unit}, {usual} {most / scale:.0f} {unit}"
 
 
+def _wrong_numa(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    for gpu in machine.gpus:
+        if len(machine.numa) > 1 and facts.text(Known.NUMA_NODE, gpu.name) == "unknown":
+            yield gpu.name, "the kernel reports no NUMA node for it"
+
+
 def _confined(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
     del machine
     for some, all_of_them in ((Known.CPUS, Known.CPUS_ONLINE), (Known.NODES, Known.NODES_ONLINE)):
@@ -346,6 +352,10 @@ CAUSES = (
           "sudo dmidecode -t 17", "fill the channels of all controllers equally"),
     Cause("confined", "this process may not use all CPUs or NUMA nodes", _CONDITION, _HOST, _confined,
           "grep allowed_list /proc/self/status", "use the CPUs and memory next to the GPU: numactl, cpuset"),
+    Cause("wrong-numa", "the GPU is not at the NUMA node that the system reports", _CONDITION, _HOST,
+          _wrong_numa, "cat /sys/bus/pci/devices/*/numa_node",
+          "check the slot and the BIOS (ACPI proximity domains); in a "
+          "virtual machine, ask for the topology of the host"),
     Cause("acs", "PCIe ACS redirects traffic between GPUs through the root complex", _CONDITION, _PCIE, _acs,
           "sudo lspci -vvv | grep ACSCtl", "bare metal: disable ACS on the bridges between the GPUs; "
           "virtual machine: keep it, and use ATS"),

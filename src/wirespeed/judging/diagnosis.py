@@ -1,7 +1,8 @@
-"""Which causes the facts of a run speak for, and which slow cells each of them may explain."""
+"""What explains the slow cells of a run: causes whose predictions fit, and causes that facts speak for."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ..document import Document
@@ -9,7 +10,7 @@ from ..facts import Fact, Facts
 from ..results.cells import Key, placed
 from ..topology import LinkKind
 from .causes import CAUSES, Cause, Weight
-from .verdicts import Check, Verdict
+from .verdicts import Check
 
 #: A cell depends on a link that its transfers load by this fraction of the capacity.
 _LOADED = 0.2
@@ -17,34 +18,49 @@ _LOADED = 0.2
 
 @dataclass(frozen=True)
 class Finding:
-    """A cause that the facts speak for.
+    """A cause that the measured values or the facts speak for.
 
     Parameters
     ----------
     cause : Cause
         The cause.
-    device : str
-        Device that it applies to; empty for the host.
+    place : str
+        Device or switch that it applies to; empty for the machine.
     evidence : str
-        What was found.
+        Facts that speak for it; empty if there are none.
     cells : int
-        Number of slow cells that it may explain.
+        Number of slow cells that it explains, or may explain.
+    factor : float or None
+        Factor of the speed of its links that predicts the cells that it explains; None if only facts
+        speak for it.
+    others : tuple[Cause, ...]
+        Causes that explain the same cells equally well.
+    lower : int
+        Number of other cells below the typical value that it explains.
     """
 
     cause: Cause
-    device: str
+    place: str
     evidence: str
     cells: int
+    factor: float | None = None
+    others: tuple[Cause, ...] = ()
+    lower: int = 0
+
+    @property
+    def likely(self) -> bool:
+        """Whether it predicts the slow cells, and no other cause does equally well."""
+        return self.factor is not None and not self.others
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What may explain the slow cells of a run.
+    """What explains the slow cells of a run.
 
     Parameters
     ----------
     findings : tuple[Finding, ...]
-        The causes: those that may explain slow cells, the one that explains most first, then defects that
+        The causes: first those that predict slow cells, then those that may explain some, then defects that
         explain none.
     slow : int
         Number of slow cells.
@@ -64,10 +80,11 @@ class Diagnosis:
 
 
 def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
-    """Return the causes that the facts of a run speak for.
+    """Return the causes that explain the slow cells of a run, or that its facts speak for.
 
-    A cause may explain a cell if it slows down links of a kind that the cell loads, at the device that it
-    applies to. That is necessary, not sufficient: a finding is a suspicion, with what was found.
+    A cause *explains* a cell if the limits of the machine, changed as the cause changes it, predict the
+    value, and the predictions for all other cells fit, too (see ``fit``). For what is left, a cause that
+    facts speak for *may explain* a cell if it slows down links of a kind that the cell loads, at its device.
 
     Parameters
     ----------
@@ -76,19 +93,34 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     check : Check or None
         The judgement of its cells; None if nothing was measured.
     """
+    from .fit import explain, slow_keys  # imports numpy, which reports of good runs do not need
+
     facts = Facts(document.facts)
-    slow = _slow(document, check) if check else []
+    explanations = explain(document, check) if check else ()
+    done = frozenset[Key]().union(*(one.keys for one in explanations))
+    known = [
+        Finding(one.cause, one.place, one.evidence, len(one.keys), one.factor, one.others, one.lower)
+        for one in explanations
+        if one.cause is not None
+    ]
+    named = {(one.cause.name, one.place) for one in known}
+    slow = slow_keys(check) if check else frozenset[Key]()
+    left = _slow(document, slow - done)
     found = []
     explained: set[int] = set()
     for cause in CAUSES:
         for device, evidence in cause.evidence(document.machine, facts) if document.facts else ():
-            cells = {i for i, one in enumerate(slow) if one.fits(cause, device)}
+            if (cause.name, device) in named or any(cause is one.cause and not one.place for one in known):
+                continue
+            cells = {i for i, one in enumerate(left) if one.fits(cause, device)}
             if cells or cause.weight is Weight.DEFECT:
                 found.append(Finding(cause, device, evidence, len(cells)))
                 explained |= cells
     found.sort(key=lambda one: -one.cells)  # stable: the order of the causes decides between equals
     unreadable = tuple(fact for fact in facts if fact.value is None)
-    return Diagnosis(tuple(found), len(slow), len(slow) - len(explained), unreadable, bool(document.facts))
+    nameless = sum(len(one.keys) for one in explanations if one.cause is None)
+    unexplained = len(left) - len(explained) + nameless
+    return Diagnosis((*known, *found), len(slow), unexplained, unreadable, bool(document.facts))
 
 
 @dataclass(frozen=True)
@@ -105,12 +137,7 @@ class _Slow:
         return any(kind in cause.slows and device in ("", end) for kind, end in self.links)
 
 
-def _slow(document: Document, check: Check) -> list[_Slow]:
-    low: set[Key] = {
-        judgement.key
-        for judgement in check.judgements
-        if judgement.verdict in (Verdict.FAIL, Verdict.WARN) and judgement.value is not None
-    }
+def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
     links = document.machine.links
     return [
         _Slow(
@@ -123,5 +150,5 @@ def _slow(document: Document, check: Check) -> list[_Slow]:
             one.result.collective is not None,
         )
         for one in placed(document)
-        if one.key in low
+        if one.key in keys
     ]

@@ -19,7 +19,7 @@ from ..limits import allowances
 from ..model import Engine, Measurement, Reduce, Role
 from ..network import Network
 from ..options import PlanOptions, declared
-from ..testcases import TABLE, Plan
+from ..testcases import TABLE
 from ..version import __version__
 
 
@@ -30,19 +30,39 @@ def renewed(document: Document) -> Document:
     """
     if document.version == __version__:
         return document
+    network, plans = Network(document.machine), planned(document)
+    return replace(
+        document, testcases=tuple(_renewed(result, plans, network) for result in document.testcases)
+    )
+
+
+#: Testcase, table, labels of row and column -> the Measurement of a cell, and the index of its Place.
+Plans = dict[tuple[str, str, str, str], tuple[Measurement, int]]
+
+
+def planned(document: Document) -> Plans:
+    """Return how each cell of a run was measured, by making its plan again."""
     known = {case.name: case for case in TABLE}
-    network, options = Network(document.machine), _options(document)
-    results = []
+    options = _options(document)
+    found: Plans = {}
     for result in document.testcases:
         case = known.get(result.name)
-        if case is not None and case.engine is Engine.SM and result.engine == Engine.SM_BULK:
+        if case is None or not result.tables:
+            continue
+        if case.engine is Engine.SM and result.engine == Engine.SM_BULK:
             case = dataclasses.replace(case, engine=Engine.SM_BULK)
-        try:
-            plan = case.plan(document.machine, options) if case and result.tables else Plan()
-            results.append(_renewed(result, plan, network))
-        except WirespeedError:  # the recorded machine is no longer a valid description
-            results.append(result)
-    return replace(document, testcases=tuple(results))
+        with suppress(WirespeedError):  # the recorded machine is no longer a valid description
+            plan = case.plan(document.machine, options)
+            labels = {layout.key: (layout.rows.labels, layout.columns.labels) for layout in plan.tables}
+            for whole in plan.measurements:
+                for measurement in whole.separate() if whole.independent else (whole,):
+                    for i, place in enumerate(measurement.places):
+                        rows, columns = labels[place.table]
+                        found[result.name, place.table, rows[place.row], columns[place.column]] = (
+                            measurement,
+                            i,
+                        )
+    return found
 
 
 def _options(document: Document) -> PlanOptions:
@@ -56,22 +76,17 @@ def _options(document: Document) -> PlanOptions:
     return options
 
 
-def _renewed(result: TestcaseResult, plan: Plan, network: Network) -> TestcaseResult:
+def _renewed(result: TestcaseResult, plans: Plans, network: Network) -> TestcaseResult:
     """Return a result with new limits for the cells that a plan measures in the same way."""
-    by_label: dict[tuple[str, str, str], tuple[Measurement, int]] = {}
-    labels = {layout.key: (layout.rows.labels, layout.columns.labels) for layout in plan.tables}
-    for whole in plan.measurements:
-        for measurement in whole.separate() if whole.independent else (whole,):
-            for i, place in enumerate(measurement.places if measurement.transfers else ()):
-                rows, columns = labels[place.table]
-                by_label[place.table, rows[place.row], columns[place.column]] = measurement, i
     tables = []
     for table in result.tables:
         cells = []
         for cell in table.cells:
-            key = (table.key, table.rows.labels[cell.row], table.columns.labels[cell.column])
-            if (there := by_label.get(key)) and _is_of(cell, *there):
-                cell = _of_today(cell, network, *there)
+            rows, columns = table.rows.labels, table.columns.labels
+            there = plans.get((result.name, table.key, rows[cell.row], columns[cell.column]))
+            if there and there[0].transfers and _is_of(cell, *there):
+                with suppress(WirespeedError):
+                    cell = _of_today(cell, network, *there)
             cells.append(cell)
         tables.append(replace(table, cells=tuple(cells)))
     return replace(result, tables=tuple(tables))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from rich.console import RenderableType
@@ -10,10 +10,14 @@ from rich.text import Text
 
 from ..document import Document
 from ..judging.diagnosis import diagnose
+from ..judging.gate_verdicts import GateResult, GateVerdict
 from ..judging.verdicts import Check, Judgement, Verdict
+from ..results.published_gates import GateSet
 from ..units import fitting, many
 from . import SIMULATED, Style
 from ._console import heading, printed, warnings
+from ._doctor import named
+from ._gates import section
 from ._grid import number
 from ._outcomes import INTERRUPTED, Outcomes, counted, outcomes
 
@@ -24,10 +28,12 @@ _COLORS = {
     Verdict.BUSY: "yellow", Verdict.UNKNOWN: "cyan", Verdict.PASS: "green", Verdict.WAIVED: "dim",
     INTERRUPTED: "yellow",
 }  # fmt: skip
+#: Each set of gates with the results of its gates.
+GateResults = Sequence[tuple[GateSet, Sequence[GateResult]]]
 _BAD = (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN)
 
 
-def render(document: Document, check: Check, style: Style) -> str:
+def render(document: Document, check: Check, style: Style, gates: GateResults = ()) -> str:
     """Render a Check of a Document as text; ``verbose`` includes every bad testcase and cell."""
     found = outcomes(document, check)
     summary = Text(found.run.upper(), style=_COLORS[found.run])
@@ -42,13 +48,8 @@ def render(document: Document, check: Check, style: Style) -> str:
         line.append(f" at {culprit.ratio:.0%} of expected ({many(len(culprit.cells), 'cell')})")
         parts.append(line)
     diagnosis = diagnose(document, check)
-    for finding in (one for one in diagnosis.findings[:1] if one.cells):
-        line = Text("possible cause: ", style="bold")
-        line.append(finding.cause.title, style="bold red").append(f" ({finding.device or 'host'})")
-        line.append(
-            f", may explain {finding.cells} of {many(diagnosis.slow, 'slow cell')}; see wirespeed doctor"
-        )
-        parts.append(line)
+    if diagnosis.findings and diagnosis.findings[0].cells:
+        parts.append(named(diagnosis.findings[0], diagnosis.slow).append("; see wirespeed doctor"))
     for way, testcases in check.corrupted.items():
         line = Text("wrong data: ", style="bold")
         line.append(way, style="bold red").append(f" in {many(len(testcases), 'testcase')}")
@@ -64,7 +65,9 @@ def render(document: Document, check: Check, style: Style) -> str:
     parts += ["", *_unknown(check, style)]
     if check.verdict is Verdict.UNKNOWN:
         parts.append(Text("no value could be judged; this is not a pass", style="yellow"))
-    parts.append(_closing(document, found))
+    for gate_set, results in gates:
+        parts += [*([""] if parts[-1] else []), *section(gate_set, results, style), ""]
+    parts.append(_closing(document, found, gates))
     return printed(style, *parts)
 
 
@@ -120,9 +123,11 @@ def _unknown(check: Check, style: Style) -> Iterator[Text]:
         yield Text(f"{verdict}: {shown}: {reason}", style=_COLORS[verdict])
 
 
-def _closing(document: Document, found: Outcomes) -> Text:
-    """Return the verdict of the run as the last line."""
+def _closing(document: Document, found: Outcomes, gates: GateResults) -> Text:
+    """Return the verdict of the run, and the number of failed gates, as the last line."""
     line = Text(found.run.upper(), style=_COLORS[found.run])
+    if count := sum(one.verdict is GateVerdict.FAIL for _, results in gates for one in results):
+        line.append(f" · {many(count, 'gate')} failed", style="bold red")
     if document.simulated:
         line.append(f" · {SIMULATED}", style="bold magenta")
     return line

@@ -45,22 +45,46 @@ def render(document: Document, found: Diagnosis, check: Check | None, style: Sty
 def _finding(finding: Finding, slow: int) -> Iterator[RenderableType]:
     """Yield a finding: what, on which device, how it was found, and what to do."""
     cause = finding.cause
-    line = Text("possible cause: " if finding.cells else "noticed: ", style="bold")
-    line.append(cause.title, style="bold red" if finding.cells else "yellow")
-    if finding.device:
-        line.append(f" ({finding.device})")
-    if finding.cells:
-        line.append(f", may explain {finding.cells} of {many(slow, 'slow cell')}", style="default")
-    yield line
+    yield named(finding, slow)
     rows = Table.grid(padding=(0, 2))
     for name, text in (
         ("evidence", finding.evidence),
+        ("predicted", _predicted(finding)),
+        *(("or", other.title) for other in finding.others),
         ("to confirm", cause.confirm),
+        *(("", other.confirm) for other in finding.others if other.confirm != cause.confirm),
         ("remedy", cause.remedy),
         ("more", f"docs/doctor.md#{cause.name}"),
     ):
-        rows.add_row(Text(name, style="dim"), Text(text))
+        if text:
+            rows.add_row(Text(name, style="dim"), Text(text))
     yield Padding(rows, (0, 0, 0, 2))
+
+
+def named(finding: Finding, slow: int) -> Text:
+    """Return a line that names a finding, and how many slow cells it explains."""
+    explains = finding.cells or finding.lower
+    known = "likely cause: " if finding.likely else "possible cause: " if explains else "noticed: "
+    line = Text(known, style="bold")
+    line.append(finding.cause.title, style="bold red" if explains else "yellow")
+    if finding.place:
+        line.append(f" ({finding.place})")
+    if finding.cells:
+        verb = "may explain" if finding.factor is None else "explains"
+        line.append(f", {verb} {finding.cells} of {many(slow, 'slow cell')}", style="default")
+    elif finding.lower:
+        line.append(f", explains {many(finding.lower, 'value')} below the typical ones", style="default")
+    return line
+
+
+def _predicted(finding: Finding) -> str:
+    """Return what predicts the slow cells; empty if only facts speak for a cause."""
+    if finding.factor is None:
+        return ""
+    how = (
+        f"links at {finding.factor:.0%} of their rate" if finding.factor < 1 else "another route of the data"
+    )
+    return f"{how} would give the values that were measured"
 
 
 def _closing(found: Diagnosis, check: Check | None) -> str:

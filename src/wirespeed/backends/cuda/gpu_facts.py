@@ -70,6 +70,8 @@ def _of_bus(gpu: Gpu, root: Path) -> Iterator[Fact]:
     device = root / f"sys/bus/pci/devices/{gpu.bus_id[4:]}.0"
     if not device.exists():
         return
+    node = pci.read(device / "numa_node")
+    yield _fact(gpu.name, Known.NUMA_NODE, "unknown" if node.startswith("-") else node or None)
     group = device / "iommu_group"
     yield _fact(gpu.name, Known.IOMMU_GROUP, group.resolve().name if group.exists() else OFF)
     found = pci.hops(device)

@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ...facts import Fact
     from ...topology import Machine
     from ..base import Backend
 
@@ -18,11 +22,20 @@ def connect(machine: Machine) -> Backend | None:
     return SimulatedBackend(machine)
 
 
+def facts(machine: Machine, root: Path) -> Iterator[Fact]:
+    """Yield what the system of a simulated machine would report."""
+    from .healthy import facts_of
+
+    del root
+    return facts_of(machine) if machine.simulated else iter(())
+
+
 def parse(spec: str) -> Machine:
     """Return the simulated machine of a text such as ``dgx-a100-8+corrupt@gpu0->gpu1``.
 
     The text names a predefined machine or a machine file. ``+KIND`` or ``+KIND@TRANSFER`` adds a fault of
-    transfers, ``+down@LINK`` or ``+speed@LINK=FACTOR`` a fault of links.
+    transfers, ``+down@LINK`` or ``+speed@LINK=FACTOR`` a fault of links, ``+CAUSE=AMOUNT@PLACE`` a cause that
+    ``doctor`` knows, with what the system reports then.
 
     Raises
     ------

@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import replace
 
+from ...effects import EFFECTS
 from ...errors import MachineError
 from ...topology import Fault, FaultKind, Machine
 
@@ -19,8 +20,15 @@ def parse_fault(text: str, machine: Machine) -> Fault:
         If the fault does not exist, or the machine has no such link or device.
     """
     kind, _, where = text.partition("@")
-    if kind not in list(FaultKind):
-        raise MachineError(f"unknown simulated fault {kind!r}; choose from {', '.join(FaultKind)}")
+    name, _, amount = kind.partition("=")
+    for short, long in _SHORT:
+        if match := re.fullmatch(short, name):
+            name, amount = long, match[1] if match.groups() else amount
+    if name in EFFECTS and kind != FaultKind.BUSY:
+        return _cause(name, where, amount, text, machine)
+    kinds = [one for one in FaultKind if one is not FaultKind.CAUSE]
+    if kind not in kinds:
+        raise MachineError(f"unknown simulated fault {kind!r}; choose from {', '.join([*kinds, *EFFECTS])}")
     fault = Fault(FaultKind(kind), where)
     if fault.kind is FaultKind.SPEED:
         where, _, factor = where.partition("=")
@@ -36,6 +44,35 @@ def parse_fault(text: str, machine: Machine) -> Fault:
             "write gpu0, gpu0-gpu1 or gpu0->gpu1 (`wirespeed machine --format json` lists the links)"
         )
     return fault
+
+
+#: Short names of causes, some with their amount.
+_SHORT = (
+    (r"gen(\d)", "pcie-generation"), (r"nps(\d)", "nodes-per-socket"), ("throttle", "throttled"),
+    ("cc", "confidential"),
+)  # fmt: skip
+
+
+def _cause(name: str, where: str, amount: str, text: str, machine: Machine) -> Fault:
+    """Return a cause of slow paths as a fault."""
+    effect = EFFECTS[name]
+    places = effect.places(machine)
+    if where not in places:
+        known = (
+            f"write {name}@{next(filter(None, places))}" if any(places) else f"write {name} without a place"
+        )
+        raise MachineError(
+            f"machine {machine.name!r} has no place {where!r} for the fault {text!r}"
+            + (f"; {known}" if places else "")
+        )
+    try:
+        value = float(amount) if amount else effect.usual
+    except ValueError:
+        value = math.nan
+    if not 0 < effect.factor(machine, where, value) <= 1 or (effect.amounts and value not in effect.amounts):
+        choices = ", ".join(f"{one:g}" for one in effect.amounts) or "a factor between 0 and 1"
+        raise MachineError(f"the fault {text!r} requires an amount: {choices}")
+    return Fault(FaultKind.CAUSE, where, value, name)
 
 
 def _is_transfer(where: str, machine: Machine) -> bool:
@@ -55,8 +92,12 @@ def _factor(text: str, fault: str) -> float:
     return value
 
 
-def faulty(machine: Machine) -> Machine:
+def faulty(machine: Machine, *, collectives: bool = False) -> Machine:
     """Return the machine as it behaves: with the faults applied to its links."""
+    for fault in machine.faults:
+        effect = EFFECTS.get(fault.cause)
+        if effect and (collectives or not effect.collectives):
+            machine = effect.apply(machine, fault.where, effect.factor(machine, fault.where, fault.factor))
     links = list(machine.links)
     down: set[int] = set()
     for fault in machine.faults:

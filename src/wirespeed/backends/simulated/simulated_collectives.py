@@ -88,7 +88,7 @@ class SimulatedProvider:
                 f"{ranks} ranks require {ranks} GPUs; {machine.name or machine.host} has {len(ends)}"
             )
         self._ring = ring(ends[:ranks])
-        network = Network(faulty(machine))
+        network = Network(faulty(machine, collectives=True))
         demands = [network.demand(transfer, machine.rates) for transfer in self._ring]
         self._rate = min(fair_shares(demands, network.capacities()))
         self._random = random.Random(seed)

@@ -1,0 +1,172 @@
+"""Cause in, cause out: which cause does ``doctor`` name for each simulated one?
+
+For each machine, cause, seed and tier, a place and an amount are drawn, the machine is measured in virtual
+time, judged and diagnosed. Prints which causes were ranked first for which, and how often a wrong cause was
+called likely. Causes that lower no value by 10 % count separately: only their facts can show them.
+
+    python benchmarks/diagnose.py [--seeds 20] [--machines dgx-a100-8,l40s-8] [--tiers quick,full] [--jobs 8]
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import random
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import wirespeed
+from wirespeed.backends.simulated import parse
+from wirespeed.backends.simulated.machines import MACHINES
+from wirespeed.document import Document
+from wirespeed.effects import EFFECTS
+from wirespeed.judging.diagnosis import diagnose
+from wirespeed.results.cells import Key, placed
+from wirespeed.topology import Fault, FaultKind
+
+#: A value that falls by less shows nothing.
+CHANGED = 0.1
+#: Range of the amounts of causes that may have any.
+AMOUNTS = (0.25, 0.85)
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One diagnosis: ``cause`` is ``none`` for a healthy machine."""
+
+    machine: str
+    cause: str
+    seed: int
+    tier: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was found for a Job."""
+
+    job: Job
+    where: str
+    changed: bool
+    first: str
+    placed: bool  #: at the right place
+    there: str
+    likely: tuple[str, ...]
+    seconds: float
+
+
+def measured(spec: str, faults: tuple[Fault, ...], tier: str, seed: int) -> Document:
+    """Measure a simulated machine."""
+    machine = replace(parse(spec), faults=faults)
+    return wirespeed.run(machine=machine, tier=tier, seed=seed, samples=3, copies=1)
+
+
+@lru_cache(maxsize=4)
+def values(spec: str, tier: str) -> dict[Key, float]:
+    """Return the values of a good machine."""
+    document = measured(spec, (), tier, 0)
+    return {one.key: one.cell.value for one in placed(document) if one.cell.value and one.cell.expected}
+
+
+def one(job: Job) -> Result:
+    """Draw a place and an amount, measure, and diagnose."""
+    draw, machine = random.Random(f"{job}"), parse(job.machine)
+    faults: tuple[Fault, ...] = ()
+    if job.cause != NONE:
+        effect = EFFECTS[job.cause]
+        place = draw.choice(effect.places(machine))
+        possible = [a for a in effect.amounts if effect.factor(machine, place, a) < 1]
+        amount = (
+            draw.choice(possible) if possible else effect.usual if effect.amounts else draw.uniform(*AMOUNTS)
+        )
+        faults = (Fault(FaultKind.CAUSE, place, round(amount, 2), job.cause),)
+    document = measured(job.machine, faults, job.tier, job.seed)
+    good = values(job.machine, job.tier)
+    changed = any(
+        one.cell.value is not None and one.cell.value <= good[one.key] * (1 - CHANGED)
+        for one in placed(document)
+        if one.key in good
+    )
+    start = time.perf_counter()
+    found = diagnose(document, wirespeed.judge(document)).findings
+    seconds = time.perf_counter() - start
+    first = found[0].cause.name if found else NONE
+    where = faults[0].where if faults else ""
+    return Result(
+        job, f"{where} {faults[0].factor if faults else ''}", changed, first,
+        bool(found and found[0].place.rpartition("/")[2] == where.rpartition("/")[2]),
+        found[0].place if found else "",
+        tuple(f.cause.name for f in found if f.likely), seconds,
+    )  # fmt: skip
+
+
+def main() -> None:
+    """Run all jobs and print the tables."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    arguments.add_argument("--seeds", type=int, default=5)
+    arguments.add_argument("--healthy", type=int, default=20, help="seeds of good machines")
+    arguments.add_argument("--machines", default=",".join(name for name in MACHINES if name != "nvl72"))
+    arguments.add_argument("--causes", default="")
+    arguments.add_argument("--tiers", default="quick,standard,full")
+    arguments.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
+    arguments.add_argument("--verbose", action="store_true", help="print each wrong diagnosis")
+    options = arguments.parse_args()
+    chosen = options.causes.split(",") if options.causes else list(EFFECTS)
+    jobs = [
+        Job(machine, cause, seed, tier)
+        for machine in options.machines.split(",")
+        for tier in options.tiers.split(",")
+        for cause in (*chosen, NONE)
+        for seed in range(options.healthy if cause == NONE else options.seeds)
+        if cause == NONE or EFFECTS[cause].places(parse(machine))
+    ]
+    with multiprocessing.Pool(options.jobs) as pool:
+        results = list(pool.imap_unordered(one, jobs, chunksize=4))
+    report(results, options.verbose)
+
+
+def report(results: list[Result], verbose: bool) -> None:
+    """Print the confusions, and the rates that count."""
+    table: dict[tuple[str, bool], Counter[str]] = defaultdict(Counter)
+    for result in results:
+        table[result.job.cause, result.changed][result.first] += 1
+    print(f"{'cause':18} {'changes':7} {'runs':>5} {'first':>7}  taken for")
+    for (cause, changed), found in sorted(table.items(), key=lambda item: (not item[0][1], item[0][0])):
+        runs = sum(found.values())
+        others = ", ".join(f"{name} {n}" for name, n in found.most_common() if name != cause)
+        print(
+            f"{cause:18} {'values' if changed else 'nothing':7} {runs:5} {found[cause] / runs:7.1%}  {others}"
+        )
+    faulty = [one for one in results if one.job.cause != NONE and one.changed]
+    good = [one for one in results if one.job.cause == NONE]
+    right = sum(one.first == one.job.cause for one in faulty)
+    at = sum(one.first == one.job.cause and one.placed for one in faulty)
+    wrong = sum(any(name != one.job.cause for name in one.likely) for one in results)
+    print(
+        f"\nfaults that lower a value by 10 %: {len(faulty)};"
+        f" the cause is first in {right / max(1, len(faulty)):.2%},"
+        f" at its place in {at / max(1, len(faulty)):.2%}"
+    )
+    print(f"good machines: {len(good)}, with a cause: {sum(one.first != NONE for one in good)}")
+    print(f"wrong likely cause: {wrong} of {len(results)} ({wrong / max(1, len(results)):.2%})")
+    times = sorted(one.seconds for one in results)
+    print(f"diagnosis: median {times[len(times) // 2]:.2f} s, longest {times[-1]:.2f} s")
+    if verbose:
+        for one in sorted(results, key=lambda one: str(one.job)):
+            if (one.first != one.job.cause or not one.placed) and (one.changed or one.job.cause == NONE):
+                print(
+                    one.job.machine,
+                    one.job.tier,
+                    one.job.seed,
+                    one.job.cause,
+                    one.where,
+                    "->",
+                    one.first,
+                    one.likely,
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,507 @@
+"""Which cause explains the slow cells.
+
+Every cause changes the machine. The fair shares of the changed machine predict each measured cell, and the
+causes are ranked by how well their predictions agree with the measured values and with the facts. Slow links
+and devices without a known cause compete with the causes, so that "no known cause" is an answer.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ..data import efficiencies
+from ..document import Document
+from ..effects import EFFECTS, Effect, device_of, gpus_at
+from ..errors import MachineError
+from ..facts import Facts
+from ..limits import capped, demands, predicted, ring
+from ..model import Measurement
+from ..network import Demand, Network, fair_shares
+from ..results.cells import Key, placed
+from ..topology import Machine
+from .causes import CAUSES, Cause
+from .expectations import planned
+from .verdicts import Check, Judgement, Verdict
+
+#: Standard deviation (of the logarithm) of a good cell around comparable ones, and of all of these around the
+#: typical value of the expected range.
+_DEVIATION, _DEVIATION_OF_GROUP = 0.02, 0.08
+#: A prediction is uncertain by these fractions of its effect: of a slower link, of a different route.
+_UNSURE, _UNSURE_OF_ROUTE = 0.02, 0.08
+#: Largest number of deviations of a cell that counts: one cell must not decide.
+_MOST_DEVIATIONS = 4.0
+#: A cell is explained if its value is this close to the prediction, which is this far below normal. What
+#: comparable cells have in common is subtracted up to this.
+_EXPLAINED, _LOWERED, _MOST_SHARED = 0.08, 0.03, 0.12
+#: A cell may be predicted as no slower than this fraction of normal.
+_LEAST_RATIO = 1e-3
+#: Minimum number of comparable cells that say what is normal.
+_MIN_PEERS = 4
+#: A cell depends on a link that its transfers load by this fraction.
+_DEPENDS, _TOUCHES = 0.85, 0.2
+#: Quantiles of the ratios of rerouted data that are tried as the rate of the new route. Faster is not slow.
+_PARTS, _HARDLY = (0.1, 0.3, 0.5, 0.7, 0.9), 0.99
+#: A hypothesis is examined if this fraction of the cells that depend on its links is slow, or if it may
+#: explain this fraction of the slow cells.
+_SUSPECT = 0.3
+#: Points for facts that speak for a cause, for an amount that had to be estimated, and for
+#: a slow link or device without a known cause. A cell that is no longer wrong gives at most 8.
+_SUPPORTED, _ESTIMATED, _NAMELESS = 25.0, -3.0, -6.0
+#: A cause for which facts speak is named if it gains at most this much less than the best explanation.
+_TRUSTED = 0.25
+#: The same for a cause with an estimated amount, for which no fact speaks: rather, the cause is unknown.
+_UNSUPPORTED = -12.0
+#: Values below the typical one by this fraction are low. Where none is slow, facts must speak for a cause,
+#: and its predictions must gain so many points.
+_BELOW_TYPICAL, _CLEAR = 0.08, 4.0
+#: The effective speed of a link differs by up to this fraction from its nominal one.
+_ROUGHLY = 0.1
+#: Explanations within so many points of the best cannot be told apart.
+_EQUAL = 4.0
+#: An explanation counts if it explains this fraction of the slow cells that are left.
+_ENOUGH = 0.5
+#: Maximum number of causes at once.
+_MOST_CAUSES = 3
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A cause at a place that explains slow cells.
+
+    Parameters
+    ----------
+    cause : Cause or None
+        The cause; None for a slow link or device without a known cause.
+    place : str
+        Device, switch or link; empty for the whole machine.
+    amount : float
+        How far: a factor, or a number of lanes, links and so on, as the cause counts.
+    factor : float
+        Factor of the speed of its links.
+    evidence : str
+        Facts that speak for it; empty if there are none.
+    keys : frozenset[Key]
+        The slow cells that it explains.
+    lower : int
+        Number of other cells below the typical value that it explains.
+    others : tuple[Cause, ...]
+        Causes that explain them equally well.
+    """
+
+    cause: Cause | None
+    place: str
+    amount: float
+    factor: float
+    evidence: str
+    keys: frozenset[Key]
+    lower: int
+    others: tuple[Cause, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A measured cell.
+
+    Parameters
+    ----------
+    key : Key
+        Location of the cell.
+    group : int
+        Equal for cells that are comparable.
+    typical, ratio : float
+        Value over the typical value of the expected range, and over that of the better comparable cells, if
+        these are as expected.
+    slow : bool
+        Whether it is slow.
+    links : tuple[tuple[int, float, float], ...]
+        Links of the cell, as in ``Allowance``.
+    measurement : Measurement
+        How it was measured.
+    place : int
+        Index of its Place.
+    """
+
+    key: Key
+    group: int
+    typical: float
+    ratio: float
+    slow: bool
+    links: tuple[tuple[int, float, float], ...]
+    measurement: Measurement
+    place: int
+
+
+@dataclass(frozen=True)
+class _Hypothesis:
+    """A changed machine."""
+
+    machine: Machine
+    place: str
+    cause: Cause | None = None
+    effect: Effect | None = None
+    amount: float = 0.0
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class _Scored:
+    gain: float  #: by the predictions alone
+    score: float  #: with the facts
+    hypothesis: _Hypothesis
+    ratios: Mapping[int, float]
+    explained: frozenset[int]
+    evidence: str
+
+
+def slow_keys(check: Check) -> frozenset[Key]:
+    """Return the slow cells of a judged run."""
+    return frozenset(
+        one.key for one in check.judgements
+        if one.verdict in (Verdict.FAIL, Verdict.WARN) and one.value is not None
+    )  # fmt: skip
+
+
+def explain(document: Document, check: Check) -> tuple[Explanation, ...]:
+    """Return what explains the slow cells of a run, the first cause first; empty if nothing does."""
+    seen = _seen(document, check)
+    slow = {i for i, one in enumerate(seen) if one.slow}
+    low = {i for i, one in enumerate(seen) if one.slow or one.typical <= 1 - _BELOW_TYPICAL}
+    fitter = _Fitter(document, seen, low)
+    if not slow and not any(fitter.evidence.values()):
+        return ()
+    machine, effects = document.machine, np.zeros(len(seen))
+    found: list[Explanation] = []
+    done: frozenset[int] = frozenset()
+    while len(found) < _MOST_CAUSES:
+        scored = [
+            one for one in (fitter.scored(machine, effects, low - done) if low - done else ())
+            if one.explained & slow - done or (one.evidence and one.gain >= _CLEAR)
+        ]  # fmt: skip
+        wanted = _ENOUGH * len(slow - done) / (1 + len(found))
+        if not scored or (scored[0].explained & slow and len(scored[0].explained & slow - done) < wanted):
+            break
+        best = scored[0]
+        chosen = best
+        if best.hypothesis.cause is None:  # a cause that explains as much is better than none
+            named = (one for one in scored if one.hypothesis.cause is not None)
+            chosen = next((one for one in named if best.score - one.score <= _EQUAL / 2), best)
+        equal = [
+            one for one in scored
+            if one.hypothesis.cause is not None and bool(one.evidence) is bool(chosen.evidence)
+            and chosen.gain - one.gain <= _EQUAL
+        ]  # fmt: skip
+        hypothesis = chosen.hypothesis
+        found.append(
+            Explanation(
+                hypothesis.cause,
+                hypothesis.place,
+                hypothesis.amount,
+                hypothesis.factor,
+                chosen.evidence,
+                frozenset(seen[i].key for i in chosen.explained & slow),
+                len(chosen.explained - slow),
+                tuple(dict.fromkeys(
+                    one.hypothesis.cause for one in equal
+                    if one.hypothesis.cause not in (None, hypothesis.cause)
+                    and 2 * len(one.explained & chosen.explained) > len(chosen.explained)
+                )),
+            )
+        )  # fmt: skip
+        machine = hypothesis.machine
+        effects[list(chosen.ratios)] = np.log(list(chosen.ratios.values()))
+        done |= chosen.explained
+    return tuple(found)
+
+
+def _explains(one: _Seen, predicted: float, shared: float, unsure: float) -> bool:
+    """Return whether a prediction explains a low cell, given how comparable cells differ from typical."""
+    effect = math.log(predicted)
+    off = min(abs(math.log(one.typical) - effect - shared), abs(math.log(one.ratio) - effect))
+    return off <= max(_EXPLAINED, 2 * unsure * abs(effect)) and predicted <= 1 - _LOWERED
+
+
+def _seen(document: Document, check: Check) -> list[_Seen]:
+    """Return the cells whose value can be predicted, with their ratios to normal.
+
+    Normal is what the better quarter of comparable cells reaches, if that is as expected; else the typical
+    value of the expected range.
+    """
+    slow = slow_keys(check)
+    judgements: dict[Key, Judgement] = {one.key: one for one in check.judgements}
+    plans, machine = planned(document), document.machine
+    groups: dict[object, list[tuple[Key, float, float, float, tuple[tuple[int, float, float], ...],
+                                    Measurement, int]]] = {}  # fmt: skip
+    for one in placed(document):
+        cell, key = one.cell, one.key
+        judgement = judgements.get(key)
+        where = plans.get((key.testcase, key.table, key.row, key.column))
+        if judgement is None or where is None or not cell.value or not cell.limit or not judgement.normal:
+            continue
+        if judgement.verdict is Verdict.BUSY or not judgement.least:
+            continue
+        kinds = tuple(sorted({machine.links[link].kind for link, *_ in cell.links}))
+        group = (key.testcase, key.table, kinds, f"{cell.limit:.3g}", f"{judgement.normal:.3g}")
+        groups.setdefault(group, []).append(
+            (key, cell.value / cell.limit, judgement.normal / cell.limit, judgement.least / cell.limit,
+             cell.links, *where)
+        )  # fmt: skip
+    found = []
+    for number, members in enumerate(groups.values()):
+        best = 0.0
+        if len(members) >= _MIN_PEERS:
+            best = statistics.quantiles((one[1] for one in members), n=4, method="inclusive")[2]
+        for key, value, normal, least, links, measurement, place in members:
+            good = best if best >= least else normal
+            found.append(
+                _Seen(key, number, value / normal, value / good, key in slow, links, measurement, place)
+            )
+    return found
+
+
+#: For each cell, the logarithm of its predicted ratio to normal.
+Effects = npt.NDArray[np.float64]
+#: Indices of cells.
+Cells = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What was computed for a machine, by the identity of the Measurement: values in B/s, and demands."""
+
+    values: dict[int, list[float | None]]
+    demands: dict[int, list[Demand] | None]
+
+
+class _Fitter:
+    """Scores hypotheses about one run."""
+
+    def __init__(self, document: Document, seen: Sequence[_Seen], low: Collection[int]) -> None:
+        self.document = document
+        self.seen = seen
+        self.low = low
+        self.facts = Facts(document.facts)
+        self.rates = capped(efficiencies()[-1], efficiencies()[-1], document.machine)
+        loads: dict[int, list[tuple[int, float]]] = {}
+        for i, one in enumerate(seen):
+            for link, taken, part in one.links:
+                if taken >= _TOUCHES:
+                    loads.setdefault(link, []).append((i, taken * part))
+        #: Link -> the cells that load it, and how far each of them depends on it.
+        self.by_link = {link: tuple(map(np.array, zip(*found, strict=True))) for link, found in loads.items()}
+        self.collective = np.array([one.measurement.collective is not None for one in seen], bool)
+        self.ratios = np.array([one.ratio for one in seen])
+        self.evidence = {
+            cause.name: list(cause.evidence(document.machine, self.facts)) if document.facts else []
+            for cause in CAUSES
+        }
+        self._good = _Known({}, {})
+        self.typical: Effects = np.log([one.typical for one in seen] or [1.0])
+        groups: dict[int, list[int]] = {}
+        for i, one in enumerate(seen):
+            groups.setdefault(one.group, []).append(i)
+        self.groups = {group: np.array(members) for group, members in groups.items()}
+        self._base = Network(document.machine)
+
+    def scored(self, machine: Machine, before: Effects, left: Collection[int]) -> list[_Scored]:
+        """Return the hypotheses that explain some of the slow cells that are left, the best first."""
+        found = []
+        for hypothesis in self._hypotheses(machine, np.array(sorted(left))):
+            one = self._score(machine, hypothesis, before)
+            if one is not None and one.explained & set(left):
+                found.append(one)
+        return sorted(found, key=lambda one: -one.score)
+
+    def _hypotheses(self, machine: Machine, left: Cells) -> Iterator[_Hypothesis]:
+        """Yield what may have slowed down the cells that are left."""
+        for cause in CAUSES:
+            effect = EFFECTS.get(cause.name)
+            for place in effect.places(machine) if effect else ():
+                assert effect is not None
+                changed = effect.apply(machine, place, 0.5)
+                factors = self._factors(machine, changed, left, effect.collectives, effect.reroutes)
+                for factor in factors:
+                    yield self._nearest(machine, place, cause, effect, factor)
+        for place in self._places(machine):
+            chosen = set(machine.links_at(place))
+            for factor in self._factors(machine, _slowed(machine, chosen, 0.5), left):
+                yield _Hypothesis(_slowed(machine, chosen, factor), place, factor=factor)
+
+    @staticmethod
+    def _nearest(machine: Machine, place: str, cause: Cause, effect: Effect, factor: float) -> _Hypothesis:
+        """Return a cause with the possible amount that is nearest to a factor."""
+        if not effect.amounts:
+            return _Hypothesis(effect.apply(machine, place, factor), place, cause, effect, factor, factor)
+        _, value, amount = min(
+            (abs(math.log(value / factor)), value, amount)
+            for amount in effect.amounts
+            for value in [effect.factor(machine, place, amount)]
+        )
+        if value < 1:  # values follow the nominal speed only roughly
+            value = max(value * (1 - _ROUGHLY), min(factor, value * (1 + _ROUGHLY)))
+        return _Hypothesis(effect.apply(machine, place, value), place, cause, effect, amount, value)
+
+    @staticmethod
+    def _places(machine: Machine) -> list[str]:
+        found: dict[str, None] = {}
+        for one in machine.links:
+            ends = sorted((one.source, one.destination))
+            found[f"{one.source}->{one.destination}"] = found["-".join(ends)] = found[one.source] = None
+        return list(found)
+
+    def _touched(self, machine: Machine, changed: Machine, collectives: bool) -> tuple[Cells, Effects]:
+        """Return the cells that load a link which is different on a changed machine, and how far."""
+        kept = set(changed.links)
+        found = [
+            self.by_link[i] for i, link in enumerate(machine.links) if link not in kept and i in self.by_link
+        ]
+        loads = np.zeros(len(self.seen))
+        touched = np.zeros(len(self.seen), bool)
+        for cells, parts in found:
+            touched[cells] = True
+            loads[cells] = np.maximum(loads[cells], parts)
+        cells = np.flatnonzero(touched & self.collective if collectives else touched)
+        return cells, loads[cells]
+
+    def _factors(
+        self,
+        machine: Machine,
+        changed: Machine,
+        left: Cells,
+        collectives: bool = False,
+        reroutes: bool = False,
+    ) -> list[float]:
+        """Return by how much the links that change may be slower, as the low cells show."""
+        touched, loads = self._touched(machine, changed, collectives)
+        is_low = np.isin(touched, left)
+        deciding = loads >= _DEPENDS
+        low = deciding & is_low
+        explains_others = reroutes or not deciding.any()  # cells that do not depend on the links that change
+        if not is_low.any() or (
+            low.sum() < _SUSPECT * deciding.sum()
+            and not (explains_others and is_low.sum() >= _SUSPECT * len(left))
+        ):
+            return []
+        cells, parts = (touched[low], loads[low]) if low.any() else (touched[is_low], 1.0)
+        # What shares a new route with others says less about its rate than what has it for itself.
+        found = [
+            factor
+            for shown in (self.ratios[cells], np.exp(self.typical[cells]))
+            for factor in np.atleast_1d(np.quantile(shown * parts, _PARTS if reroutes else 0.5)).tolist()
+        ]
+        return sorted({round(one, 2) for one in found if one < _HARDLY})
+
+    def _score(self, machine: Machine, hypothesis: _Hypothesis, before: Effects) -> _Scored | None:
+        """Predict the cells of a hypothesis, and score it by what its predictions improve."""
+        effect, cause = hypothesis.effect, hypothesis.cause
+        try:
+            network = Network(hypothesis.machine)
+            moved = effect is not None and effect.reroutes
+            known = _Known({}, {} if moved else self._good.demands)
+            ratios = {
+                i: self._ratio(self.seen[i], network, known)
+                for i in self._touched(machine, hypothesis.machine, bool(effect and effect.collectives))[
+                    0
+                ].tolist()
+            }
+        except MachineError:  # no path is left
+            return None
+        unsure = _UNSURE_OF_ROUTE if effect and effect.reroutes else _UNSURE
+        after = before.copy()
+        after[list(ratios)] = np.log(list(ratios.values()))
+        score, shared = 0.0, dict[int, float]()
+        for group in {self.seen[i].group for i in ratios}:
+            cost, common = self._cost(group, after, unsure)
+            alone = bool((after[self.groups[group]] < math.log(1 - _LOWERED)).all())  # no other cell shows it
+            shared[group] = max(-_MOST_SHARED, min(common, _MOST_SHARED)) if alone else common
+            score += self._cost(group, before, _UNSURE)[0] - cost
+        gain, evidence = score, ""
+        if cause is None or effect is None:
+            score += _NAMELESS
+        else:
+            evidence, contradicted = self._by_facts(cause, effect, hypothesis)
+            if contradicted:
+                return None
+            score += _SUPPORTED + _TRUSTED * max(gain, 0.0) if evidence else 0.0
+        if effect is None or not effect.amounts:
+            score += _ESTIMATED if evidence or effect is None else _UNSUPPORTED
+        explained = frozenset(
+            i
+            for i, r in ratios.items()
+            if i in self.low and _explains(self.seen[i], r, shared[self.seen[i].group], unsure)
+        )
+        return _Scored(gain, score, hypothesis, ratios, explained, evidence)
+
+    def _ratio(self, one: _Seen, network: Network, known: _Known) -> float:
+        """Return the predicted value on a changed machine over that on the good one."""
+        good, changed = self._value(one, self._base, self._good), self._value(one, network, known)
+        return max(changed / good, _LEAST_RATIO) if good and changed else 1.0
+
+    def _value(self, one: _Seen, network: Network, known: _Known) -> float | None:
+        key = id(one.measurement)  # the cells keep it
+        if key not in known.values:
+            known.values[key] = self._predicted(one.measurement, network, known)
+        return known.values[key][one.place]
+
+    def _predicted(self, measurement: Measurement, network: Network, known: _Known) -> list[float | None]:
+        run, key = measurement.collective, id(measurement)
+        if key not in known.demands:
+            whole = Measurement(ring(run.members), ()) if run else measurement
+            known.demands[key] = demands(network, whole, self.rates)
+        needed = known.demands[key]
+        if run and needed:
+            rate = min(fair_shares(needed, network.capacities()))
+            return [rate if math.isfinite(rate) else None] * len(measurement.places)
+        return predicted(network, measurement, needed)
+
+    def _cost(self, group: int, effects: Effects, unsure: float) -> tuple[float, float]:
+        """Return half the squared deviation of comparable cells from their predictions, and what they share.
+
+        All of them may differ from the typical value in the same way, which counts once.
+        """
+        members = self.groups[group]
+        effect = effects[members]
+        off = self.typical[members] - effect
+        deviations = np.hypot(_DEVIATION, unsure * effect)
+        deviation = math.hypot(_DEVIATION_OF_GROUP, _UNSURE_OF_ROUTE * float(np.abs(effect).max()))
+        costs = []
+        for common in np.sort(off)[[len(off) * k // 8 for k in (2, 4, 6)]].tolist():
+            own = np.minimum(np.abs(off - common) / deviations, _MOST_DEVIATIONS)
+            costs.append(((float(own @ own) + (common / deviation) ** 2) / 2, common))
+        return min(costs)
+
+    def _by_facts(self, cause: Cause, effect: Effect, hypothesis: _Hypothesis) -> tuple[str, bool]:
+        """Return the facts that speak for a cause at a place, and whether they speak against it."""
+        local = self._local(hypothesis.place)
+        found = self.evidence[cause.name]
+        about = [text for device, text in found if not device or device in local]
+        covered = {device for device, _ in found}
+        if about and ("" in covered or hypothesis.place or covered.issuperset(local)):
+            return "; ".join(dict.fromkeys(about)), False
+        expected = list(effect.facts(self.document.machine, hypothesis.place, hypothesis.amount))
+        known = {(fact.device, fact.name) for fact in self.facts if fact.value is not None}
+        return "", bool(expected and local) and all((fact.device, fact.name) in known for fact in expected)
+
+    def _local(self, place: str) -> set[str]:
+        """Return the GPUs at a place that the facts are about; a NUMA node stands for itself."""
+        machine = self.document.machine
+        vertices = gpus_at(machine, place) or (place,)
+        ranks = {str(rank.index) for rank in machine.ranks if rank.host == machine.ranks[0].host}
+        return {
+            device_of(v)
+            for v in vertices
+            if not machine.ranks or v.partition("/")[0] in ranks or "/" not in v
+        }
+
+
+def _slowed(machine: Machine, chosen: Collection[int], factor: float) -> Machine:
+    links = tuple(
+        replace(link, capacity=link.capacity * factor) if i in chosen and link.capacity else link
+        for i, link in enumerate(machine.links)
+    )
+    return replace(machine, links=links)

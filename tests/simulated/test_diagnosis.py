@@ -1,0 +1,147 @@
+"""Causes in, causes out: what simulated machines with a cause show, and what doctor then names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from msgspec.structs import replace as changed
+
+import wirespeed
+from wirespeed.backends.simulated import parse
+from wirespeed.cli.main import main
+from wirespeed.document import Document
+from wirespeed.effects import EFFECTS
+from wirespeed.errors import MachineError
+from wirespeed.judging.causes import CAUSES
+from wirespeed.judging.diagnosis import Diagnosis, diagnose
+
+
+def measured(spec: str) -> Document:
+    return wirespeed.run(machine=f"simulated:{spec}", tier="quick", samples=3, copies=1)
+
+
+def diagnosed(document: Document) -> Diagnosis:
+    return diagnose(document, wirespeed.judge(document))
+
+
+@pytest.mark.parametrize(
+    ("machine", "fault", "cause", "place"),
+    [
+        ("pcie-4-switched", "acs@pcie1", "acs", "pcie1"),
+        ("pcie-4-switched", "iommu=0.3", "iommu", ""),
+        ("l40s-8", "wrong-numa@gpu3", "wrong-numa", "gpu3"),
+        ("hgx-h200-2", "fabric", "fabric", ""),
+        ("hgx-h200-2", "nccl-disabled", "nccl-disabled", ""),
+        ("hgx-h200-2", "nccl-settings=0.5", "nccl-settings", ""),
+        ("hgx-h200-2", "gen4@gpu1", "pcie-generation", "gpu1"),
+        ("dgx-a100-8", "pcie-width=8@pcie1", "pcie-width", "pcie1"),
+        ("dgx-a100-8", "pcie-width=4@gpu3", "pcie-width", "gpu3"),
+        ("dgx-a100-8", "nvlinks=6@gpu0", "nvlinks", "gpu0"),
+        ("hgx-h200-2", "nvlinks-inactive=9", "nvlinks-inactive", ""),
+        ("hgx-h200-2", "bandwidth-mode=0.75", "bandwidth-mode", ""),
+        ("hgx-h200-2", "nvlink-errors=0.7@gpu1", "nvlink-errors", "gpu1"),
+        ("hgx-h200-2", "pcie-errors=0.7@gpu1", "pcie-errors", "gpu1"),
+        ("hgx-h200-2", "throttle=0.6@gpu1", "throttled", "gpu1"),
+        ("hgx-h200-2", "lowered=0.6@gpu1", "lowered", "gpu1"),
+        ("dgx-a100-8", "dimms=4@numa1", "dimms", "numa1"),
+        ("cpu-2-sockets", "nps4", "nodes-per-socket", ""),
+        ("cpu-2-sockets", "busy-cpus=0.4", "busy-cpus", ""),
+        ("hgx-h200-2", "cc=0.3", "confidential", ""),
+        ("hgx-h200-2", "busy-gpu=0.5@gpu1", "busy-gpu", "gpu1"),
+    ],
+)
+def test_the_cause_is_named_first(machine: str, fault: str, cause: str, place: str) -> None:
+    found = diagnosed(measured(f"{machine}+{fault}"))
+    first = found.findings[0]
+    assert (first.cause.name, first.place) == (cause, place)
+    assert first.likely and first.evidence and first.cells >= 0.7 * found.slow and first.cells + first.lower
+
+
+def test_values_within_the_expected_range_are_explained_if_facts_speak_for_a_cause() -> None:
+    document = measured("hgx-h200-2+confined=0.59")
+    found = diagnosed(document)
+    assert found.slow == 0 and found.findings[0].cause.name == "confined" and found.findings[0].lower > 5
+    assert not diagnosed(changed(document, facts=())).findings
+
+
+def test_two_causes_at_once() -> None:
+    found = diagnosed(measured("dgx-a100-8+throttle=0.6@gpu2+gen3@gpu5"))
+    assert {(one.cause.name, one.place) for one in found.findings if one.likely} == {
+        ("throttled", "gpu2"),
+        ("pcie-generation", "gpu5"),
+    }
+    assert found.unexplained == 0
+
+
+def test_without_facts_causes_with_the_same_values_are_named_together() -> None:
+    document = changed(measured("dgx-a100-8+gen3@gpu5"), facts=())
+    found = diagnosed(document)
+    (first,) = found.findings
+    assert first.place == "gpu5" and not first.likely and not found.has_facts
+    assert {first.cause.name, *(one.name for one in first.others)} >= {"pcie-width", "pcie-generation"}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "gb200-4+speed@gpu3->nvswitch=0.5",
+        "hgx-h200-2+speed@gpu1=0.6",
+        "pcie-4-switched+speed@pcie1-numa0=0.63",
+    ],
+)
+def test_a_slow_link_without_a_known_cause_has_none(spec: str) -> None:
+    found = diagnosed(measured(spec))
+    assert found.slow and not found.findings and found.unexplained == found.slow
+
+
+@pytest.mark.parametrize("machine", ["hgx-h200-2", "l40s-8", "gh200-1", "cpu-2-sockets"])
+def test_good_machines_have_no_cause(machine: str) -> None:
+    assert diagnosed(measured(machine)).findings == ()
+
+
+def test_a_cause_on_another_host_has_no_facts_here() -> None:
+    here, there = (parse(f"nvl72+nvlinks=9@{place}") for place in ("1/gpu1", "5/gpu1"))
+    counts = [
+        {fact.value for fact in wirespeed.api.described(machine).facts if fact.name == "active NVLinks"}
+        for machine in (here, there)
+    ]
+    assert counts == [{18.0, 9.0}, {18.0}]
+
+
+def test_every_effect_belongs_to_a_cause_and_changes_what_it_says() -> None:
+    assert EFFECTS.keys() <= {cause.name for cause in CAUSES}
+    for name, effect in EFFECTS.items():
+        for machine in map(parse, ("dgx-a100-8", "pcie-4-switched", "gh200-1")):
+            for place in effect.places(machine)[:1]:
+                amount = (*effect.amounts, effect.usual)[0]
+                there = effect.apply(machine, place, 0.5)
+                assert len(there.links) >= len(machine.links), name
+                assert list(effect.facts(machine, place, amount)), name
+                assert replace(there, links=machine.links) == machine, name
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("acs@pcie9", "has no place 'pcie9' .*; write acs@pcie0"),
+        ("iommu@gpu0", "has no place 'gpu0' .*; write iommu without a place"),
+        ("nvlinks=twelve@gpu0", "requires an amount: a factor between 0 and 1"),
+        ("pcie-width=7@gpu0", "requires an amount: 8, 4, 2, 1"),
+        ("throttle=2@gpu0", "requires an amount"),
+        ("moonlight", "unknown simulated fault 'moonlight'; choose from .*wrong-numa"),
+    ],
+)
+def test_wrong_faults(fault: str, why: str) -> None:
+    with pytest.raises(MachineError, match=why):
+        parse(f"dgx-a100-8+{fault}")
+
+
+def test_the_command_names_a_simulated_cause(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["doctor", "--machine", "simulated:hgx-h200-2+gen4@gpu1", "-t", "0", "1"]
+    assert main(command) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert (
+        "likely cause: a PCIe link supports an older generation than the GPU (gpu1), explains 2 of 2" in out
+    )
+    assert "links at 5" in out and "values that were measured" in out
