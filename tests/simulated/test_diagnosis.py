@@ -55,6 +55,7 @@ def test_the_cause_is_named_first(machine: str, fault: str, cause: str, place: s
     found = diagnosed(measured(f"{machine}+{fault}"))
     first = found.findings[0]
     assert (first.cause.name, first.place) == (cause, place)
+    assert [one.cause.name for one in found.findings].count(cause) == 1
     assert first.likely and first.evidence and first.cells >= 0.7 * found.slow and first.cells + first.lower
 
 
@@ -126,9 +127,9 @@ def test_every_effect_belongs_to_a_cause_and_changes_what_it_says() -> None:
     [
         ("acs@pcie9", "has no place 'pcie9' .*; write acs@pcie0"),
         ("iommu@gpu0", "has no place 'gpu0' .*; write iommu without a place"),
-        ("nvlinks=twelve@gpu0", "requires an amount: a factor between 0 and 1"),
+        ("nvlinks=99@gpu0", "requires an amount: a factor between 0 and 1, or a number of NVLinks"),
         ("pcie-width=7@gpu0", "requires an amount: 8, 4, 2, 1"),
-        ("throttle=2@gpu0", "requires an amount"),
+        ("throttle=2@gpu0", "requires an amount: a factor between 0 and 1$"),
         ("moonlight", "unknown simulated fault 'moonlight'; choose from .*wrong-numa"),
     ],
 )

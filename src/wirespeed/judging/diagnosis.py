@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ..document import Document
+from ..effects import device_of, gpus_at
 from ..facts import Fact, Facts
 from ..results.cells import Key, placed
 from ..topology import LinkKind
@@ -103,17 +104,21 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
         for one in explanations
         if one.cause is not None
     ]
-    named = {(one.cause.name, one.place) for one in known}
+    named = {
+        (one.cause.name, device_of(gpu))
+        for one in known
+        for gpu in ("", one.place, *gpus_at(document.machine, one.place))
+    }
     slow = slow_keys(check) if check else frozenset[Key]()
     left = _slow(document, slow - done)
     found = []
     explained: set[int] = set()
     for cause in CAUSES:
         for device, evidence in cause.evidence(document.machine, facts) if document.facts else ():
-            if (cause.name, device) in named or any(cause is one.cause and not one.place for one in known):
-                continue
             cells = {i for i, one in enumerate(left) if one.fits(cause, device)}
-            if cells or cause.weight is Weight.DEFECT:
+            if (cause.name, device) in named:  # its predictions are too far off for these cells
+                explained |= cells
+            elif cells or cause.weight is Weight.DEFECT:
                 found.append(Finding(cause, device, evidence, len(cells)))
                 explained |= cells
     found.sort(key=lambda one: -one.cells)  # stable: the order of the causes decides between equals

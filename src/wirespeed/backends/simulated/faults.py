@@ -71,6 +71,8 @@ def _cause(name: str, where: str, amount: str, text: str, machine: Machine) -> F
         value = math.nan
     if not 0 < effect.factor(machine, where, value) <= 1 or (effect.amounts and value not in effect.amounts):
         choices = ", ".join(f"{one:g}" for one in effect.amounts) or "a factor between 0 and 1"
+        if effect.factor(machine, where, 1.0) < 1 and not effect.amounts:
+            choices += ", or a number of NVLinks that are left"
         raise MachineError(f"the fault {text!r} requires an amount: {choices}")
     return Fault(FaultKind.CAUSE, where, value, name)
 
