@@ -47,6 +47,8 @@ _MIN_PEERS = 4
 _DEPENDS, _TOUCHES = 0.85, 0.2
 #: Quantiles of the ratios of rerouted data that are tried as the rate of the new route. Faster is not slow.
 _PARTS, _HARDLY = (0.1, 0.3, 0.5, 0.7, 0.9), 0.99
+#: Factors that differ by at most this fraction are tried as one.
+_SAME = 0.04
 #: A hypothesis is examined if this fraction of the cells that depend on its links is slow, or if it may
 #: explain this fraction of the slow cells.
 _SUSPECT = 0.3
@@ -394,7 +396,11 @@ class _Fitter:
             for shown in (self.ratios[cells], np.exp(self.typical[cells]))
             for factor in np.atleast_1d(np.quantile(shown * parts, _PARTS if reroutes else 0.5)).tolist()
         ]
-        return sorted({round(one, 2) for one in found if one < _HARDLY})
+        distinct: list[float] = []
+        for one in sorted(one for one in found if one < _HARDLY):
+            if not distinct or one > distinct[-1] * (1 + _SAME):
+                distinct.append(one)
+        return distinct
 
     def _score(self, machine: Machine, hypothesis: _Hypothesis, before: Effects) -> _Scored | None:
         """Predict the cells of a hypothesis, and score it by what its predictions improve."""
