@@ -121,7 +121,8 @@ def _slots(machine: Machine) -> tuple[str, ...]:
     return (*_with(LinkKind.PCIE)(machine), *_switches(machine))
 
 
-def _scaled(machine: Machine, chosen: Collection[int], factor: float) -> Machine:
+def scaled(machine: Machine, chosen: Collection[int], factor: float) -> Machine:
+    """Return a machine with some links at a fraction of their capacity."""
     return replace(
         machine,
         links=tuple(
@@ -140,7 +141,7 @@ def _slower(*kinds: LinkKind) -> Callable[[Machine, str, float], Machine]:
             for i, link in enumerate(machine.links)
             if link.kind in kinds and place in ("", link.source, link.destination)
         }
-        return _scaled(machine, chosen, factor)
+        return scaled(machine, chosen, factor)
 
     return apply
 
@@ -154,17 +155,17 @@ def _upwards(machine: Machine, place: str, factor: float) -> Machine:
         if link.kind is LinkKind.PCIE and place in (link.source, link.destination)
         and gpus.isdisjoint((link.source, link.destination))
     }  # fmt: skip
-    return _scaled(machine, chosen, factor)
+    return scaled(machine, chosen, factor)
 
 
 def _memory_of_gpus(machine: Machine, place: str, factor: float) -> Machine:
     chosen = {machine.links_at(f"{gpu}-{gpu}")[0] for gpu in gpus_at(machine, place)}
-    return _scaled(machine, chosen, factor)
+    return scaled(machine, chosen, factor)
 
 
 def _memory_of_sockets(machine: Machine, place: str, factor: float) -> Machine:
     chosen = {machine.links_at(f"{node}-{node}")[0] for node in ([place] if place else _sockets(machine))}
-    return _scaled(machine, chosen, factor)
+    return scaled(machine, chosen, factor)
 
 
 def _split(machine: Machine, place: str, factor: float) -> Machine:

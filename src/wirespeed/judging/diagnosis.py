@@ -11,6 +11,7 @@ from ..facts import Fact, Facts
 from ..results.cells import Key, placed
 from ..topology import LinkKind
 from .causes import CAUSES, Cause, Weight
+from .seen_cells import slow_keys
 from .verdicts import Check
 
 #: A cell depends on a link that its transfers load by this fraction of the capacity.
@@ -94,7 +95,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     check : Check or None
         The judgement of its cells; None if nothing was measured.
     """
-    from .fit import explain, slow_keys  # imports numpy, which reports of good runs do not need
+    from .fit import explain  # imports numpy, which is slow
 
     facts = Facts(document.facts)
     explanations = explain(document, check) if check else ()

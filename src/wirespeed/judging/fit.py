@@ -8,26 +8,25 @@ and devices without a known cause compete with the causes, so that "no known cau
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ..data import efficiencies
 from ..document import Document
-from ..effects import EFFECTS, Effect, device_of, gpus_at
+from ..effects import EFFECTS, Effect, device_of, gpus_at, scaled
 from ..errors import MachineError
 from ..facts import Facts
 from ..limits import capped, demands, predicted, ring
 from ..model import Measurement
 from ..network import Demand, Network, fair_shares
-from ..results.cells import Key, placed
+from ..results.cells import Key
 from ..topology import Machine
 from .causes import CAUSES, Cause
-from .expectations import planned
-from .verdicts import Check, Judgement, Verdict
+from .seen_cells import Seen, seen_cells
+from .verdicts import Check
 
 #: Standard deviation (of the logarithm) of a good cell around comparable ones, and of all of these around the
 #: typical value of the expected range.
@@ -41,8 +40,6 @@ _MOST_DEVIATIONS = 4.0
 _EXPLAINED, _LOWERED, _MOST_SHARED = 0.08, 0.03, 0.12
 #: A cell may be predicted as no slower than this fraction of normal.
 _LEAST_RATIO = 1e-3
-#: Minimum number of comparable cells that say what is normal.
-_MIN_PEERS = 4
 #: A cell depends on a link that its transfers load by this fraction.
 _DEPENDS, _TOUCHES = 0.85, 0.2
 #: Quantiles of the ratios of rerouted data that are tried as the rate of the new route. Faster is not slow.
@@ -52,19 +49,17 @@ _SAME = 0.04
 #: A hypothesis is examined if this fraction of the cells that depend on its links is slow, or if it may
 #: explain this fraction of the slow cells.
 _SUSPECT = 0.3
-#: Points for facts that speak for a cause, for an amount that had to be estimated, and for
-#: a slow link or device without a known cause. A cell that is no longer wrong gives at most 8.
-_SUPPORTED, _ESTIMATED, _NAMELESS = 25.0, -3.0, -6.0
-#: A cause for which facts speak is named if it gains at most this much less than the best explanation.
+#: Points for facts that speak for a cause, for an amount that had to be estimated (with such facts, and
+#: without), and for a slow link or device without a known cause.
+_SUPPORTED, _ESTIMATED, _UNSUPPORTED, _NAMELESS = 25.0, -3.0, -12.0, -6.0
+#: Facts that speak for a cause add this fraction of what its predictions gain.
 _TRUSTED = 0.25
-#: The same for a cause with an estimated amount, for which no fact speaks: rather, the cause is unknown.
-_UNSUPPORTED = -12.0
 #: Values below the typical one by this fraction are low. Where none is slow, facts must speak for a cause,
-#: and its predictions must gain so many points.
+#: and its predictions must gain at least this many points.
 _BELOW_TYPICAL, _CLEAR = 0.08, 4.0
 #: The effective speed of a link differs by up to this fraction from its nominal one.
 _ROUGHLY = 0.1
-#: Explanations within so many points of the best cannot be told apart.
+#: Explanations whose points differ from the best by at most this cannot be told apart.
 _EQUAL = 4.0
 #: An explanation counts if it explains this fraction of the slow cells that are left.
 _ENOUGH = 0.5
@@ -82,8 +77,6 @@ class Explanation:
         The cause; None for a slow link or device without a known cause.
     place : str
         Device, switch or link; empty for the whole machine.
-    amount : float
-        How far: a factor, or a number of lanes, links and so on, as the cause counts.
     factor : float
         Factor of the speed of its links.
     evidence : str
@@ -98,45 +91,11 @@ class Explanation:
 
     cause: Cause | None
     place: str
-    amount: float
     factor: float
     evidence: str
     keys: frozenset[Key]
     lower: int
     others: tuple[Cause, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """A measured cell.
-
-    Parameters
-    ----------
-    key : Key
-        Location of the cell.
-    group : int
-        Equal for cells that are comparable.
-    typical, ratio : float
-        Value over the typical value of the expected range, and over that of the better comparable cells, if
-        these are as expected.
-    slow : bool
-        Whether it is slow.
-    links : tuple[tuple[int, float, float], ...]
-        Links of the cell, as in ``Allowance``.
-    measurement : Measurement
-        How it was measured.
-    place : int
-        Index of its Place.
-    """
-
-    key: Key
-    group: int
-    typical: float
-    ratio: float
-    slow: bool
-    links: tuple[tuple[int, float, float], ...]
-    measurement: Measurement
-    place: int
 
 
 @dataclass(frozen=True)
@@ -161,17 +120,9 @@ class _Scored:
     evidence: str
 
 
-def slow_keys(check: Check) -> frozenset[Key]:
-    """Return the slow cells of a judged run."""
-    return frozenset(
-        one.key for one in check.judgements
-        if one.verdict in (Verdict.FAIL, Verdict.WARN) and one.value is not None
-    )  # fmt: skip
-
-
 def explain(document: Document, check: Check) -> tuple[Explanation, ...]:
     """Return what explains the slow cells of a run, the first cause first; empty if nothing does."""
-    seen = _seen(document, check)
+    seen = seen_cells(document, check)
     slow = {i for i, one in enumerate(seen) if one.slow}
     low = {i for i, one in enumerate(seen) if one.slow or one.typical <= 1 - _BELOW_TYPICAL}
     fitter = _Fitter(document, seen, low)
@@ -203,7 +154,6 @@ def explain(document: Document, check: Check) -> tuple[Explanation, ...]:
             Explanation(
                 hypothesis.cause,
                 hypothesis.place,
-                hypothesis.amount,
                 hypothesis.factor,
                 chosen.evidence,
                 frozenset(seen[i].key for i in chosen.explained & slow),
@@ -221,49 +171,11 @@ def explain(document: Document, check: Check) -> tuple[Explanation, ...]:
     return tuple(found)
 
 
-def _explains(one: _Seen, predicted: float, shared: float, unsure: float) -> bool:
+def _explains(one: Seen, predicted: float, shared: float, unsure: float) -> bool:
     """Return whether a prediction explains a low cell, given how comparable cells differ from typical."""
     effect = math.log(predicted)
     off = min(abs(math.log(one.typical) - effect - shared), abs(math.log(one.ratio) - effect))
     return off <= max(_EXPLAINED, 2 * unsure * abs(effect)) and predicted <= 1 - _LOWERED
-
-
-def _seen(document: Document, check: Check) -> list[_Seen]:
-    """Return the cells whose value can be predicted, with their ratios to normal.
-
-    Normal is what the better quarter of comparable cells reaches, if that is as expected; else the typical
-    value of the expected range.
-    """
-    slow = slow_keys(check)
-    judgements: dict[Key, Judgement] = {one.key: one for one in check.judgements}
-    plans, machine = planned(document), document.machine
-    groups: dict[object, list[tuple[Key, float, float, float, tuple[tuple[int, float, float], ...],
-                                    Measurement, int]]] = {}  # fmt: skip
-    for one in placed(document):
-        cell, key = one.cell, one.key
-        judgement = judgements.get(key)
-        where = plans.get((key.testcase, key.table, key.row, key.column))
-        if judgement is None or where is None or not cell.value or not cell.limit or not judgement.normal:
-            continue
-        if judgement.verdict is Verdict.BUSY or not judgement.least:
-            continue
-        kinds = tuple(sorted({machine.links[link].kind for link, *_ in cell.links}))
-        group = (key.testcase, key.table, kinds, f"{cell.limit:.3g}", f"{judgement.normal:.3g}")
-        groups.setdefault(group, []).append(
-            (key, cell.value / cell.limit, judgement.normal / cell.limit, judgement.least / cell.limit,
-             cell.links, *where)
-        )  # fmt: skip
-    found = []
-    for number, members in enumerate(groups.values()):
-        best = 0.0
-        if len(members) >= _MIN_PEERS:
-            best = statistics.quantiles((one[1] for one in members), n=4, method="inclusive")[2]
-        for key, value, normal, least, links, measurement, place in members:
-            good = best if best >= least else normal
-            found.append(
-                _Seen(key, number, value / normal, value / good, key in slow, links, measurement, place)
-            )
-    return found
 
 
 #: For each cell, the logarithm of its predicted ratio to normal.
@@ -283,7 +195,7 @@ class _Known:
 class _Fitter:
     """Scores hypotheses about one run."""
 
-    def __init__(self, document: Document, seen: Sequence[_Seen], low: Collection[int]) -> None:
+    def __init__(self, document: Document, seen: Sequence[Seen], low: Collection[int]) -> None:
         self.document = document
         self.seen = seen
         self.low = low
@@ -331,8 +243,8 @@ class _Fitter:
                     yield self._nearest(machine, place, cause, effect, factor)
         for place in self._places(machine):
             chosen = set(machine.links_at(place))
-            for factor in self._factors(machine, _slowed(machine, chosen, 0.5), left):
-                yield _Hypothesis(_slowed(machine, chosen, factor), place, factor=factor)
+            for factor in self._factors(machine, scaled(machine, chosen, 0.5), left):
+                yield _Hypothesis(scaled(machine, chosen, factor), place, factor=factor)
 
     @staticmethod
     def _nearest(machine: Machine, place: str, cause: Cause, effect: Effect, factor: float) -> _Hypothesis:
@@ -443,12 +355,12 @@ class _Fitter:
         )
         return _Scored(gain, score, hypothesis, ratios, explained, evidence)
 
-    def _ratio(self, one: _Seen, network: Network, known: _Known) -> float:
+    def _ratio(self, one: Seen, network: Network, known: _Known) -> float:
         """Return the predicted value on a changed machine over that on the good one."""
         good, changed = self._value(one, self._base, self._good), self._value(one, network, known)
         return max(changed / good, _LEAST_RATIO) if good and changed else 1.0
 
-    def _value(self, one: _Seen, network: Network, known: _Known) -> float | None:
+    def _value(self, one: Seen, network: Network, known: _Known) -> float | None:
         key = id(one.measurement)  # the cells keep it
         if key not in known.values:
             known.values[key] = self._predicted(one.measurement, network, known)
@@ -503,11 +415,3 @@ class _Fitter:
             for v in vertices
             if not machine.ranks or v.partition("/")[0] in ranks or "/" not in v
         }
-
-
-def _slowed(machine: Machine, chosen: Collection[int], factor: float) -> Machine:
-    links = tuple(
-        replace(link, capacity=link.capacity * factor) if i in chosen and link.capacity else link
-        for i, link in enumerate(machine.links)
-    )
-    return replace(machine, links=links)
