@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 #: Maximum number of processes to start on a host.
 _MOST_PROCESSES = 1024
+
+#: The first use of a type by msgspec in several threads at once can crash the process.
+_DECODING = threading.Lock()
 
 
 def join(
@@ -72,9 +76,10 @@ def gather_machine(world: World, local: Machine) -> Machine:
     unique = [(host, digest) for host, digest in zip(hosts, digests, strict=True)]
     mine = local.to_json() if unique.index(unique[world.rank]) == world.rank else b""
     sent = world.allgather(mine, "describing hosts")
-    machines = [
-        msgspec.json.decode(sent[unique.index(unique[rank])], type=Machine) for rank in range(world.size)
-    ]
+    with _DECODING:
+        machines = [
+            msgspec.json.decode(sent[unique.index(unique[rank])], type=Machine) for rank in range(world.size)
+        ]
     devices = _devices(world, machines, [visible for _, visible in everyone])
     cpus = _cpus(world, machines, devices, digests)
     ranks = tuple(
