@@ -408,6 +408,14 @@ def test_without_cuda_nvml_has_the_word(
     assert machine.notes == (failed, *notes)
 
 
+def test_a_glance_initialises_cuda_only_for_peers_that_nvml_denies(root: Path, cuda: FakeCuda) -> None:
+    cuda.refused["cuInit"] = real.CUresult.CUDA_ERROR_SYSTEM_NOT_READY  # a note says that it was called
+    machine = discover(Machine(""), root, FakeNvml(nvmlDeviceGetP2PStatus=0), exact=False)
+    assert (machine.gpus[0].peers, machine.notes) == (("gpu1",), ())
+    machine = discover(Machine(""), root, FakeNvml(nvmlDeviceGetP2PStatus=5), exact=False)
+    assert machine.gpus[0].peers == () and machine.notes[0].startswith("the GPUs cannot be measured: cuInit")
+
+
 def test_where_cuda_refuses_to_say_nvml_has_the_word(root: Path, cuda: FakeCuda) -> None:
     cuda.refused["cuDeviceCanAccessPeer"] = real.CUresult.CUDA_ERROR_INVALID_DEVICE
     machine = discover(Machine(""), root, FakeNvml())

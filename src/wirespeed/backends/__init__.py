@@ -1,10 +1,11 @@
 """The backends: every folder here, and modules that other packages register as ``wirespeed.backends``.
 
-A backend module may have four functions. ``discover(machine) -> Machine`` adds the hardware that it
-discovers. ``facts(machine, root) -> Iterable[Fact]`` reads what ``doctor`` derives causes from.
-``connect(machine) -> Backend | None`` returns a backend for a Machine, or None if it does not support the
-Machine. ``warm_up()`` starts slow initialisation. None of them may fail if hardware or a library is missing;
-``Machine.notes`` contains what could not be determined.
+A backend module may have five functions. ``discover(machine) -> Machine`` adds the hardware that it
+discovers, and ``glance(machine) -> Machine`` does so without slow initialisation. ``facts(machine, root) ->
+Iterable[Fact]`` reads what ``doctor`` derives causes from. ``connect(machine) -> Backend | None`` returns a
+backend for a Machine, or None if it does not support the Machine. ``warm_up()`` starts slow initialisation.
+None of them may fail if hardware or a library is missing; ``Machine.notes`` contains what could not be
+determined.
 
 A GPU belongs to the backend that discovered it: its field ``backend`` has the name, and only that backend
 uses the GPU.
@@ -67,14 +68,21 @@ def warm_up() -> None:
             provider.warm_up()
 
 
-def discover() -> Machine:
-    """Discover the hardware of this machine, without measurements."""
+def discover(*, glance: bool = False) -> Machine:
+    """Discover the hardware of this machine, without measurements.
+
+    Parameters
+    ----------
+    glance : bool
+        Whether to do without slow initialisation, even if details may then be wrong.
+    """
     from ..topology import Machine
 
     machine = Machine("")
     for provider in providers():
         if hasattr(provider, "discover"):
-            machine = _owned(provider.discover(machine), name_of(provider))
+            see = getattr(provider, "glance", provider.discover) if glance else provider.discover
+            machine = _owned(see(machine), name_of(provider))
     return machine
 
 
@@ -90,13 +98,15 @@ def _owned(machine: Machine, name: str) -> Machine:
     return replace(machine, gpus=tuple(replace(gpu, backend=gpu.backend or name) for gpu in machine.gpus))
 
 
-def describe(spec: str | None = None) -> Machine:
+def describe(spec: str | None = None, *, glance: bool = False) -> Machine:
     """Describe this machine, a simulated one, or one from a file.
 
     Parameters
     ----------
     spec : str, Path or None
         None for this machine, ``simulated:NAME``, or a machine file.
+    glance : bool
+        As for ``discover``.
 
     Returns
     -------
@@ -114,7 +124,7 @@ def describe(spec: str | None = None) -> Machine:
     from ..topology import load
 
     if spec is None:
-        return discover()
+        return discover(glance=glance)
     spec = str(spec)  # a file may be given as a Path
     if spec.startswith(SIMULATED):
         from . import simulated

@@ -19,7 +19,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     add_machine(arguments)
     add_options(arguments, names=["tier"])
     options = arguments.parse_args(argv)
-    print(visible(listing(describe(options.machine), options.tier, columns())), end="")
+    print(visible(listing(describe(options.machine, glance=True), options.tier, columns())), end="")
     return OK
 
 

@@ -32,6 +32,16 @@ def discover(machine: Machine) -> Machine:
     return discovery.discover(machine)
 
 
+def glance(machine: Machine) -> Machine:
+    """Like ``discover``, without initialising CUDA where NVML allows peer access.
+
+    CUDA then rarely denies it.
+    """
+    from . import discovery
+
+    return discovery.discover(machine, exact=False)
+
+
 def facts(machine: Machine, root: Path) -> Iterator[Fact]:
     """Yield the facts of the GPUs that this backend discovered."""
     own = [gpu for gpu in machine.gpus if gpu.backend == NAME]

@@ -50,7 +50,7 @@ _REFUSALS = {
 }
 
 
-def discover(machine: Machine, root: Path = Path("/"), library: Any = None) -> Machine:
+def discover(machine: Machine, root: Path = Path("/"), library: Any = None, *, exact: bool = True) -> Machine:
     """Add the GPUs of this host to a Machine, numbered as in CUDA.
 
     Parameters
@@ -59,6 +59,8 @@ def discover(machine: Machine, root: Path = Path("/"), library: Any = None) -> M
         Folder that contains ``sys`` and ``dev``.
     library : module or None
         Replacement for ``pynvml``; None for the installed one.
+    exact : bool
+        Whether CUDA confirms peer access that NVML allows. Its initialisation takes half a second.
 
     Returns
     -------
@@ -86,7 +88,7 @@ def discover(machine: Machine, root: Path = Path("/"), library: Any = None) -> M
     except library.NVMLError as error:
         nvml = Nvml(Silence())
         missing = f"NVML reports {error}; install the NVIDIA driver, or restart after a driver update"
-    reader = _Reader(nvml, root)
+    reader = _Reader(nvml, root, exact)
     try:
         if not missing:
             return reader.describe(machine)
@@ -120,6 +122,7 @@ class _Reader:
 
     nvml: Nvml
     root: Path
+    exact: bool = True
     notes: list[str] = field(default_factory=list)
 
     def describe(self, machine: Machine) -> Machine:
@@ -306,8 +309,12 @@ class _Reader:
     def _refusal(self, gpu: Gpu, other: Gpu, handle: Any, of_other: Any) -> str:
         """Return why a GPU has no peer access to another; empty if it has.
 
-        CUDA decides and NVML explains; NVML decides only if CUDA does not know.
+        CUDA decides and NVML explains; NVML decides only if CUDA does not know, or need not be exact.
         """
+        lib = self.nvml.library
+        ways = [self.nvml.ask("nvmlDeviceGetP2PStatus", handle, of_other, way) for way in (0, 1)]
+        if not self.exact and ways == [lib.NVML_P2P_STATUS_OK] * 2:
+            return ""
         allowed = None
         try:
             allowed = self.cuda.can_access(gpu.bus_id, other.bus_id) if self.cuda else None
@@ -315,8 +322,6 @@ class _Reader:
             self.notes.append(f"CUDA does not report whether {gpu.name} can access {other.name}: {error}")
         if allowed:
             return ""
-        lib = self.nvml.library
-        ways = [self.nvml.ask("nvmlDeviceGetP2PStatus", handle, of_other, way) for way in (0, 1)]
         reasons = {getattr(lib, name): text for name, text in _REFUSALS.items() if hasattr(lib, name)}
         for status in ways:
             if status not in (lib.NVML_P2P_STATUS_OK, None):
