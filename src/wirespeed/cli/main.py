@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import RunInterrupted, UsageError, WirespeedError
@@ -48,6 +49,7 @@ COMMANDS = {
     "overalloc": ("overalloc", "measure the cost of sharing a buffer, and the effect of over-allocation"),
     "nvbandwidth": ("nvbandwidth", "the command line, text and JSON of nvbandwidth"),
     "sailbandwidth": ("nvbandwidth", "the command line, text and JSON of sailbandwidth"),
+    "install-names": ("install_names", "create executables with the names of nvbandwidth and nccl-tests"),
 }
 #: Errors of writing; without the name of a file, to standard output: files are written by `results.store`.
 _OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
@@ -62,6 +64,8 @@ COLLECTIVES = (
     "scatter", "sendrecv", "hypercube",
 )  # fmt: skip
 COMMANDS |= {f"{name}_perf": ("nccl_tests", "") for name in COLLECTIVES}
+#: Commands that are programs of others; a link to wirespeed with such a name runs the command.
+PEERS = ("nvbandwidth", "sailbandwidth", *(f"{name}_perf" for name in COLLECTIVES))
 
 
 def entry() -> NoReturn:
@@ -99,7 +103,9 @@ def entry() -> NoReturn:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    called = Path(sys.argv[0]).name
+    own = [called] if called in PEERS else []
+    arguments = [*own, *sys.argv[1:]] if argv is None else list(argv)
     try:
         return _dispatch(arguments)
     except UsageError as error:

@@ -1,0 +1,57 @@
+"""``wirespeed install-names``: executables with the names of the programs that wirespeed replaces."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import StorageError
+from ..terminal import visible
+from .common import OK, parser
+
+#: Second line of the files, by which they are recognised.
+_MARK = "# made by wirespeed install-names"
+
+
+def main(name: str, argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    from .main import PEERS
+
+    arguments = parser(
+        name,
+        "Create executables with the names of nvbandwidth, sailbandwidth and the programs of nccl-tests,\n"
+        "for scripts that call them by path. They run this installation of wirespeed.",
+    )
+    arguments.add_argument("folder", metavar="DIR", type=Path, help="folder; it is created if necessary")
+    folder: Path = arguments.parse_args(argv).folder
+    files = [folder / peer for peer in PEERS]
+    if foreign := [str(file) for file in files if not _replaceable(file)]:
+        raise StorageError(
+            f"not made by this command, so not replaced: {', '.join(foreign)}; use another folder"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            run = shlex.join([sys.executable, "-m", "wirespeed", file.name])
+            new = file.with_name(f"{file.name}.{os.getpid()}")
+            new.write_text(f'#!/bin/sh\n{_MARK}\nexec {run} "$@"\n')
+            new.chmod(0o755)
+            new.replace(file)  # a running script reads the old file
+    except OSError as error:
+        raise StorageError(f"cannot write {error.filename or folder}: {error.strerror}") from error
+    print(visible(f"created in {folder}: {', '.join(PEERS)}"))
+    return OK
+
+
+def _replaceable(file: Path) -> bool:
+    """Return whether a file does not exist, or was made by this command."""
+    if not file.is_symlink() and not file.exists():
+        return True
+    try:
+        with file.open("rb") as stream:
+            return stream.read(200).split(b"\n")[1:2] == [_MARK.encode()] and not file.is_symlink()
+    except OSError:
+        return False
