@@ -313,6 +313,8 @@ class CollectiveInfo(msgspec.Struct, frozen=True, omit_defaults=True):
         Reduction operator; empty if the operation has none.
     root : int
         Root rank; -1 if the operation has none.
+    traffic : str
+        How unequal parts are divided (``alltoallv``); empty for the default.
     """
 
     operation: str
@@ -320,6 +322,7 @@ class CollectiveInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     ranks: Whole
     operator: str = ""
     root: Integer = -1
+    traffic: str = ""
 
 
 class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):

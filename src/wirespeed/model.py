@@ -246,6 +246,8 @@ class Collective:
         Whether every link is always busy, so that the links determine the expected bus bandwidth.
     effective : float
         Maximum ratio of the bus bandwidth to the rate of a link if the switch reduces.
+    traffic : str
+        How unequal parts are divided (``alltoallv``); empty for the default.
     """
 
     operation: str
@@ -261,6 +263,7 @@ class Collective:
     verified: bool = True
     judged: bool = True
     effective: float = 1.0
+    traffic: str = ""
 
     @property
     def setting(self) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,17 +44,11 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     ("program", "options", "reason"),
     [
         ("all_reduce", ("-b", "1G", "-e", "1M"), "-b 1073741824 is more than -e 1048576"),
-        ("all_gather", ("-o", "prod"), "all_gather has no operator"),
-        ("all_reduce", ("-r", "1"), "all_reduce has no root"),
         ("all_reduce", ("-D", "1"), "kernels of NCCL's device API"),
         ("all_reduce", ("-V", "4"), "kernels of NCCL's device API"),
-        ("all_reduce", ("-I", "1", "-G", "1"), "-I and -G"),
-        ("all_reduce", ("-z", "3", "-G", "1"), "-z and -G"),
-        ("all_reduce", ("-z", "1", "-m", "2"), "-z 1 or 2 and -m"),
+        ("all_reduce", ("-i", "0"), "-i 0 requires a factor (-f)"),
         ("all_reduce", ("-y", "1", "-G", "1"), "-y and -G"),
-        ("all_reduce", ("-I", "1", "-K", "20"), "-K must be less than -n 20"),
-        ("all_reduce", ("-K", "2"), "-K requires -I 1"),
-        ("all_reduce", ("-J", "out.txt"), "must end in .json"),
+        ("all_reduce", ("-Q", "1"), "unrecognized arguments: -Q"),
         ("all_reduce", ("-J", "out.json", "--output", "out.json"), "-J and --output are the same file"),
         ("all_reduce", ("-T", "10000000000"), "-T must be at most 1000000000"),
         ("all_reduce", ("-b", "8", "-e", "8G", "-i", "8"), "give 1073741824 sizes; the maximum is 100000"),
@@ -71,7 +68,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("all_reduce", (*H200, "-z", "1"), "simulated machine"),
         ("all_reduce", ("--machine", "simulated:nowhere"), "is neither a simulated machine nor"),
         ("all_reduce", ("--machine", "here.json"), "the launcher places real ranks"),
-        ("all_reduce", (*H200[:2], "-g", "3"), "3 ranks require 3 GPUs; hgx-h200-2 has 2"),
+        ("all_reduce", (*H200[:2], "-g", "3"), "Invalid number of GPUs: 3 requested but only 2 were found"),
     ],
 )  # fmt: skip
 def test_what_is_not_possible_is_refused_in_one_line(
@@ -88,10 +85,109 @@ def test_hypercube_needs_a_power_of_two(capsys: pytest.CaptureFixture[str]) -> N
 def test_environment_that_is_not_understood(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_SPREAD", "0.5")
-    assert "NCCL_TESTS_ALLTOALLV_SPREAD is set" in refused(capsys, "alltoallv_perf", *H200)
-    monkeypatch.setenv("NCCL_TESTS_SPLIT", "MOD 2")
-    assert "one group" in refused(capsys, "all_reduce_perf", *H200)
+    monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_SPREAD", "wide")
+    assert "SPREAD='wide' is not a number of 0 or more" in refused(capsys, "alltoallv_perf", *H200)
+    monkeypatch.setenv("NCCL_TESTS_SPLIT", "MOD")
+    assert "NCCL_TESTS_SPLIT='MOD' is invalid" in refused(capsys, "all_reduce_perf", *H200)
+
+
+DGX = ("--machine", "simulated:dgx-a100-8", "-g")
+SMALL = ("-b", "1M", "-e", "4M", "-f", "2", "-n", "2", "-w", "0")
+
+
+def lines(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def done(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, str]:
+    assert main(list(arguments)) == 0
+    captured = capsys.readouterr()
+    return captured.out, captured.err
+
+
+@pytest.mark.parametrize(
+    ("options", "note"),
+    [
+        (("-i", "0"), ""),  # with -f of SMALL
+        (("-o", "max", "-r", "3"), ""),  # all_gather has neither
+        (("-z", "0", "stray"), "ignored: stray"),
+        (("-K", "1"), "ignored: -K requires -I 1"),
+        (("-I", "1", "-K", "2"), "ignored: -K must be less than -n 2"),
+        (("-I", "1", "-G", "1"), "ignored: -I with -G"),
+        (("-z", "3", "-G", "1"), "ignored: -z with -G"),
+    ],
+)
+def test_what_nccl_tests_ignores_is_ignored(
+    capsys: pytest.CaptureFixture[str], options: tuple[str, ...], note: str
+) -> None:
+    out, err = done(capsys, "all_gather_perf", *DGX, "0x8", *SMALL, *options)
+    assert [row[0] for row in lines(out)] == ["1048576", "2097152", "4194304"]
+    assert note in err and ("ignored" in err) is bool(note)
+
+
+def test_json_goes_into_any_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    done(capsys, "all_gather_perf", *DGX, "2", *SMALL, "-J", str(tmp_path / "out.txt"))
+    assert json.loads((tmp_path / "out.txt").read_text())["results"]
+
+
+def test_groups_of_a_simulated_machine(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, _ = done(capsys, "all_reduce_perf", *DGX, "8", *SMALL)
+    for name, text in (("SPLIT_MASK", ""), ("SPLIT", "MOD 2"), ("SPLIT_MASK", "0x3")):
+        monkeypatch.delenv("NCCL_TESTS_SPLIT_MASK", raising=False)
+        monkeypatch.setenv(f"NCCL_TESTS_{name}", text)
+        out, _ = done(capsys, "all_reduce_perf", *DGX, "8", *SMALL)
+        ranks = [line.split() for line in out.splitlines() if line.startswith("#  Rank")]
+        groups = {"": {"0"}, "MOD 2": {"0", "1"}, "0x3": {"0", "1", "2", "3"}}[text]
+        assert len(ranks) == 8 and {rank[4] for rank in ranks} == groups
+        assert (lines(out)[-1][5] == lines(whole)[-1][5]) is (not text)  # fewer ranks take less time
+
+
+def test_parts_of_alltoallv(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = ("alltoallv_perf", *DGX, "3", "-b", "3M", "-e", "3M", "-n", "2", "-w", "0")
+    monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY", "1")
+
+    def sent() -> list[str]:
+        out, _ = done(capsys, *run)
+        return [word for line in out.splitlines() if "rank=" in line for word in line.split()[2:4]]
+
+    assert sent()[:2] == ["send_bytes=3145728", "recv_bytes=3145728"]
+    matrix = tmp_path / "traffic.txt"
+    matrix.write_text("100 200 150 1\n50 100 75 1\n\n300 150 200 1\n0 0 0 0\n")
+    monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_MATRIX_FILE", str(matrix))
+    monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_MATRIX_SCALE", "2")
+    assert sent()[:6] == [  # multiples of 16 bytes
+        "send_bytes=880", "recv_bytes=880", "send_bytes=432", "recv_bytes=880", "send_bytes=1280",
+        "recv_bytes=832",
+    ]  # fmt: skip
+    assert "-b and -e must be equal" in refused(capsys, *run, "-e", "6M")
+    assert "-b and -e of at least 1302 bytes" in refused(capsys, *run, "-b", "64", "-e", "64")
+    assert "is for 4 ranks, not 8" in refused(capsys, *run, "-g", "8")
+    matrix.write_text("1 2\n")
+    assert "must be a square matrix" in refused(capsys, *run)
+    matrix.unlink()
+    assert "cannot be read" in refused(capsys, *run)
+
+
+@pytest.mark.parametrize("options", [(), ("-I", "1"), ("-S", "1"), ("-I", "1", "-S", "1")])
+def test_headings_end_where_the_values_end(
+    capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
+) -> None:
+    out, _ = done(capsys, "all_reduce_perf", *DGX, "2", *SMALL, *options)
+    named, row = (
+        next(line for line in out.splitlines() if line.startswith(start))
+        for start in ("#       size", "     1048576")
+    )
+    assert (
+        [m.end() for m in re.finditer(r"[\S]+", named)][2:]
+        == [
+            m.end() - (":" in m[0])  # the heading of nccl-tests is one column short of the time stamps
+            for m in re.finditer(r"\d\S* \d\S*:\S+|\S+", row)
+        ][1:]
+    )
 
 
 def test_help_is_readable(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,9 +14,9 @@ from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.mpi.provider import MpiProvider
 from wirespeed.backends.provider import Provider
 from wirespeed.backends.simulated.simulated_collectives import SimulatedProvider, connect
-from wirespeed.errors import Unreachable
+from wirespeed.errors import Unreachable, UsageError
 from wirespeed.model import Collective, Measurement
-from wirespeed.testcases.collective_ops import OPERATIONS, Piece, peer_bytes
+from wirespeed.testcases.collective_ops import OPERATIONS, Piece, operation_of
 from wirespeed.testcases.data_types import BY_NAME, OPERATORS, TYPES
 
 
@@ -45,7 +45,12 @@ def outcome(
         return [arrays[r - 1] for r in n]
     if name == "alltoall":
         return [[x for source in n for x in parts[source][r]] for r in n]
-    sizes = [[peer_bytes(a, b, ranks, each * ranks * width) // width for b in n] for a in n]
+    total = each * ranks * width
+    share = 2 / (ranks * (ranks - 1)) if ranks > 1 else 0
+    sizes = [
+        [int((b - a) % ranks * share * total if ranks > 1 else total) // 16 * 16 // width for b in n]
+        for a in n
+    ]
     cut = [[arrays[a][sum(sizes[a][:b]) : sum(sizes[a][: b + 1])] for b in n] for a in n]
     return [[x for a in n for x in cut[a][r]] for r in n]
 
@@ -188,3 +193,19 @@ def test_an_operation_that_a_library_lacks_is_refused() -> None:
         patch.setitem(OPERATIONS, "made_up", operation)
         backend.prepare(Measurement((made_up,), ()), BackendOptions())
     backend.close()
+
+
+def test_only_parts_that_differ_can_be_divided() -> None:
+    for name, traffic in (("all_reduce", "spread 1"), ("alltoallv", "spread 2"), ("alltoallv", "matrix 1 2"),
+                          ("alltoallv", "even"), ("alltoallv", "matrix 1 -2; 3 4")):  # fmt: skip
+        with pytest.raises(UsageError):
+            operation_of(name, traffic)
+
+
+def test_parts_grow_with_the_distance_as_far_as_the_spread_says() -> None:
+    for spread, sends in (("0", [384, 384, 384]), ("0.5", [192, 384, 576]), ("1", [0, 384, 768])):
+        operation = operation_of("alltoallv", f"spread {spread}")
+        assert operation.parts is not None
+        counts = operation.counts(1152, 1, 3)
+        assert operation.parts(counts, 1, 0, 3) == (sends, [sends[0], sends[2], sends[1]])
+        assert (counts.send, counts.receive, counts.each) == (1152, 1152, 384)

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 from ..document import RankInfo, State
 from ..errors import BackendError, BackendLost, OutOfMemory, Unreachable, WirespeedError
 from ..model import Collective, Measurement, Sample
-from ..testcases.collective_ops import OPERATIONS, Setting
+from ..testcases.collective_ops import Setting, operation_of
 from ..testcases.data_types import BY_NAME
 from ..worlds.base import RankLost, World
 from .base import BackendOptions, CollectiveOptions
@@ -203,7 +203,10 @@ class CollectiveBackend:
         if self.provider is None:
             provider = self.run("setting up the ranks", lambda: self._make(self.world, self.group))
             self.provider, self.can_cancel = provider, provider.can_cancel
-            mine = [[self.group.color, d.index, d.bus_id, d.name] for d in provider.devices]
+            own = self.group.color
+            mine = [
+                [own if d.color is None else d.color, d.index, d.bus_id, d.name] for d in provider.devices
+            ]
             everyone = self.exchange.gather(mine, "gathering devices")
             self._ranks = tuple(
                 RankInfo(member.rank * len(devices) + i, color, member.pid, member.host, index, bus_id, model)
@@ -314,7 +317,8 @@ class CollectiveBackend:
 
 
 def _setting(work: Collective) -> Setting:
-    return Setting(OPERATIONS[work.operation], BY_NAME[work.type], work.operator, work.root)
+    operation = operation_of(work.operation, work.traffic)
+    return Setting(operation, BY_NAME[work.type], work.operator, work.root)
 
 
 class PreparedCollective:

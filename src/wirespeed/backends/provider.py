@@ -112,11 +112,14 @@ class RankDevice:
         PCI bus ID of the GPU; ``host`` for host memory.
     name : str
         Name of the product.
+    color : int or None
+        Number of its group; None for that of its process.
     """
 
     index: int
     bus_id: str
     name: str
+    color: int | None = None
 
 
 @dataclass(frozen=True)

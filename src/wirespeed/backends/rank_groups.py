@@ -65,17 +65,23 @@ def group_of(world: World, each: int, environment: Mapping[str, str] = os.enviro
     UsageError
         If a variable is invalid.
     """
-    colors = _colors(world.size, environment)
+    colors = colors_of(world.size, environment)
     mine = colors[world.rank]
     return Group(mine, tuple(rank for rank, color in enumerate(colors) if color == mine), each)
 
 
-def _colors(size: int, environment: Mapping[str, str] = os.environ) -> list[int]:
-    """Return the number of the group of each process."""
+def colors_of(size: int, environment: Mapping[str, str] = os.environ) -> list[int]:
+    """Return the number of the group of each process.
+
+    Raises
+    ------
+    UsageError
+        If a variable is invalid.
+    """
     text = environment.get(SPLIT, "")
     if MASK in environment:
         try:
-            text = f"&{int(environment[MASK], 16)}"
+            text = f"&{int(environment[MASK].strip() or '0', 16)}"
         except ValueError as error:
             raise UsageError(f"{MASK}={environment[MASK]!r} is not a hexadecimal number") from error
     return [_color(text, rank) for rank in range(size)]
@@ -100,7 +106,7 @@ def _color(text: str, rank: int) -> int:
 
 def smallest(world: World) -> int:
     """Return the number of processes of the smallest group."""
-    return min(Counter(_colors(world.size)).values())
+    return min(Counter(colors_of(world.size)).values())
 
 
 def minimum() -> float | None:

@@ -16,7 +16,19 @@ from ..errors import StorageError, UsageError
 from ..terminal import colored, columns, visible
 from .common import FAILED, OK, check_format, texts_aside
 from .job import lead
-from .nccl_tests_options import FORMAT, MPI, NCCL, SIMULATED, SUFFIX, Asked, asked, check, nccl, refuse
+from .nccl_tests_options import (
+    FORMAT,
+    MPI,
+    NCCL,
+    SIMULATED,
+    Asked,
+    asked,
+    check,
+    chosen,
+    nccl,
+    parsed,
+    refuse,
+)
 from .nccl_tests_options import parser as make_parser
 
 if TYPE_CHECKING:
@@ -37,17 +49,16 @@ _EXCHANGE_GRACE_S = 10.0
 def main(program: str, argv: Sequence[str]) -> int:
     """Run a command of nccl-tests and return its exit code."""
     from ..backends.rank_groups import minimum
-    from ..testcases.collective_ops import OPERATIONS
 
     parser = make_parser(program)
-    options = parser.parse_args(argv)
+    options = parsed(parser, argv)
     check_format(options.format)
-    operation = OPERATIONS[program.removesuffix(SUFFIX)]
     machine = _simulated(options)
     provider = SIMULATED if machine else MPI if options.mpi or not _gpus() else NCCL
     try:
-        check(options, operation)
+        check(options)
         refuse(options, parser, provider)
+        operation = chosen(program, options)
         minimum()
     except UsageError as error:
         parser.error(str(error))
@@ -64,7 +75,7 @@ def main(program: str, argv: Sequence[str]) -> int:
     each = 1 if processes > 1 or STARTED in os.environ else threads * gpus
     timeout = options.timeout or _NO_LIMIT_S
     arguments = [program, *argv]
-    wanted = asked(options, program, provider, each, arguments)
+    wanted = asked(options, operation, provider, each, arguments)
     world = join(timeout, mpi=provider == MPI, spawn=processes, arguments=arguments)
     world.timeout = max(timeout, SETUP_S) + _EXCHANGE_GRACE_S
     with texts_aside(options.output):
@@ -124,8 +135,7 @@ def _measure(
     """
     from ..backends.base import BackendOptions
     from ..backends.collective_backend import CollectiveBackend
-    from ..backends.provider import Group
-    from ..backends.rank_groups import group_of, settings, smallest
+    from ..backends.rank_groups import colors_of, group_of, settings, smallest
     from ..driver.session import Session
     from ..driver.session_options import SessionOptions
     from ..results.store import Saver
@@ -135,18 +145,23 @@ def _measure(
     from ..worlds.agreement import agree_on
 
     agree_on(world, wanted.comparable())
-    group = Group(0, (0,), wanted.each) if machine else group_of(world, wanted.each)
+    simulated = None
+    if machine:
+        from ..backends.simulated.simulated_collectives import SimulatedProvider
+
+        simulated = SimulatedProvider(machine, wanted.each, colors=colors_of(wanted.each))
+    group = simulated.group if simulated else group_of(world, wanted.each)
     # All groups run the same settings, with roots that also the smallest group has.
-    fewest = wanted.each * (1 if machine else smallest(world))
-    chosen = settings(wanted.operation, wanted.types, wanted.operators, wanted.root, fewest)
+    fewest = simulated.smallest if simulated else wanted.each * smallest(world)
+    run = settings(wanted.operation, wanted.types, wanted.operators, wanted.root, fewest)
     if reason := wanted.operation.why_not(group.ranks):
         raise UsageError(reason)
-    first, virtual = world.rank == 0, machine is not None
+    first = world.rank == 0
     machine = machine or (_here() if first else _elsewhere())
-    make = _maker(options, wanted, provider, machine)
-    backend = CollectiveBackend(provider, world, group, make, virtual=virtual)
+    make = _maker(options, wanted, provider, simulated)
+    backend = CollectiveBackend(provider, world, group, make, virtual=simulated is not None)
     cases = []
-    for name, setting in zip(names(chosen), chosen, strict=True):
+    for name, setting in zip(names(run), run, strict=True):
         case = collective(
             setting, name, ranks=group.ranks, cpu_time=bool(options.report_cputime),
             lateness=world.size if wanted.collectives.per_iteration and world.size > 1 else 0,
@@ -168,9 +183,9 @@ def _measure(
         document = Session(machine, [backend], asked_for, listeners).run()
     finally:
         backend.close()
-    refusals = [backend.refusal(setting) for setting in chosen]
+    refusals = [backend.refusal(setting) for setting in run]
     if all(refusals):
-        raise UsageError(f"{chosen[0]}: {refusals[0]}")
+        raise UsageError(f"{run[0]}: {refusals[0]}")
     return document
 
 
@@ -248,12 +263,9 @@ def _finish(document: Document, options: argparse.Namespace, lines: _Lines, file
         print(visible(f"wirespeed: error: {document.interrupted}"), file=sys.stderr, flush=True)
 
 
-def _maker(options: argparse.Namespace, wanted: Asked, provider: str, machine: Machine) -> Make:
+def _maker(options: argparse.Namespace, wanted: Asked, provider: str, simulated: Provider | None) -> Make:
     """Return the function that creates the provider; the thread that measures calls it."""
-    if provider == SIMULATED:
-        from ..backends.simulated.simulated_collectives import SimulatedProvider
-
-        simulated = SimulatedProvider(machine, wanted.each)
+    if simulated is not None:
         return lambda world, group: simulated
 
     def make(world: World, group: Group) -> Provider:
@@ -268,6 +280,7 @@ def _maker(options: argparse.Namespace, wanted: Asked, provider: str, machine: M
         how = NcclOptions(
             threads, gpus, given["first"], options.unalign, given["registration"], given["policy"],
             bool(given["null_stream"]), bool(options.parallel_init),
+            p2p_peers=2 if wanted.operation.name == "sendrecv" else 0,
         )  # fmt: skip
         return NcclProvider(world, group, how)
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..backends.rank_groups import MASK, SPLIT
 from ..errors import UsageError
+from ..terminal import visible
 from .common import Parser, add_machine, formatter, output_path, typed
 
 if TYPE_CHECKING:
@@ -18,6 +22,8 @@ if TYPE_CHECKING:
     from ..testcases.data_types import DataType
 
 NCCL, MPI, SIMULATED = "nccl", "mpi", "simulated"
+#: Prefix of the variables that divide the parts of alltoallv.
+_TRAFFIC = "NCCL_TESTS_ALLTOALLV_"
 #: The default of ``--format``; it is printed line by line.
 FORMAT = "nccl-tests"
 SUFFIX = "_perf"
@@ -93,7 +99,7 @@ def _table() -> tuple[tuple[str, tuple[tuple[str, str, str, Any, Any, str], ...]
         ("sizes (K, M, G are powers of 1024)", (
             ("-b", "--minbytes", "SIZE", 32 * 2**20, size, "smallest size (32M)"),
             ("-e", "--maxbytes", "SIZE", None, size, "largest size (32M)"),
-            ("-i", "--stepbytes", "SIZE", 2**20, size, "step between sizes (1M)"),
+            ("-i", "--stepbytes", "SIZE", 2**20, typed(_step), "step between sizes (1M)"),
             ("-f", "--stepfactor", "N", 1, _count, "factor between sizes, instead of a step"),
         )),
         ("operation", (
@@ -144,10 +150,28 @@ def _table() -> tuple[tuple[str, tuple[tuple[str, str, str, Any, Any, str], ...]
     # fmt: on
 
 
+def parsed(parser: Parser, argv: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line; words that belong to no option are ignored, as nccl-tests ignores them."""
+    options, stray = parser.parse_known_args(argv)
+    if unknown := [word for word in stray if word.startswith("-")]:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    if stray:
+        _note(f"ignored: {' '.join(stray)}")
+    return options
+
+
+def _note(text: str) -> None:
+    print(visible(f"wirespeed: note: {text}"), file=sys.stderr)
+
+
 def _whole(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or int(text) > 2**40:
+    try:
+        value = int(text, 16 if text[:2].lower() == "0x" else 10) if text.isascii() else -1
+    except ValueError:
+        value = -1
+    if not 0 <= value <= 2**40:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
-    return int(text)
+    return value
 
 
 def _count(text: str) -> int:
@@ -172,12 +196,16 @@ def _bytes(text: str) -> int:
     return parse_size(text[:-1] if text[-2:-1].upper() in tuple("KMGT") and text[-1] in "bB" else text)
 
 
+def _step(text: str) -> int:
+    return 0 if text.strip() == "0" else _bytes(text)
+
+
 def _root(text: str) -> int | None:
     return None if text in ("all", "-1") else _whole(text)
 
 
-def check(options: argparse.Namespace, operation: CollectiveOp) -> None:
-    """Refuse options that exclude each other or do not apply to the operation.
+def check(options: argparse.Namespace) -> None:
+    """Refuse options that exclude each other, or leave one of them out where nccl-tests does so.
 
     Raises
     ------
@@ -186,33 +214,73 @@ def check(options: argparse.Namespace, operation: CollectiveOp) -> None:
     """
     if options.maxbytes is None:
         options.maxbytes = max(options.minbytes, 32 * 2**20)
-    o, name = options, operation.name
-    file = o.output_file
+    o, file = options, options.output_file
+    for name, text, there in (
+        ("per_iter_timing", "-I with -G: iterations of a graph cannot be timed one by one", o.cudagraph),
+        ("blocking", "-z with -G: a graph is launched as a whole, without waiting inside", o.cudagraph),
+        ("per_iter_skip", f"-K must be less than -n {o.iters}", o.per_iter_skip >= o.iters),
+        ("per_iter_skip", "-K requires -I 1", not o.per_iter_timing),
+    ):
+        if there and getattr(o, name):
+            _note(f"ignored: {text}")
+            setattr(o, name, 0)
     problems = {
         f"-b {o.minbytes} is more than -e {o.maxbytes}": o.minbytes > o.maxbytes,
-        f"{name} has no operator: leave out -o": operation.operator is not None and o.op != "sum",
-        f"{name} has no root: leave out -r": not operation.rooted and o.root != 0,
+        "-i 0 requires a factor (-f)": not o.stepbytes and o.stepfactor < 2,
         f"-D: {_DEVICE}": o.device_implementation,
         f"-V: {_DEVICE}": o.device_cta_count is not None,
-        "-I and -G: iterations inside a graph cannot be timed one by one": o.per_iter_timing and o.cudagraph,
-        "-z and -G: a graph is launched as a whole, without waiting inside": o.blocking and o.cudagraph,
-        "-z 1 or 2 and -m: operations of a group end together; use -z 3": o.blocking in (1, 2)
-        and o.agg_iters > 1,
         "-y and -G: the default stream cannot be captured": o.stream_null and o.cudagraph,
-        f"-K must be less than -n {o.iters}": o.per_iter_skip >= o.iters,
-        "-K requires -I 1": o.per_iter_skip and not o.per_iter_timing,
-        f"-J {file}: the name must end in .json": file is not None and file.suffix.lower() != ".json",
         "-J and --output are the same file": file is not None and file == o.output,
         f"-T must be at most {_MAX_TIMEOUT_S}; 0 sets no limit": o.timeout > _MAX_TIMEOUT_S,
     }
-    for variable in ("MATRIX_FILE", "MATRIX_SCALE", "SPREAD", "PRINT_SUMMARY"):
-        variable = f"NCCL_TESTS_ALLTOALLV_{variable}"
-        problems[f"{variable} is set, but the only pattern is parts that grow with the distance"] = (
-            name == "alltoallv" and variable in os.environ
-        )
     for problem, there in problems.items():
         if there:
             raise UsageError(problem)
+
+
+def chosen(program: str, options: argparse.Namespace) -> CollectiveOp:
+    """Return the operation of a program; for unequal parts, divided as environment variables say.
+
+    Raises
+    ------
+    UsageError
+        If a variable is invalid, or the sizes do not fit the traffic matrix.
+    """
+    from ..testcases.collective_ops import OPERATIONS, operation_of
+
+    name = program.removesuffix(SUFFIX)
+    if OPERATIONS[name].parts is None:
+        return OPERATIONS[name]
+    file = os.environ.get(f"{_TRAFFIC}MATRIX_FILE")
+    if not file:
+        spread = min(1.0, max(0.0, _number("SPREAD")))
+        return operation_of(name, f"spread {spread:g}" if spread < 1 else "")
+    scale = _number("MATRIX_SCALE")
+    try:
+        lines = [line.split() for line in Path(file).read_text(encoding="ascii").splitlines() if line.split()]
+        rows = [[int(float(word) * scale) for word in line] for line in lines]
+    except (OSError, ValueError, OverflowError) as error:
+        raise UsageError(f"{_TRAFFIC}MATRIX_FILE={file} cannot be read: {error}") from error
+    if not rows or any(len(row) != len(rows) for row in rows):
+        raise UsageError(f"{_TRAFFIC}MATRIX_FILE={file} must be a square matrix of bytes")
+    if options.minbytes != options.maxbytes:
+        raise UsageError("a traffic matrix has one size: -b and -e must be equal")
+    most = max(sum(some) for some in (*rows, *zip(*rows, strict=True)))
+    if options.maxbytes < most:
+        raise UsageError(f"the traffic matrix requires -b and -e of at least {most} bytes")
+    return operation_of(name, "matrix " + "; ".join(" ".join(map(str, row)) for row in rows))
+
+
+def _number(variable: str) -> float:
+    """Return the number of 0 or more in a variable of ``alltoallv``; 1 if it is not set."""
+    text = os.environ.get(_TRAFFIC + variable) or "1"
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise UsageError(f"{_TRAFFIC}{variable}={text!r} is not a number of 0 or more")
+    return value
 
 
 def refuse(options: argparse.Namespace, parser: Parser, provider: str) -> None:
@@ -231,10 +299,6 @@ def refuse(options: argparse.Namespace, parser: Parser, provider: str) -> None:
             found = "" if options.mpi or provider != MPI else "no GPU was found, so MPI is used; "
             start = f": start them with {mpirun('wirespeed ...')}" if reason is _PROCESSES else ""
             raise UsageError(f"--{name}: {found}{reason}{start}")
-    if provider == SIMULATED and any(name in os.environ for name in (SPLIT, MASK)):
-        raise UsageError(
-            "NCCL_TESTS_SPLIT: a simulated machine runs all ranks in one process, which is one group"
-        )
 
 
 @dataclass(frozen=True)
@@ -277,6 +341,7 @@ class Asked:
         """Return the options that must be equal on all ranks, by name."""
         return {
             **{name: value for name, value in self.described.items() if not isinstance(value, list)},
+            "traffic": self.operation.traffic,
             "operators": list(self.operators),
             "types": [type.name for type in self.types],
             "root": self.root,
@@ -286,14 +351,15 @@ class Asked:
         }
 
 
-def asked(options: argparse.Namespace, program: str, provider: str, each: int, arguments: list[str]) -> Asked:
+def asked(
+    options: argparse.Namespace, operation: CollectiveOp, provider: str, each: int, arguments: list[str]
+) -> Asked:
     """Return the requested run."""
     from ..backends.base import CollectiveOptions
     from ..backends.rank_groups import minimum
-    from ..testcases.collective_ops import OPERATIONS
     from ..testcases.data_types import BY_NAME, OPERATORS, TYPES
 
-    o, operation = options, OPERATIONS[program.removesuffix(SUFFIX)]
+    o = options
     collectives = CollectiveOptions(
         o.warmup_iters, o.check, o.average, o.agg_iters, o.blocking, o.cudagraph, bool(o.per_iter_timing),
         o.per_iter_skip, o.unalign, bool(o.memory),
@@ -323,14 +389,15 @@ def asked(options: argparse.Namespace, program: str, provider: str, each: int, a
         "timeout": float(o.timeout),
         "timestamps": timestamps,
         "minimum_bandwidth": minimum(),
+        "summary": (os.environ.get(f"{_TRAFFIC}PRINT_SUMMARY") or "0") != "0",
         "arguments": arguments,
         **(nccl(options) if provider == NCCL else {}),
     }
     return Asked(
         operation,
         TYPES if o.datatype == "all" else (BY_NAME[o.datatype],),
-        OPERATORS if o.op == "all" else (o.op,),
-        o.root,
+        OPERATORS if o.op == "all" else (o.op,),  # ignored if the operation has none
+        o.root if operation.rooted else 0,
         _sizes(o.minbytes, o.maxbytes, o.stepbytes, o.stepfactor),
         collectives,
         each,

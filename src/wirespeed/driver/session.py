@@ -184,7 +184,7 @@ class Session:
                 base, engine=str(Engine.CPU)
             )  # otherwise it depends on the devices of the processes
         if plan.measurements and (run := plan.measurements[0].collective):
-            info = CollectiveInfo(run.operation, run.type, run.ranks, run.operator, run.root)
+            info = CollectiveInfo(run.operation, run.type, run.ranks, run.operator, run.root, run.traffic)
             base = replace(base, collective=info)
         together = self.options.plan.parallel_pairs
         jobs, refused = self._assign(

@@ -15,9 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from ..document import Amount, Cell, CollectiveInfo, Document, Integer, Status, Table, TestcaseResult, Whole
-from ..errors import DocumentError
+from ..errors import DocumentError, UsageError
 from ..terminal import one_line
-from ..testcases.collective_ops import OPERATIONS, Setting
+from ..testcases.collective_ops import OPERATIONS, Setting, operation_of
 from ..testcases.data_types import BY_NAME
 from ..units import GB, format_size, format_time
 from . import Style
@@ -68,6 +68,8 @@ class Given(msgspec.Struct, frozen=True):
         Time at which each line was measured; None if not requested.
     minimum_bandwidth : float or None
         Required mean bus bandwidth, in B/s.
+    summary : bool
+        Whether a line for each rank follows each line of ``alltoallv``.
     arguments : tuple[str, ...]
         Command line.
     """
@@ -99,6 +101,7 @@ class Given(msgspec.Struct, frozen=True):
     timeout: Amount = 0
     timestamps: tuple[str, ...] | None = None
     minimum_bandwidth: Amount | None = None
+    summary: bool = False
     arguments: tuple[str, ...] = ()
 
 
@@ -145,6 +148,8 @@ class Row:
         Why nothing was measured.
     timestamp : str
         When it was measured; empty if not requested.
+    parts : tuple[tuple[int, int], ...]
+        Bytes that each rank sends and receives; empty if not requested.
     """
 
     size: int
@@ -155,6 +160,7 @@ class Row:
     halves: tuple[Half | None, Half | None]
     reason: str = ""
     timestamp: str = ""
+    parts: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -271,7 +277,12 @@ def row_of(
     setting = _setting(name, info)
     width = setting.type.bytes
     counts = setting.operation.counts(int(size) // width, width, info.ranks)
-    first = cells[0][0]
+    first, parts = cells[0][0], setting.operation.parts
+    of_ranks = [
+        tuple(sum(some) * width for some in parts(counts, width, rank, info.ranks))
+        for rank in range(info.ranks if given.summary and parts else 0)
+        if parts
+    ]
     return Row(
         setting.operation.size(counts, width),
         counts.each,
@@ -281,6 +292,7 @@ def row_of(
         (_half(name, cells[0], given), _half(name, cells[1], given)),
         one_line(first.reason) if first and first.value is None else "",
         one_line(stamp),
+        tuple((sent, received) for sent, received in of_ranks),
     )
 
 
@@ -313,7 +325,11 @@ def _setting(name: str, info: CollectiveInfo) -> Setting:
             f"{name} is {info.operation!r} of {info.type!r} over {info.ranks} ranks, which is "
             "not a collective"
         )
-    return Setting(OPERATIONS[info.operation], BY_NAME[info.type], info.operator, info.root)
+    try:
+        operation = operation_of(info.operation, info.traffic)
+    except UsageError as error:
+        raise _refused(str(error)) from error
+    return Setting(operation, BY_NAME[info.type], info.operator, info.root)
 
 
 def _at(table: Table, i: int, j: int) -> Cell | None:
@@ -416,7 +432,23 @@ def line(row: Row, given: Given) -> str:
             s = spread(half.iterations[given.skip :])
             numbers = (s.min / _MICRO, s.max / _MICRO, s.p99 / _MICRO, s.cv)
             text += "".join(f"  {fixed(number, 7)}" for number in numbers)
-    return text + (f"{row.timestamp:>21}" if row.timestamp else "") + "\n"
+    text += (f"{row.timestamp:>21}" if row.timestamp else "") + "\n"
+    return text + "".join(_summary(row, half) for half in row.halves if half and row.parts)
+
+
+def _summary(row: Row, half: Half) -> str:
+    """Return comments with the bytes and bandwidths of each rank of an all-to-all of unequal parts."""
+    text = (
+        f"# NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY: nranks={len(row.parts)} total_bytes={row.size} "
+        f"time_usec={half.seconds / _MICRO:.2f}\n"
+    )
+    for rank, (sent, received) in enumerate(row.parts):
+        rate = max(sent, received) / half.seconds
+        text += (
+            f"#   rank={rank} send_bytes={sent} recv_bytes={received} alg_bw={rate / GB:.2f} "
+            f"bus_bw={rate * (len(row.parts) - 1) / len(row.parts) / GB:.2f}\n"
+        )
+    return text
 
 
 def header(view: View) -> str:
@@ -475,12 +507,15 @@ def heads(given: Given) -> list[str]:
             units += "".join(f"  {unit:>7}" for unit in ("(us)", "(us)", "(us)", "(%)"))
     stamp = given.timestamps is not None
     above = f"# {'':>10}  {'':>12}  {'':>8}  {'':>6}  {'':>6}"
-    each = 33 + wide
-    above += f" {'out-of-place':^{each}}{'in-place':^{each}}"
+    if wide:
+        more = " (+ per-iteration)"
+        above += f"{'':14}out-of-place{more}{'':32}in-place{more}"
+    else:
+        above += f"{'':11}out-of-place{'':23}in-place{'':10}"
     return [
-        above.rstrip() + " " * 10,
+        above,
         named + " " + (f"{'timestamp':>19}" if stamp else ""),
-        units + " " + ("%Y-%m-%d %H:%M:%S" if stamp else ""),
+        units + " " + (f"{'%Y-%m-%d %H:%M:%S':>19}" if stamp else ""),
     ]
 
 

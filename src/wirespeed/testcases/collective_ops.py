@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache, partial
 
+from ..errors import UsageError
 from .data_types import DataType
 
 #: Parts of an array are rounded down to multiples of this, as in nccl-tests, in bytes.
@@ -59,6 +61,9 @@ class Piece:
 Counting = Callable[[int, int, int], Counts]
 #: Returns the expected result from counts, bytes of an element, rank, number of ranks and root.
 Holding = Callable[[Counts, int, int, int, int], tuple[Piece, ...]]
+#: Returns the counts that a rank sends to and receives from each rank, in elements, from the counts, the
+#: bytes of an element, the rank and the number of ranks.
+Parting = Callable[[Counts, int, int, int], tuple[list[int], list[int]]]
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,12 @@ class CollectiveOp:
         Whether the algorithm bandwidth counts the parts of the other ranks instead of the larger buffer.
     power_of_two : bool
         Whether the number of ranks must be a power of two.
+    most_ranks : int
+        Maximum number of ranks; 0 for no maximum.
+    parts : Parting or None
+        Function that returns the parts, if they are not equal.
+    traffic : str
+        How the parts are divided, as ``divided`` reads it; empty for the default.
     """
 
     name: str
@@ -108,6 +119,9 @@ class CollectiveOp:
     effective: float = 1.0
     counts_others: bool = False
     power_of_two: bool = False
+    most_ranks: int = 0
+    parts: Parting | None = None
+    traffic: str = ""
 
     @property
     def program(self) -> str:
@@ -128,6 +142,8 @@ class CollectiveOp:
         """Return why the operation is not defined for a number of ranks; None if it is."""
         if self.power_of_two and ranks & (ranks - 1):
             return f"{self.name} requires a power of two of ranks, not {ranks}"
+        if 0 < self.most_ranks < ranks:
+            return f"the traffic matrix is for {self.most_ranks} ranks, not {ranks}"
         return None
 
 
@@ -172,24 +188,34 @@ def part(elements: int, width: int, ranks: int) -> int:
     return elements // ranks // (_CHUNK_BYTES // width) * (_CHUNK_BYTES // width)
 
 
-def peer_bytes(source: int, destination: int, ranks: int, total: int) -> int:
-    """Return the bytes that a rank sends to another in an all-to-all of unequal parts.
-
-    The part grows linearly with the distance around the ring: distance / (n (n - 1) / 2) of the
-    array, rounded down to multiples of 16 bytes. A rank sends nothing to itself.
-    """
-    if ranks == 1:
-        return total // _CHUNK_BYTES * _CHUNK_BYTES
-    distance = (destination - source) % ranks
-    return distance * total * 2 // (ranks * (ranks - 1)) // _CHUNK_BYTES * _CHUNK_BYTES
-
-
-def unequal(counts: Counts, width: int, rank: int, ranks: int) -> tuple[list[int], list[int]]:
-    """Return the counts that a rank sends to and receives from each rank in ``alltoallv``, in elements."""
+def _unequal_parts(
+    peer_bytes: Callable[[int, int, int, int], int], counts: Counts, width: int, rank: int, ranks: int
+) -> tuple[list[int], list[int]]:
     total = counts.each * ranks * width
     sends = [peer_bytes(rank, peer, ranks, total) // width for peer in range(ranks)]
     receives = [peer_bytes(peer, rank, ranks, total) // width for peer in range(ranks)]
     return sends, receives
+
+
+def _by_distance(spread: float, source: int, destination: int, ranks: int, total: int) -> int:
+    """Return the bytes that a rank sends to another in an all-to-all of unequal parts.
+
+    The part grows linearly with the distance around the ring, distance / (n (n - 1) / 2) of the array, as far
+    as ``spread`` says: 0 is equal parts. It is rounded down to multiples of 16 bytes.
+    """
+    if ranks == 1:
+        return total // _CHUNK_BYTES * _CHUNK_BYTES
+    distance = (destination - source) % ranks
+    far = distance * total * 2 // (ranks * (ranks - 1))
+    size = far if spread == 1 else int((1 - spread) * total / ranks + spread * far)
+    return size // _CHUNK_BYTES * _CHUNK_BYTES
+
+
+def _of_matrix(
+    matrix: tuple[tuple[int, ...], ...], source: int, destination: int, ranks: int, total: int
+) -> int:
+    """Return the bytes that a rank sends to another, rounded down to multiples of 16 bytes."""
+    return matrix[source][destination] // _CHUNK_BYTES * _CHUNK_BYTES
 
 
 def _whole(elements: int, width: int, ranks: int) -> Counts:
@@ -211,10 +237,11 @@ def _exchanged(elements: int, width: int, ranks: int) -> Counts:
     return Counts(each * ranks, each * ranks, each)
 
 
-def _unequal(elements: int, width: int, ranks: int) -> Counts:
+def _unequal(parts: Parting, elements: int, width: int, ranks: int) -> Counts:
     each = part(elements, width, ranks)
-    sends, _ = unequal(Counts(0, 0, each), width, 0, ranks)
-    return Counts(sum(sends), sum(sends), each)  # parts depend only on distances: equal on all ranks
+    of_ranks = [parts(Counts(0, 0, each), width, rank, ranks) for rank in range(ranks)]
+    most = max(sum(some) for both in of_ranks for some in both)
+    return Counts(most, most, each)
 
 
 def _all_reduced(c: Counts, width: int, rank: int, ranks: int, root: int) -> tuple[Piece, ...]:
@@ -249,10 +276,12 @@ def _part_of_all(c: Counts, width: int, rank: int, ranks: int, root: int) -> tup
     return tuple(Piece(source * c.each, c.each, source, rank * c.each) for source in range(ranks))
 
 
-def _unequal_of_all(c: Counts, width: int, rank: int, ranks: int, root: int) -> tuple[Piece, ...]:
+def _unequal_of_all(
+    parts: Parting, c: Counts, width: int, rank: int, ranks: int, root: int
+) -> tuple[Piece, ...]:
     pieces, at = list[Piece](), 0
     for source in range(ranks):
-        sends, _ = unequal(c, width, source, ranks)
+        sends, _ = parts(c, width, source, ranks)
         pieces.append(Piece(at, sends[rank], source, sum(sends[:rank])))
         at += sends[rank]
     return tuple(pieces)
@@ -296,7 +325,7 @@ _TABLE = (
     ),
     CollectiveOp(
         _ALL_TO_ALL_V, "every rank sends parts to every rank that grow with the distance between them",
-        _unequal, _others, _PARTS_REASON, _unequal_of_all, checks_in_place=False, judged=False,
+        _exchanged, _others, _PARTS_REASON, _part_of_all, checks_in_place=False, judged=False,
     ),
     CollectiveOp(
         "broadcast", "every rank gets the array of the root", _whole, _one,
@@ -325,5 +354,61 @@ _TABLE = (
     ),
 )  # fmt: skip
 
+
+@cache
+def divided(operation: CollectiveOp, traffic: str) -> CollectiveOp:
+    """Return an all-to-all of unequal parts with another division.
+
+    Parameters
+    ----------
+    operation : CollectiveOp
+        The operation.
+    traffic : str
+        ``spread 0.5``: how much the parts grow with the distance, 0 (equal parts) to 1; ``matrix`` and the
+        bytes from each rank (lines, separated by semicolons) to each; empty for ``spread 1``.
+
+    Raises
+    ------
+    UsageError
+        If the text is something else.
+    """
+    kind, _, text = (traffic or "spread 1").partition(" ")
+    rows: tuple[tuple[int, ...], ...] = ()
+    try:
+        if kind == "matrix":
+            rows = tuple(tuple(int(word) for word in row.split()) for row in text.split(";"))
+            valid = all(len(row) == len(rows) and min(row) >= 0 for row in rows)
+            peer_bytes = partial(_of_matrix, rows)
+        else:
+            spread = float(text)
+            valid = kind == "spread" and 0 <= spread <= 1
+            peer_bytes = partial(_by_distance, spread)
+    except ValueError:
+        valid = False
+    if not valid:
+        raise UsageError(f"{operation.name}: {traffic[:60]!r} does not divide an array")
+    parts: Parting = partial(_unequal_parts, peer_bytes)
+    return replace(
+        operation, counts=partial(_unequal, parts), holds=partial(_unequal_of_all, parts), parts=parts,
+        traffic=traffic, most_ranks=len(rows),
+    )  # fmt: skip
+
+
 #: Name -> operation.
-OPERATIONS = {operation.name: operation for operation in _TABLE}
+OPERATIONS = {op.name: divided(op, "") if op.name == _ALL_TO_ALL_V else op for op in _TABLE}
+
+
+def operation_of(name: str, traffic: str = "") -> CollectiveOp:
+    """Return an operation by name, with the division of its parts (see ``divided``).
+
+    Raises
+    ------
+    KeyError
+        If it does not exist.
+    UsageError
+        If it has equal parts.
+    """
+    operation = OPERATIONS[name]
+    if traffic and operation.parts is None:
+        raise UsageError(f"{name} has equal parts")
+    return divided(operation, traffic) if traffic else operation

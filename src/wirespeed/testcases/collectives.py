@@ -90,6 +90,7 @@ def _works(
         Collective(
             operation.name, setting.type.name, setting.operator, setting.root, size, counted, ranks, ends,
             in_place, room, operation.checks_in_place or not in_place, operation.judged, operation.effective,
+            operation.traffic,
         )
         for in_place in (False, True)
     )  # fmt: skip

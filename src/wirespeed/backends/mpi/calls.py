@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ...testcases.collective_ops import unequal
 from ..native import Call
 from ..provider import Case
 
@@ -89,7 +88,9 @@ def _reduce_scatter(case: Case, site: MpiSite) -> list[Call]:
 
 
 def _alltoallv(case: Case, site: MpiSite) -> list[Call]:
-    sends, receives = unequal(case.counts, case.width, site.rank, case.ranks)
+    parts = case.setting.operation.parts
+    assert parts is not None
+    sends, receives = parts(case.counts, case.width, site.rank, case.ranks)
     source, before = site.send, list[Call]()
     if case.in_place:  # MPI_IN_PLACE requires equal counts in both directions
         source = np.empty_like(site.send)

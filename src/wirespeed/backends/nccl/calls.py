@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...testcases.collective_ops import unequal
 from ..native import Call
 from ..provider import Case
 
@@ -107,9 +106,11 @@ def _ring(case: Case, site: Site, send: int, receive: int) -> list[Part]:
 
 
 def _unequal(case: Case, site: Site, send: int, receive: int) -> list[Part]:
+    parts = case.setting.operation.parts
+    assert parts is not None
     kind, width, where = case.setting.type.code, case.width, (site.comm, site.stream)
     made: list[Call] = []
-    for peer, (out, back) in enumerate(zip(*unequal(case.counts, width, site.rank, case.ranks), strict=True)):
+    for peer, (out, back) in enumerate(zip(*parts(case.counts, width, site.rank, case.ranks), strict=True)):
         if out:
             made.append((_SEND, (send, out, kind, peer, *where)))
         if back:

@@ -33,7 +33,7 @@ from .rank_gpu import RankGpu, format_of
 
 #: First versions of NCCL, as ncclGetVersion returns them: with the functions ncclAlltoAll, ncclGather and
 #: ncclScatter (and CTA policies above 1); with symmetric registration; with fp8.
-_GATHER_VERSION, _SYMMETRIC_VERSION, _FP8_VERSION = 22800, 22700, 22400
+_PEERS_VERSION, _GATHER_VERSION, _SYMMETRIC_VERSION, _FP8_VERSION = 23000, 22800, 22700, 22400
 _SINCE = {"alltoall": _GATHER_VERSION, "gather": _GATHER_VERSION, "scatter": _GATHER_VERSION}
 #: NCCL_WIN_COLL_SYMMETRIC and ncclScalarHostImmediate in nccl.h.
 _SYMMETRIC_WINDOW, _HOST_SCALAR = 1, 1
@@ -68,6 +68,8 @@ class NcclOptions:
         Whether each thread initialises its own ranks.
     bus_ids : tuple[str, ...]
         PCI bus IDs of the GPUs, one per rank of this process; empty to use ``first``.
+    p2p_peers : int
+        Maximum number of ranks that a rank exchanges messages with, for NCCL 2.30 or later; 0 if unknown.
     """
 
     threads: int = 1
@@ -79,6 +81,7 @@ class NcclOptions:
     null_stream: bool = False
     parallel_init: bool = False
     bus_ids: tuple[str, ...] = ()
+    p2p_peers: int = 0
 
 
 def count_gpus() -> int:
@@ -158,9 +161,10 @@ class NcclProvider:
             known = list(handles())
             ordinals = [known.index(bus_id) for bus_id in options.bus_ids]
         elif first + mine > present:
-            raise Refused(
-                f"{world.me} requires GPUs {first} to {first + mine - 1}, but {present} are available: "
-                "use fewer ranks, threads (-t) or GPUs (-g)"
+            raise Refused(  # the first sentence is that of nccl-tests, on which scripts retry
+                f"Invalid number of GPUs: {first + mine} requested but only {present} were found. "
+                f"{world.me} requires GPUs {first} to {first + mine - 1}: use fewer ranks, threads (-t) or "
+                "GPUs (-g)"
             )
         base = group.processes.index(world.rank) * mine
         self._ranks = [_Rank(base + i, RankGpu(n, options.null_stream)) for i, n in enumerate(ordinals)]
@@ -225,6 +229,8 @@ class NcclProvider:
             config.nvlink_centric_sched = 1  # like nccl-tests
         if self.options.policy >= 0:
             config.cta_policy = self.options.policy
+        if self.options.p2p_peers and self.version >= _PEERS_VERSION:
+            config.max_p2p_peers = self.options.p2p_peers
 
         def start(ranks: Sequence[_Rank]) -> None:
             self._call(nccl.group_start)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import random
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 from ...errors import BackendError, MachineError, MeasurementTimeout, OutOfMemory
 from ...limits import ring
@@ -73,31 +74,50 @@ def connect(machine: Machine, ranks: int, seed: int = 0) -> CollectiveBackend:
 
 
 class SimulatedProvider:
-    """Simulates collectives on the first GPUs, or ranks, of a machine; parameters as in ``connect``."""
+    """Simulates collectives on the first GPUs, or ranks, of a machine.
+
+    Parameters
+    ----------
+    machine, ranks, seed
+        As in ``connect``.
+    colors : Sequence[int]
+        Number of the group of each rank; empty for one group. All groups run at once; the first is reported.
+    """
 
     name = "simulated"
     can_cancel = True
     operations = LEVELS.keys()
 
-    def __init__(self, machine: Machine, ranks: int, seed: int = 0) -> None:
+    def __init__(self, machine: Machine, ranks: int, seed: int = 0, colors: Sequence[int] = ()) -> None:
         self.machine = machine
-        self.group = Group(0, (0,), ranks)
+        colors = colors or [0] * ranks
+        self.group = Group(colors[0], (0,), colors.count(colors[0]))
+        #: Number of ranks of the smallest group.
+        self.smallest = min(Counter(colors).values())
         ends = members(machine)
         if len(ends) < ranks:
             raise MachineError(
-                f"{ranks} ranks require {ranks} GPUs; {machine.name or machine.host} has {len(ends)}"
+                f"Invalid number of GPUs: {ranks} requested but only {len(ends)} were found in "
+                f"{machine.name or machine.host}"
             )
-        self._ring = ring(ends[:ranks])
+        rings = [
+            ring([end for end, own in zip(ends, colors, strict=False) if own == color])
+            for color in dict.fromkeys(colors)
+        ]
+        self._ring = rings[0]
         network = Network(faulty(machine, collectives=True))
-        demands = [network.demand(transfer, machine.rates) for transfer in self._ring]
-        self._rate = min(fair_shares(demands, network.capacities()))
+        demands = [network.demand(transfer, machine.rates) for one in rings for transfer in one]
+        self._rate = min(fair_shares(demands, network.capacities())[: len(self._ring)])
         self._random = random.Random(seed)
         self._released = threading.Event()
         self._case: Case | None = None
         by_name = {gpu.name: gpu for gpu in machine.gpus}
-        gpus = [by_name[transfer.source.device] for transfer in self._ring]
+        gpus = [by_name[end.device] for end in ends[:ranks]]
         self._memory = min(gpu.memory_bytes for gpu in gpus)
-        self.devices = tuple(RankDevice(gpu.index, gpu.bus_id, gpu.model) for gpu in gpus)
+        self.devices = tuple(
+            RankDevice(gpu.index, gpu.bus_id, gpu.model, color)
+            for gpu, color in zip(gpus, colors, strict=True)
+        )
 
     def libraries(self) -> dict[str, str]:
         """Return no libraries."""
