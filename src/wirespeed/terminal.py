@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import shutil
@@ -16,8 +17,28 @@ _HIDDEN |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 _HIDDEN |= dict.fromkeys((0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD)
 _HIDDEN |= dict.fromkeys((0x2028, 0x2029, 0xFEFF, 0xFFFE, 0xFFFF, *range(0xD800, 0xE000)), 0xFFFD)
 _IN_JSON = {code: f"\\u{code:04x}" for code in _HIDDEN}
+#: Name of the error handler that replaces characters that an encoding lacks.
+PLAIN = "wirespeed.plain"
+#: Replacements of the same width, so that tables remain aligned.
+_PLAIN = str.maketrans("↔→←·…×−–—µ±≤≥─━●✔✖✓═│║╺╸▏▕’“”„", '-><-.x---u~<>-=|+xv=||--||\'"""')
 _COLOR = re.compile(r"(\x1b\[[0-9;]*m)")
 _ONE_LINE = _HIDDEN | {ord("\n"): " ", ord("\t"): " "}
+
+
+def shows_unicode() -> bool:
+    """Return whether the locale is anything but C: Python uses UTF-8 then, but the terminal may not."""
+    return (os.environ.get("LC_ALL") or os.environ.get("LANG")) not in ("C", "POSIX")
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """Return similar characters, or ``?``, for those that an encoding lacks."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end].translate(_PLAIN)
+    return text.encode("ascii", "replace").decode(), error.end
+
+
+codecs.register_error(PLAIN, _plain)
 
 
 def colored() -> bool:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import RunInterrupted, UsageError, WirespeedError
-from ..terminal import columns, visible
+from ..terminal import PLAIN, columns, shows_unicode, visible
 from ..version import __version__
 from .common import FAILED, INTERRUPTED, OK, WRONG_USE, Parser, formatter
 
@@ -79,7 +79,8 @@ def entry() -> NoReturn:
         if stream is None:  # closed by the caller
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
         elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # show ? for characters that the encoding lacks
+            plain = stream.isatty() and not shows_unicode()
+            stream.reconfigure(encoding="ascii" if plain else None, errors=PLAIN)
     if "COLUMNS" in os.environ:
         os.environ["COLUMNS"] = str(columns())  # for libraries too, which pad lines to any width
     ending = _Ending()

@@ -9,20 +9,20 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ..document import Document
-from ..judging.diagnosis import diagnose
 from ..judging.gate_verdicts import GateResult, GateVerdict
+from ..judging.overview import overview
 from ..judging.verdicts import Check, Judgement, Verdict
 from ..results.published_gates import GateSet
 from ..units import fitting, many
 from . import SIMULATED, Style
 from ._console import heading, printed, warnings
-from ._doctor import named
 from ._gates import section
 from ._grid import number
-from ._outcomes import INTERRUPTED, Outcomes, counted, outcomes
+from ._outcomes import INTERRUPTED, Outcomes, outcomes
+from ._overview import figures, headline
 
 #: Maximum number of testcases shown, so that they fit on a screen; ``verbose`` shows all.
-_SHOWN = 6
+_SHOWN = 4
 _COLORS = {
     Verdict.IMPLAUSIBLE: "bold red", Verdict.FAIL: "bold red", Verdict.WARN: "yellow",
     Verdict.BUSY: "yellow", Verdict.UNKNOWN: "cyan", Verdict.PASS: "green", Verdict.WAIVED: "dim",
@@ -35,21 +35,22 @@ _BAD = (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN)
 
 def render(document: Document, check: Check, style: Style, gates: GateResults = ()) -> str:
     """Render a Check of a Document as text; ``verbose`` includes every bad testcase and cell."""
-    found = outcomes(document, check)
-    summary = Text(found.run.upper(), style=_COLORS[found.run])
-    summary.append("  testcases: " + (counted(found.testcases.values()) or "none"), style="default")
-    parts: list[RenderableType] = [heading(document), *warnings(document), summary]
-    parts.append(Text(f"cells: {counted(found.cells) or 'none'}", style="dim"))
+    found, first = outcomes(document, check), overview(document, check)
+    parts: list[RenderableType] = [heading(document), *warnings(document), "", *headline(document, first)]
     if INTERRUPTED in found.judgements:
         parts.append(Text(f"run interrupted: {document.interrupted}", style="yellow"))
     for culprit in check.culprits:
-        line = Text("likely cause: ", style="bold")
+        if culprit.described in first.sentence:
+            continue
+        line = Text("slow: ", style="bold")
         line.append(culprit.described, style="bold red")
         line.append(f" at {culprit.ratio:.0%} of expected ({many(len(culprit.cells), 'cell')})")
         parts.append(line)
-    diagnosis = diagnose(document, check)
-    if diagnosis.findings and diagnosis.findings[0].cells:
-        parts.append(named(diagnosis.findings[0], diagnosis.slow).append("; see wirespeed doctor"))
+    more = [one for one in first.diagnosis.findings if one.cells and one is not first.finding]
+    if more:
+        parts.append(Text(f"{many(len(more), 'more possible cause')}: wirespeed doctor", style="dim"))
+    if first.figures:
+        parts += ["", figures(first)]
     for way, testcases in check.corrupted.items():
         line = Text("wrong data: ", style="bold")
         line.append(way, style="bold red").append(f" in {many(len(testcases), 'testcase')}")
@@ -63,11 +64,9 @@ def render(document: Document, check: Check, style: Style, gates: GateResults = 
     if len(bad) > _SHOWN and not style.verbose:
         parts += ["", Text(f"{many(len(bad) - _SHOWN, 'more testcase')}; -v shows all", style="dim")]
     parts += ["", *_unknown(check, style)]
-    if check.verdict is Verdict.UNKNOWN:
-        parts.append(Text("no value could be judged; this is not a pass", style="yellow"))
     for gate_set, results in gates:
         parts += [*([""] if parts[-1] else []), *section(gate_set, results, style), ""]
-    parts.append(_closing(document, found, gates))
+    parts += _closing(document, gates)
     return printed(style, *parts)
 
 
@@ -123,11 +122,9 @@ def _unknown(check: Check, style: Style) -> Iterator[Text]:
         yield Text(f"{verdict}: {shown}: {reason}", style=_COLORS[verdict])
 
 
-def _closing(document: Document, found: Outcomes, gates: GateResults) -> Text:
-    """Return the verdict of the run, and the number of failed gates, as the last line."""
-    line = Text(found.run.upper(), style=_COLORS[found.run])
+def _closing(document: Document, gates: GateResults) -> Iterator[Text]:
+    """Yield the number of failed gates, and that a machine is simulated, as the last lines."""
     if count := sum(one.verdict is GateVerdict.FAIL for _, results in gates for one in results):
-        line.append(f" · {many(count, 'gate')} failed", style="bold red")
+        yield Text(f"{many(count, 'gate')} failed", style="bold red")
     if document.simulated:
-        line.append(f" · {SIMULATED}", style="bold magenta")
-    return line
+        yield Text(SIMULATED, style="bold magenta")

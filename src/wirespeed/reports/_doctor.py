@@ -44,8 +44,13 @@ def render(document: Document, found: Diagnosis, check: Check | None, style: Sty
 
 def _finding(finding: Finding, slow: int) -> Iterator[RenderableType]:
     """Yield a finding: what, on which device, how it was found, and what to do."""
-    cause = finding.cause
     yield named(finding, slow)
+    yield details(finding)
+
+
+def details(finding: Finding) -> RenderableType:
+    """Return how a cause was found, how to confirm it, and what to do."""
+    cause = finding.cause
     rows = Table.grid(padding=(0, 2))
     for name, text in (
         ("evidence", finding.evidence),
@@ -58,7 +63,7 @@ def _finding(finding: Finding, slow: int) -> Iterator[RenderableType]:
     ):
         if text:
             rows.add_row(Text(name, style="dim"), Text(text))
-    yield Padding(rows, (0, 0, 0, 2))
+    return Padding(rows, (0, 0, 0, 2))
 
 
 def named(finding: Finding, slow: int) -> Text:

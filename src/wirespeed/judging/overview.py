@@ -1,0 +1,235 @@
+"""The answer in five seconds: verdict, one sentence, and a key figure for each kind of path.
+
+Reports for people begin with it: ``check``, the end of a run, the page, and the table of many nodes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..document import Document, Status
+from ..model import Unit
+from ..units import many
+from .diagnosis import Diagnosis, Finding, diagnose
+from .verdicts import Check, Judgement, Verdict
+
+
+class PathKind(StrEnum):
+    """What data moves along."""
+
+    HOST_GPU = "host ↔ GPU"
+    GPU_GPU = "GPU ↔ GPU"
+    GPU_MEMORY = "GPU memory"
+    HOST_MEMORY = "host memory"
+    COLLECTIVES = "collectives"
+    PROCESSES = "between processes"
+    OTHER = "other"
+
+
+#: Kind of path -> prefixes of the names of its testcases.
+_PREFIXES = {
+    PathKind.HOST_GPU: ("host_to_device", "device_to_host", "all_to_host", "host_to_all", "host_device"),
+    PathKind.GPU_GPU: ("device_to_device", "all_to_one", "one_to_all"),
+    PathKind.GPU_MEMORY: ("device_local", "device_stream", "device_saxpy"),
+    PathKind.HOST_MEMORY: ("numa_", "all_nodes", "host_"),
+    PathKind.PROCESSES: ("multinode", "message", "sharing"),
+}
+#: Kind of path -> testcases of its key figure; the first group that was measured counts.
+_KEY_FIGURES: dict[PathKind, tuple[tuple[str, ...], ...]] = {
+    PathKind.HOST_GPU: (("host_to_device_memcpy_ce", "device_to_host_memcpy_ce"),
+                        ("host_to_device_memcpy_sm", "device_to_host_memcpy_sm")),
+    PathKind.GPU_GPU: (("device_to_device_memcpy_read_ce", "device_to_device_memcpy_write_ce"),
+                       ("device_to_device_memcpy_read_sm", "device_to_device_memcpy_write_sm")),
+    PathKind.GPU_MEMORY: (("device_stream_triad",), ("device_stream_copy",), ("device_local_copy",)),
+    PathKind.HOST_MEMORY: (("host_stream_triad",), ("host_stream_copy",), ("numa_to_numa_memcpy_read_cpu",)),
+    PathKind.COLLECTIVES: (("all_reduce",), ("all_gather",), ("reduce_scatter",), ("alltoall",)),
+}  # fmt: skip
+_BAD = (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN)
+
+
+def path_kind(testcase: str, *, collective: bool = False) -> PathKind:
+    """Return the kind of path of a testcase, by its name."""
+    if collective:
+        return PathKind.COLLECTIVES
+    return next(
+        (kind for kind, prefixes in _PREFIXES.items() if testcase.startswith(prefixes)), PathKind.OTHER
+    )
+
+
+@dataclass(frozen=True)
+class KeyFigure:
+    """The typical rate of a kind of path.
+
+    Parameters
+    ----------
+    kind : PathKind
+        The kind.
+    verdict : Verdict
+        The worst verdict of all its values; those that cannot be judged or measured only count alone.
+    typical : Judgement
+        The median value, with its limit and expected range.
+    worst : Judgement or None
+        Of the values that are worse than expected, that with the smallest share of its limit; of those
+        above their limit, that with the largest.
+    bad : int
+        Number of values that are worse than expected.
+    """
+
+    kind: PathKind
+    verdict: Verdict
+    typical: Judgement
+    worst: Judgement | None = None
+    bad: int = 0
+
+    @property
+    def title(self) -> str:
+        """What the value is."""
+        return self.typical.key.testcase.replace("_", "-") if self.kind is PathKind.COLLECTIVES else self.kind
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What a reader needs first.
+
+    Parameters
+    ----------
+    word : str
+        PASS, WARN, FAIL, BUSY, NOT JUDGED or INTERRUPTED.
+    verdict : Verdict
+        The verdict of the run.
+    sentence : str
+        The cause, or what is the case.
+    extent : str
+        How much of the run it concerns.
+    figures : tuple[KeyFigure, ...]
+        A key figure for each kind of path that was measured.
+    finding : Finding or None
+        The cause that explains most; None without one.
+    diagnosis : Diagnosis
+        All causes.
+    """
+
+    word: str
+    verdict: Verdict
+    sentence: str
+    extent: str
+    figures: tuple[KeyFigure, ...]
+    finding: Finding | None
+    diagnosis: Diagnosis
+
+
+def overview(document: Document, check: Check, diagnosis: Diagnosis | None = None) -> Overview:
+    """Return the overview of a run.
+
+    Parameters
+    ----------
+    document : Document
+        The run.
+    check : Check
+        The judgement of its cells.
+    diagnosis : Diagnosis or None
+        Its causes; None to find them.
+    """
+    found = diagnosis or diagnose(document, check)
+    named = next((one for one in found.findings if one.cells), None)
+    counts = Counter(one.verdict for one in check.judgements if one.key.column)
+    bad = sum(counts[verdict] for verdict in _BAD)
+    by_user = any(result.status is Status.INTERRUPTED for result in document.testcases)
+    word = {Verdict.UNKNOWN: "NOT JUDGED"}.get(check.verdict, check.verdict.upper())
+    if by_user and not bad:
+        word = "INTERRUPTED"
+    return Overview(
+        word,
+        check.verdict,
+        _sentence(document, check, named, counts, bad),
+        _extent(counts, bad, found, named),
+        key_figures(document, check),
+        named,
+        found,
+    )
+
+
+def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
+    """Return a key figure for each kind of path that has a rate."""
+    collectives = {result.name for result in document.testcases if result.collective}
+    by_kind: dict[PathKind, list[Judgement]] = {}
+    for one in check.judgements:
+        if one.value is not None and one.key.column:
+            kind = path_kind(one.key.testcase, collective=one.key.testcase in collectives)
+            by_kind.setdefault(kind, []).append(one)
+    return tuple(
+        figure
+        for kind in PathKind
+        if kind in _KEY_FIGURES and (figure := _key_figure(kind, by_kind.get(kind, []))) is not None
+    )
+
+
+def _key_figure(kind: PathKind, judgements: Sequence[Judgement]) -> KeyFigure | None:
+    """Return the key figure of a kind of path; None if it has no rate."""
+    rates = [one for one in judgements if one.unit is Unit.RATE]
+    if not rates:
+        return None
+    groups = (
+        [one for one in rates if one.key.testcase in names and one.key.table in ("", "busbw")]
+        for names in _KEY_FIGURES[kind]
+    )
+    chosen = sorted(next(filter(None, groups), rates), key=lambda one: one.value or 0.0)
+    typical = chosen[len(chosen) // 2]
+    bad = [one for one in rates if one.verdict in _BAD]
+    verdicts = {one.verdict for one in rates}
+    verdict = min(verdicts - {Verdict.UNKNOWN, Verdict.WAIVED} or verdicts, key=lambda one: one.rank)
+    extreme = max if verdict is Verdict.IMPLAUSIBLE else min
+    return KeyFigure(kind, verdict, typical, extreme(bad, key=share, default=None), len(bad))
+
+
+def share(one: Judgement) -> float:
+    """Return a value as a fraction of its limit, or of its typical value if there is no limit."""
+    return (one.value or 0.0) / (one.limit or one.normal or 1.0)
+
+
+def _sentence(
+    document: Document, check: Check, named: Finding | None, counts: Counter[Verdict], bad: int
+) -> str:
+    """Return what is wrong, and where, or that nothing is."""
+    if check.corrupted:
+        way, testcases = next(iter(check.corrupted.items()))
+        return f"{way} delivers wrong data in {many(len(testcases), 'testcase')}"
+    failed = [result for result in document.testcases if not result.status.good]
+    if named is not None and named.likely:
+        return f"{named.cause.title}{f' ({named.place})' if named.place else ''}"
+    if check.culprits:
+        return f"{check.culprits[0].described} runs at {check.culprits[0].ratio:.0%} of expected"
+    if named is not None:
+        return f"possibly, {named.cause.title}{f' ({named.place})' if named.place else ''}"
+    if above := counts[Verdict.IMPLAUSIBLE]:
+        return f"{many(above, 'value')} above the limits: values or capacities are wrong"
+    if bad:
+        return f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; no cause is known"
+    if failed:
+        return f"{failed[0].name}: {failed[0].status}: {failed[0].reason}"
+    if document.interrupted:
+        return f"the run ended early: {document.interrupted}"
+    if counts[Verdict.BUSY]:
+        users = dict.fromkeys(
+            f"{device} is {how}" for result in document.testcases for device, how in result.busy.items()
+        )
+        return "; ".join(users)
+    if not counts[Verdict.PASS] and not any(check.accepted.values()):
+        return "no value could be judged; this is not a pass"
+    return "every path is as fast as expected"
+
+
+def _extent(counts: Counter[Verdict], bad: int, found: Diagnosis, named: Finding | None) -> str:
+    """Return how many values it concerns."""
+    parts = []
+    if named is not None and found.slow:
+        parts.append(f"explains {named.cells} of {many(found.slow, 'slow value')}")
+    elif bad:
+        parts.append(f"{many(bad, 'value')} worse than expected")
+    parts.append(f"{counts[Verdict.PASS]} normal")
+    if unjudged := counts[Verdict.UNKNOWN] + counts[Verdict.BUSY]:
+        parts.append(f"{unjudged} not judged")
+    return ", ".join(parts)

@@ -1,0 +1,98 @@
+"""The overview of a run for terminals: verdict, sentence, and a bar for each key figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..document import Document
+from ..judging.overview import KeyFigure, Overview, share
+from ..judging.verdicts import Judgement, Verdict
+from ..units import fitting, format_time
+from ._doctor import details
+
+#: Number of characters of a bar, which is as long as the limit.
+_BAR = 24
+COLORS = {
+    "FAIL": "bold red", "WARN": "bold yellow", "BUSY": "bold yellow", "NOT JUDGED": "bold cyan",
+    "PASS": "bold green", "INTERRUPTED": "bold yellow",
+}  # fmt: skip
+_SIGNS = {
+    Verdict.PASS: ("✔", "green"), Verdict.FAIL: ("✖", "bold red"), Verdict.IMPLAUSIBLE: ("✖", "bold red"),
+    Verdict.WARN: ("!", "yellow"), Verdict.BUSY: ("?", "yellow"),
+}  # fmt: skip
+
+
+def headline(document: Document, found: Overview) -> Iterator[RenderableType]:
+    """Yield the verdict with a sentence, how much it concerns, and evidence and remedy of a cause."""
+    indent = " " * (len(found.word) + 2)
+    line = Text(found.word, style=COLORS[found.word])
+    line.append(f"  {found.sentence}", style="bold")
+    yield line
+    seconds = "" if document.simulated else f" · {format_time(document.seconds)}"
+    yield Text(f"{indent}{found.extent}{seconds}", style="dim")
+    if found.finding is not None:
+        yield details(found.finding)
+
+
+def figures(found: Overview) -> RenderableType:
+    """Return a line with a bar for each key figure."""
+    rows = Table.grid(padding=(0, 2, 0, 0))
+    for i in range(5):
+        rows.add_column(justify="right" if i == 2 else "left", no_wrap=True)
+    for figure in found.figures:
+        sign, color = _SIGNS.get(figure.verdict, ("-", "cyan"))
+        rows.add_row(
+            Text(sign, style=color), Text(figure.title), Text(_rate(figure.typical), style="bold"),
+            _bar(figure), Text(_share(figure)),
+        )  # fmt: skip
+    return rows
+
+
+def _rate(judgement: Judgement) -> str:
+    scale, unit = fitting(judgement.unit, [judgement.value or 0.0])
+    return f"{short(judgement.value or 0.0, scale)} {unit}"
+
+
+def short(value: float, scale: float) -> str:
+    """Format a rate with two to four digits."""
+    found = value / scale
+    return f"{found:.0f}" if found >= 100 else f"{found:.1f}" if found >= 1 else f"{found:.2g}"
+
+
+def _share(figure: KeyFigure) -> str:
+    """Return the fraction of the limit, and the worst value if it is bad."""
+    one, worst = figure.typical, figure.worst
+    scale, _ = fitting(one.unit, [one.value or 0.0])
+    text = (
+        f"{(one.value or 0.0) / one.limit:.0%} of {short(one.limit, scale)}"
+        if one.limit
+        else "no limit known"
+    )
+    return f"{text}, worst {share(worst):.0%}" if worst else text
+
+
+def _bar(figure: KeyFigure) -> Text:
+    """Return a bar from nothing to the limit: the expected range, the value, and the worst value."""
+    one, worst = figure.typical, figure.worst
+    bar = [("─", "dim")] * _BAR
+    if not one.limit:
+        return Text()
+
+    def at(share: float) -> int:
+        return min(_BAR - 1, max(0, round(share * (_BAR - 1))))
+
+    if one.least and one.normal:
+        for i in range(at(one.least / one.limit), at(one.normal / one.limit) + 1):
+            bar[i] = ("━", "green")
+    bar[at((one.value or 0.0) / one.limit)] = ("●", "bold")
+    if worst:
+        bar[at(share(worst))] = ("✖", "bold red")
+    text = Text()
+    for color, run in groupby(bar, key=lambda one: one[1]):
+        text.append("".join(character for character, _ in run), style=color)
+    return text
