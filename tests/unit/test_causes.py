@@ -192,10 +192,8 @@ def test_text(
 def test_check_names_the_first_cause() -> None:
     document = measured("+speed@numa0-gpu1=0.5", *WIDTH)
     text = " ".join(_check.render(document, wirespeed.judge(document), Style()).split())
-    assert (
-        "likely cause: a PCIe link runs at reduced width (gpu1), explains 1 of 1 slow cell; "
-        "see wirespeed doctor" in text
-    )
+    assert "FAIL a PCIe link runs at reduced width (gpu1) explains 1 of 1 slow value" in text
+    assert "remedy reseat the card or riser" in text
     healthy = measured("", *WIDTH)
     assert "cause" not in _check.render(healthy, wirespeed.judge(healthy), Style())
 

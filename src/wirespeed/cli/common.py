@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import replace
 from enum import Enum
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from ..errors import UsageError
 from ..terminal import colored, columns, visible
+from . import configuration
 
 if TYPE_CHECKING:
     from ..document import Document
@@ -27,7 +29,41 @@ OK, FAILED, WRONG_USE, WARNED, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, with exit code 2."""
+    """An argument parser whose errors are one line, with exit code 2.
+
+    It completes words for shells, and reads defaults of the options of ``command`` from the configuration.
+    """
+
+    #: Name of the command in configuration files; empty for one whose options are those of another program.
+    command = ""
+    _completing = False
+
+    def settable(self) -> dict[str, argparse.Action]:
+        """Return the options that a configuration may set, by long name without dashes."""
+        options = ((action, action.option_strings) for action in self._actions)
+        return {
+            name.removeprefix("--"): action
+            for action, names in options
+            for name in names
+            if name.startswith("--") and name != "--help"
+        }
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse after the arguments of the configuration."""
+        if "_ARGCOMPLETE" in os.environ:
+            if not self._completing:  # the library parses what is before the word
+                from .completion import complete
+
+                self._completing = True
+                complete(self)
+            return super().parse_known_args(args, namespace)
+        given = list(sys.argv[1:] if args is None else args)
+        if self.command:
+            takes = {name: action.nargs != 0 for name, action in self.settable().items()}
+            given = configuration.arguments(self.command, takes) + given
+        return super().parse_known_args(given, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Print the error and a hint to ``--help``, and exit."""
@@ -50,7 +86,9 @@ class TakesOptions(Protocol):
 
 def parser(name: str, does: str) -> Parser:
     """Return the parser of a command."""
-    return Parser(prog=f"wirespeed {name}", description=does, formatter_class=formatter())
+    made = Parser(prog=f"wirespeed {name}", description=does, formatter_class=formatter())
+    made.command = name
+    return made
 
 
 def formatter() -> type[argparse.HelpFormatter]:
@@ -68,7 +106,24 @@ def add_machine(to: TakesOptions) -> None:
         "--machine",
         metavar="FILE|simulated:NAME",
         help="machine file, or simulated machine such as simulated:dgx-a100-8 (default: this machine)",
-    )
+    ).completer = machine_names  # type: ignore[attr-defined]
+
+
+def testcase_names(**_: object) -> list[str]:
+    """Return the names of all testcases, for completion."""
+    from ..testcases import TABLE
+
+    return [case.name for case in TABLE]
+
+
+def machine_names(prefix: str = "", **_: object) -> list[str]:
+    """Return the simulated machines, and files that begin like a word, for completion."""
+    from ..backends.simulated.machines import MACHINES
+
+    files = [str(path) + "/" * path.is_dir() for path in Path().glob(f"{prefix or ''}*")]
+    return [f"simulated:{name}" for name in MACHINES] + [
+        file for file in files if file.endswith(("json", "/"))
+    ]
 
 
 def add_options(to: TakesOptions, group: str | None = None, names: Collection[str] = ()) -> None:
@@ -193,11 +248,11 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "-t", "--testcase", nargs="+", action="extend", default=[], metavar="NAME",
         help="testcases by name or nvbandwidth index (default: all)",
-    )  # fmt: skip
+    ).completer = testcase_names  # type: ignore[attr-defined]  # fmt: skip
     what.add_argument(
         "-p", "--prefix", nargs="+", action="extend", default=[], metavar="PREFIX",
         help="testcases whose names start with PREFIX",
-    )  # fmt: skip
+    ).completer = testcase_names  # type: ignore[attr-defined]  # fmt: skip
     add_machine(what)
     add_options(what, WHAT)
     for group in (STOP, HOW, GPU):

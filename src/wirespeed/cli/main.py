@@ -49,6 +49,8 @@ COMMANDS = {
     "overalloc": ("overalloc", "measure the cost of sharing a buffer, and the effect of over-allocation"),
     "nvbandwidth": ("nvbandwidth", "the command line, text and JSON of nvbandwidth"),
     "sailbandwidth": ("nvbandwidth", "the command line, text and JSON of sailbandwidth"),
+    "config": ("config", "show the defaults of options, and where they come from"),
+    "completion": ("completion", "print what bash, zsh or fish need to complete words"),
     "install-names": ("install_names", "create executables with the names of nvbandwidth and nccl-tests"),
 }
 #: Errors of writing; without the name of a file, to standard output: files are written by `results.store`.
@@ -175,6 +177,14 @@ class _Ending:
 
 
 def _dispatch(arguments: list[str]) -> int:
+    if "_ARGCOMPLETE" in os.environ:
+        from .completion import complete, top, words
+
+        arguments, word = words()
+        if not arguments and not word.startswith("-"):
+            complete(top(list(COMMANDS)))
+        # The number of the word that begins the command line of the parser.
+        os.environ["_ARGCOMPLETE"] = "2" if arguments and arguments[0] in COMMANDS else "1"
     if arguments[:1] and arguments[0] in _ABOUT:
         _top().parse_args(arguments)
         return OK

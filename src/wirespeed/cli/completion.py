@@ -1,0 +1,57 @@
+"""``wirespeed completion``: what a shell needs to complete commands, options, testcases and machines."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+
+from .common import OK, Parser, parser
+
+
+def main(name: str, argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    import argcomplete
+
+    arguments = parser(
+        name,
+        "Print what a shell needs to complete the words of wirespeed's command lines.\n"
+        'bash: add  eval "$(wirespeed completion bash)"  to ~/.bashrc\n'
+        'zsh:  add  eval "$(wirespeed completion zsh)"  to ~/.zshrc\n'
+        "fish: wirespeed completion fish > ~/.config/fish/completions/wirespeed.fish",
+    )
+    arguments.add_argument("shell", choices=("bash", "zsh", "fish"))
+    shell = arguments.parse_args(argv).shell
+    print(argcomplete.shellcode(["wirespeed"], shell=shell))  # type: ignore[attr-defined]
+    return OK
+
+
+def words() -> tuple[list[str], str]:
+    """Return the arguments before the word to complete, and the word."""
+    line = os.environ.get("COMP_LINE", "")[: int(os.environ.get("COMP_POINT", "0") or 0) or None]
+    try:
+        before = shlex.split(line)[1:]
+    except ValueError:  # an open quote
+        before = line.split()[1:]
+    return (before, "") if line.endswith(" ") or not before else (before[:-1], before[-1])
+
+
+def complete(of: argparse.ArgumentParser) -> None:
+    """Print the completions of a parser for the shell, and exit."""
+    import argcomplete
+
+    argcomplete.autocomplete(of, always_complete_options="long", validator=_begins)
+
+
+def _begins(candidate: str, prefix: str) -> bool:
+    return candidate.startswith(prefix)
+
+
+def top(commands: Sequence[str]) -> Parser:
+    """Return a parser that completes the name of a command."""
+    made = Parser(prog="wirespeed")
+    made.add_argument("command", choices=commands)
+    sys.stdout.flush()
+    return made
