@@ -11,6 +11,7 @@ import pytest
 from tests.unit.test_cuda_discovery import FakeNvml, NVMLError
 from wirespeed.backends.cuda.gpu_facts import facts, problems
 from wirespeed.backends.cuda.nvml import Nvml
+from wirespeed.backends.tree import Tree
 from wirespeed.facts import OFF, ON, Facts, Known
 from wirespeed.topology import Gpu
 
@@ -49,7 +50,7 @@ def bus(root: Path, width: int = 8, vendor: str = "0x1000") -> Path:
 
 
 def read(root: Path, **answers: Any) -> Facts:
-    return Facts(facts([GPU], Nvml(FakeNvml(**answers)), root))
+    return Facts(facts([GPU], Nvml(FakeNvml(**answers)), Tree(root).root))
 
 
 def test_the_bus(tmp_path: Path) -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from ctypes import byref
-from pathlib import Path
 from typing import Any
 
 from ...facts import OFF, ON, Fact, Known
 from ...topology import Gpu
 from ...units import MB
+from ..tree import HERE, TreePath
 from . import pci
-from .nvml import Nvml, reasons_of
+from .nvml import Nvml, decoded, reasons_of
 
 #: Fields of the health mask of the fabric: shift, width in bits, the values that are a problem.
 #: In most of them 1 is true and 2 is false, so that 0xaa has no problem.
@@ -39,7 +38,7 @@ _MILLI = 1e-3
 _DENIED = "NVML does not report it"
 
 
-def facts(gpus: Sequence[Gpu], nvml: Nvml, root: Path = Path("/")) -> Iterator[Fact]:
+def facts(gpus: Sequence[Gpu], nvml: Nvml, root: TreePath = HERE) -> Iterator[Fact]:
     """Yield the facts of some GPUs.
 
     Parameters
@@ -48,13 +47,13 @@ def facts(gpus: Sequence[Gpu], nvml: Nvml, root: Path = Path("/")) -> Iterator[F
         The GPUs.
     nvml : Nvml
         NVML, initialised.
-    root : Path
+    root : TreePath
         Folder that contains ``sys`` and ``proc``.
     """
     version = re.search(r"\b\d{3,}\.\d[\d.]*", pci.read(root / "proc/driver/nvidia/version"))
     yield Fact(Known.DRIVER_KERNEL, version[0] if version else None, reason="" if version else "no such file")
     library = nvml.ask("nvmlSystemGetDriverVersion")
-    yield _fact("", Known.DRIVER_LIBRARY, library.decode() if isinstance(library, bytes) else library)
+    yield _fact("", Known.DRIVER_LIBRARY, None if library is None else decoded(library))
     for gpu in gpus:
         yield from _of_bus(gpu, root)
         if (handle := nvml.handle(gpu)) is not None:
@@ -65,7 +64,7 @@ def _fact(device: str, name: str, value: float | str | tuple[str, ...] | None, u
     return Fact(name, value, unit, device, "" if value is not None else _DENIED)
 
 
-def _of_bus(gpu: Gpu, root: Path) -> Iterator[Fact]:
+def _of_bus(gpu: Gpu, root: TreePath) -> Iterator[Fact]:
     """Yield what sysfs shows of a GPU and of the ports above it."""
     device = root / f"sys/bus/pci/devices/{gpu.bus_id[4:]}.0"
     if not device.exists():
@@ -96,7 +95,7 @@ def _of_bus(gpu: Gpu, root: Path) -> Iterator[Fact]:
 
 def _total(text: str) -> int | None:
     """Return the number in the line TOTAL_ERR_... of a file of AER; None without one."""
-    found = re.search(r"^TOTAL_ERR_\w+ (\d+)", text, re.MULTILINE)
+    found = re.search(r"^TOTAL_ERR_\w+ (\d{1,15})$", text, re.MULTILINE)
     return int(found[1]) if found else None
 
 
@@ -154,10 +153,7 @@ def _nvlinks(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
     counted = tuple(f"{count:.0f} {what}" for what, count in errors.items() if count)
     yield _fact(gpu.name, Known.NVLINK_ERRORS, counted if errors else None)
     yield _fact(gpu.name, Known.FABRIC, nvml.fabric(handle) or "ready, or there is none")
-    info = nvml.ask("c_nvmlGpuFabricInfoV_t")
-    mask = getattr(info, "healthMask", None)
-    if info is not None and nvml.ask("nvmlDeviceGetGpuFabricInfoV", handle, byref(info)) is not None:
-        mask = info.healthMask
+    mask = getattr(nvml.fabric_info(handle), "healthMask", None)  # old drivers have none
     yield _fact(gpu.name, Known.FABRIC_HEALTH, None if mask is None else problems(int(mask)))
     mode = nvml.ask("nvmlSystemGetNvlinkBwMode")
     known = mode is not None and mode < len(_BANDWIDTH_MODES)
