@@ -220,7 +220,7 @@ def test_garbage_is_unknown(tree):
     tree.write("sys/devices/system/node/online", "what?")
     tree.write("sys/devices/system/cpu/cpu0/cache/index0/size", "big")
     tree.write("sys/kernel/mm/transparent_hugepage/hpage_pmd_size", "-1")
-    (tree.root / "proc/cpuinfo").write_bytes(b"\xff\xfe: \x80\n")
+    (tree.folder / "proc/cpuinfo").write_bytes(b"\xff\xfe: \x80\n")
     machine = discover(Machine("m"), tree.root, range(8))
     assert len(machine.numa) == 1
     assert machine.cpu == ""

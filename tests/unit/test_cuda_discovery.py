@@ -30,9 +30,9 @@ from wirespeed.topology import Gpu, Link, LinkKind, Machine, NumaNode
 SWITCH, DIRECT, UNKNOWN = 2, 0, 255
 
 
-def discover(machine: Machine, root: Path, library: Any = None) -> Machine:
+def discover(machine: Machine, root: Path, library: Any = None, *, exact: bool = True) -> Machine:
     """Discover GPUs with files below a folder."""
-    return discovery.discover(machine, Tree(root).root, library)
+    return discovery.discover(machine, Tree(root).root, library, exact=exact)
 
 
 class NVMLError(Exception):

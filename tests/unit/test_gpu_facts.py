@@ -87,7 +87,7 @@ def test_what_nvml_reports(tmp_path: Path) -> None:
         nvmlDeviceGetApplicationsClock=2619, nvmlDeviceGetRemappedRows=(0, 1, 1, 0),
         nvmlSystemGetConfComputeState=SimpleNamespace(ccFeature=0), nvmlDeviceGetMigMode=(0, 0),
         nvmlDeviceGetUtilizationRates=SimpleNamespace(gpu=97), nvmlDeviceGetComputeRunningProcesses=[1, 2],
-        nvmlSystemGetNvlinkBwMode=3, fields={59: 4, 18: 1, 161: lambda link: link + 1},
+        nvmlSystemGetNvlinkBwMode=3, fields={59: 4, 4: 1, 161: lambda link: link + 1},
     )  # fmt: skip
     assert found.number(Known.BAR1, "gpu0") == 256 << 20
     assert (found.number(Known.NVLINKS, "gpu0"), found.number(Known.NVLINKS_INACTIVE, "gpu0")) == (2, 1)

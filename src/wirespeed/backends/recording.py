@@ -19,6 +19,8 @@ _MACHINE, _NVML, _ENVIRONMENT = "machine.json", "nvml.json", "environment.json"
 #: What makes a folder the root of a system.
 _PARTS = ("sys", "proc", _MACHINE)
 _MOST_LINKS = 40
+#: File in each recorded folder, because archives and git forget empty folders. Readers do not see it.
+_EMPTY = ".folder"
 
 
 class Recorder(Tree):
@@ -51,16 +53,13 @@ class Recorder(Tree):
         variables = {name: text for name, text in self.environment.items() if name.startswith("NCCL_")}
         for name, content in ((_NVML, self.answers), (_ENVIRONMENT, variables)):
             (folder / name).write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
-        files = 2
         for path, text in self._texts.items():
             place = folder / self._without_links(path, folder)
             if text is None and (self.folder / path).is_dir():
-                place.mkdir(parents=True, exist_ok=True)
-                continue
+                place /= _EMPTY
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(text or "")
-            files += 1
-        return files
+        return 2 + len(self._texts)
 
     def _without_links(self, path: PurePosixPath, folder: Path) -> PurePosixPath:
         """Return a path without links; those of ``/sys``, which are relative, are made in the folder."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-#: Maximum size of a file that is read, in bytes; the largest in use is numa_maps.
-_LARGEST_BYTES = 2**26
+#: Maximum size of a file that is read, in bytes. Those of a kernel have none.
+_LARGEST_BYTES = 2**24
 
 
 class Tree:
@@ -116,11 +117,13 @@ class TreePath:
         """
         place = self.tree.real(self.path)
         try:
-            if place is None or not place.is_file():  # a pipe may never end
+            if place is None:
                 return None
-            with place.open(errors="replace") as file:
-                text = file.read(_LARGEST_BYTES)
-        except OSError:
+            about = place.stat()
+            if not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST_BYTES:  # a pipe may never end
+                return None
+            text = place.read_text(errors="replace")
+        except (OSError, ValueError):  # a NUL in a name that a file gave
             return None
         if keep is not None:
             text = "\n".join(found.group() for found in keep.finditer(text))
@@ -158,7 +161,7 @@ class TreePath:
             names = [one.name for one in place.iterdir()] if place is not None else []
         except OSError:
             return []
-        return sorted(name for name in names if name.isascii() and name.isprintable())
+        return sorted(n for n in names if n.isascii() and n.isprintable() and not n.startswith("."))
 
 
 #: The root of this machine.

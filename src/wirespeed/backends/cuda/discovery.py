@@ -42,21 +42,20 @@ _PROC_VERSION = "proc/driver/nvidia/version"
 #: Model in ``proc/driver/nvidia/gpus/*/information``, which has UUIDs too.
 _MODEL = re.compile(r"(?<=^Model:).*$", re.MULTILINE)
 _DRIVER = re.compile(r"\b\d{3,}\.\d[\d.]*")
-#: Reasons why NVML denies peer access. The first is how old packages spell it.
+#: Reasons why NVML denies peer access, by status; 0 is no reason. Source: NVML_P2P_STATUS_* in nvml.h.
 _REFUSALS = {
-    "NVML_P2P_STATUS_CHIPSET_NOT_SUPPORED": "chipset not supported",
-    "NVML_P2P_STATUS_CHIPSET_NOT_SUPPORTED": "chipset not supported",
-    "NVML_P2P_STATUS_GPU_NOT_SUPPORTED": "GPU not supported",
-    "NVML_P2P_STATUS_IOH_TOPOLOGY_NOT_SUPPORTED": "topology of the I/O hubs not supported",
-    "NVML_P2P_STATUS_DISABLED_BY_REGKEY": "disabled by a setting of the driver",
-    "NVML_P2P_STATUS_NOT_SUPPORTED": "not supported",
-    "NVML_P2P_STATUS_UNKNOWN": "unknown reason",
+    1: "chipset not supported",
+    2: "GPU not supported",
+    3: "topology of the I/O hubs not supported",
+    4: "disabled by a setting of the driver",
+    5: "not supported",
+    6: "unknown reason",
 }
+#: Source: NVML_CLOCK_MEM, NVML_NVLINK_DEVICE_TYPE_SWITCH, NVML_FI_DEV_NVLINK_GET_SPEED in nvml.h.
+_MEMORY_CLOCK, _IS_SWITCH, _NVLINK_SPEED = 2, 2, 164
 
 
-def discover(
-    machine: Machine, root: TreePath = HERE, library: Any = None, *, exact: bool = True
-) -> Machine:
+def discover(machine: Machine, root: TreePath = HERE, library: Any = None, *, exact: bool = True) -> Machine:
     """Add the GPUs of this host to a Machine, numbered as in CUDA.
 
     Parameters
@@ -352,9 +351,8 @@ class _Reader:
 
         CUDA decides and NVML explains; NVML decides only if CUDA does not know, or need not be exact.
         """
-        lib = self.nvml.library
         ways = [self.nvml.ask("nvmlDeviceGetP2PStatus", handle, of_other, way) for way in (0, 1)]
-        if not self.exact and ways == [lib.NVML_P2P_STATUS_OK] * 2:
+        if not self.exact and ways == [0, 0]:
             return ""
         allowed = None
         try:
@@ -363,16 +361,15 @@ class _Reader:
             self.notes.append(f"CUDA does not report whether {gpu.name} can access {other.name}: {error}")
         if allowed:
             return ""
-        reasons = {getattr(lib, name): text for name, text in _REFUSALS.items() if hasattr(lib, name)}
         for status in ways:
-            if status not in (lib.NVML_P2P_STATUS_OK, None):
-                return reasons.get(status, f"status {status}")
+            if status:
+                return _REFUSALS.get(status, f"status {status}")
         if None in ways:
             return "denied by CUDA and NVML" if allowed is None else "denied by CUDA"
         return "" if allowed is None else "denied by CUDA, although NVML allows it"
 
     def _memory(self, gpu: Gpu, handle: Any) -> list[Link]:
-        clock = self.nvml.ask("nvmlDeviceGetMaxClockInfo", handle, self.nvml.library.NVML_CLOCK_MEM)
+        clock = self.nvml.ask("nvmlDeviceGetMaxClockInfo", handle, _MEMORY_CLOCK)
         width = self.nvml.ask("nvmlDeviceGetMemoryBusWidth", handle)
         if handle is None and self.cuda:
             clock = self.cuda.attribute(gpu.bus_id, "MEMORY_CLOCK_RATE") // 1000  # kHz
@@ -450,9 +447,8 @@ class _Reader:
 
     def _far_end(self, handle: Any, link: int, others: Sequence[Gpu]) -> str:
         """Return the remote end: a switch, unless NVML names a GPU or only one GPU is possible."""
-        lib = self.nvml.library
         kind = self.nvml.ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
-        if kind == lib.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+        if kind == _IS_SWITCH:
             return _SWITCH
         info = self.nvml.ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
         if info:
@@ -464,7 +460,7 @@ class _Reader:
 
     def _speed(self, handle: Any, link: int) -> float | None:
         """Return the speed of an NVLink by its field, by the fields of old drivers, or by its version."""
-        newest = {"speed": (self.nvml.library.NVML_FI_DEV_NVLINK_GET_SPEED, link)}
+        newest = {"speed": (_NVLINK_SPEED, link)}
         older = {"common": _NVLINK_COMMON, "first": _NVLINK_FIRST}
         for wanted in (newest, older):
             for speed in self.nvml.fields(handle, wanted).values():

@@ -34,6 +34,8 @@ _ERRORS = {"CRC errors": 38, "CRC errors of data": 45, "replays": 52, "recoverie
 _ERRORS_OF_LINK = {"CRC errors": 163, "replays": 161, "recoveries": 162, "link recoveries": 215,
                    "failed link recoveries": 214, "integrity errors": 211}  # fmt: skip
 _MAX_LINKS = 36
+#: Source: NVML_CLOCK_MEM and NVML_FI_DEV_ECC_DBE_VOL_TOTAL in nvml.h.
+_MEMORY_CLOCK, _UNCORRECTED = 2, 4
 _MILLI = 1e-3
 _DENIED = "NVML does not report it"
 
@@ -101,7 +103,7 @@ def _total(text: str) -> int | None:
 
 def _of_gpu(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
     """Yield what NVML reports of a GPU."""
-    lib, name = nvml.library, gpu.name
+    name = gpu.name
 
     def ask(fact: str, function: str, *arguments: Any, scale: float = 1, unit: str = "") -> Fact:
         value = nvml.ask(function, handle, *arguments)
@@ -118,11 +120,9 @@ def _of_gpu(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
     yield _fact(name, Known.THROTTLED, None if reasons is None else reasons_of(reasons))
     yield ask(Known.POWER_LIMIT, "nvmlDeviceGetEnforcedPowerLimit", scale=_MILLI, unit="W")
     yield ask(Known.POWER_LIMIT_USUAL, "nvmlDeviceGetPowerManagementDefaultLimit", scale=_MILLI, unit="W")
-    clock = getattr(lib, "NVML_CLOCK_MEM", 2)
-    yield ask(Known.MEMORY_CLOCK, "nvmlDeviceGetApplicationsClock", clock, scale=MB, unit="Hz")
-    yield ask(Known.MEMORY_CLOCK_POSSIBLE, "nvmlDeviceGetMaxClockInfo", clock, scale=MB, unit="Hz")
-    counter = getattr(lib, "NVML_FI_DEV_ECC_DBE_VOL_TOTAL", 18)
-    yield _fact(name, Known.ECC_ERRORS, nvml.fields(handle, {"errors": counter}).get("errors"))
+    yield ask(Known.MEMORY_CLOCK, "nvmlDeviceGetApplicationsClock", _MEMORY_CLOCK, scale=MB, unit="Hz")
+    yield ask(Known.MEMORY_CLOCK_POSSIBLE, "nvmlDeviceGetMaxClockInfo", _MEMORY_CLOCK, scale=MB, unit="Hz")
+    yield _fact(name, Known.ECC_ERRORS, nvml.fields(handle, {"errors": _UNCORRECTED}).get("errors"))
     rows = nvml.ask("nvmlDeviceGetRemappedRows", handle)
     yield switch(Known.REMAP_PENDING, rows[2] if rows else None)
     yield switch(Known.REMAP_FAILED, rows[3] if rows else None)

@@ -44,19 +44,10 @@ _COUNTERS = {
 
 
 class Silence:
-    """Replacement for ``pynvml`` without NVML: answers nothing.
-
-    Parameters
-    ----------
-    constants : Mapping[str, int]
-        Constants of ``pynvml``; all others are -1.
-    """
+    """Replacement for ``pynvml`` without NVML: answers nothing."""
 
     class NVMLError(Exception):
         """Never raised."""
-
-    def __init__(self, constants: Mapping[str, int] | None = None) -> None:
-        self._constants = constants or {}
 
     def nvmlInit(self) -> None: ...
 
@@ -64,7 +55,7 @@ class Silence:
 
     def __getattr__(self, name: str) -> int:
         if name.startswith("NVML_"):
-            return self._constants.get(name, -1)
+            return -1
         raise AttributeError(name)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -69,7 +69,6 @@ _ANSWERS: dict[str, Any] = {
     "nvmlSystemGetConfComputeState": _ConfidentialState,
     "nvmlSystemGetDriverVersion": str,
     #: Not functions of NVML.
-    "constant": int,
     "fabric": _FabricInfo,
     "field": _Number | None,
 }
@@ -107,7 +106,7 @@ class RecordingNvml(Nvml):
     """
 
     def __init__(self, library: Any, answers: dict[str, Any]) -> None:
-        super().__init__(_NotingConstants(library, self._note))
+        super().__init__(library)
         self._answers = answers
         self._handles: dict[int | None, str] = {}
 
@@ -163,11 +162,8 @@ class RecordedNvml(Nvml):
     """
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
+        super().__init__(Silence())
         self._answers = answers
-        prefix = "constant "
-        names = [key.removeprefix(prefix) for key in answers if key.startswith(prefix)]
-        found = {name: self._answer("constant", (name,)) for name in names}
-        super().__init__(Silence({name: value for name, value in found.items() if value is not None}))
 
     def ask(self, function: str, *arguments: Any) -> Any:
         """Return the recorded result of an NVML function."""
@@ -184,19 +180,6 @@ class RecordedNvml(Nvml):
     def _answer(self, function: str, arguments: Sequence[Any]) -> Any:
         given = (one.decode() if isinstance(one, bytes) else one for one in arguments)
         return _checked(function, self._answers.get(_call(function, given)))
-
-
-class _NotingConstants:
-    """The module ``pynvml``, whose constants are noted when they are used."""
-
-    def __init__(self, library: Any, note: Callable[[str, Sequence[Any], Any], None]) -> None:
-        self._library, self._note = library, note
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._library, name)
-        if name.startswith("NVML_"):
-            self._note("constant", (name,), value)
-        return value
 
 
 def _checked(function: str, answer: Any) -> Any:
