@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .api import run
+    from .api import described, record, run
     from .backends import describe as machine
     from .bandwidth import (
         Bandwidth,
@@ -78,6 +78,7 @@ __all__ = [
     "__version__",
     "baseline",
     "compare",
+    "described",
     "diagnose",
     "host2device_bandwidth",
     "judge",
@@ -91,6 +92,7 @@ __all__ = [
     "p2p_bandwidth_all",
     "p2p_bandwidth_bidirectional",
     "p2p_bandwidth_bidirectional_all",
+    "record",
     "render",
     "run",
     "save",
@@ -99,6 +101,8 @@ __all__ = [
 
 _HOME = {
     "run": ("api", "run"),
+    "described": ("api", "described"),
+    "record": ("api", "record"),
     "machine": ("backends", "describe"),
     "Machine": ("topology", "Machine"),
     "RunOptions": ("options", "RunOptions"),

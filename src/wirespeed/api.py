@@ -162,30 +162,70 @@ def run(
             backend.close()
 
 
-def described(machine: str | Machine | None = None) -> Document:
+def described(machine: str | Machine | None = None, *, root: str | Path | None = None) -> Document:
     """Return a Document of a machine with its facts and without measurements.
 
     Parameters
     ----------
     machine : str, Machine or None
-        As for ``run``.
+        As for ``run``; with ``root``, a Machine or None for the recorded one.
+    root : str, Path or None
+        Folder that ``record`` wrote, or that has a copy of ``/sys`` and ``/proc``: the system to describe
+        instead of this one.
 
     Raises
     ------
     MachineError
-        If the machine does not exist.
+        If the machine does not exist, or the folder is not a system.
     """
-    where = machine if isinstance(machine, Machine) else _backends.describe(machine)
+    from .backends.recording import machine_in, opened
+    from .backends.tree import HERE
+
+    tree = HERE if root is None else opened(root)
+    if isinstance(machine, Machine):
+        where = machine
+    elif root is None:
+        where = _backends.describe(machine)
+    elif machine is None:
+        where = machine_in(tree)
+    else:
+        raise UsageError(f"the folder {root} has a machine of its own: omit {machine!r}")
     return Document(
         schema=SCHEMA,
         version=__version__,
-        host=platform.node(),
+        host=platform.node() if root is None else where.host,
         python=platform.python_version(),
         simulated=where.simulated,
         machine=where,
         started=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
-        facts=_backends.facts(where),
+        facts=_backends.facts(where, tree),
     )
+
+
+def record(folder: str | Path) -> int:
+    """Record what the system reports about this machine, for ``described`` on any machine.
+
+    Only what readers of facts look at is recorded: parts of files in ``/sys`` and ``/proc``, answers of NVML,
+    the variables ``NCCL_*`` and the description of the machine, which includes the name of the host.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Folder to write to; it must not exist, or be empty.
+
+    Returns
+    -------
+    int
+        Number of files.
+
+    Raises
+    ------
+    UsageError
+        If the folder is not empty, or cannot be written.
+    """
+    from .backends.recording import record_in
+
+    return record_in(folder)
 
 
 def wait_idle(machine: Machine, seconds: float) -> None:

@@ -98,6 +98,14 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     device: str = ""
     reason: str = ""
 
+    def checked(self) -> Fact:
+        """Return the fact as a file would have it: numbers are floats, and impossible ones are unreadable."""
+        if not isinstance(self.value, (int, float)):
+            return self
+        if abs(self.value) <= _LARGEST:  # false for what is not a number
+            return msgspec.structs.replace(self, value=float(self.value))
+        return msgspec.structs.replace(self, value=None, reason="the number is impossible")
+
 
 class Facts:
     """Facts by device and name.

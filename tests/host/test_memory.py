@@ -10,6 +10,7 @@ from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.host import kernels, memory
 from wirespeed.backends.host.memory import GRANULE, HostBuffer, HostBufferPool
 from wirespeed.backends.host.procfs import available_bytes
+from wirespeed.backends.tree import Tree
 from wirespeed.errors import BackendError
 from wirespeed.model import Operation
 from wirespeed.units import GIB, KIB, MIB
@@ -168,7 +169,7 @@ def test_without_mbind_the_first_touch_decides(architecture, node, monkeypatch):
 
 
 def test_a_place_that_cannot_be_checked_is_a_warning(backend, measurement, tmp_path, monkeypatch):
-    monkeypatch.setattr(backend, "_pool", HostBufferPool(several=True, root=tmp_path))
+    monkeypatch.setattr(backend, "_pool", HostBufferPool(several=True, root=Tree(tmp_path).root))
     with backend.prepare(measurement(), BackendOptions()) as prepared:
         prepared.sample(1)
         prepared.verify()
@@ -185,9 +186,9 @@ def write(root: Path, files: dict[str, str]) -> Path:
 
 
 def test_available_memory_is_the_least_of_all_limits(tmp_path):
-    assert available_bytes(tmp_path) is None
+    assert available_bytes(Tree(tmp_path).root) is None
     write(tmp_path, {"proc/meminfo": f"MemTotal: 999 kB\nMemAvailable: {8 * MIB} kB\nHugePages_Total: 0"})
-    assert available_bytes(tmp_path) == 8 * GIB
+    assert available_bytes(Tree(tmp_path).root) == 8 * GIB
     write(
         tmp_path,
         {
@@ -195,8 +196,8 @@ def test_available_memory_is_the_least_of_all_limits(tmp_path):
             f"Node 1 Active(file): {MIB} kB\nNode 1 Inactive(file): 0 kB"
         },
     )
-    assert available_bytes(tmp_path, node=1) == 3 * GIB
-    assert available_bytes(tmp_path, node=0) == 8 * GIB
+    assert available_bytes(Tree(tmp_path).root, node=1) == 3 * GIB
+    assert available_bytes(Tree(tmp_path).root, node=0) == 8 * GIB
 
 
 def test_control_groups_of_version_2_limit_memory(tmp_path):
@@ -212,7 +213,7 @@ def test_control_groups_of_version_2_limit_memory(tmp_path):
             "sys/fs/cgroup/a/memory.stat": f"anon 1\ninactive_file {KIB}\nactive_file {KIB}",
         },
     )
-    assert available_bytes(tmp_path) == 3 * GIB + 2 * KIB
+    assert available_bytes(Tree(tmp_path).root) == 3 * GIB + 2 * KIB
 
 
 def test_control_groups_of_version_1_limit_memory(tmp_path):
@@ -225,6 +226,6 @@ def test_control_groups_of_version_1_limit_memory(tmp_path):
             "sys/fs/cgroup/memory/memory.stat": "inactive_file 7\ntotal_inactive_file 0",
         },
     )
-    assert available_bytes(tmp_path) == 0
+    assert available_bytes(Tree(tmp_path).root) == 0
     write(tmp_path, {"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712"})
-    assert available_bytes(tmp_path) is None
+    assert available_bytes(Tree(tmp_path).root) is None

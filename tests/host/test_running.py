@@ -16,6 +16,7 @@ from wirespeed.backends.host import backend as backend_module
 from wirespeed.backends.host import connect, kernels, threads
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.host.threads import Workers
+from wirespeed.backends.tree import Tree
 from wirespeed.document import Quantity
 from wirespeed.errors import BackendError, BackendLost, MeasurementTimeout
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Role
@@ -251,13 +252,13 @@ def test_state_and_libraries(backend, tmp_path, node):
     state = backend.state()
     assert {q.name: q.value > 0 for q in state if q.unit == "B"} == {"available memory": True}
     assert set(backend.libraries()) == {"numba", "llvmlite", "numpy"}
-    assert backend.state(tmp_path) == ()
+    assert backend.state(Tree(tmp_path).root) == ()
     folder = tmp_path / f"sys/devices/system/cpu/cpu{node.cpus[0]}/cpufreq"
     folder.mkdir(parents=True)
     (folder / "scaling_cur_freq").write_text("2100000\n")
     (folder / "scaling_governor").write_text("powersave\n")
     cpu = node.cpus[0]
-    assert backend.state(tmp_path) == (
+    assert backend.state(Tree(tmp_path).root) == (
         Quantity(f"cpu{cpu}", "frequency", 2.1e9, "Hz"),
         Quantity(f"cpu{cpu}", "governor", "powersave"),
     )

@@ -12,6 +12,7 @@ import pytest
 
 from wirespeed.backends.host.host_discovery import discover
 from wirespeed.backends.host.procfs import cpu_list
+from wirespeed.backends.tree import Tree as SystemTree
 from wirespeed.topology import Cache, Link, LinkKind, Machine, NumaNode
 from wirespeed.units import GIB, KIB, MIB
 
@@ -22,10 +23,10 @@ class Tree:
     """Writes the files of a made-up machine."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root, self.folder = SystemTree(root).root, root
 
     def write(self, name: str, text: str | int) -> None:
-        path = self.root / name
+        path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{text}\n")
 
@@ -202,7 +203,7 @@ def test_memory_plugged_in_later_counts_on_a_single_node(tree):
 
 def test_node_that_does_not_say_how_much_memory_it_has(tree):
     two_sockets(tree)
-    (tree.root / "sys/devices/system/node/node1/meminfo").unlink()
+    (tree.folder / "sys/devices/system/node/node1/meminfo").unlink()
     machine = discover(Machine("m"), tree.root, range(8))
     assert machine.numa[1].memory_bytes == 0
     assert machine.notes == ("memory of numa1: unknown, not reported by the kernel",)
@@ -219,7 +220,7 @@ def test_garbage_is_unknown(tree):
     tree.write("sys/devices/system/node/online", "what?")
     tree.write("sys/devices/system/cpu/cpu0/cache/index0/size", "big")
     tree.write("sys/kernel/mm/transparent_hugepage/hpage_pmd_size", "-1")
-    (tree.root / "proc/cpuinfo").write_bytes(b"\xff\xfe: \x80\n")
+    (tree.folder / "proc/cpuinfo").write_bytes(b"\xff\xfe: \x80\n")
     machine = discover(Machine("m"), tree.root, range(8))
     assert len(machine.numa) == 1
     assert machine.cpu == ""

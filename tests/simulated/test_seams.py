@@ -129,7 +129,7 @@ def test_a_gpu_belongs_to_the_backend_that_discovered_it(
     module.discover = discover  # type: ignore[attr-defined]
     module.connect = lambda machine: ExactBackend()  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "outside", module)
-    monkeypatch.setattr(cuda, "discover", lambda machine: machine)
+    monkeypatch.setattr(cuda, "discover", lambda machine, root: machine)
     _install(tmp_path, monkeypatch, "[wirespeed.backends]\nexact = outside\n")
     machine = backends.discover()
     assert [gpu.backend for gpu in machine.gpus] == ["outside"]

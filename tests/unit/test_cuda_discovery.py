@@ -16,8 +16,10 @@ pytest.importorskip("cuda.bindings")
 from cuda.bindings import driver as real
 
 from tests.fakes.cuda import FakeCuda
-from wirespeed.backends.cuda.discovery import discover, visible
+from wirespeed.backends.cuda import discovery
 from wirespeed.backends.cuda.nvml import Nvml, process_name
+from wirespeed.backends.cuda.visible_devices import visible
+from wirespeed.backends.tree import Tree
 from wirespeed.document import Quantity
 from wirespeed.limits import ceilings
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Place, Transfer
@@ -26,6 +28,11 @@ from wirespeed.testcases import PlanOptions
 from wirespeed.topology import Gpu, Link, LinkKind, Machine, NumaNode
 
 SWITCH, DIRECT, UNKNOWN = 2, 0, 255
+
+
+def discover(machine: Machine, root: Path, library: Any = None, *, exact: bool = True) -> Machine:
+    """Discover GPUs with files below a folder."""
+    return discovery.discover(machine, Tree(root).root, library, exact=exact)
 
 
 class NVMLError(Exception):
@@ -343,7 +350,7 @@ class FabricInfo(ctypes.Structure):
         (3, 0, None),
         (1, 999, "not ready (not started): is the fabric manager running?"),
         (2, 0, "not ready (in progress): is the fabric manager running?"),
-        (3, 999, "failed (999): see the log of the fabric manager"),
+        (3, 999, "failed (error 999): see the log of the fabric manager"),
     ],
 )
 def test_the_fabric(root: Path, function: str, state: int, status: int, note: str | None) -> None:

@@ -11,6 +11,7 @@ from wirespeed import backends
 from wirespeed.backends.host.host_facts import facts
 from wirespeed.backends.nccl.settings import settings
 from wirespeed.backends.simulated import parse
+from wirespeed.backends.tree import Tree, TreePath
 from wirespeed.facts import OFF, ON, UNLIMITED, Facts, Known
 
 #: A container on a host with two sockets, as far as facts look at it.
@@ -46,11 +47,11 @@ CONTAINER = {
 }
 
 
-def tree(root: Path, files: dict[str, str]) -> Path:
+def tree(root: Path, files: dict[str, str]) -> TreePath:
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    return root
+    return Tree(root).root
 
 
 def test_a_container(tmp_path: Path) -> None:
@@ -95,7 +96,7 @@ def test_limits_that_are_none(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
-    found = Facts(facts(tmp_path))
+    found = Facts(facts(Tree(tmp_path).root))
     lacking = [
         Known.SHM,
         Known.MEMLOCK,
@@ -128,12 +129,12 @@ def test_settings_of_nccl(tmp_path: Path) -> None:
         {"etc/nccl.conf": "# a comment\nNCCL_NET=Socket\nNCCL_DEBUG=WARN\n", "own.conf": "NCCL_ALGO=Ring\n"},
     )
     variables = {
-        "NCCL_CONF_FILE": str(tmp_path / "own.conf"), "NCCL_P2P_DISABLE": "1", "NCCL_DEBUG": "INFO",
+        "NCCL_CONF_FILE": "/own.conf", "NCCL_P2P_DISABLE": "1", "NCCL_DEBUG": "INFO",
     }  # fmt: skip
-    assert settings(tmp_path, variables).value == (
-        "NCCL_P2P_DISABLE=1", "/etc/nccl.conf: NCCL_NET=Socket", f"{tmp_path}/own.conf: NCCL_ALGO=Ring",
+    assert settings(Tree(tmp_path, variables).root).value == (
+        "NCCL_P2P_DISABLE=1", "/etc/nccl.conf: NCCL_NET=Socket", "/own.conf: NCCL_ALGO=Ring",
     )  # fmt: skip
-    assert settings(tmp_path / "none", {}).value == ()
+    assert settings(Tree(tmp_path / "none", {}).root).value == ()
 
 
 def test_a_simulated_machine_has_facts_and_this_one_has() -> None:

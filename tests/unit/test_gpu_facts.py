@@ -11,6 +11,7 @@ import pytest
 from tests.unit.test_cuda_discovery import FakeNvml, NVMLError
 from wirespeed.backends.cuda.gpu_facts import facts, problems
 from wirespeed.backends.cuda.nvml import Nvml
+from wirespeed.backends.tree import Tree
 from wirespeed.facts import OFF, ON, Facts, Known
 from wirespeed.topology import Gpu
 
@@ -49,7 +50,7 @@ def bus(root: Path, width: int = 8, vendor: str = "0x1000") -> Path:
 
 
 def read(root: Path, **answers: Any) -> Facts:
-    return Facts(facts([GPU], Nvml(FakeNvml(**answers)), root))
+    return Facts(facts([GPU], Nvml(FakeNvml(**answers)), Tree(root).root))
 
 
 def test_the_bus(tmp_path: Path) -> None:
@@ -86,7 +87,7 @@ def test_what_nvml_reports(tmp_path: Path) -> None:
         nvmlDeviceGetApplicationsClock=2619, nvmlDeviceGetRemappedRows=(0, 1, 1, 0),
         nvmlSystemGetConfComputeState=SimpleNamespace(ccFeature=0), nvmlDeviceGetMigMode=(0, 0),
         nvmlDeviceGetUtilizationRates=SimpleNamespace(gpu=97), nvmlDeviceGetComputeRunningProcesses=[1, 2],
-        nvmlSystemGetNvlinkBwMode=3, fields={59: 4, 18: 1, 161: lambda link: link + 1},
+        nvmlSystemGetNvlinkBwMode=3, fields={59: 4, 4: 1, 161: lambda link: link + 1},
     )  # fmt: skip
     assert found.number(Known.BAR1, "gpu0") == 256 << 20
     assert (found.number(Known.NVLINKS, "gpu0"), found.number(Known.NVLINKS_INACTIVE, "gpu0")) == (2, 1)

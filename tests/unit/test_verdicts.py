@@ -14,6 +14,7 @@ import wirespeed
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.host.load import CpuLoad
 from wirespeed.backends.simulated import parse
+from wirespeed.backends.tree import Tree
 from wirespeed.data import efficiencies
 from wirespeed.document import (
     GENERATION,
@@ -133,12 +134,14 @@ class Cpus:
 def test_the_cpus_are_busy_where_others_use_them(tmp_path: Path) -> None:
     for others, own, busy in ((0.2, 1.0, ""), (1.5, 0.5, "in use: other processes take 1.5 of 2 CPUs")):
         cpus = Cpus(tmp_path, others, own)
-        load = CpuLoad([0, 1], tmp_path, lambda c=cpus: c.own * c.time, lambda c=cpus: c.time, cpus.sleep)
+        load = CpuLoad(
+            [0, 1], Tree(tmp_path).root, lambda c=cpus: c.own * c.time, lambda c=cpus: c.time, cpus.sleep
+        )
         assert load.busy() == busy and cpus.time == pytest.approx(100.2)  # the first look waits
         cpus.others = 0.0  # the next one, which comes too soon, does not know it yet
         assert load.busy() == busy
     (tmp_path / "proc/stat").unlink()
-    assert CpuLoad([0], tmp_path).busy() == ""
+    assert CpuLoad([0], Tree(tmp_path).root).busy() == ""
 
 
 def test_the_host_backend_says_of_its_nodes_that_they_are_busy(monkeypatch: pytest.MonkeyPatch) -> None:

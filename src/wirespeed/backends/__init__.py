@@ -19,6 +19,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .tree import HERE
+
 if TYPE_CHECKING:
     from importlib import metadata
     from types import ModuleType
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from ..worlds.base import World
     from .base import Backend
     from .distributed.exchange import Exchange
+    from .tree import TreePath
 
 #: Group of entry points of backends in other packages.
 GROUP = "wirespeed.backends"
@@ -68,21 +71,24 @@ def warm_up() -> None:
             provider.warm_up()
 
 
-def discover(*, glance: bool = False) -> Machine:
-    """Discover the hardware of this machine, without measurements.
+def discover(root: TreePath = HERE, *, glance: bool = False) -> Machine:
+    """Discover the hardware of this machine, or of a recorded tree, without measurements.
 
     Parameters
     ----------
+    root : TreePath
+        Root of the tree; backends of other packages know only this machine.
     glance : bool
         Whether to do without slow initialisation, even if details may then be wrong.
     """
     from ..topology import Machine
 
     machine = Machine("")
-    for provider in providers():
+    for provider in _own() if root.tree.recorded else providers():
         if hasattr(provider, "discover"):
             see = getattr(provider, "glance", provider.discover) if glance else provider.discover
-            machine = _owned(see(machine), name_of(provider))
+            found = see(machine, root) if provider in _own() else see(machine)
+            machine = _owned(found, name_of(provider))
     return machine
 
 
@@ -159,25 +165,20 @@ def _check_present(wanted: Machine, here: Machine, spec: str) -> None:
         )
 
 
-def facts(machine: Machine, root: Path = Path("/")) -> tuple[Fact, ...]:
-    """Read the facts of this machine, or of a simulated one, without measurements.
+def facts(machine: Machine, root: TreePath = HERE) -> tuple[Fact, ...]:
+    """Read the facts of this machine, of a recorded tree or of a simulated machine, without measurements.
 
     Parameters
     ----------
     machine : Machine
         The machine.
-    root : Path
+    root : TreePath
         Folder that contains ``sys`` and ``proc``.
     """
-    from msgspec.structs import replace
-
-    own = [provider for provider in providers() if (name_of(provider) == "simulated") is machine.simulated]
+    asked = _own() if root.tree.recorded else providers()
+    own = [provider for provider in asked if (name_of(provider) == "simulated") is machine.simulated]
     read = (provider.facts for provider in own if hasattr(provider, "facts"))
-    return tuple(
-        replace(fact, value=float(fact.value)) if isinstance(fact.value, int) else fact  # as a file has them
-        for one in read
-        for fact in one(machine, root)
-    )
+    return tuple(fact.checked() for one in read for fact in one(machine, root))
 
 
 def connect(machine: Machine) -> list[Backend]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..units import many
 from .common import (
     FAILED,
     OK,
@@ -29,14 +30,33 @@ if TYPE_CHECKING:
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     options = _parser(name).parse_args(argv)
-    if options.source and (options.output or options.testcase or options.prefix or options.machine):
+    _check(options)
+    if options.record is not None:
+        from ..api import record
+
+        files = record(options.record)
+        print(f"recorded {many(files, 'file')}; examine them with: wirespeed doctor --root {options.record}")
+        return OK
+    with texts_aside(options.output):
+        return _examine(_document(options), options)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse options that contradict each other."""
+    measuring_options = options.output or options.testcase or options.prefix or options.machine
+    folder = "--root" if options.root is not None else "--record" if options.record is not None else ""
+    if options.root is not None and options.record is not None:
+        raise UsageError("--record is about this machine, --root about another one: choose one of them")
+    if options.source and folder:
+        raise UsageError(f"{folder} is about a machine, not about a saved run: omit {options.source}")
+    if options.source and measuring_options:
         raise UsageError("a saved run is examined as it is: omit -t, -p, --machine and -o")
     if options.source and not options.measure:
         raise UsageError("--no-measure is about this machine, not about a saved run")
+    if folder and measuring_options:
+        raise UsageError(f"{folder} measures nothing: omit -t, -p, --machine and -o")
     if options.output and not options.measure:
         raise UsageError("-o saves a measurement; with --no-measure there is none")
-    with texts_aside(options.output):
-        return _examine(_document(options), options)
 
 
 def _document(options: argparse.Namespace) -> Document:
@@ -45,10 +65,10 @@ def _document(options: argparse.Namespace) -> Document:
         from ..results.store import load
 
         return load(options.source)
-    if not options.measure:
+    if options.root is not None or not options.measure:
         from ..api import described
 
-        return described(options.machine)
+        return described(options.machine, root=options.root)
     from ..api import run
     from ..progress import listener
 
@@ -88,6 +108,14 @@ def _parser(name: str) -> argparse.ArgumentParser:
     arguments.add_argument(
         "--no-measure", dest="measure", action="store_false", help="only read what the system reports"
     )
+    arguments.add_argument(
+        "--root", metavar="FOLDER",
+        help="examine the system whose /sys and /proc are in a folder, or that --record recorded",
+    )  # fmt: skip
+    arguments.add_argument(
+        "--record", metavar="FOLDER",
+        help="record in a new folder what the system reports about this machine, to examine it elsewhere",
+    )  # fmt: skip
     add_measuring(arguments)
     arguments.set_defaults(tier="quick")
     out = arguments.add_argument_group("output")

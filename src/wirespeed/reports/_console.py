@@ -36,7 +36,7 @@ def heading(document: Document) -> RenderableType:
     """Return version, host, CPU, memory and GPUs, and a note if the machine is simulated."""
     machine = document.machine
     cores = sum(len(node.cores) for node in machine.numa)
-    parts = [machine.host or document.host]
+    parts = [host] if (host := machine.host or document.host) else []
     if machine.cpu:
         parts.append(machine.cpu)
     if cores:

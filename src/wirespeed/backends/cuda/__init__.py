@@ -10,9 +10,12 @@ import threading
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from ..tree import HERE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,40 +23,41 @@ if TYPE_CHECKING:
     from ...facts import Fact
     from ...topology import Machine
     from ..base import Backend
+    from ..tree import TreePath
 
 #: Marks the GPUs that this backend discovered.
 NAME = "cuda"
 
 
-def discover(machine: Machine) -> Machine:
+def discover(machine: Machine, root: TreePath = HERE) -> Machine:
     """Add the GPUs that CUDA sees, their links and peers to a Machine."""
     from . import discovery
 
-    return discovery.discover(machine)
+    return discovery.discover(machine, root)
 
 
-def glance(machine: Machine) -> Machine:
+def glance(machine: Machine, root: TreePath = HERE) -> Machine:
     """Like ``discover``, without initialising CUDA where NVML allows peer access.
 
     CUDA then rarely denies it.
     """
     from . import discovery
 
-    return discovery.discover(machine, exact=False)
+    return discovery.discover(machine, root, exact=False)
 
 
-def facts(machine: Machine, root: Path) -> Iterator[Fact]:
+def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:
     """Yield the facts of the GPUs that this backend discovered."""
     own = [gpu for gpu in machine.gpus if gpu.backend == NAME]
-    if not own or find_spec("pynvml") is None:
+    if not own or (find_spec("pynvml") is None and not root.tree.recorded):
         return
-    import pynvml
-
     from . import gpu_facts
-    from .nvml import Nvml
+    from .nvml import Silence
+    from .recorded_nvml import opened
 
-    with suppress(pynvml.NVMLError):
-        nvml = Nvml(pynvml)
+    library: Any = Silence() if root.tree.recorded else import_module("pynvml")
+    with suppress(library.NVMLError):
+        nvml = opened(root, library)
         try:
             yield from gpu_facts.facts(own, nvml, root)
         finally:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
 from ...topology import Gpu, Link, LinkKind, Machine, NumaNode
 from ...units import GB, MB
+from ..tree import HERE, TreePath
 from . import pci
-from .nvml import Nvml, Silence
+from .nvml import Nvml, Silence, decoded
 from .packages import BINDINGS, INSTALL
+from .recorded_nvml import opened
+from .visible_devices import unmatched, visible
 
 if TYPE_CHECKING:
     from .enumeration import Cuda
@@ -37,25 +39,28 @@ _NVLINK_COMMON, _NVLINK_FIRST = 90, 84
 _NVLINK_GB = {1: 20, 2: 25, 3: 25, 4: 25, 5: 25, 6: 25, 7: 50}
 #: File with the driver version, e.g. 580.95.05.
 _PROC_VERSION = "proc/driver/nvidia/version"
+#: Model in ``proc/driver/nvidia/gpus/*/information``, which has UUIDs too.
+_MODEL = re.compile(r"(?<=^Model:).*$", re.MULTILINE)
 _DRIVER = re.compile(r"\b\d{3,}\.\d[\d.]*")
-#: Reasons why NVML denies peer access. The first is how old packages spell it.
+#: Reasons why NVML denies peer access, by status; 0 is no reason. Source: NVML_P2P_STATUS_* in nvml.h.
 _REFUSALS = {
-    "NVML_P2P_STATUS_CHIPSET_NOT_SUPPORED": "chipset not supported",
-    "NVML_P2P_STATUS_CHIPSET_NOT_SUPPORTED": "chipset not supported",
-    "NVML_P2P_STATUS_GPU_NOT_SUPPORTED": "GPU not supported",
-    "NVML_P2P_STATUS_IOH_TOPOLOGY_NOT_SUPPORTED": "topology of the I/O hubs not supported",
-    "NVML_P2P_STATUS_DISABLED_BY_REGKEY": "disabled by a setting of the driver",
-    "NVML_P2P_STATUS_NOT_SUPPORTED": "not supported",
-    "NVML_P2P_STATUS_UNKNOWN": "unknown reason",
+    1: "chipset not supported",
+    2: "GPU not supported",
+    3: "topology of the I/O hubs not supported",
+    4: "disabled by a setting of the driver",
+    5: "not supported",
+    6: "unknown reason",
 }
+#: Source: NVML_CLOCK_MEM, NVML_NVLINK_DEVICE_TYPE_SWITCH, NVML_FI_DEV_NVLINK_GET_SPEED in nvml.h.
+_MEMORY_CLOCK, _IS_SWITCH, _NVLINK_SPEED = 2, 2, 164
 
 
-def discover(machine: Machine, root: Path = Path("/"), library: Any = None, *, exact: bool = True) -> Machine:
+def discover(machine: Machine, root: TreePath = HERE, library: Any = None, *, exact: bool = True) -> Machine:
     """Add the GPUs of this host to a Machine, numbered as in CUDA.
 
     Parameters
     ----------
-    root : Path
+    root : TreePath
         Folder that contains ``sys`` and ``dev``.
     library : module or None
         Replacement for ``pynvml``; None for the installed one.
@@ -67,9 +72,14 @@ def discover(machine: Machine, root: Path = Path("/"), library: Any = None, *, e
     Machine
         The machine; ``notes`` name what could not be determined.
     """
-    seen = _on_bus(root)
-    if not seen and not any((root / node).exists() for node in _NODES):
+    seen = len(_on_bus(root))
+    nodes = [node for node in _NODES if (root / node).exists()]
+    if not seen and not nodes:
         return machine
+    if root.tree.recorded:
+        reader = _Reader(opened(root, None), root)
+        described = reader.nvml.ask("nvmlDeviceGetCount") is not None
+        return reader.describe(machine) if described else reader.describe_bus(machine)
 
     def unable(why: str) -> Machine:
         note = f"NVIDIA GPUs cannot be used, although the PCI bus shows {seen or 'some'}: {why}"
@@ -84,7 +94,7 @@ def discover(machine: Machine, root: Path = Path("/"), library: Any = None, *, e
 
             library = pynvml
     try:
-        nvml = Nvml(library)
+        nvml = opened(root, library)
     except library.NVMLError as error:
         nvml = Nvml(Silence())
         missing = f"NVML reports {error}; install the NVIDIA driver, or restart after a driver update"
@@ -104,13 +114,13 @@ def discover(machine: Machine, root: Path = Path("/"), library: Any = None, *, e
         nvml.close()
 
 
-def _on_bus(root: Path) -> int:
-    """Return the number of NVIDIA GPUs on the PCI bus."""
-    found = 0
-    for device in (root / "sys/bus/pci/devices").glob("*"):
-        if pci.read(device / "vendor") == _NVIDIA and pci.read(device / "class").startswith(_DISPLAY):
-            found += 1
-    return found
+def _on_bus(root: TreePath) -> list[TreePath]:
+    """Return the NVIDIA GPUs on the PCI bus."""
+    return [
+        device
+        for device in (root / "sys/bus/pci/devices").glob("*")
+        if pci.read(device / "vendor") == _NVIDIA and pci.read(device / "class").startswith(_DISPLAY)
+    ]
 
 
 @dataclass
@@ -121,7 +131,7 @@ class _Reader:
     """
 
     nvml: Nvml
-    root: Path
+    root: TreePath
     exact: bool = True
     notes: list[str] = field(default_factory=list)
 
@@ -153,9 +163,37 @@ class _Reader:
             notes=(*machine.notes, *self.notes),
         )
 
+    def describe_bus(self, machine: Machine) -> Machine:
+        """Return the Machine of a tree without NVML's answers, with GPUs as the PCI bus shows them."""
+        gpus, links = list[Gpu](), list[Link]()
+        for device in _on_bus(self.root):
+            address = device.name
+            if not address.endswith(".0") or not pci.ADDRESS.fullmatch(address):
+                continue
+            name, bus_id = f"gpu{len(gpus)}", address.removesuffix(".0").rjust(14, "0")
+            about = (self.root / f"proc/driver/nvidia/gpus/{address}/information").read(_MODEL)
+            model = (about or "").strip() or f"NVIDIA device {pci.read(device / 'device')}".strip()
+            gpus.append(Gpu(len(gpus), model, bus_id, 0, self._node(name, bus_id, machine.numa), 0, ""))
+            found, notes = pci.links_above(device, name, f"numa{gpus[-1].numa}", links)
+            links += found
+            self.notes += notes
+        self.notes.append("the tree has no answers of NVML: GPUs are described by the PCI bus only")
+        return replace(
+            machine,
+            driver=self._driver(),
+            gpus=tuple(gpus),
+            links=(*machine.links, *links),
+            notes=(*machine.notes, *self.notes),
+        )
+
     @cached_property
     def cuda(self) -> Cuda | None:
-        """CUDA, initialised on first use, which takes a quarter of a second; None if that fails."""
+        """CUDA, initialised on first use, which takes a quarter of a second; None if that fails.
+
+        None for a recorded tree, too: its GPUs are not here.
+        """
+        if self.root.tree.recorded:
+            return None
         if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
             self.notes.append(f"the GPUs cannot be measured: the package {BINDINGS} is missing: {INSTALL}")
             return None
@@ -194,6 +232,8 @@ class _Reader:
         NVML uses the order of the PCI bus; CUDA puts the fastest first unless configured otherwise.
         """
         names = {self._text("nvmlDeviceGetName", handle) for handle in handles}
+        if self.root.tree.recorded:
+            return handles
         if len(names) > 1 and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
             found = {self._bus_id(handle): handle for handle in handles}
             return [found[bus_id] for bus_id in self._cuda_order() if bus_id in found]
@@ -266,7 +306,7 @@ class _Reader:
         info = self.nvml.ask("nvmlDeviceGetPciInfo", handle)
         return f"{info.domain:08x}:{info.bus:02x}:{info.device:02x}" if info else ""
 
-    def _device(self, bus_id: str) -> Path:
+    def _device(self, bus_id: str) -> TreePath:
         """Return the sysfs path of a PCI device."""
         return self.root / f"sys/bus/pci/devices/{bus_id[4:]}.0"
 
@@ -276,13 +316,13 @@ class _Reader:
         For a node without CPUs (memory of a GPU, or of a board), the nearest node with CPUs.
         """
         text = pci.read(self._device(bus_id) / "numa_node")
-        index = int(text) if text.isdecimal() else 0
+        index = int(text) if re.fullmatch(r"[0-9]{1,4}", text) else 0
         folder = self.root / f"sys/devices/system/node/node{index}"
         known = pci.read(folder / "cpulist") if folder.exists() else index in {node.index for node in nodes}
         hosts = [node for node in nodes if node.cpus and node.memory_bytes]
         if known or not hosts:
             return index
-        distances = map(int, pci.read(folder / "distance").split())
+        distances = [int(text) for text in re.findall(r"\b\d{1,9}\b", pci.read(folder / "distance"))]
         far = dict(zip((node.index for node in nodes), distances, strict=False))
         nearest = min(hosts, key=lambda node: far.get(node.index, 0))
         self.notes.append(
@@ -311,9 +351,8 @@ class _Reader:
 
         CUDA decides and NVML explains; NVML decides only if CUDA does not know, or need not be exact.
         """
-        lib = self.nvml.library
         ways = [self.nvml.ask("nvmlDeviceGetP2PStatus", handle, of_other, way) for way in (0, 1)]
-        if not self.exact and ways == [lib.NVML_P2P_STATUS_OK] * 2:
+        if not self.exact and ways == [0, 0]:
             return ""
         allowed = None
         try:
@@ -322,16 +361,15 @@ class _Reader:
             self.notes.append(f"CUDA does not report whether {gpu.name} can access {other.name}: {error}")
         if allowed:
             return ""
-        reasons = {getattr(lib, name): text for name, text in _REFUSALS.items() if hasattr(lib, name)}
         for status in ways:
-            if status not in (lib.NVML_P2P_STATUS_OK, None):
-                return reasons.get(status, f"status {status}")
+            if status:
+                return _REFUSALS.get(status, f"status {status}")
         if None in ways:
             return "denied by CUDA and NVML" if allowed is None else "denied by CUDA"
         return "" if allowed is None else "denied by CUDA, although NVML allows it"
 
     def _memory(self, gpu: Gpu, handle: Any) -> list[Link]:
-        clock = self.nvml.ask("nvmlDeviceGetMaxClockInfo", handle, self.nvml.library.NVML_CLOCK_MEM)
+        clock = self.nvml.ask("nvmlDeviceGetMaxClockInfo", handle, _MEMORY_CLOCK)
         width = self.nvml.ask("nvmlDeviceGetMemoryBusWidth", handle)
         if handle is None and self.cuda:
             clock = self.cuda.attribute(gpu.bus_id, "MEMORY_CLOCK_RATE") // 1000  # kHz
@@ -409,9 +447,8 @@ class _Reader:
 
     def _far_end(self, handle: Any, link: int, others: Sequence[Gpu]) -> str:
         """Return the remote end: a switch, unless NVML names a GPU or only one GPU is possible."""
-        lib = self.nvml.library
         kind = self.nvml.ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
-        if kind == lib.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+        if kind == _IS_SWITCH:
             return _SWITCH
         info = self.nvml.ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
         if info:
@@ -423,7 +460,7 @@ class _Reader:
 
     def _speed(self, handle: Any, link: int) -> float | None:
         """Return the speed of an NVLink by its field, by the fields of old drivers, or by its version."""
-        newest = {"speed": (self.nvml.library.NVML_FI_DEV_NVLINK_GET_SPEED, link)}
+        newest = {"speed": (_NVLINK_SPEED, link)}
         older = {"common": _NVLINK_COMMON, "first": _NVLINK_FIRST}
         for wanted in (newest, older):
             for speed in self.nvml.fields(handle, wanted).values():
@@ -433,39 +470,7 @@ class _Reader:
         return _NVLINK_GB[version] * GB if version in _NVLINK_GB else None
 
     def _text(self, function: str, *arguments: Any) -> str:
-        answer = self.nvml.ask(function, *arguments) or ""
-        return answer.decode() if isinstance(answer, bytes) else str(answer)
-
-
-def visible(handles: Sequence[Any], uuids: Sequence[str], environment: Mapping[str, str]) -> list[Any]:
-    """Return the devices that ``CUDA_VISIBLE_DEVICES`` selects, in its order.
-
-    Entries are numbers or prefixes of UUIDs; the list ends at the first entry without a match.
-    """
-    return [handles[i] for i in _chosen(uuids, environment)[0]]
-
-
-def unmatched(uuids: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return the entry of ``CUDA_VISIBLE_DEVICES`` without a match; empty if it is meant to hide devices."""
-    entry = _chosen(uuids, environment)[1]
-    return "" if entry in ("-1", "NoDevFiles") else entry
-
-
-def _chosen(uuids: Sequence[str], environment: Mapping[str, str]) -> tuple[list[int], str]:
-    """Return the visible devices in order, and the entry at which the list ended."""
-    text = environment.get("CUDA_VISIBLE_DEVICES")
-    if text is None:
-        return list(range(len(uuids))), ""
-    chosen = list[int]()
-    for entry in (part.strip() for part in text.split(",")):
-        if entry.isdecimal():
-            fitting = [int(entry)] if int(entry) < len(uuids) else []
-        else:
-            fitting = [i for i, uuid in enumerate(uuids) if entry and uuid.startswith(entry)]
-        if len(fitting) != 1:
-            return chosen, entry
-        chosen.append(fitting[0])
-    return chosen, ""
+        return decoded(self.nvml.ask(function, *arguments) or "")
 
 
 def _refusal_note(why: str, pairs: Sequence[tuple[str, ...]], gpus: int) -> str:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from ctypes import byref
-from pathlib import Path
 from typing import Any
 
 from ...facts import OFF, ON, Fact, Known
 from ...topology import Gpu
 from ...units import MB
+from ..tree import HERE, TreePath
 from . import pci
-from .nvml import Nvml, reasons_of
+from .nvml import Nvml, decoded, reasons_of
 
 #: Fields of the health mask of the fabric: shift, width in bits, the values that are a problem.
 #: In most of them 1 is true and 2 is false, so that 0xaa has no problem.
@@ -35,11 +34,13 @@ _ERRORS = {"CRC errors": 38, "CRC errors of data": 45, "replays": 52, "recoverie
 _ERRORS_OF_LINK = {"CRC errors": 163, "replays": 161, "recoveries": 162, "link recoveries": 215,
                    "failed link recoveries": 214, "integrity errors": 211}  # fmt: skip
 _MAX_LINKS = 36
+#: Source: NVML_CLOCK_MEM and NVML_FI_DEV_ECC_DBE_VOL_TOTAL in nvml.h.
+_MEMORY_CLOCK, _UNCORRECTED = 2, 4
 _MILLI = 1e-3
 _DENIED = "NVML does not report it"
 
 
-def facts(gpus: Sequence[Gpu], nvml: Nvml, root: Path = Path("/")) -> Iterator[Fact]:
+def facts(gpus: Sequence[Gpu], nvml: Nvml, root: TreePath = HERE) -> Iterator[Fact]:
     """Yield the facts of some GPUs.
 
     Parameters
@@ -48,13 +49,13 @@ def facts(gpus: Sequence[Gpu], nvml: Nvml, root: Path = Path("/")) -> Iterator[F
         The GPUs.
     nvml : Nvml
         NVML, initialised.
-    root : Path
+    root : TreePath
         Folder that contains ``sys`` and ``proc``.
     """
     version = re.search(r"\b\d{3,}\.\d[\d.]*", pci.read(root / "proc/driver/nvidia/version"))
     yield Fact(Known.DRIVER_KERNEL, version[0] if version else None, reason="" if version else "no such file")
     library = nvml.ask("nvmlSystemGetDriverVersion")
-    yield _fact("", Known.DRIVER_LIBRARY, library.decode() if isinstance(library, bytes) else library)
+    yield _fact("", Known.DRIVER_LIBRARY, None if library is None else decoded(library))
     for gpu in gpus:
         yield from _of_bus(gpu, root)
         if (handle := nvml.handle(gpu)) is not None:
@@ -65,7 +66,7 @@ def _fact(device: str, name: str, value: float | str | tuple[str, ...] | None, u
     return Fact(name, value, unit, device, "" if value is not None else _DENIED)
 
 
-def _of_bus(gpu: Gpu, root: Path) -> Iterator[Fact]:
+def _of_bus(gpu: Gpu, root: TreePath) -> Iterator[Fact]:
     """Yield what sysfs shows of a GPU and of the ports above it."""
     device = root / f"sys/bus/pci/devices/{gpu.bus_id[4:]}.0"
     if not device.exists():
@@ -96,13 +97,13 @@ def _of_bus(gpu: Gpu, root: Path) -> Iterator[Fact]:
 
 def _total(text: str) -> int | None:
     """Return the number in the line TOTAL_ERR_... of a file of AER; None without one."""
-    found = re.search(r"^TOTAL_ERR_\w+ (\d+)", text, re.MULTILINE)
+    found = re.search(r"^TOTAL_ERR_\w+ (\d{1,15})$", text, re.MULTILINE)
     return int(found[1]) if found else None
 
 
 def _of_gpu(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
     """Yield what NVML reports of a GPU."""
-    lib, name = nvml.library, gpu.name
+    name = gpu.name
 
     def ask(fact: str, function: str, *arguments: Any, scale: float = 1, unit: str = "") -> Fact:
         value = nvml.ask(function, handle, *arguments)
@@ -119,11 +120,9 @@ def _of_gpu(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
     yield _fact(name, Known.THROTTLED, None if reasons is None else reasons_of(reasons))
     yield ask(Known.POWER_LIMIT, "nvmlDeviceGetEnforcedPowerLimit", scale=_MILLI, unit="W")
     yield ask(Known.POWER_LIMIT_USUAL, "nvmlDeviceGetPowerManagementDefaultLimit", scale=_MILLI, unit="W")
-    clock = getattr(lib, "NVML_CLOCK_MEM", 2)
-    yield ask(Known.MEMORY_CLOCK, "nvmlDeviceGetApplicationsClock", clock, scale=MB, unit="Hz")
-    yield ask(Known.MEMORY_CLOCK_POSSIBLE, "nvmlDeviceGetMaxClockInfo", clock, scale=MB, unit="Hz")
-    counter = getattr(lib, "NVML_FI_DEV_ECC_DBE_VOL_TOTAL", 18)
-    yield _fact(name, Known.ECC_ERRORS, nvml.fields(handle, {"errors": counter}).get("errors"))
+    yield ask(Known.MEMORY_CLOCK, "nvmlDeviceGetApplicationsClock", _MEMORY_CLOCK, scale=MB, unit="Hz")
+    yield ask(Known.MEMORY_CLOCK_POSSIBLE, "nvmlDeviceGetMaxClockInfo", _MEMORY_CLOCK, scale=MB, unit="Hz")
+    yield _fact(name, Known.ECC_ERRORS, nvml.fields(handle, {"errors": _UNCORRECTED}).get("errors"))
     rows = nvml.ask("nvmlDeviceGetRemappedRows", handle)
     yield switch(Known.REMAP_PENDING, rows[2] if rows else None)
     yield switch(Known.REMAP_FAILED, rows[3] if rows else None)
@@ -154,10 +153,7 @@ def _nvlinks(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
     counted = tuple(f"{count:.0f} {what}" for what, count in errors.items() if count)
     yield _fact(gpu.name, Known.NVLINK_ERRORS, counted if errors else None)
     yield _fact(gpu.name, Known.FABRIC, nvml.fabric(handle) or "ready, or there is none")
-    info = nvml.ask("c_nvmlGpuFabricInfoV_t")
-    mask = getattr(info, "healthMask", None)
-    if info is not None and nvml.ask("nvmlDeviceGetGpuFabricInfoV", handle, byref(info)) is not None:
-        mask = info.healthMask
+    mask = getattr(nvml.fabric_info(handle), "healthMask", None)  # old drivers have none
     yield _fact(gpu.name, Known.FABRIC_HEALTH, None if mask is None else problems(int(mask)))
     mode = nvml.ask("nvmlSystemGetNvlinkBwMode")
     known = mode is not None and mode < len(_BANDWIDTH_MODES)

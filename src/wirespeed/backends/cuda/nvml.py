@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from ctypes import byref
 from pathlib import Path
 from typing import Any, TypeVar
@@ -92,12 +92,13 @@ class Nvml:
 
     def fields(self, handle: Any, wanted: Mapping[K, Any]) -> dict[K, float]:
         """Return name -> value of the fields that NVML knows."""
-        answers = self.ask("nvmlDeviceGetFieldValues", handle, list(wanted.values()))
-        found = {}
-        for name, answer in zip(wanted, answers or (), strict=False):
-            if answer.nvmlReturn == 0:
-                found[name] = _value(answer)
-        return found
+        values = self.field_values(handle, list(wanted.values()))
+        return {name: value for name, value in zip(wanted, values, strict=False) if value is not None}
+
+    def field_values(self, handle: Any, fields: Sequence[Any]) -> list[float | None]:
+        """Return the value of each field, which is a number, or a number and a link; None if unknown."""
+        answers = self.ask("nvmlDeviceGetFieldValues", handle, list(fields))
+        return [_value(answer) if answer.nvmlReturn == 0 else None for answer in answers or ()]
 
     def of_links(self, handle: Any, wanted: Mapping[str, int], links: int) -> dict[str, float]:
         """Return name -> sum over the NVLinks of the fields that NVML knows of each.
@@ -110,17 +111,22 @@ class Nvml:
             sums[name] += value
         return sums
 
-    def fabric(self, handle: Any) -> str:
-        """Return why a GPU is not in the NVLink fabric; empty if it is, or if there is no fabric."""
+    def fabric_info(self, handle: Any) -> Any:
+        """Return NVML's structure about a GPU in the NVLink fabric; None if there is none."""
         for function in ("GpuFabricInfoV", "GpuFabricInfo"):  # the second is for old drivers
             info = self.ask(f"c_nvml{function}_t")
-            if info is None or self.ask(f"nvmlDeviceGet{function}", handle, byref(info)) is None:
-                continue
-            if info.state in _JOINING:
-                return f"not ready ({_JOINING[info.state]}): is the fabric manager running?"
-            if info.state == _JOINED and info.status:  # the status is meaningless before
-                return f"failed ({self.library.NVMLError(info.status)}): see the log of the fabric manager"
-            break
+            if info is not None and self.ask(f"nvmlDeviceGet{function}", handle, byref(info)) is not None:
+                return info
+        return None
+
+    def fabric(self, handle: Any) -> str:
+        """Return why a GPU is not in the NVLink fabric; empty if it is, or if there is no fabric."""
+        info = self.fabric_info(handle)
+        if info is not None and info.state in _JOINING:
+            return f"not ready ({_JOINING[info.state]}): is the fabric manager running?"
+        if info is not None and info.state == _JOINED and info.status:  # the status is meaningless before
+            error = self.ask("nvmlErrorString", info.status) or f"error {info.status}"
+            return f"failed ({decoded(error)}): see the log of the fabric manager"
         return ""
 
     def state(self, gpu: Gpu) -> State:
@@ -157,6 +163,11 @@ class Nvml:
     def processes(self, gpu: Gpu) -> set[int]:
         """Return the IDs of the processes that compute on a GPU."""
         return {p.pid for p in self.ask("nvmlDeviceGetComputeRunningProcesses", self.handle(gpu)) or ()}
+
+
+def decoded(answer: str | bytes) -> str:
+    """Return a text of NVML, which is bytes in old packages."""
+    return answer.decode() if isinstance(answer, bytes) else answer
 
 
 def reasons_of(bits: int) -> tuple[str, ...]:

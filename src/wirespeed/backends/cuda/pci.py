@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
-from pathlib import Path
 
 from ...topology import Link, LinkKind
 from ...units import GB
+from ..tree import TreePath
 
 #: GB/s of transaction layer packets over a PCIe lane by generation: GT/s x encoding / 8. The encoding is
 #: 8b/10b, from the third generation on 128b/130b. The sixth sends flits of 256 bytes: 236 of packets, 6 of
@@ -20,17 +20,14 @@ _LANE = (0.25, 0.5, 0.985, 1.969, 3.938, 64 * 236 / 256 / 8)
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 #: A sleeping device reports this instead of its numbers.
 _WIDTHS = (1, 2, 4, 8, 12, 16, 32)
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 #: Red Hat's vendor ID, of the ports that QEMU emulates: the speed they report is not real.
 _EMULATED = "0x1b36"
 
 
-def read(path: Path) -> str:
+def read(path: TreePath) -> str:
     """Return the text of an attribute; empty if it cannot be read."""
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
+    return (path.read() or "").strip()
 
 
 def rate(generation: int, width: int) -> tuple[float, str] | None:
@@ -56,7 +53,7 @@ class Port:
     emulated: bool
 
     @staticmethod
-    def of(device: Path) -> Port:
+    def of(device: TreePath) -> Port:
         return Port(
             device.name,
             _generation(device / "max_link_speed"),
@@ -66,7 +63,7 @@ class Port:
         )
 
 
-def _generation(path: Path) -> int:
+def _generation(path: TreePath) -> int:
     """Return the generation for a text like ``32.0 GT/s PCIe``."""
     number, _, unit = read(path).partition(" ")
     try:
@@ -75,9 +72,9 @@ def _generation(path: Path) -> int:
         return 0
 
 
-def _width(path: Path) -> int:
+def _width(path: TreePath) -> int:
     text = read(path)
-    return int(text) if text.isdecimal() and int(text) in _WIDTHS else 0
+    return int(text) if text in map(str, _WIDTHS) else 0
 
 
 @dataclass(frozen=True)
@@ -112,13 +109,13 @@ class Hop:
 
 
 def links_above(
-    device: Path, gpu: str, node: str, known: Collection[Link] = ()
+    device: TreePath, gpu: str, node: str, known: Collection[Link] = ()
 ) -> tuple[list[Link], list[str]]:
     """Return the links from a GPU up to its NUMA node, and remarks about them.
 
     Parameters
     ----------
-    device : Path
+    device : TreePath
         The GPU's entry in ``sys/bus/pci/devices``: a link to its place below its bridges.
     gpu, node : str
         Vertices at the two ends.
@@ -145,7 +142,7 @@ def links_above(
     return links, notes
 
 
-def hops(device: Path) -> list[Hop]:
+def hops(device: TreePath) -> list[Hop]:
     """Return the links from a device up to the root, each with its two ports; empty if one is missing.
 
     The directories above a device are its bridges: its port, the upstream port of the switch with that port,
@@ -157,10 +154,10 @@ def hops(device: Path) -> list[Hop]:
     return [Hop(*ends) for ends in zip(found[::2], found[1::2], strict=True)]
 
 
-def ports(device: Path) -> list[Path]:
+def ports(device: TreePath) -> list[TreePath]:
     """Return a PCI device and its bridges up to the root."""
     place = device.resolve()
-    return list(takewhile(lambda path: _ADDRESS.fullmatch(path.name), (place, *place.parents)))
+    return list(takewhile(lambda path: ADDRESS.fullmatch(path.name), (place, *place.parents)))
 
 
 def _remarks(pair: Hop, gpu: str, own: Port) -> Iterator[str]:

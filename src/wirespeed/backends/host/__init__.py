@@ -8,23 +8,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..tree import HERE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from ...facts import Fact
     from ...topology import Machine
     from ..base import Backend
+    from ..tree import TreePath
 
 
-def discover(machine: Machine) -> Machine:
+def discover(machine: Machine, root: TreePath = HERE) -> Machine:
     """Add this host's NUMA nodes, cores, caches and memory to a Machine."""
     from . import host_discovery as topology
 
-    return topology.discover(machine)
+    return topology.discover(machine, root)
 
 
-def facts(machine: Machine, root: Path) -> Iterator[Fact]:
+def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:
     """Yield the facts of this host."""
     from . import host_facts
 

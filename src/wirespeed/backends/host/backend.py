@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...document import Quantity, State
 from ...model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from ...topology import Machine
 from ..base import BackendOptions
+from ..tree import HERE, TreePath
 from .load import CpuLoad
 from .memory import HostBufferPool
 from .procfs import available_bytes, number, read
@@ -116,7 +116,7 @@ class HostBackend:
         """Return the monotonic clock in s."""
         return time.monotonic()
 
-    def state(self, root: Path = Path("/")) -> State:
+    def state(self, root: TreePath = HERE) -> State:
         """Return the readings that affect memory speed, as far as the kernel reports them."""
         state: list[Quantity] = []
         for node in self._machine.numa:

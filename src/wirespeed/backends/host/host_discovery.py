@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from ...topology import Cache, Link, LinkKind, Machine, NumaNode
 from ...units import GIB, KIB, MIB
-from .procfs import cpu_list, meminfo, number, read
+from ..tree import HERE, TreePath
+from .procfs import FIRST_CPU, allowed, cpu_list, meminfo, number, read, whole
 
 _SIZE_UNITS = {"K": KIB, "M": MIB, "G": GIB}
 
@@ -30,14 +30,14 @@ _ARM_CORES = {
 }
 
 
-def discover(machine: Machine, root: Path = Path("/"), allowed: Collection[int] | None = None) -> Machine:
+def discover(machine: Machine, root: TreePath = HERE, cpus: Collection[int] | None = None) -> Machine:
     """Add the kernel's description of this host to a Machine.
 
     Parameters
     ----------
-    root : Path
+    root : TreePath
         Folder that contains ``sys`` and ``proc``.
-    allowed : Collection[int] or None
+    cpus : Collection[int] or None
         Logical CPUs that may be used; None for those that the kernel lets this process use.
 
     Returns
@@ -45,7 +45,7 @@ def discover(machine: Machine, root: Path = Path("/"), allowed: Collection[int] 
     Machine
         The machine. Values that could not be read are unchanged and named in ``notes``.
     """
-    usable = frozenset(os.sched_getaffinity(0) if allowed is None else allowed)
+    usable = frozenset(_usable(root) if cpus is None else cpus)
     reader = _SysReader(root, usable)
     huge = number(root / "sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
     nodes = reader.nodes()
@@ -53,9 +53,10 @@ def discover(machine: Machine, root: Path = Path("/"), allowed: Collection[int] 
         machine,
         host=reader.known("host name", read(root / "proc/sys/kernel/hostname")) or machine.host,
         cpu=reader.known("CPU model", reader.cpu_model()) or machine.cpu,
-        architecture=read(root / "proc/sys/kernel/arch") or os.uname().machine,
+        architecture=read(root / "proc/sys/kernel/arch")
+        or (machine.architecture if root.tree.recorded else os.uname().machine),
         kernel=reader.known("kernel release", read(root / "proc/sys/kernel/osrelease")) or machine.kernel,
-        page_bytes=os.sysconf("SC_PAGE_SIZE"),
+        page_bytes=machine.page_bytes if root.tree.recorded else os.sysconf("SC_PAGE_SIZE"),
         huge_page_bytes=huge or reader.memory.get("Hugepagesize", 0) or machine.huge_page_bytes,
         transparent_huge_pages=reader.huge_page_mode() or machine.transparent_huge_pages,
         caches=reader.caches() or machine.caches,
@@ -63,6 +64,15 @@ def discover(machine: Machine, root: Path = Path("/"), allowed: Collection[int] 
         links=(*machine.links, *_links(nodes)),
         notes=(*machine.notes, *reader.notes),
     )
+
+
+def _usable(root: TreePath) -> Collection[int]:
+    """Return the CPUs that this process may use, or that the one that recorded a tree could use."""
+    listed = allowed(root).get("Cpus", ())  # read on this machine too, so that it is recorded
+    if not root.tree.recorded:
+        return os.sched_getaffinity(0)
+    online = cpu_list(read(root / "sys/devices/system/cpu/online") or "")
+    return set(listed) & set(online) if listed and online else listed or online
 
 
 def _links(nodes: tuple[NumaNode, ...]) -> list[Link]:
@@ -80,7 +90,7 @@ def _links(nodes: tuple[NumaNode, ...]) -> list[Link]:
 class _SysReader:
     """Read one host, and note what could not be read."""
 
-    root: Path
+    root: TreePath
     usable: frozenset[int]
     notes: list[str] = field(default_factory=list)
 
@@ -98,8 +108,7 @@ class _SysReader:
     def cpu_model(self) -> str | None:
         """Return the model's name, or on arm64 the name of the core's design."""
         fields: dict[str, str] = {}
-        # The first CPU's section is sufficient; on large machines the whole file takes milliseconds.
-        for line in (read(self.root / "proc/cpuinfo") or "").partition("\n\n")[0].splitlines():
+        for line in (read(self.root / "proc/cpuinfo", FIRST_CPU) or "").splitlines():
             name, _, value = line.partition(":")
             fields.setdefault(name.strip(), value.strip())
         for name in ("model name", "cpu model", "cpu"):  # x86 and others, MIPS, POWER
@@ -131,7 +140,8 @@ class _SysReader:
 
     def nodes(self) -> tuple[NumaNode, ...]:
         """Return the online NUMA nodes; if none is reported, one with all CPUs and memory."""
-        indices = cpu_list(read(self._nodes / "online") or "")
+        listed = cpu_list(read(self._nodes / "online") or "")
+        indices = [index for index in listed if (self._nodes / f"node{index}").exists()]
         if not indices:
             self.notes.append("NUMA: unknown, not reported by the kernel; assuming one node")
             return (self._node(0, self.usable, self._total("MemTotal"), self._total("MemFree")),)
@@ -146,7 +156,7 @@ class _SysReader:
             distances = (read(place / "distance") or "").split()
             nodes.append(
                 self._node(index, cpus, total or 0, free or 0,
-                           tuple(int(d) for d in distances if d.isdecimal()))
+                           tuple(d for d in map(whole, distances) if d is not None))
             )  # fmt: skip
         if len(nodes) == 1:
             # The node's own count can lack memory that was plugged in later.
@@ -185,6 +195,5 @@ class _SysReader:
 
 def _size(text: str | None) -> int:
     """Return the bytes of a cache size such as ``48K``; 0 if it is not a size."""
-    if not text or not text.rstrip("KMG").isdecimal():
-        return 0
-    return int(text.rstrip("KMG")) * _SIZE_UNITS.get(text[-1], 1)
+    size = whole(text.rstrip("KMG")) if text else None
+    return size * _SIZE_UNITS.get(text[-1], 1) if text and size else 0

@@ -5,23 +5,29 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from ...facts import OFF, ON, UNLIMITED, Fact, Known
 from ...units import MIB
-from .procfs import cpu_list, meminfo, number, read
+from ..tree import HERE, TreePath
+from .procfs import FIRST_CPU, allowed, cpu_list, meminfo, number, read, whole
 
 #: Kernel options that change routes and translation of PCIe traffic.
-_OPTIONS = ("iommu", "intel_iommu", "amd_iommu", "pci", "disable_acs_redir", "config_acs", "pcie_aspm")
+_OPTIONS = re.compile(
+    r"(?<!\S)(?:iommu|intel_iommu|amd_iommu|pci|disable_acs_redir|config_acs|pcie_aspm)(?:[.=]\S*)?(?!\S)"
+)
+#: Parts of files: what is read of them is also what is recorded, and the rest may be private.
+_MEMLOCK = re.compile(r"^Max locked memory\s.*$", re.MULTILINE)
+_SHM = re.compile(r"^\S+ /dev/shm tmpfs .*$", re.MULTILINE)
+_GROUP = re.compile(r"^0::.*$", re.MULTILINE)
 _UNREADABLE = "the kernel does not show it here"
 
 
-def facts(root: Path = Path("/")) -> Iterator[Fact]:
+def facts(root: TreePath = HERE) -> Iterator[Fact]:
     """Yield the facts of a host.
 
     Parameters
     ----------
-    root : Path
+    root : TreePath
         Folder that contains ``sys`` and ``proc``.
     """
     yield from _limits(root)
@@ -35,59 +41,55 @@ def _fact(name: str, value: float | str | tuple[str, ...] | None, unit: str = ""
     return Fact(name, value, unit, device, "" if value is not None else _UNREADABLE)
 
 
-def _limits(root: Path) -> Iterator[Fact]:
+def _limits(root: TreePath) -> Iterator[Fact]:
     """Yield the limits of this process and its container."""
     yield _fact(Known.SHM, _shared_memory_bytes(root), "B")
-    found = re.search(r"^Max locked memory\s+(\S+)", read(root / "proc/self/limits") or "", re.MULTILINE)
-    limit = found[1] if found else None
-    yield _fact(Known.MEMLOCK, int(limit) if limit and limit.isdecimal() else limit, "B")
-    status = dict(
-        line.split(":", 1) for line in (read(root / "proc/self/status") or "").splitlines() if ":" in line
-    )
+    limit = (read(root / "proc/self/limits", _MEMLOCK) or "").split()[3:4]
+    unlimited = UNLIMITED if limit == [UNLIMITED] else None
+    yield _fact(Known.MEMLOCK, unlimited or whole(limit[0] if limit else None), "B")
+    usable_here = allowed(root)
     system = root / "sys/devices/system"
-    for name, allowed, there, online in (
-        (Known.CPUS, "Cpus_allowed_list", Known.CPUS_ONLINE, "cpu/online"),
-        (Known.NODES, "Mems_allowed_list", Known.NODES_ONLINE, "node/online"),
+    for name, kind, there, online in (
+        (Known.CPUS, "Cpus", Known.CPUS_ONLINE, "cpu/online"),
+        (Known.NODES, "Mems", Known.NODES_ONLINE, "node/online"),
     ):
-        all_of_them = cpu_list(read(system / online) or "")
-        usable = [one for one in cpu_list(status.get(allowed, "")) if one in all_of_them or not all_of_them]
+        all_of_them = set(cpu_list(read(system / online) or ""))
+        usable = [one for one in usable_here.get(kind, ()) if one in all_of_them or not all_of_them]
         yield _fact(name, len(usable) or None)
         yield _fact(there, len(all_of_them) or None)
     yield _fact(Known.CPU_QUOTA, _quota(root))
 
 
-def _shared_memory_bytes(root: Path) -> float | None:
+def _shared_memory_bytes(root: TreePath) -> float | None:
     """Return the size of /dev/shm; without an option, half of the memory (tmpfs(5)).
 
     From the table of mounts, which a recorded tree has too.
     """
-    for line in reversed((read(root / "proc/self/mounts") or "").splitlines()):
-        fields = line.split()
-        if len(fields) > 3 and fields[1:3] == ["/dev/shm", "tmpfs"]:
-            found = re.search(r"(?:^|,)size=(\d+)([kmg%]?)", fields[3])
-            total = meminfo(root / "proc/meminfo").get("MemTotal")
-            if found and found[2] != "%":
-                return float(int(found[1]) * 1024 ** "?kmg".index(found[2] or "?"))
-            share = int(found[1]) / 100 if found else 0.5
-            return total * share if total else None
-    return None
+    lines = (read(root / "proc/self/mounts", _SHM) or "").splitlines()
+    if not lines:
+        return None
+    found = re.search(r"[\s,]size=(\d{1,15})([kmg%]?)", lines[-1])  # of several mounts, the last is seen
+    total = meminfo(root / "proc/meminfo").get("MemTotal")
+    if found and found[2] != "%":
+        return float(int(found[1]) * 1024 ** "?kmg".index(found[2] or "?"))
+    share = int(found[1]) / 100 if found else 0.5
+    return total * share if total else None
 
 
-def _quota(root: Path) -> float | str | None:
+def _quota(root: TreePath) -> float | str | None:
     """Return how many CPUs the control group of this process may use at a time (cgroup v2)."""
-    for line in (read(root / "proc/self/cgroup") or "").splitlines():
-        if line.startswith("0::"):
-            top = root / "sys/fs/cgroup"
-            folder = top / line[3:].strip("/")
-            for place in (folder, *(p for p in folder.parents if p.is_relative_to(top))):
-                parts = (read(place / "cpu.max") or "").split()
-                if len(parts) == 2 and all(part.isdecimal() for part in parts) and int(parts[1]):
-                    return int(parts[0]) / int(parts[1])
-            return UNLIMITED
+    for line in (read(root / "proc/self/cgroup", _GROUP) or "").splitlines():
+        top = root / "sys/fs/cgroup"
+        folder = top / line[3:].strip("/")
+        for place in (folder, *(p for p in folder.parents if p.is_relative_to(top))):
+            quota, period = (*map(whole, (read(place / "cpu.max") or "").split()), None, None)[:2]
+            if quota is not None and period:
+                return quota / period
+        return UNLIMITED
     return None
 
 
-def _cpus(root: Path) -> Iterator[Fact]:
+def _cpus(root: TreePath) -> Iterator[Fact]:
     """Yield how CPUs are set up."""
     folder = root / "sys/devices/system/cpu"
     governors = {text for path in folder.glob("cpufreq/policy*/scaling_governor") if (text := read(path))}
@@ -101,14 +103,14 @@ def _cpus(root: Path) -> Iterator[Fact]:
         if package is not None:
             sockets.setdefault(package, set()).add(node.name)
     yield _fact(Known.NODES_PER_SOCKET, max(map(len, sockets.values()), default=None))
-    info = read(root / "proc/cpuinfo") or ""
+    info = read(root / "proc/cpuinfo", FIRST_CPU) or ""
     if info:
         inside = bool(re.search(r"^flags\s*:.*\bhypervisor\b", info, re.MULTILINE))
         names = [read(root / f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name")]
         yield _fact(Known.HYPERVISOR, (" ".join(filter(None, names)) or ON) if inside else OFF)
 
 
-def _memory(root: Path) -> Iterator[Fact]:
+def _memory(root: TreePath) -> Iterator[Fact]:
     """Yield the memory of each memory controller (EDAC), which shows unequally filled channels."""
     controllers = sorted(root.glob("sys/devices/system/edac/mc/mc[0-9]*"))
     if not controllers:
@@ -119,18 +121,17 @@ def _memory(root: Path) -> Iterator[Fact]:
         yield _fact(Known.DIMM_ERRORS, number(controller / "ce_count"), device=controller.name)
 
 
-def _translation(root: Path) -> Iterator[Fact]:
+def _translation(root: TreePath) -> Iterator[Fact]:
     """Yield whether an IOMMU translates addresses, and the kernel options that decide about routes."""
     types = {text for path in root.glob("sys/kernel/iommu_groups/*/type") if (text := read(path))}
     present = any(root.glob("sys/class/iommu/*"))
     yield _fact(Known.IOMMU, tuple(sorted(types)) if types or present else (OFF,))
-    line = read(root / "proc/cmdline")
-    options = (word for word in (line or "").split() if word.split("=")[0].split(".")[0] in _OPTIONS)
-    yield _fact(Known.KERNEL_OPTIONS, None if line is None else tuple(options))
+    options = (root / "proc/cmdline").read(_OPTIONS)
+    yield _fact(Known.KERNEL_OPTIONS, None if options is None else tuple(options.split()))
     yield _fact(Known.PEERMEM, ON if (root / "sys/module/nvidia_peermem").exists() else OFF)
 
 
-def _load(root: Path) -> Iterator[Fact]:
+def _load(root: TreePath) -> Iterator[Fact]:
     """Yield how busy the CPUs are."""
     try:
         yield _fact(Known.LOAD, float((read(root / "proc/loadavg") or "").split()[0]))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection
-from pathlib import Path
 
+from ..tree import HERE, TreePath
 from .procfs import read
 
 #: Minimum time between two readings, in s: the kernel counts in ticks of 1 to 10 ms.
@@ -22,7 +22,7 @@ class CpuLoad:
     ----------
     cpus : Collection[int]
         Numbers of the logical CPUs.
-    root : Path
+    root : TreePath
         Folder that contains ``proc``.
     own : callable
         Return the CPU time of this process, all threads, in s.
@@ -33,7 +33,7 @@ class CpuLoad:
     def __init__(
         self,
         cpus: Collection[int],
-        root: Path = Path("/"),
+        root: TreePath = HERE,
         own: Callable[[], float] = time.process_time,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,

@@ -8,10 +8,10 @@ import os
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from ...errors import BackendError, BackendLost
 from ...units import MIB, format_size
+from ..tree import HERE, TreePath
 from .procfs import available_bytes, read
 
 #: Size of a huge page on supported CPUs, and alignment of buffers.
@@ -60,7 +60,7 @@ class HostBufferPool:
         Whether the machine has several nodes, so that the node of a page must be verified.
     available : callable
         Return the bytes that can still be touched on a node; None if unknown.
-    root : Path
+    root : TreePath
         Folder that contains ``proc``.
     """
 
@@ -68,7 +68,7 @@ class HostBufferPool:
         self,
         several: bool,
         available: Callable[[int | None], int | None] = lambda node: available_bytes(node=node),
-        root: Path = Path("/"),
+        root: TreePath = HERE,
     ) -> None:
         self._several = several
         self._available = available
@@ -174,7 +174,7 @@ def _bind(buffer: HostBuffer) -> bool:
     return bool(_libc.syscall(ctypes.c_long(number), *(ctypes.c_ulong(a) for a in arguments)) == 0)
 
 
-def _pages_by_node(root: Path, address: int) -> dict[int, int] | None:
+def _pages_by_node(root: TreePath, address: int) -> dict[int, int] | None:
     """Return node -> pages of the mapping at an address; None if the kernel does not report it."""
     for line in (read(root / "proc/self/numa_maps") or "").splitlines():
         start, *fields = line.split()

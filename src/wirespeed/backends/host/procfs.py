@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
 
 from ...units import KIB
+from ..tree import HERE, TreePath
 
+#: No number of the kernel that is read here has more digits.
+_MOST_DIGITS = 15
+#: No kernel numbers more CPUs or NUMA nodes. Source: NR_CPUS in the configuration of Linux.
+_MOST_CPUS = 8192
 #: cgroup v1 writes this (rounded to pages) or more for "no limit"; no machine has as much memory.
 _NO_LIMIT = 2**60
+#: The first CPU's section is sufficient; on large machines the whole file takes milliseconds.
+FIRST_CPU = re.compile(r"\A\s*\S.*?(?=\n\n|\Z)", re.DOTALL)
+_ALLOWED = re.compile(r"^(?:Cpus|Mems)_allowed_list:.*$", re.MULTILINE)
 
 
-def read(path: Path) -> str | None:
-    """Return the stripped text of a file; None if it is missing, unreadable or empty."""
-    try:
-        return path.read_text(errors="replace").strip("\n\0 ") or None
-    except (OSError, ValueError):  # a NUL in a name that another file gave
-        return None
+def read(path: TreePath, keep: re.Pattern[str] | None = None) -> str | None:
+    """Return the stripped text of a file, or what matches; None if it is missing, unreadable or empty."""
+    return (path.read(keep) or "").strip("\n\0 ") or None
 
 
-def number(path: Path) -> int | None:
+def whole(text: str | None) -> int | None:
+    """Return a decimal number; None if it is not one, or too large for anything that a kernel reports."""
+    fits = text is not None and text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+    return int(text) if text is not None and fits else None
+
+
+def number(path: TreePath) -> int | None:
     """Return the decimal number in a file; None if there is none."""
-    text = read(path)
-    return int(text) if text is not None and text.isascii() and text.isdecimal() else None
+    return whole(read(path))
+
+
+def allowed(root: TreePath) -> dict[str, tuple[int, ...]]:
+    """Return the ``Cpus`` and ``Mems`` (NUMA nodes) that this process may use; without those unknown."""
+    lines = (read(root / "proc/self/status", _ALLOWED) or "").splitlines()
+    return {line.partition("_")[0]: cpu_list(line.partition(":")[2]) for line in lines}
 
 
 def cpu_list(text: str) -> tuple[int, ...]:
@@ -29,24 +45,26 @@ def cpu_list(text: str) -> tuple[int, ...]:
     numbers: list[int] = []
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
-        if not first.isdecimal() or not (last or first).isdecimal():
+        low, high = whole(first), whole(last or first)
+        if low is None or high is None or high >= _MOST_CPUS:
             return ()
-        numbers.extend(range(int(first), int(last or first) + 1))
-    return tuple(numbers)
+        numbers.extend(range(low, high + 1))
+    return tuple(dict.fromkeys(numbers))
 
 
-def meminfo(path: Path) -> dict[str, int]:
+def meminfo(path: TreePath) -> dict[str, int]:
     """Return field -> bytes of ``/proc/meminfo`` or of a node's ``meminfo``."""
     fields: dict[str, int] = {}
     for line in (read(path) or "").splitlines():
-        name, _, value = line.partition(":")
-        words = value.split()
-        if name.split() and words and words[0].isdecimal():
-            fields[name.split()[-1]] = int(words[0]) * (KIB if words[1:] == ["kB"] else 1)
+        name, _, words = line.partition(":")
+        value, *unit = words.split() or ("",)
+        found = whole(value)
+        if name.split() and found is not None:
+            fields[name.split()[-1]] = found * (KIB if unit == ["kB"] else 1)
     return fields
 
 
-def available_bytes(root: Path = Path("/"), node: int | None = None) -> int | None:
+def available_bytes(root: TreePath = HERE, node: int | None = None) -> int | None:
     """Return how much memory can be touched before the kernel kills a process for it.
 
     The minimum of the machine's memory, the remaining memory of every control group around this process, and
@@ -61,7 +79,7 @@ def available_bytes(root: Path = Path("/"), node: int | None = None) -> int | No
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _cgroup_rooms(root: Path) -> list[int]:
+def _cgroup_rooms(root: TreePath) -> list[int]:
     """Return the remaining bytes of each control group, from this process's up to the root."""
     rooms = []
     for line in (read(root / "proc/self/cgroup") or "").splitlines():
@@ -81,9 +99,9 @@ def _cgroup_rooms(root: Path) -> list[int]:
     return rooms
 
 
-def _page_cache(stat: Path) -> int:
+def _page_cache(stat: TreePath) -> int:
     """Return the bytes of a control group's page cache, which the kernel drops before it kills."""
     fields = dict(line.split(maxsplit=1) for line in (read(stat) or "").splitlines() if " " in line)
     return sum(
-        int(fields.get(f"total_{name}", fields.get(name, "0"))) for name in ("active_file", "inactive_file")
+        whole(fields.get(f"total_{name}", fields.get(name))) or 0 for name in ("active_file", "inactive_file")
     )

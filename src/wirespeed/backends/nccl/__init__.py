@@ -9,7 +9,6 @@ from ..cuda import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from ...facts import Fact
     from ...topology import Machine
@@ -17,9 +16,10 @@ if TYPE_CHECKING:
     from ..base import Backend
     from ..distributed.exchange import Exchange
     from ..provider import Group, Provider
+    from ..tree import TreePath
 
 
-def facts(machine: Machine, root: Path) -> Iterator[Fact]:
+def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:
     """Yield the settings of NCCL."""
     from . import settings
 

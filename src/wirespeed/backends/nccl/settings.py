@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+import re
 from pathlib import Path
 
 from ...facts import Fact, Known
+from ..tree import HERE, TreePath
 
 #: Variables that change neither transport nor speed.
 _HARMLESS = ("NCCL_DEBUG", "NCCL_VERSION", "NCCL_CONF_FILE", "NCCL_TESTS")
 
 
-def settings(root: Path = Path("/"), environment: Mapping[str, str] | None = None) -> Fact:
+#: Lines of a file that set something.
+_LINES = re.compile(r"^[ \t]*NCCL_.*$", re.MULTILINE)
+
+
+def settings(root: TreePath = HERE) -> Fact:
     """Return the settings of NCCL: ``NAME=value`` in the environment, ``FILE: NAME=value`` from a file.
 
     Parameters
     ----------
-    root : Path
-        Folder that contains ``etc``.
-    environment : Mapping[str, str] or None
-        The variables; None for those of this process.
+    root : TreePath
+        Folder that contains ``etc``; its tree has the variables.
     """
-    variables = os.environ if environment is None else environment
+    variables = root.tree.environment
     found = [f"{name}={value}" for name, value in sorted(variables.items()) if _matters(name)]
-    own = variables.get("NCCL_CONF_FILE") or f"{variables.get('HOME', '')}/.nccl.conf"
-    for path, shown in ((root / "etc/nccl.conf", "/etc/nccl.conf"), (Path(own), own)):
-        try:
-            lines = path.read_text(errors="replace").splitlines()
-        except (OSError, ValueError):
-            continue
-        found += [f"{shown}: {line.strip()}" for line in lines if _matters(line.strip().partition("=")[0])]
+    own = variables.get("NCCL_CONF_FILE")
+    for path in ("/etc/nccl.conf", str(Path(own).absolute()) if own else "~/.nccl.conf"):
+        lines = [line.strip() for line in ((root / path).read(_LINES) or "").splitlines()]
+        found += [f"{path}: {line}" for line in lines if _matters(line.partition("=")[0])]
     return Fact(Known.NCCL_VARIABLES, tuple(found))
 
 

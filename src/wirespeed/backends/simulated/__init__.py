@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from ...facts import Fact
     from ...topology import Machine
     from ..base import Backend
+    from ..tree import TreePath
 
 
 def connect(machine: Machine) -> Backend | None:
@@ -22,7 +22,7 @@ def connect(machine: Machine) -> Backend | None:
     return SimulatedBackend(machine)
 
 
-def facts(machine: Machine, root: Path) -> Iterator[Fact]:
+def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:
     """Yield what the system of a simulated machine would report."""
     from .healthy import facts_of
 

@@ -1,0 +1,148 @@
+"""Recorded trees: what readers of facts read of a system, in a folder that can be examined elsewhere."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import msgspec
+
+from ..errors import MachineError, UsageError
+from ..files import read
+from ..topology import Machine, load
+from . import discover, facts
+from .tree import Tree, TreePath
+
+#: Files of a tree besides those of the system.
+_MACHINE, _NVML, _ENVIRONMENT = "machine.json", "nvml.json", "environment.json"
+#: What makes a folder the root of a system.
+_PARTS = ("sys", "proc", _MACHINE)
+_MOST_LINKS = 40
+#: File in each recorded folder, because archives and git forget empty folders. Readers do not see it.
+_EMPTY = ".folder"
+
+
+class Recorder(Tree):
+    """This machine, with notes about what is read of it.
+
+    Parameters
+    ----------
+    folder : str or Path
+        As for Tree.
+    """
+
+    def __init__(self, folder: str | Path = "/") -> None:
+        super().__init__(folder)
+        self.answers = {}
+        self._texts: dict[PurePosixPath, str | None] = {}
+
+    def note(self, path: PurePosixPath, text: str | None) -> None:
+        """Keep the text of a file, or that a file or folder exists."""
+        if text is not None or path not in self._texts:
+            self._texts[path] = text
+
+    def save(self, folder: Path) -> int:
+        """Write what was noted; return the number of files.
+
+        Raises
+        ------
+        OSError
+            If a file cannot be written.
+        """
+        variables = {name: text for name, text in self.environment.items() if name.startswith("NCCL_")}
+        for name, content in ((_NVML, self.answers), (_ENVIRONMENT, variables)):
+            (folder / name).write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
+        for path, text in self._texts.items():
+            place = folder / self._without_links(path, folder)
+            if text is None and (self.folder / path).is_dir():
+                place /= _EMPTY
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text or "")
+        return 2 + len(self._texts)
+
+    def _without_links(self, path: PurePosixPath, folder: Path) -> PurePosixPath:
+        """Return a path without links; those of ``/sys``, which are relative, are made in the folder."""
+        found, left = PurePosixPath(), [*reversed(path.parts)]
+        for _ in range(_MOST_LINKS * len(left)):
+            if not left:
+                break
+            part = left.pop()
+            if part == "..":
+                found = found.parent
+                continue
+            found /= part
+            link = self.folder / found
+            target = link.readlink() if found.parts[0] == "sys" and link.is_symlink() else Path("/")
+            if not target.is_absolute():
+                copy = folder / found
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                if not copy.is_symlink():
+                    copy.symlink_to(target)
+                left += reversed(target.parts)
+                found = found.parent
+        return found
+
+
+def record_in(folder: str | Path, recorder: Recorder | None = None) -> int:
+    """Record this machine in a folder; return the number of files.
+
+    Raises
+    ------
+    UsageError
+        If the folder is not empty, or cannot be written.
+    """
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        if next(place.iterdir(), None) is not None:
+            raise UsageError(f"the folder {place} is not empty; name a new one")
+        tree = Recorder() if recorder is None else recorder
+        machine = discover(tree.root)
+        facts(machine, tree.root)
+        (place / _MACHINE).write_bytes(machine.to_json())
+        return 1 + tree.save(place)
+    except (OSError, ValueError) as error:  # a NUL in the name
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"cannot record in {place}: {why}") from error
+
+
+def opened(folder: str | Path) -> TreePath:
+    """Return the root of a recorded tree.
+
+    Raises
+    ------
+    MachineError
+        If the folder has neither ``sys`` nor ``proc``, or a file of the recorder is damaged.
+    """
+    place = Path(folder)
+    if not any(os.path.lexists(place / part) for part in _PARTS):
+        raise MachineError(f"{place} is not the root of a system: it contains neither sys nor proc")
+    return Tree(place, _object(place / _ENVIRONMENT, str), _object(place / _NVML, Any)).root
+
+
+def machine_in(root: TreePath) -> Machine:
+    """Return the machine of a recorded tree, from its description or discovered from its files.
+
+    Raises
+    ------
+    MachineError
+        If the description is damaged, or is not of a real machine.
+    """
+    path = Path(root.tree.folder, _MACHINE)
+    if not path.exists():
+        return discover(root)
+    machine = load(path)
+    if machine.simulated:
+        raise MachineError(f"{path} describes a simulated machine; nothing of it can be recorded")
+    return machine
+
+
+def _object(path: Path, kind: Any) -> dict[str, Any]:
+    """Return the JSON object in a file; empty if there is no file."""
+    try:
+        return msgspec.json.decode(read(path), type=dict[str, kind]) if os.path.lexists(path) else {}
+    except OSError as error:
+        raise MachineError(f"cannot read {path}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MachineError(f"{path} is damaged: {error}; remove it to examine the tree without it") from error

@@ -1,0 +1,168 @@
+"""The files that describe a system (in ``/sys``, ``/proc``, ``/etc``), of this machine or of a recorded tree.
+
+Readers get the root as a TreePath. They see the same files on this machine and in a folder that has them, and
+a recorder sees what they read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+#: Maximum size of a file that is read, in bytes. Those of a kernel have none.
+_LARGEST_BYTES = 2**24
+
+
+class Tree:
+    """The files, variables and answers of libraries that describe a system.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Folder that contains ``sys`` and ``proc``; ``/`` for this machine.
+    environment : Mapping[str, str] or None
+        Environment variables; None for those of this process.
+    nvml : Mapping[str, Any] or None
+        Recorded answers of NVML; None for this machine, whose NVML is asked.
+
+    Attributes
+    ----------
+    recorded : bool
+        Whether it describes a recorded system, so that nothing may be asked of this one instead.
+    answers : dict[str, Any] or None
+        Where a recorder wants the answers of NVML.
+    """
+
+    answers: dict[str, Any] | None = None
+
+    def __init__(
+        self,
+        folder: str | Path = "/",
+        environment: Mapping[str, str] | None = None,
+        nvml: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.folder = Path(folder).resolve()
+        self.recorded = nvml is not None
+        self.environment = os.environ if environment is None else environment
+        self.nvml = nvml
+
+    @property
+    def root(self) -> TreePath:
+        """The folder itself."""
+        return TreePath(self, PurePosixPath())
+
+    def note(self, path: PurePosixPath, text: str | None) -> None:
+        """Take note of what was read of a file; None if only its presence was."""
+
+    def real(self, path: PurePosixPath) -> Path | None:
+        """Return where a path below the root leads to; None if out of the folder, in a circle or nowhere."""
+        try:
+            if path.parts[:1] == ("~",) and not self.recorded:
+                return Path(path).expanduser()
+            if self.folder == Path("/"):  # nothing is out of it
+                return self.folder / path
+            found = (self.folder / path).resolve(strict=True)
+        # Missing, a circle of links (a RuntimeError before Python 3.13), a NUL in a name that a file gave.
+        except (OSError, RuntimeError, ValueError):
+            return None
+        return found if found.is_relative_to(self.folder) else None
+
+
+@dataclass(frozen=True, order=True)
+class TreePath:
+    """A file or folder of a Tree, with the few methods of a path that readers need. None of them fails.
+
+    Parameters
+    ----------
+    tree : Tree
+        The tree.
+    path : PurePosixPath
+        Path below the root; ``~`` is the home of the user.
+    """
+
+    tree: Tree = field(compare=False)
+    path: PurePosixPath
+
+    def __truediv__(self, name: str) -> TreePath:
+        """Return a path below this one; of an absolute path, the one below the root."""
+        return TreePath(self.tree, self.path / name.lstrip("/"))
+
+    @property
+    def name(self) -> str:
+        """Last part of the path."""
+        return self.path.name
+
+    @property
+    def parents(self) -> tuple[TreePath, ...]:
+        """The folders above, the nearest first."""
+        return tuple(TreePath(self.tree, path) for path in self.path.parents)
+
+    def is_relative_to(self, other: TreePath) -> bool:
+        """Return whether the path is below another one, or the same."""
+        return self.path.is_relative_to(other.path)
+
+    def read(self, keep: re.Pattern[str] | None = None) -> str | None:
+        """Return the text of a file; None if it is missing or cannot be read.
+
+        Parameters
+        ----------
+        keep : re.Pattern or None
+            Only what matches is read, and recorded: one match per line.
+        """
+        place = self.tree.real(self.path)
+        try:
+            if place is None:
+                return None
+            about = place.stat()
+            if not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST_BYTES:  # a pipe may never end
+                return None
+            text = place.read_text(errors="replace")
+        except (OSError, ValueError):  # a NUL in a name that a file gave
+            return None
+        if keep is not None:
+            text = "\n".join(found.group() for found in keep.finditer(text))
+        self.tree.note(self.path, text)
+        return text
+
+    def exists(self) -> bool:
+        """Return whether there is such a file or folder."""
+        place = self.tree.real(self.path)
+        found = place is not None and place.exists()
+        if found:
+            self.tree.note(self.path, None)
+        return found
+
+    def resolve(self) -> TreePath:
+        """Return the path without symbolic links; this path if it leads nowhere."""
+        place = self.tree.real(self.path) if self.exists() else None
+        return (
+            self if place is None else TreePath(self.tree, PurePosixPath(place.relative_to(self.tree.folder)))
+        )
+
+    def glob(self, pattern: str) -> list[TreePath]:
+        """Return the files and folders below that match a pattern, in order; names are those of a kernel."""
+        found = [self]
+        for part in pattern.split("/"):
+            if not set(part) & set("*?["):
+                found = [one / part for one in found]
+            else:
+                found = [one / name for one in found for name in one._names() if fnmatchcase(name, part)]
+        return [one for one in found if one.exists()]
+
+    def _names(self) -> list[str]:
+        place = self.tree.real(self.path)
+        try:
+            names = [one.name for one in place.iterdir()] if place is not None else []
+        except OSError:
+            return []
+        return sorted(n for n in names if n.isascii() and n.isprintable() and not n.startswith("."))
+
+
+#: The root of this machine.
+HERE = Tree().root
