@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from . import backends as _backends
 from .backends.base import Backend, BackendOptions, ReportsBusy
 from .document import SCHEMA, Document
-from .driver.jobs import gather_machine
+from .driver.jobs import gather_facts, gather_machine
 from .errors import MeasurementTimeout, UsageError
 from .model import Engine, Operation, Unit
 from .options import RunOptions, Tier, agreed, changed, takes_options
@@ -115,6 +115,7 @@ def run(
         if where.simulated:
             raise UsageError("a simulated machine has ranks of its own: run it without a launcher")
         where = gather_machine(world, local)
+    facts = _backends.facts(local) if world is None else gather_facts(world, lambda: _backends.facts(local))
     warnings = _restricted(local)
     if options.bulk:
         chosen, notes = _with_bulk(chosen, where)
@@ -132,7 +133,7 @@ def run(
         options.share,
         cycles,
         dict(described or {}),
-        _backends.facts(local) if world is None or world.rank == 0 else (),
+        facts,
     )
     first = world is None or world.rank == 0  # the others measure and say nothing
     watching = list(listeners) if first else []

@@ -25,6 +25,10 @@ SCHEMA = 2
 UNFINISHED = "the process ended before the run was complete"
 #: Names of quantities: start skew between the processes of a job; throttle reasons, PCIe generation of a GPU.
 SKEW, THROTTLED, GENERATION = "start skew, median", "throttle reasons", "PCIe generation"
+#: Counter of a GPU: how often its PCIe link was trained again, as it is when an idle link wakes up.
+RETRAINED = "PCIe recoveries from L0"
+#: Prefix of the names of counters of throttled time, in s; the reason follows.
+THROTTLED_BY = "throttled by "
 #: The throttle reason of a GPU that is not throttled.
 IDLE = "idle"
 
@@ -217,7 +221,7 @@ class Quantity(msgspec.Struct, frozen=True, omit_defaults=True):
     host : str
         Name of its host; empty for the host of the first process.
     counter : bool
-        Whether it counts errors, and only increases.
+        Whether it only increases: it counts errors, or a time in s.
     """
 
     device: str
@@ -444,7 +448,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ranks : tuple[RankInfo, ...]
         Ranks of collectives.
     facts : tuple[Fact, ...]
-        What was read of the machine when the run started; nothing for a simulated machine.
+        What was read of the machine when the run started, and of links and transports while they were used.
     device_memory : dict[str, int]
         Device memory that collectives used, by purpose, in bytes, of the device with the least free memory.
     """

@@ -65,6 +65,18 @@ def device_of(vertex: str) -> str:
     return vertex.rpartition("/")[2]
 
 
+def host_of(machine: Machine, vertex: str) -> str:
+    """Return the host of a vertex, as facts name it: empty for the host of the first rank."""
+    if not machine.ranks:
+        return ""
+    first = machine.ranks[0].host
+    rank, _, device = vertex.partition("/")
+    for one in machine.ranks:
+        if (device and rank == str(one.index)) or vertex.startswith(f"{one.host}:"):
+            return "" if one.host == first else one.host
+    return ""
+
+
 def gpus_at(machine: Machine, place: str) -> tuple[str, ...]:
     """Return the vertices of the GPUs that a place is about: itself, those below a switch, or all."""
     gpus = _gpus(machine)
@@ -297,12 +309,22 @@ def _host(name: Known, value: Callable[[float], Value]) -> Reports:
     return facts
 
 
-def _each(name: Known, value: Callable[[float], Value]) -> Reports:
+def _each(name: Known, value: Callable[[float], Value], unit: str = "") -> Reports:
     """Return a function that reports a fact of every GPU at a place."""
 
     def facts(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
         for gpu in gpus_at(machine, place):
-            yield Fact(name, value(amount), device=device_of(gpu))
+            yield Fact(name, value(amount), unit, device_of(gpu))
+
+    return facts
+
+
+def _together(*several: Reports) -> Reports:
+    """Return a function that reports several facts."""
+
+    def facts(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
+        for one in several:
+            yield from one(machine, place, amount)
 
     return facts
 
@@ -384,12 +406,20 @@ EFFECTS = {
             "pcie-generation",
             _slots,
             _upwards,
-            _each(Known.PCIE_GENERATION_POSSIBLE, lambda n: n),
+            _each(Known.PCIE_GENERATION_LOADED, lambda n: n),
             (5.0, 4.0, 3.0, 2.0, 1.0),
             _of_generation,
             3.0,
         ),
-        Effect("throttled", _gpus, _memory_of_gpus, _each(Known.THROTTLED, lambda _: ("thermal slowdown",))),
+        Effect(
+            "throttled",
+            _gpus,
+            _memory_of_gpus,
+            _together(
+                _each(Known.THROTTLED_TIME, lambda f: round(100 * (1 - f)), "%"),
+                _each(Known.THROTTLED_BY, lambda _: "thermal slowdown"),
+            ),
+        ),
         Effect(
             "bandwidth-mode",
             lambda machine: (*_everywhere(_NVLINK)(machine), *_with(_NVLINK)(machine)),
@@ -401,7 +431,10 @@ EFFECTS = {
             "nccl-disabled",
             _replaceable,
             _without_nvlink,
-            _host(Known.NCCL_VARIABLES, lambda _: ("NCCL_P2P_DISABLE=1",)),
+            _together(
+                _host(Known.NCCL_VARIABLES, lambda _: ("NCCL_P2P_DISABLE=1",)),
+                _host(Known.NCCL_TRANSPORTS, lambda _: ("SHM/direct",)),
+            ),
             (1.0,),
             usual=1.0,
             collectives=True,
@@ -416,12 +449,12 @@ EFFECTS = {
         ),
         Effect("busy-gpu", _gpus, _slower(*_ALL), _of_use),
         Effect("busy-cpus", _host_nodes, _memory_of_sockets, _host(Known.PRESSURE, lambda f: 100 * (1 - f))),
-        Effect("pcie-errors", _with(_PCIE), _upwards, _each(Known.AER, lambda _: 20.0), usual=0.9),
+        Effect("pcie-errors", _with(_PCIE), _upwards, _each(Known.PCIE_FAILED, lambda _: 20.0), usual=0.9),
         Effect(
             "nvlink-errors",
             _with(_NVLINK),
             _slower(_NVLINK),
-            _each(Known.NVLINK_ERRORS, lambda _: ("4000 replays",)),
+            _each(Known.NVLINK_RETRIED, lambda _: 4000.0),
             usual=0.9,
         ),
         Effect(

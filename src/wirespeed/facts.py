@@ -34,6 +34,7 @@ class Known(StrEnum):
     DRIVER_KERNEL = "version of the driver's kernel module"
     DRIVER_LIBRARY = "version of the driver's library"
     NCCL_VARIABLES = "NCCL settings"
+    NCCL_TRANSPORTS = "transports of NCCL"
     # Of a GPU.
     IOMMU_GROUP = "IOMMU group"
     NUMA_NODE = "NUMA node of the GPU"
@@ -66,7 +67,45 @@ class Known(StrEnum):
     PERSISTENCE = "persistence mode"
     UTILISATION = "utilisation"
     PROCESSES = "processes"
+    # Of a GPU, while it was measured.
+    THROTTLED_TIME = "throttled time"
+    THROTTLED_BY = "throttled by"
+    OBSERVED = "observed time"
+    PCIE_RETRIED = "PCIe errors during the run"
+    PCIE_FAILED = "uncorrected PCIe errors during the run"
+    NVLINK_RETRIED = "NVLink errors during the run"
+    NVLINK_FAILED = "NVLink recoveries during the run"
+    PCIE_LOADED = "slowest PCIe link during copies"
+    PCIE_GENERATION_LOADED = "PCIe generation during copies"
+    PCIE_GENERATION_LOADED_POSSIBLE = "possible PCIe generation of this link"
+    PCIE_WIDTH_LOADED = "PCIe width during copies"
+    PCIE_WIDTH_LOADED_POSSIBLE = "possible PCIe width of this link"
 
+
+#: Counter of a GPU -> what its increase during a run is.
+COUNTED = {
+    "PCIe replays": Known.PCIE_RETRIED,
+    "PCIe NAKs received": Known.PCIE_RETRIED,
+    "PCIe NAKs sent": Known.PCIE_RETRIED,
+    "PCIe receiver errors": Known.PCIE_RETRIED,
+    "PCIe bad TLPs": Known.PCIE_RETRIED,
+    "PCIe bad DLLPs": Known.PCIE_RETRIED,
+    "PCIe LCRC errors": Known.PCIE_RETRIED,
+    "PCIe lane errors": Known.PCIE_RETRIED,
+    "corrected PCIe errors of all ports": Known.PCIE_RETRIED,
+    "PCIe non-fatal errors": Known.PCIE_FAILED,
+    "PCIe fatal errors": Known.PCIE_FAILED,
+    "uncorrected PCIe errors of all ports": Known.PCIE_FAILED,
+    "NVLink CRC errors": Known.NVLINK_RETRIED,
+    "NVLink replays": Known.NVLINK_RETRIED,
+    "CRC errors of all NVLinks": Known.NVLINK_RETRIED,
+    "replays of all NVLinks": Known.NVLINK_RETRIED,
+    "integrity errors of all NVLinks": Known.NVLINK_RETRIED,
+    "NVLink recoveries": Known.NVLINK_FAILED,
+    "recoveries of all NVLinks": Known.NVLINK_FAILED,
+    "link recoveries of all NVLinks": Known.NVLINK_FAILED,
+    "failed link recoveries of all NVLinks": Known.NVLINK_FAILED,
+}
 
 #: Value of a fact that is on or off.
 ON, OFF = "on", "off"
@@ -90,6 +129,8 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
         Device that it is about; empty for the host.
     reason : str
         Why it cannot be read.
+    host : str
+        Host that it is about; empty for the host of the first process.
     """
 
     name: str
@@ -97,6 +138,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     unit: str = ""
     device: str = ""
     reason: str = ""
+    host: str = ""
 
     def checked(self) -> Fact:
         """Return the fact as a file would have it: numbers are floats, and impossible ones are unreadable."""
@@ -108,16 +150,27 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Facts:
-    """Facts by device and name.
+    """Facts of one host by device and name.
 
     Parameters
     ----------
     facts : Iterable[Fact]
         The facts; of two with one name and device, the last counts.
+    host : str
+        The host whose facts are looked up; empty for that of the first process.
     """
 
-    def __init__(self, facts: Iterable[Fact]) -> None:
-        self._facts = {(fact.device, fact.name): fact for fact in facts}
+    def __init__(self, facts: Iterable[Fact], host: str = "") -> None:
+        self.host = host
+        self._all = tuple(facts)
+        self._facts = {(fact.device, fact.name): fact for fact in self._all if fact.host == host}
+
+    def of_each_host(self) -> list[Facts]:
+        """Return the facts of each host, those of the first process first."""
+        hosts: dict[str, list[Fact]] = {"": []}
+        for fact in self._all:
+            hosts.setdefault(fact.host, []).append(fact)
+        return [Facts(facts, host) for host, facts in hosts.items()]
 
     def __iter__(self) -> Iterator[Fact]:
         """Iterate over all facts."""

@@ -8,11 +8,13 @@ import pytest
 from msgspec.structs import replace as changed
 
 import wirespeed
+from wirespeed.api import described
 from wirespeed.backends.simulated import parse
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.effects import EFFECTS
 from wirespeed.errors import MachineError
+from wirespeed.facts import Known
 from wirespeed.judging.causes import CAUSES
 from wirespeed.judging.diagnosis import Diagnosis, diagnose
 
@@ -101,13 +103,32 @@ def test_good_machines_have_no_cause(machine: str) -> None:
     assert diagnosed(measured(machine)).findings == ()
 
 
-def test_a_cause_on_another_host_has_no_facts_here() -> None:
-    here, there = (parse(f"nvl72+nvlinks=9@{place}") for place in ("1/gpu1", "5/gpu1"))
-    counts = [
-        {fact.value for fact in wirespeed.api.described(machine).facts if fact.name == "active NVLinks"}
-        for machine in (here, there)
-    ]
-    assert counts == [{18.0, 9.0}, {18.0}]
+def test_a_cause_is_found_on_its_host() -> None:
+    for place, host in (("1/gpu1", ""), ("5/gpu1", "node01")):
+        document = described(parse(f"nvl72+nvlinks=9@{place}+shm"))
+        few = [(f.host, f.device) for f in document.facts if f.name == Known.NVLINKS and f.value == 9]
+        assert few == [(host, "gpu1")]
+        found = [(one.cause.name, one.host, one.place) for one in diagnose(document).findings]
+        assert ("nvlinks", host, "gpu1") in found and ("shm", "node17", "") in found
+        (finding,) = (one for one in diagnose(document).findings if one.cause.name == "nvlinks")
+        assert finding.where == (f"{host}: gpu1" if host else "gpu1")
+
+
+def test_low_values_of_a_gpu_on_another_host_are_explained_by_its_facts() -> None:
+    machine = parse("nvl72+nvlinks=9@5/gpu1")
+    ranks = machine.ranks[:8]  # two hosts
+    kept = {f"{rank.index}/{rank.device}" for rank in ranks}
+    links = tuple(
+        link for link in machine.links
+        if all("/" not in end or end in kept for end in (link.source, link.destination))
+    )  # fmt: skip
+    document = wirespeed.run(
+        ["multinode_device_to_device_memcpy_read_ce"],
+        machine=replace(machine, ranks=ranks, links=links), samples=1, copies=1,
+    )  # fmt: skip
+    first = diagnosed(document).findings[0]
+    assert (first.cause.name, first.place, first.likely) == ("nvlinks", "5/gpu1", True)
+    assert first.evidence.startswith("node01: 9 links are active")
 
 
 def test_every_effect_belongs_to_a_cause_and_changes_what_it_says() -> None:
@@ -142,7 +163,5 @@ def test_the_command_names_a_simulated_cause(capsys: pytest.CaptureFixture[str])
     command = ["doctor", "--machine", "simulated:hgx-h200-2+gen4@gpu1", "-t", "0", "1"]
     assert main(command) == 1
     out = " ".join(capsys.readouterr().out.split())
-    assert (
-        "likely cause: a PCIe link supports an older generation than the GPU (gpu1), explains 2 of 2" in out
-    )
+    assert "likely cause: a PCIe link runs at an older generation than the GPU (gpu1), explains 2 of 2" in out
     assert "links at 5" in out and "values that were measured" in out

@@ -10,17 +10,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import wirespeed
-from wirespeed.backends.base import BackendOptions
+from wirespeed.backends.base import BackendOptions, Prepared
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend, SimulatedMeasurement
 from wirespeed.document import UNFINISHED, Document, Quantity, State, Status, TestcaseResult
 from wirespeed.driver import session
 from wirespeed.driver.listener import Listener
-from wirespeed.model import Measurement
+from wirespeed.facts import Fact
+from wirespeed.model import Measurement, Sample, Transfer
 from wirespeed.testcases import Testcase
 from wirespeed.topology import LinkKind
 
@@ -42,6 +44,54 @@ def test_wrong_data_fails_the_cell_and_the_testcase_and_nothing_else() -> None:
     assert good.value is not None
     assert write.status is Status.PASSED
     assert not document.good
+
+
+class Watched(SimulatedBackend):
+    """A backend with slow counters, whose links are observed; each sample takes a while."""
+
+    def __init__(self) -> None:
+        super().__init__(parse("hgx-h200-2"))
+        self.counts = 0
+        self.observed: set[Transfer] = set()
+        self.seen = threading.Event()
+
+    def state(self) -> State:
+        return (Quantity("gpu0", "temperature", 40.0, "°C"),)
+
+    def counters(self) -> State:
+        self.counts += 1
+        return (Quantity("gpu0", "PCIe replays", float(self.counts), counter=True),)
+
+    def observe(self, transfers: Sequence[Transfer]) -> None:
+        self.observed |= set(transfers)
+        self.seen.set()
+
+    def describe(self) -> dict[str, Any]:
+        return {"facts": (Fact("observed", float(len(self.observed))),)}
+
+    def prepare(self, measurement: Measurement, options: BackendOptions) -> Prepared:
+        prepared = super().prepare(measurement, options)
+        sample = prepared.sample
+
+        def slow(copies: int) -> Sample:
+            assert self.seen.wait(10)
+            return sample(copies)
+
+        prepared.sample = slow  # type: ignore[method-assign]
+        return prepared
+
+
+def test_counters_are_read_at_the_start_and_the_end_and_links_are_observed_between() -> None:
+    backend = Watched()
+    document = wirespeed.run(["0", "1", "2"], machine=TWO, backends=[backend], samples=1, copies=1)
+    read = [
+        [q.value for q in state if q.counter]
+        for result in document.testcases for state in (result.state_before, result.state_after)
+    ]  # fmt: skip
+    assert read == [[1.0], [], [], [], [], [2.0]] and document.good
+    assert {transfer.source.device for transfer in backend.observed} >= {"numa0"}
+    assert document.facts[-1] == Fact("observed", float(len(backend.observed)))
+    assert len([fact for fact in document.facts if fact.name == "observed"]) == 1
 
 
 def test_wrong_data_is_not_looked_for_where_that_was_asked() -> None:

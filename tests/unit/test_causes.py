@@ -84,25 +84,25 @@ SIGNS = {
 
 
 def test_a_good_machine_has_no_cause() -> None:
-    assert [(c.name, found) for c in CAUSES for found in c.evidence(EIGHT, Facts(GOOD))] == []
-    assert [(c.name, found) for c in CAUSES for found in c.evidence(EIGHT, Facts(()))] == []
+    assert [(c.name, found) for c in CAUSES for found in c.signs(EIGHT, Facts(GOOD))] == []
+    assert [(c.name, found) for c in CAUSES for found in c.signs(EIGHT, Facts(()))] == []
 
 
 @pytest.mark.parametrize("name", SIGNS)
 def test_one_fact_speaks_for_one_cause(name: str) -> None:
     fact, device = SIGNS[name]
     facts = Facts((*GOOD, fact))
-    found = [(c.name, where) for c in CAUSES for where, _ in c.evidence(EIGHT, facts)]
+    found = [(c.name, sign.device) for c in CAUSES for sign in c.signs(EIGHT, facts)]
     assert found == [(name, device)]
 
 
 def test_causes_that_the_machine_itself_shows() -> None:
     (no_peers,) = (c for c in CAUSES if c.name == "no-peers")
-    found = list(no_peers.evidence(parse("pcie-2-no-p2p"), Facts(())))
+    found = [(s.device, s.text) for s in no_peers.signs(parse("pcie-2-no-p2p"), Facts(()))]
     assert found == [("gpu0", "it cannot access gpu1"), ("gpu1", "it cannot access gpu0")]
     (peermem,) = (c for c in CAUSES if c.name == "peermem")
-    assert list(peermem.evidence(ON_TWO_HOSTS, Facts([Fact(Known.PEERMEM, OFF)])))
-    assert not list(peermem.evidence(EIGHT, Facts([Fact(Known.PEERMEM, OFF)])))
+    assert list(peermem.signs(ON_TWO_HOSTS, Facts([Fact(Known.PEERMEM, OFF)])))
+    assert not list(peermem.signs(EIGHT, Facts([Fact(Known.PEERMEM, OFF)])))
 
 
 def test_every_cause_is_tested_and_documented() -> None:

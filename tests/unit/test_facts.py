@@ -139,6 +139,6 @@ def test_settings_of_nccl(tmp_path: Path) -> None:
 
 def test_a_simulated_machine_has_facts_and_this_one_has() -> None:
     faulty = Facts(backends.facts(parse("hgx-h200-2+gen4@gpu1+busy@gpu0")))
-    generations = [faulty.number(Known.PCIE_GENERATION_POSSIBLE, gpu) for gpu in ("gpu0", "gpu1")]
+    generations = [faulty.number(Known.PCIE_GENERATION_LOADED, gpu) for gpu in ("gpu0", "gpu1")]
     assert generations == [5, 4] and faulty.number(Known.UTILISATION, "gpu0") == 97
     assert Facts(backends.facts(backends.discover())).number(Known.CPUS)

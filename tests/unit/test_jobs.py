@@ -12,8 +12,9 @@ from threading import local
 import pytest
 
 from tests.threads import together, worlds, worlds_on
-from wirespeed.driver.jobs import gather_machine, join
+from wirespeed.driver.jobs import gather_facts, gather_machine, join
 from wirespeed.errors import UsageError
+from wirespeed.facts import Fact, Facts, Known
 from wirespeed.topology import Gpu, Link, LinkKind, Machine, NumaNode
 from wirespeed.worlds import clocks
 from wirespeed.worlds.base import RankLost, WorldError
@@ -39,6 +40,22 @@ def test_a_gpu_for_each_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ("0/gpu0", "nvswitch") in ends and ("nvswitch", "2/gpu1") in ends
     assert ("1/gpu0", "b:nvswitch") in ends and ("b:nvswitch", "3/gpu1") in ends and len(ends) == 8
     assert found[0].name == "4 ranks on 2 hosts"
+
+
+def test_facts_of_all_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def facts(rank: int) -> tuple[Fact, ...]:
+        read.append(rank)
+        return Fact(Known.SHM, float(rank), "B"), Fact(Known.NVLINKS, reason="none")
+
+    found = together(
+        worlds_on(monkeypatch, ["a", "b", "a", "b"]), lambda w: gather_facts(w, lambda: facts(w.rank))
+    )
+    assert sorted(read) == [0, 1] and all(one == found[0] for one in found)
+    assert [(one.host, one.value) for one in found[0]] == [("", 0.0), ("", None), ("b", 1.0), ("b", None)]
+    assert Facts(found[0], "b").number(Known.SHM) == 1 and Facts(found[0]).number(Known.SHM) == 0
+    assert [one.host for one in Facts(found[0]).of_each_host()] == ["", "b"]
 
 
 def test_launchers_that_show_each_rank_its_own_gpu() -> None:

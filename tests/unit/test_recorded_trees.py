@@ -136,6 +136,7 @@ def here(home: Path) -> Iterator[None]:
         patch.setitem(sys.modules, "pynvml", nvml())
         patch.setattr("wirespeed.backends.cuda.discovery._Reader.cuda", None)
         patch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
+        patch.delenv("NCCL_NVLS_ENABLE", raising=False)  # the channel over NCCL sets it
         patch.setenv("NCCL_ALGO", "Ring")
         patch.setenv("HOME", str(home))
         yield
@@ -154,7 +155,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def evidence(document: Document) -> set[tuple[str, str]]:
     """Return (cause, device) of all causes that facts speak for."""
     facts = Facts(document.facts)
-    return {(one.name, device) for one in CAUSES for device, _ in one.evidence(document.machine, facts)}
+    return {(one.name, sign.device) for one in CAUSES for sign in one.evidence(document.machine, facts)}
 
 
 def test_what_was_read_is_read_again(machine: Path, tmp_path: Path) -> None:
@@ -310,9 +311,9 @@ def test_recorded_machines(tree: Path, request: pytest.FixtureRequest) -> None:
     facts, machine = Facts(document.facts), document.machine
     lines = [f"{gpu.name}: {gpu.model}, peers {', '.join(gpu.peers) or 'none'}" for gpu in machine.gpus]
     lines += [
-        f"{cause.weight} {cause.name}{f' ({device})' if device else ''}: {evidence}"
+        f"{sign.weight or cause.weight} {cause.name}{f' ({sign.device})' if sign.device else ''}: {sign.text}"
         for cause in CAUSES
-        for device, evidence in cause.evidence(machine, facts)
+        for sign in cause.evidence(machine, facts)
     ]
     lines += [f"not readable: {fact.device or 'host'}, {fact.name}" for fact in facts if fact.value is None]
     expected = tree.with_suffix(".txt")

@@ -6,13 +6,14 @@ prepares one at a time, and takes Samples of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from ..document import State
 from ..errors import WirespeedError
-from ..model import Measurement, Sample
+from ..model import Measurement, Sample, Transfer
 from ..options import RunOptions
 
 if TYPE_CHECKING:
@@ -196,6 +197,24 @@ class ReportsBusy(Protocol):
 
 
 @runtime_checkable
+class CountsErrors(Protocol):
+    """Optional protocol of backends with counters that take too long for ``state``."""
+
+    def counters(self) -> State:
+        """Return the counters; called when the first testcase begins and after the last one."""
+        ...
+
+
+@runtime_checkable
+class ObservesLinks(Protocol):
+    """Optional protocol of backends that watch links while data moves, because idle links are slower."""
+
+    def observe(self, transfers: Sequence[Transfer]) -> None:
+        """Look at the links of transfers that run now, from another thread; may take 1 ms per device."""
+        ...
+
+
+@runtime_checkable
 class SpansProcesses(Protocol):
     """Optional protocol of backends that span several processes, or use libraries that can hang.
 
@@ -242,5 +261,5 @@ class Describing(Protocol):
     """Optional protocol of backends that add fields to the Document."""
 
     def describe(self) -> dict[str, Any]:
-        """Return fields of the Document: ``ranks``, ``device_memory``, and additional ``options``."""
+        """Return fields of the Document: ``ranks``, ``device_memory``, more ``options`` and ``facts``."""
         ...

@@ -156,7 +156,8 @@ class CollectiveBackend:
             "transport": self.provider.transport() if self.provider else "",
             "environment": kept,
         }
-        return {"ranks": self._ranks, "device_memory": self._memory, "options": options}
+        facts = self.provider.facts() if self.provider else ()
+        return {"ranks": self._ranks, "device_memory": self._memory, "options": options, "facts": facts}
 
     def cancel(self) -> None:
         """End the current operation if the library can."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..errors import BackendError
+from ..facts import Fact
 from ..testcases.collective_ops import Counts, Setting
 
 
@@ -177,6 +178,10 @@ class Provider(Protocol):
 
     def transport(self) -> str:
         """Describe the transport between the ranks; known after the first operation."""
+        ...
+
+    def facts(self) -> tuple[Fact, ...]:
+        """Return facts about the transport; known after the first operation."""
         ...
 
     def refuses(self, setting: Setting) -> str | None:

@@ -86,7 +86,7 @@ def _examine(document: Document, options: argparse.Namespace) -> int:
     found = diagnose(document, check)
     sys.stdout.write(render(document, found, check, style(options)))
     sys.stdout.flush()
-    if any(finding.cause.weight is Weight.DEFECT for finding in found.findings):
+    if any(finding.weight is Weight.DEFECT for finding in found.findings):
         return FAILED
     passed = WARNED if document.simulated else OK
     if check is None:

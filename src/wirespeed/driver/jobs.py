@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import structs
 
 from ..errors import UsageError
+from ..facts import Fact
 from ..topology import Link, Machine, NumaNode, Rank
 
 if TYPE_CHECKING:
@@ -88,6 +90,27 @@ def gather_machine(world: World, local: Machine) -> Machine:
     )
     name = f"{world.size} ranks on {len(world.hosts)} host{'s' if len(world.hosts) > 1 else ''}"
     return replace(machines[0], name=name, ranks=ranks, links=_links(machines, ranks))
+
+
+def gather_facts(world: World, read: Callable[[], Sequence[Fact]]) -> tuple[Fact, ...]:
+    """Return the facts of all hosts; the first rank of each host reads them. All ranks return the same.
+
+    Parameters
+    ----------
+    world : World
+        The processes of the job.
+    read : Callable
+        Returns the facts of this host.
+    """
+    hosts = [member.host for member in world.members]
+    speaks = hosts.index(hosts[world.rank]) == world.rank
+    sent = world.allgather(msgspec.json.encode(read()) if speaks else b"", "reading the facts of all hosts")
+    with _DECODING:
+        facts = {
+            "" if host == hosts[0] else host: msgspec.json.decode(sent[hosts.index(host)], type=list[Fact])
+            for host in dict.fromkeys(hosts)
+        }
+    return tuple(structs.replace(fact, host=host) for host in facts for fact in facts[host])
 
 
 def _devices(world: World, machines: Sequence[Machine], visible: Sequence[Sequence[str]]) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..document import Cell, Reading, Status, Table
-from ..model import Engine, Measurement
+from ..model import Engine, Measurement, Transfer
 from ..testcases import Layout
 from ..testcases.pair_schedule import ALONE
 from . import phases
@@ -31,6 +31,8 @@ class PartialResult:
         Number of Measurements that are done.
     stage : str
         Current stage, for progress and errors.
+    running : tuple of Transfer
+        Transfers that are being sampled; empty otherwise.
     since : float
         Start of the stage on the monotonic clock, in s.
     lost : str
@@ -56,6 +58,7 @@ class PartialResult:
     reason: str = ""
     done: int = 0
     stage: str = "starting"
+    running: tuple[Transfer, ...] = ()
     since: float = 0.0
     lost: str = ""
     unreachable: str = ""

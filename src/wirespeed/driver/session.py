@@ -19,8 +19,10 @@ from msgspec.structs import replace
 
 from ..backends.base import (
     Backend,
+    CountsErrors,
     Describing,
     Exchanging,
+    ObservesLinks,
     ReportsBusy,
     SpansProcesses,
 )
@@ -101,6 +103,8 @@ class Session:
         self._document = self._begun()
         #: Last reading of the state: time, backends, quantities.
         self._read: tuple[float, tuple[Backend, ...], State] = (-math.inf, (), ())
+        #: Backends whose slow counters were read before their first testcase.
+        self._counting: list[CountsErrors] = []
 
     def run(self) -> Document:
         """Run every testcase and return the Document.
@@ -124,6 +128,8 @@ class Session:
                     listener.testcase_ended(self._document, result)
                 if ending:
                     break
+            else:
+                self._count()
         except KeyboardInterrupt:
             self._document = replace(self._document, interrupted=BY_USER)
         finally:
@@ -159,12 +165,14 @@ class Session:
             "seconds": time.monotonic() - self._started,
             "testcases": (*document.testcases, *more),
             "options": document.options,
+            "facts": self.options.facts,
         }
         for backend in self.backends:
             if isinstance(backend, Describing):
                 described = backend.describe()
                 options = found["options"] | described.pop("options", {})
-                found |= described | {"options": options}
+                facts = (*found["facts"], *described.pop("facts", ()))
+                found |= described | {"options": options, "facts": facts}
         return replace(document, **found)
 
     def _testcase(self, case: Testcase) -> tuple[TestcaseResult, str]:
@@ -206,7 +214,7 @@ class Session:
             listener.testcase_started(case, len(jobs) * max(1, self.options.cycles))
         used = tuple(dict.fromkeys(backend for backend, _ in jobs))
         watched = self.backends if base.collective else used  # the others report the state of the hardware
-        before = self._state_before(watched)
+        before = *self._state_before(watched), *self._counters(watched)
         busy = _busy(watched)
         clock = used[0].now()
 
@@ -266,6 +274,22 @@ class Session:
         fresh = backends == used and time.monotonic() - read <= STATE_MAX_AGE_S
         return state if fresh else self._state(used)
 
+    def _counters(self, watched: Sequence[Backend]) -> State:
+        """Read the slow counters of backends that have not been watched before."""
+        new = [one for one in watched if isinstance(one, CountsErrors) and one not in self._counting]
+        self._counting += new
+        return tuple(quantity for backend in new for quantity in backend.counters())
+
+    def _count(self) -> None:
+        """Add the slow counters to the state after the last testcase with a state."""
+        results = list(self._document.testcases)
+        last = next((i for i in reversed(range(len(results))) if results[i].state_after), None)
+        counted = tuple(quantity for backend in self._counting for quantity in backend.counters())
+        if last is not None and counted:
+            state = (*results[last].state_after, *counted)
+            results[last] = replace(results[last], state_after=state)
+            self._document = replace(self._document, testcases=tuple(results))
+
     def _read_state(self, outcome: PartialResult, watched: Sequence[Backend], seconds: float) -> None:
         """Read the state of the hardware under load, once a second, of testcases that last so long."""
         if (
@@ -319,6 +343,9 @@ class Session:
                 for listener in self.listeners:
                     listener.measuring(case, outcome.done, outcome.stage)
                 self._read_state(outcome, watched, now - started)
+                for backend in watched if outcome.running else ():
+                    if isinstance(backend, ObservesLinks):
+                        backend.observe(outcome.running)
                 ending = next((b.exchange.gone for b in several if isinstance(b, Exchanging)), "")
                 # A call that waits for a lost process may never return.
                 if ending and not worker.finished.wait(NO_CANCEL_GRACE_S):

@@ -158,7 +158,11 @@ class Worker:
             return call()
 
         def sample(copies: int) -> Sample:
-            return staged("measuring", lambda: prepared.sample(copies))
+            outcome.running = measurement.transfers
+            try:
+                return staged("measuring", lambda: prepared.sample(copies))
+            finally:
+                outcome.running = ()
 
         def verify() -> None:
             if self.options.verify and (found := staged("verifying", prepared.verify)) is not None:

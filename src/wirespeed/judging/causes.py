@@ -7,16 +7,15 @@ found. It claims no more than the facts say: whether it explains slow cells is t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import combinations
 
 from ..document import IDLE
+from ..effects import device_of
 from ..facts import OFF, ON, Facts, Known
 from ..topology import LinkKind, Machine
 from ..units import GIB, MIB, format_size, many
-
-#: Found for a device (empty for the host), as a sentence without a full stop.
-Evidence = Callable[[Machine, Facts], Iterator[tuple[str, str]]]
 
 
 class Weight(StrEnum):
@@ -24,6 +23,32 @@ class Weight(StrEnum):
 
     DEFECT = "defect"  #: wrong on any machine: reported even if nothing is slow
     CONDITION = "condition"  #: common on good machines: reported if it may explain slow cells
+
+
+@dataclass(frozen=True)
+class Sign:
+    """Something in the facts that speaks for a cause.
+
+    Parameters
+    ----------
+    device : str
+        Device that it is about; empty for the host.
+    text : str
+        What was found, as a sentence without a full stop.
+    weight : Weight or None
+        Whether it is a defect on its own; None for the weight of the cause.
+    host : str
+        Host that it is about; empty for the host of the first process.
+    """
+
+    device: str
+    text: str
+    weight: Weight | None = None
+    host: str = ""
+
+
+#: Yields what the facts of one host contain.
+Evidence = Callable[[Machine, Facts], Iterator[Sign]]
 
 
 @dataclass(frozen=True)
@@ -41,7 +66,7 @@ class Cause:
     slows : frozenset[LinkKind]
         Kinds of the links that it slows down.
     evidence : Callable
-        Yields each device that it applies to, and what was found.
+        Yields what speaks for it, from the facts of one host.
     confirm : str
         Command that confirms it.
     remedy : str
@@ -59,6 +84,12 @@ class Cause:
     remedy: str
     collectives: bool = False
 
+    def signs(self, machine: Machine, facts: Facts) -> Iterator[Sign]:
+        """Yield what speaks for it in the facts of all hosts, each with its host."""
+        for of_host in facts.of_each_host():
+            for sign in self.evidence(machine, of_host):
+                yield replace(sign, host=of_host.host)
+
 
 _PCIE = frozenset({LinkKind.PCIE, LinkKind.C2C})
 _NVLINK = frozenset({LinkKind.NVLINK})
@@ -72,11 +103,15 @@ _SHM_BYTES, _MEMLOCK_BYTES = 512 * MIB, 8 * MIB
 _USUAL = 0.99
 #: CPUs and GPUs that are busier than this are in use, in percent; corrected errors of memory and PCIe happen.
 _BUSY_PERCENT, _PRESSURE_PERCENT, _CORRECTED = 5, 10, 1000
+#: Throttling for a smaller share of the time than this is not a defect, in percent.
+_THROTTLED_PERCENT = 10
+#: Number of PCIe replays during a run that is not a defect. Source: DCGM's default of max_pcie_replays.
+_RETRIED = 80
 #: Throttle reasons that hold nothing back, or only as the user wants.
 _HARMLESS = {IDLE, "application clocks", "display clocks"}
 
 
-def _acs(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _acs(machine: Machine, facts: Facts) -> Iterator[Sign]:
     below: dict[str, list[str]] = {}
     for gpu in machine.gpus:
         switch = facts.text(Known.SWITCH, gpu.name)
@@ -85,32 +120,54 @@ def _acs(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
     for switch, gpus in below.items():
         groups = {facts.text(Known.IOMMU_GROUP, gpu) for gpu in gpus}
         if len(groups) == len(gpus) > 1 and not groups & {"", OFF}:
-            yield gpus[0], f"{' and '.join(gpus)} are below one switch ({switch}), in different IOMMU groups"
+            yield Sign(
+                gpus[0], f"{' and '.join(gpus)} are below one switch ({switch}), in different IOMMU groups"
+            )
 
 
-def _iommu(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _iommu(machine: Machine, facts: Facts) -> Iterator[Sign]:
     types = [one for one in facts.several(Known.IOMMU) if one.startswith("DMA")]
     if types and len(machine.gpus) > 1:
-        yield "", f"domains of type {', '.join(types)}"
+        yield Sign("", f"domains of type {', '.join(types)}")
 
 
-def _no_peers(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
-    del facts
-    for gpu in machine.gpus:
+def _no_peers(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    for gpu in machine.gpus if not facts.host else ():  # the machine has the GPUs of the first host
         if lacking := [one.name for one in machine.gpus if one is not gpu and one.name not in gpu.peers]:
-            yield gpu.name, f"it cannot access {', '.join(lacking)}"
+            yield Sign(gpu.name, f"it cannot access {', '.join(lacking)}")
 
 
-def _nccl(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _nccl(machine: Machine, facts: Facts) -> Iterator[Sign]:
     del machine
     if found := [one for one in facts.several(Known.NCCL_VARIABLES) if not _disables(one)]:
-        yield "", ", ".join(found)
+        yield Sign("", ", ".join(found) + _used(facts))
 
 
-def _nccl_disabled(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
-    del machine
+def _nccl_disabled(machine: Machine, facts: Facts) -> Iterator[Sign]:
     if found := [one for one in facts.several(Known.NCCL_VARIABLES) if _disables(one)]:
-        yield "", ", ".join(found)
+        yield Sign("", ", ".join(found) + _used(facts))
+    elif len({rank.host for rank in machine.ranks}) <= 1 and _all_linked(machine):
+        slow = [one for one in facts.several(Known.NCCL_TRANSPORTS) if not one.startswith("P2P")]
+        if slow:
+            yield Sign("", f"NVLink connects all GPUs, but NCCL used {', '.join(slow)}")
+
+
+def _used(facts: Facts) -> str:
+    """Return which transports NCCL used; empty if that is unknown."""
+    found = facts.several(Known.NCCL_TRANSPORTS)
+    return f"; NCCL used {', '.join(found)}" if found else ""
+
+
+def _all_linked(machine: Machine) -> bool:
+    """Return whether every two GPUs can access each other and are connected by NVLink or its switches."""
+    ends: dict[str, set[str]] = {gpu.name: set() for gpu in machine.gpus}
+    for link in machine.links:
+        if link.kind is LinkKind.NVLINK:
+            ends.setdefault(device_of(link.source), set()).add(device_of(link.destination))
+    return len(machine.gpus) > 1 and all(
+        b.name in a.peers and (b.name in ends[a.name] or ends[a.name] & ends[b.name])
+        for a, b in combinations(machine.gpus, 2)
+    )
 
 
 def _disables(setting: str) -> bool:
@@ -118,89 +175,117 @@ def _disables(setting: str) -> bool:
     return name.endswith("_DISABLE") and value.strip() not in ("0", "")
 
 
-def _shm(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _shm(machine: Machine, facts: Facts) -> Iterator[Sign]:
     size = facts.number(Known.SHM)
     if size is not None and size < _SHM_BYTES and len(machine.gpus) > 1:
-        yield "", f"/dev/shm has {format_size(int(size))}"
+        yield Sign("", f"/dev/shm has {format_size(int(size))}")
 
 
-def _memlock(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _memlock(machine: Machine, facts: Facts) -> Iterator[Sign]:
     limit = facts.number(Known.MEMLOCK)
     if limit is not None and limit < _MEMLOCK_BYTES and machine.gpus:
-        yield "", f"the limit is {format_size(int(limit))}"
+        yield Sign("", f"the limit is {format_size(int(limit))}")
 
 
-def _width(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _width(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus:
-        now, possible = (
-            facts.number(name, gpu.name) for name in (Known.PCIE_WIDTH, Known.PCIE_WIDTH_POSSIBLE)
-        )
-        if now and possible and now < possible:
-            at = facts.text(Known.PCIE_NARROWEST, gpu.name)
-            yield gpu.name, f"the link of {at} runs at x{now:.0f}, the GPU supports x{possible:.0f}"
+        for now, possible, at, when in (
+            (Known.PCIE_WIDTH_LOADED, Known.PCIE_WIDTH_LOADED_POSSIBLE, Known.PCIE_LOADED, " during copies"),
+            (Known.PCIE_WIDTH, Known.PCIE_WIDTH_POSSIBLE, Known.PCIE_NARROWEST, ""),
+        ):
+            lanes, most = facts.number(now, gpu.name), facts.number(possible, gpu.name)
+            if lanes and most and lanes < most:
+                where = facts.text(at, gpu.name)
+                whose = "both ends support" if when else "the GPU supports"
+                yield Sign(gpu.name, f"the link of {where} runs at x{lanes:.0f}{when}, {whose} x{most:.0f}")
+                break
 
 
-def _generation(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _generation(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus:
-        link, own = (
+        loaded, both, link, own = (
             facts.number(name, gpu.name)
-            for name in (Known.PCIE_GENERATION_POSSIBLE, Known.PCIE_GENERATION_OF_GPU)
-        )
-        if link and own and link < own:
-            yield gpu.name, f"a link above it supports generation {link:.0f}, the GPU {own:.0f}"
+            for name in (Known.PCIE_GENERATION_LOADED, Known.PCIE_GENERATION_LOADED_POSSIBLE,
+                         Known.PCIE_GENERATION_POSSIBLE, Known.PCIE_GENERATION_OF_GPU)
+        )  # fmt: skip
+        if loaded and both and loaded < both:
+            at = facts.text(Known.PCIE_LOADED, gpu.name)
+            text = f"the link of {at} runs at generation {loaded:.0f} during copies"
+            yield Sign(gpu.name, f"{text}, both ends support {both:.0f}", Weight.DEFECT)
+        elif link and own and link < own:
+            yield Sign(gpu.name, f"a link above it supports generation {link:.0f}, the GPU {own:.0f}")
 
 
-def _aer(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _pcie_errors(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus:
-        count, corrected = (facts.number(name, gpu.name) or 0 for name in (Known.AER, Known.AER_CORRECTED))
-        if count or corrected > _CORRECTED:
-            yield gpu.name, f"{many(int(count), 'error')} that were not corrected, {corrected:.0f} corrected"
+        failed, retried, count, corrected = (
+            facts.number(name, gpu.name) or 0
+            for name in (Known.PCIE_FAILED, Known.PCIE_RETRIED, Known.AER, Known.AER_CORRECTED)
+        )
+        if failed or retried:
+            weight = Weight.DEFECT if failed or retried > _RETRIED else Weight.CONDITION
+            text = f"{failed:.0f} uncorrected and {retried:.0f} corrected errors during the run"
+            yield Sign(gpu.name, text, weight)
+        elif count or corrected > _CORRECTED:
+            text = f"{many(int(count), 'error')} that were not corrected, {corrected:.0f} corrected"
+            yield Sign(gpu.name, text)
 
 
-def _nvlinks(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _nvlinks(machine: Machine, facts: Facts) -> Iterator[Sign]:
     active = {gpu.name: facts.number(Known.NVLINKS, gpu.name) for gpu in machine.gpus}
     models = {gpu.name: gpu.model for gpu in machine.gpus}
     for name, count in active.items():
         most = max((n for other, n in active.items() if n is not None and models[other] == models[name]),
                    default=0)  # fmt: skip
         if count is not None and count < most:
-            yield name, f"{count:.0f} links are active, {most:.0f} on other GPUs of this model"
+            yield Sign(name, f"{count:.0f} links are active, {most:.0f} on other GPUs of this model")
 
 
-def _nvlinks_everywhere(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _nvlinks_everywhere(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus:
         down, up = (facts.number(name, gpu.name) for name in (Known.NVLINKS_INACTIVE, Known.NVLINKS))
         if down and up:
-            yield gpu.name, f"{down:.0f} of {down + up:.0f} links are inactive"
+            yield Sign(gpu.name, f"{down:.0f} of {down + up:.0f} links are inactive")
 
 
-def _nvlink_errors(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _nvlink_errors(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus:
-        if errors := facts.several(Known.NVLINK_ERRORS, gpu.name):
-            yield gpu.name, ", ".join(errors)
+        failed, retried = (
+            facts.number(name, gpu.name) or 0 for name in (Known.NVLINK_FAILED, Known.NVLINK_RETRIED)
+        )
+        if failed or retried:
+            text = f"{failed:.0f} recoveries and {retried:.0f} other errors during the run"
+            yield Sign(gpu.name, text, Weight.DEFECT)
+        elif errors := facts.several(Known.NVLINK_ERRORS, gpu.name):
+            yield Sign(gpu.name, f"{', '.join(errors)} before the run")
 
 
-def _fabric(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _fabric(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus:
         state = facts.text(Known.FABRIC, gpu.name)
         problems = facts.several(Known.FABRIC_HEALTH, gpu.name)
         if found := [*([state] if state and not state.startswith("ready") else []), *problems]:
-            yield gpu.name, ", ".join(found)
+            yield Sign(gpu.name, ", ".join(found))
 
 
-def _bandwidth_mode(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _bandwidth_mode(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus:
         if (mode := facts.text(Known.BANDWIDTH_MODE, gpu.name)) not in ("", "full"):
-            yield gpu.name, f"the bandwidth mode is {mode}"
+            yield Sign(gpu.name, f"the bandwidth mode is {mode}")
 
 
-def _throttled(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _throttled(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus:
-        if found := [r for r in facts.several(Known.THROTTLED, gpu.name) if r not in _HARMLESS]:
-            yield gpu.name, ", ".join(found)
+        share, seconds = (facts.number(name, gpu.name) for name in (Known.THROTTLED_TIME, Known.OBSERVED))
+        if share is None or seconds is None:
+            if found := [r for r in facts.several(Known.THROTTLED, gpu.name) if r not in _HARMLESS]:
+                yield Sign(gpu.name, f"{', '.join(found)} before anything was measured")
+        elif share > _THROTTLED_PERCENT:
+            reason = facts.text(Known.THROTTLED_BY, gpu.name)
+            yield Sign(gpu.name, f"throttled by {reason} for {share:.0f} % of {seconds:.0f} s")
 
 
-def _lowered(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _lowered(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus:
         for name, usual, unit, scale in (
             (Known.POWER_LIMIT, Known.POWER_LIMIT_USUAL, "W", 1.0),
@@ -208,112 +293,112 @@ def _lowered(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
         ):
             now, most = (facts.number(one, gpu.name) for one in (name, usual))
             if now and most and now < most * _USUAL:
-                yield gpu.name, f"{name} {now / scale:.0f} {unit}, {usual} {most / scale:.0f} {unit}"
+                yield Sign(gpu.name, f"{name} {now / scale:.0f} {unit}, {usual} {most / scale:.0f} {unit}")
 
 
-def _wrong_numa(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _wrong_numa(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus:
         if len(machine.numa) > 1 and facts.text(Known.NUMA_NODE, gpu.name) == "unknown":
-            yield gpu.name, "the kernel reports no NUMA node for it"
+            yield Sign(gpu.name, "the kernel reports no NUMA node for it")
 
 
-def _confined(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _confined(machine: Machine, facts: Facts) -> Iterator[Sign]:
     del machine
     for some, all_of_them in ((Known.CPUS, Known.CPUS_ONLINE), (Known.NODES, Known.NODES_ONLINE)):
         usable, there = facts.number(some), facts.number(all_of_them)
         if usable and there and usable < there:
-            yield "", f"{usable:.0f} of {there:.0f} {'CPUs' if some is Known.CPUS else 'NUMA nodes'}"
+            yield Sign("", f"{usable:.0f} of {there:.0f} {'CPUs' if some is Known.CPUS else 'NUMA nodes'}")
     quota, cpus = facts.number(Known.CPU_QUOTA), facts.number(Known.CPUS)
     if quota and cpus and quota < cpus:
-        yield "", f"a quota of {quota:g} CPUs"
+        yield Sign("", f"a quota of {quota:g} CPUs")
 
 
-def _split_sockets(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _split_sockets(machine: Machine, facts: Facts) -> Iterator[Sign]:
     del machine
     if (nodes := facts.number(Known.NODES_PER_SOCKET)) and nodes > 1:
-        yield "", f"{nodes:.0f} NUMA nodes per socket"
+        yield Sign("", f"{nodes:.0f} NUMA nodes per socket")
 
 
-def _dimms(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _dimms(machine: Machine, facts: Facts) -> Iterator[Sign]:
     del machine
     sizes = {device: size for device in facts.devices() if (size := facts.number(Known.DIMM_BYTES, device))}
     for device, size in sizes.items():
         if size < max(sizes.values()):
-            yield (
+            yield Sign(
                 "",
                 f"{device} has {size / GIB:.0f} GiB, another controller {max(sizes.values()) / GIB:.0f} GiB",
             )
 
 
-def _governor(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _governor(machine: Machine, facts: Facts) -> Iterator[Sign]:
     del machine
     if slow := [one for one in facts.several(Known.GOVERNOR) if one not in ("performance", "schedutil")]:
-        yield "", f"governor {', '.join(slow)}"
+        yield Sign("", f"governor {', '.join(slow)}")
 
 
-def _balancing(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _balancing(machine: Machine, facts: Facts) -> Iterator[Sign]:
     if facts.text(Known.NUMA_BALANCING) == ON and len(machine.numa) > 1:
-        yield "", "the kernel moves pages between NUMA nodes"
+        yield Sign("", "the kernel moves pages between NUMA nodes")
 
 
-def _bar1(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _bar1(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus:
         bar, memory = (facts.number(name, gpu.name) for name in (Known.BAR1, Known.MEMORY))
         if bar and memory and bar < memory:
-            yield gpu.name, f"BAR1 has {format_size(int(bar))}, the memory {format_size(int(memory))}"
+            yield Sign(gpu.name, f"BAR1 has {format_size(int(bar))}, the memory {format_size(int(memory))}")
 
 
-def _busy(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _busy(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus:
         use, processes = (facts.number(name, gpu.name) for name in (Known.UTILISATION, Known.PROCESSES))
         if use and use > _BUSY_PERCENT:
             who = f" by {many(int(processes), 'process')}" if processes else ""
-            yield gpu.name, f"used {use:.0f} % of the time{who} before anything was measured"
+            yield Sign(gpu.name, f"used {use:.0f} % of the time{who} before anything was measured")
 
 
-def _busy_cpus(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _busy_cpus(machine: Machine, facts: Facts) -> Iterator[Sign]:
     del machine
     pressure, load, cpus = (facts.number(name) for name in (Known.PRESSURE, Known.LOAD, Known.CPUS_ONLINE))
     if pressure and pressure > _PRESSURE_PERCENT:
-        yield "", f"tasks waited for a CPU {pressure:.0f} % of the last 10 s"
+        yield Sign("", f"tasks waited for a CPU {pressure:.0f} % of the last 10 s")
     elif load and cpus and load > cpus / 2:
-        yield "", f"{load:.1f} tasks run on {cpus:.0f} CPUs"
+        yield Sign("", f"{load:.1f} tasks run on {cpus:.0f} CPUs")
 
 
-def _ecc(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _ecc(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus:
         found = [f"{many(int(count), 'uncorrected error')}"
                  for count in [facts.number(Known.ECC_ERRORS, gpu.name)] if count]  # fmt: skip
         found += [name for name in (Known.REMAP_PENDING, Known.REMAP_FAILED)
                   if facts.text(name, gpu.name) == ON]  # fmt: skip
         if found:
-            yield gpu.name, ", ".join(found)
+            yield Sign(gpu.name, ", ".join(found))
 
 
-def _drivers(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _drivers(machine: Machine, facts: Facts) -> Iterator[Sign]:
     del machine
     kernel, library = facts.text(Known.DRIVER_KERNEL), facts.text(Known.DRIVER_LIBRARY)
     if kernel and library and kernel != library:
-        yield "", f"kernel module {kernel}, library {library}"
+        yield Sign("", f"kernel module {kernel}, library {library}")
 
 
 def _mode(name: Known) -> Evidence:
-    def evidence(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    def evidence(machine: Machine, facts: Facts) -> Iterator[Sign]:
         for gpu in machine.gpus:
             if facts.text(name, gpu.name) == ON:
-                yield gpu.name, f"{name} is on"
+                yield Sign(gpu.name, f"{name} is on")
 
     return evidence
 
 
-def _virtual(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _virtual(machine: Machine, facts: Facts) -> Iterator[Sign]:
     if machine.gpus and (name := facts.text(Known.HYPERVISOR)) not in ("", OFF):
-        yield "", "a hypervisor is present" + (f" ({name})" if name != ON else "")
+        yield Sign("", "a hypervisor is present" + (f" ({name})" if name != ON else ""))
 
 
-def _peermem(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _peermem(machine: Machine, facts: Facts) -> Iterator[Sign]:
     if len({rank.host for rank in machine.ranks}) > 1 and facts.text(Known.PEERMEM) == OFF:
-        yield "", "the module nvidia_peermem is not loaded"
+        yield Sign("", "the module nvidia_peermem is not loaded")
 
 
 _DEFECT, _CONDITION = Weight.DEFECT, Weight.CONDITION
@@ -332,7 +417,7 @@ CAUSES = (
           "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER", "check cooling and power supply"),
     Cause("bandwidth-mode", "NVLinks run in a reduced bandwidth mode", _DEFECT, _NVLINK, _bandwidth_mode,
           "nvidia-smi nvlink -gBwMode", "nvidia-smi nvlink -sBwMode FULL"),
-    Cause("nccl-disabled", "transports of NCCL are disabled", _DEFECT, _ALL, _nccl_disabled,
+    Cause("nccl-disabled", "transports of NCCL are disabled or not used", _DEFECT, _ALL, _nccl_disabled,
           "env | grep NCCL_; cat /etc/nccl.conf", "remove the setting", True),
     Cause("shm", "/dev/shm is small", _DEFECT, _ALL, _shm, "df -h /dev/shm",
           "docker run --shm-size=8g; Kubernetes: an emptyDir with medium Memory at /dev/shm", True),
@@ -344,8 +429,8 @@ CAUSES = (
           "end the other processes"),
     Cause("driver", "driver and library differ", _DEFECT, _ALL, _drivers, "cat /proc/driver/nvidia/version",
           "restart, or install matching versions; containers get the library from the host"),
-    Cause("pcie-errors", "a PCIe link has errors", _DEFECT, _PCIE, _aer, "sudo lspci -vv; dmesg | grep AER",
-          "reseat the card, riser or cable"),
+    Cause("pcie-errors", "a PCIe link has errors", _DEFECT, _PCIE, _pcie_errors,
+          "sudo lspci -vv; dmesg | grep AER", "reseat the card, riser or cable"),
     Cause("nvlink-errors", "NVLinks have errors", _CONDITION, _NVLINK, _nvlink_errors,
           "nvidia-smi nvlink -e", "measure again and compare the counters; replace the module if they rise"),
     Cause("dimms", "memory controllers have different amounts of memory", _DEFECT, _MEMORY, _dimms,
@@ -363,8 +448,10 @@ CAUSES = (
           "cat /sys/kernel/iommu_groups/*/type", "bare metal: boot with iommu=pt"),
     Cause("no-peers", "GPUs have no access to each other", _CONDITION, _PCIE | _NVLINK, _no_peers,
           "nvidia-smi topo -p2p rw", "expected for some models; else check ACS, IOMMU and the fabric"),
-    Cause("pcie-generation", "a PCIe link supports an older generation than the GPU", _CONDITION, _PCIE,
-          _generation, "sudo lspci -vv | grep LnkCap:", "use another slot; check the speed in the BIOS"),
+    Cause("pcie-generation", "a PCIe link runs at an older generation than the GPU", _CONDITION, _PCIE,
+          _generation, "sudo lspci -vv | grep -e LnkCap: -e LnkSta:",
+          "if both ends support more: reseat the card, riser or cable; else use another slot; check the "
+          "speed in the BIOS"),
     Cause("lowered", "limits of power or clocks are lower than usual", _CONDITION, _MEMORY | _NVLINK,
           _lowered, "nvidia-smi -q -d POWER,CLOCK", "nvidia-smi -pl WATTS; nvidia-smi -rac; nvidia-smi -rmc"),
     Cause("nccl-settings", "settings of NCCL are not its defaults", _CONDITION, _ALL, _nccl,

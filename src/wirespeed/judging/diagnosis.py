@@ -6,11 +6,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ..document import Document
-from ..effects import device_of, gpus_at
-from ..facts import Fact, Facts
+from ..effects import device_of, gpus_at, host_of
+from ..facts import Fact
 from ..results.cells import Key, placed
 from ..topology import LinkKind
 from .causes import CAUSES, Cause, Weight
+from .run_facts import facts_of
 from .seen_cells import slow_keys
 from .verdicts import Check
 
@@ -39,6 +40,10 @@ class Finding:
         Causes that explain the same cells equally well.
     lower : int
         Number of other cells below the typical value that it explains.
+    weight : Weight
+        Whether it is a defect on its own, as its evidence says.
+    host : str
+        Host of the place; empty for the host of the first process, and for a place that names its rank.
     """
 
     cause: Cause
@@ -48,6 +53,13 @@ class Finding:
     factor: float | None = None
     others: tuple[Cause, ...] = ()
     lower: int = 0
+    weight: Weight = Weight.CONDITION
+    host: str = ""
+
+    @property
+    def where(self) -> str:
+        """Host and place, for people; empty for the machine."""
+        return ": ".join(filter(None, (self.host, self.place)))
 
     @property
     def likely(self) -> bool:
@@ -97,33 +109,39 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     """
     from .fit import explain  # imports numpy, which is slow
 
-    facts = Facts(document.facts)
+    facts = facts_of(document)
     explanations = explain(document, check) if check else ()
     done = frozenset[Key]().union(*(one.keys for one in explanations))
     known = [
-        Finding(one.cause, one.place, one.evidence, len(one.keys), one.factor, one.others, one.lower)
+        Finding(
+            one.cause, one.place, one.evidence, len(one.keys), one.factor, one.others, one.lower, one.weight
+        )
         for one in explanations
         if one.cause is not None
     ]
     named = {
-        (one.cause.name, device_of(gpu))
+        (one.cause.name, host_of(document.machine, vertex), device)
         for one in known
-        for gpu in ("", one.place, *gpus_at(document.machine, one.place))
+        for vertex in (one.place, *gpus_at(document.machine, one.place))
+        for device in ("", device_of(vertex))
     }
     slow = slow_keys(check) if check else frozenset[Key]()
     left = _slow(document, slow - done)
     found = []
     explained: set[int] = set()
     for cause in CAUSES:
-        for device, evidence in cause.evidence(document.machine, facts) if document.facts else ():
-            cells = {i for i, one in enumerate(left) if one.fits(cause, device)}
-            if (cause.name, device) in named:  # its predictions are too far off for these cells
+        for sign in cause.signs(document.machine, facts) if document.facts else ():
+            cells = {i for i, one in enumerate(left) if one.fits(cause, sign.host, sign.device)}
+            weight = sign.weight or cause.weight
+            if (cause.name, sign.host, sign.device) in named:  # predictions are too far off for these cells
                 explained |= cells
-            elif cells or cause.weight is Weight.DEFECT:
-                found.append(Finding(cause, device, evidence, len(cells)))
+            elif cells or weight is Weight.DEFECT:
+                found.append(
+                    Finding(cause, sign.device, sign.text, len(cells), weight=weight, host=sign.host)
+                )
                 explained |= cells
     found.sort(key=lambda one: -one.cells)  # stable: the order of the causes decides between equals
-    unreadable = tuple(fact for fact in facts if fact.value is None)
+    unreadable = tuple(fact for of_host in facts.of_each_host() for fact in of_host if fact.value is None)
     nameless = sum(len(one.keys) for one in explanations if one.cause is None)
     unexplained = len(left) - len(explained) + nameless
     return Diagnosis((*known, *found), len(slow), unexplained, unreadable, bool(document.facts))
@@ -131,24 +149,26 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
 
 @dataclass(frozen=True)
 class _Slow:
-    """A slow cell: the kinds and ends of the links that it loads."""
+    """A slow cell: kind, host and device of each end of the links that it loads."""
 
-    links: frozenset[tuple[LinkKind, str]]
+    links: frozenset[tuple[LinkKind, str, str]]
     collective: bool
 
-    def fits(self, cause: Cause, device: str) -> bool:
-        """Return whether a cause at a device may slow it down."""
+    def fits(self, cause: Cause, host: str, device: str) -> bool:
+        """Return whether a cause at a device of a host may slow it down."""
         if cause.collectives and not self.collective:
             return False
-        return any(kind in cause.slows and device in ("", end) for kind, end in self.links)
+        return any(kind in cause.slows and of == host and device in ("", end) for kind, of, end in self.links)
 
 
 def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
     links = document.machine.links
+    ends = {end for link in links for end in (link.source, link.destination)}
+    places = {end: (host_of(document.machine, end), device_of(end)) for end in ends}
     return [
         _Slow(
             frozenset(
-                (links[i].kind, end.rpartition("/")[2])
+                (links[i].kind, *places[end])
                 for i, taken, _ in one.cell.links
                 if taken >= _LOADED
                 for end in (links[i].source, links[i].destination)

@@ -16,15 +16,15 @@ import numpy.typing as npt
 
 from ..data import efficiencies
 from ..document import Document
-from ..effects import EFFECTS, Effect, device_of, gpus_at, scaled
+from ..effects import EFFECTS, Effect, device_of, gpus_at, host_of, scaled
 from ..errors import MachineError
-from ..facts import Facts
 from ..limits import capped, demands, predicted, ring
 from ..model import Measurement
 from ..network import Demand, Network, fair_shares
 from ..results.cells import Key
 from ..topology import Machine
-from .causes import CAUSES, Cause
+from .causes import CAUSES, Cause, Weight
+from .run_facts import facts_of
 from .seen_cells import Seen, seen_cells
 from .verdicts import Check
 
@@ -87,6 +87,8 @@ class Explanation:
         Number of other cells below the typical value that it explains.
     others : tuple[Cause, ...]
         Causes that explain them equally well.
+    weight : Weight
+        Whether it is a defect on its own, by its evidence.
     """
 
     cause: Cause | None
@@ -96,6 +98,7 @@ class Explanation:
     keys: frozenset[Key]
     lower: int
     others: tuple[Cause, ...] = ()
+    weight: Weight = Weight.CONDITION
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,7 @@ class _Scored:
     ratios: Mapping[int, float]
     explained: frozenset[int]
     evidence: str
+    weight: Weight
 
 
 def explain(document: Document, check: Check) -> tuple[Explanation, ...]:
@@ -163,6 +167,7 @@ def explain(document: Document, check: Check) -> tuple[Explanation, ...]:
                     if one.hypothesis.cause not in (None, hypothesis.cause)
                     and 2 * len(one.explained & chosen.explained) > len(chosen.explained)
                 )),
+                chosen.weight,
             )
         )  # fmt: skip
         machine = hypothesis.machine
@@ -199,7 +204,12 @@ class _Fitter:
         self.document = document
         self.seen = seen
         self.low = low
-        self.facts = Facts(document.facts)
+        facts = facts_of(document)
+        #: Host, device and name of all facts that could be read.
+        self.known = {
+            (fact.host, fact.device, fact.name)
+            for of_host in facts.of_each_host() for fact in of_host if fact.value is not None
+        }  # fmt: skip
         self.rates = capped(efficiencies()[-1], efficiencies()[-1], document.machine)
         loads: dict[int, list[tuple[int, float]]] = {}
         for i, one in enumerate(seen):
@@ -211,7 +221,7 @@ class _Fitter:
         self.collective = np.array([one.measurement.collective is not None for one in seen], bool)
         self.ratios = np.array([one.ratio for one in seen])
         self.evidence = {
-            cause.name: list(cause.evidence(document.machine, self.facts)) if document.facts else []
+            cause.name: list(cause.signs(document.machine, facts)) if document.facts else []
             for cause in CAUSES
         }
         self._good = _Known({}, {})
@@ -338,11 +348,11 @@ class _Fitter:
             alone = bool((after[self.groups[group]] < math.log(1 - _LOWERED)).all())  # no other cell shows it
             shared[group] = max(-_MOST_SHARED, min(common, _MOST_SHARED)) if alone else common
             score += self._cost(group, before, _UNSURE)[0] - cost
-        gain, evidence = score, ""
+        gain, evidence, weight = score, "", Weight.CONDITION
         if cause is None or effect is None:
             score += _NAMELESS
         else:
-            evidence, contradicted = self._by_facts(cause, effect, hypothesis)
+            evidence, weight, contradicted = self._by_facts(cause, effect, hypothesis)
             if contradicted:
                 return None
             score += _SUPPORTED + _TRUSTED * max(gain, 0.0) if evidence else 0.0
@@ -353,7 +363,7 @@ class _Fitter:
             for i, r in ratios.items()
             if i in self.low and _explains(self.seen[i], r, shared[self.seen[i].group], unsure)
         )
-        return _Scored(gain, score, hypothesis, ratios, explained, evidence)
+        return _Scored(gain, score, hypothesis, ratios, explained, evidence, weight)
 
     def _ratio(self, one: Seen, network: Network, known: _Known) -> float:
         """Return the predicted value on a changed machine over that on the good one."""
@@ -393,25 +403,29 @@ class _Fitter:
             costs.append(((float(own @ own) + (common / deviation) ** 2) / 2, common))
         return min(costs)
 
-    def _by_facts(self, cause: Cause, effect: Effect, hypothesis: _Hypothesis) -> tuple[str, bool]:
-        """Return the facts that speak for a cause at a place, and whether they speak against it."""
-        local = self._local(hypothesis.place)
-        found = self.evidence[cause.name]
-        about = [text for device, text in found if not device or device in local]
-        covered = {device for device, _ in found}
-        if about and ("" in covered or hypothesis.place or covered.issuperset(local)):
-            return "; ".join(dict.fromkeys(about)), False
-        expected = list(effect.facts(self.document.machine, hypothesis.place, hypothesis.amount))
-        known = {(fact.device, fact.name) for fact in self.facts if fact.value is not None}
-        return "", bool(expected and local) and all((fact.device, fact.name) in known for fact in expected)
+    def _by_facts(self, cause: Cause, effect: Effect, hypothesis: _Hypothesis) -> tuple[str, Weight, bool]:
+        """Return the facts that speak for a cause at a place, their weight, and whether facts contradict."""
+        place, local = hypothesis.place, self._local(hypothesis.place)
+        hosts = {host for host, _ in local}
+        signs = self.evidence[cause.name]
+        about = [
+            sign for sign in signs
+            if (sign.host, sign.device) in local or (not sign.device and (not place or sign.host in hosts))
+        ]  # fmt: skip
+        covered = {(sign.host, sign.device) for sign in signs}
+        if about and (place or covered.issuperset(local) or not all(sign.device for sign in signs)):
+            texts = dict.fromkeys(": ".join(filter(None, (sign.host, sign.text))) for sign in about)
+            defect = any((sign.weight or cause.weight) is Weight.DEFECT for sign in about)
+            return "; ".join(texts), Weight.DEFECT if defect else Weight.CONDITION, False
+        expected = list(effect.facts(self.document.machine, place, hypothesis.amount))
+        contradicted = bool(expected and local) and all(
+            (host, fact.device, fact.name) in self.known for fact in expected for host in hosts
+        )
+        return "", cause.weight, contradicted
 
-    def _local(self, place: str) -> set[str]:
-        """Return the GPUs at a place that the facts are about; a NUMA node stands for itself."""
+    def _local(self, place: str) -> set[tuple[str, str]]:
+        """Return host and name of the GPUs at a place that facts are about; a NUMA node stands for itself."""
         machine = self.document.machine
         vertices = gpus_at(machine, place) or (place,)
-        ranks = {str(rank.index) for rank in machine.ranks if rank.host == machine.ranks[0].host}
-        return {
-            device_of(v)
-            for v in vertices
-            if not machine.ranks or v.partition("/")[0] in ranks or "/" not in v
-        }
+        read = {host for host, _, _ in self.known}
+        return {(host, device_of(v)) for v in vertices if (host := host_of(machine, v)) in read | {""}}

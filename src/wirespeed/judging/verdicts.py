@@ -8,7 +8,18 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ..data import measured_memory
-from ..document import BUSBW, GENERATION, IDLE, THROTTLED, Cell, Document, Status, TestcaseResult, courses
+from ..document import (
+    BUSBW,
+    GENERATION,
+    IDLE,
+    RETRAINED,
+    THROTTLED,
+    Cell,
+    Document,
+    Status,
+    TestcaseResult,
+    courses,
+)
 from ..errors import UsageError
 from ..model import Engine, Unit
 from ..results.baseline import Baseline, Entry
@@ -451,7 +462,7 @@ def _causes(result: TestcaseResult, machine: Machine) -> tuple[str, ...]:
         course = [one for i, one in enumerate(readings) if i == 0 or one.value != readings[i - 1].value]
         first, values = course[0], [one.value for one in course]
         of_gpu = first.device in gpus
-        if first.unit or not (of_gpu or isinstance(first.value, str)):
+        if first.unit or first.name == RETRAINED or not (of_gpu or isinstance(first.value, str)):
             continue
         if first.name == GENERATION and values == sorted(v for v in values if isinstance(v, (int, float))):
             continue  # an idle link wakes up

@@ -10,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..document import Document
-from ..facts import Fact
+from ..facts import Fact, Facts
 from ..judging.diagnosis import Diagnosis, Finding
+from ..judging.run_facts import facts_of
 from ..judging.verdicts import Check, Verdict
 from ..units import format_size, many
 from . import SIMULATED, Style
@@ -36,7 +37,7 @@ def render(document: Document, found: Diagnosis, check: Check | None, style: Sty
             Text(f"{many(len(found.unreadable), 'fact')} could not be read; -v shows all", style="dim")
         )
     if style.verbose:
-        parts += [_facts(document.facts)] if document.facts else []
+        parts += [_facts(facts_of(document))] if document.facts else []
     if document.simulated:
         parts.append(Text(SIMULATED, style="bold magenta"))
     return printed(style, *parts)
@@ -72,8 +73,8 @@ def named(finding: Finding, slow: int) -> Text:
     known = "likely cause: " if finding.likely else "possible cause: " if explains else "noticed: "
     line = Text(known, style="bold")
     line.append(finding.cause.title, style="bold red" if explains else "yellow")
-    if finding.place:
-        line.append(f" ({finding.place})")
+    if finding.where:
+        line.append(f" ({finding.where})")
     if finding.cells:
         verb = "may explain" if finding.factor is None else "explains"
         line.append(f", {verb} {finding.cells} of {many(slow, 'slow cell')}", style="default")
@@ -107,13 +108,14 @@ def _closing(found: Diagnosis, check: Check | None) -> str:
     return f"{seen}; {'nothing is slow' if judged else 'no value could be judged'}"
 
 
-def _facts(facts: tuple[Fact, ...]) -> RenderableType:
-    """Return a table of all facts."""
+def _facts(facts: Facts) -> RenderableType:
+    """Return a table of all facts, by host."""
     rows = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for title in ("device", "fact", "value"):
         rows.add_column(title)
-    for fact in facts:
-        rows.add_row(fact.device or "host", fact.name, _shown(fact))
+    for of_host in facts.of_each_host():
+        for fact in of_host:
+            rows.add_row(": ".join(filter(None, (fact.host, fact.device))) or "host", fact.name, _shown(fact))
     return rows
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..document import IDLE, THROTTLED, Document, TestcaseResult, courses
+from ..document import IDLE, RETRAINED, THROTTLED, Document, TestcaseResult, courses
 from ..units import many
 
 
@@ -40,5 +40,7 @@ def _counted(document: Document, gpus: set[str]) -> Iterator[str]:
     """Yield the increase of each GPU error counter from the first to the last reading of a run."""
     for readings in courses(document.testcases):
         values = [one.value for one in readings if isinstance(one.value, (int, float))]
-        if readings[0].counter and readings[0].device in gpus and values and values[-1] > values[0]:
-            yield f"{readings[0].label}: {values[-1] - values[0]:g} during the run"
+        first = readings[0]
+        errors = first.counter and not first.unit and first.name != RETRAINED
+        if errors and first.device in gpus and values and values[-1] > values[0]:
+            yield f"{first.label}: {values[-1] - values[0]:g} during the run"

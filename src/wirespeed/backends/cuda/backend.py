@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ...document import State
+from ...document import Quantity, State
 from ...errors import BackendError, BackendLost, OutOfMemory
 from ...model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from ...topology import Gpu, Machine
 from ...units import MIB
 from ..base import BackendOptions
+from . import pci
 from .launch_config import NODE, WORD, unfit
+from .loaded_links import LoadedLinks
 from .nvml import Nvml, process_name
 from .packages import BINDINGS, INSTALL, WHEELS, extra
 
@@ -68,6 +71,7 @@ class CudaBackend:
         self._engines: dict[Transfer, int] = {}
         self._cancelled, self._stuck = threading.Event(), threading.Event()
         self._nvml: Nvml | None = None
+        self._loaded = LoadedLinks(machine, self._monitor)
         self._pool: CudaBufferPool | None = None
         self._peers: Peers | None = None
         self._gate: Gate | None = None
@@ -209,6 +213,30 @@ class CudaBackend:
         if nvml is None:
             return ()
         return tuple(quantity for gpu in self._machine.gpus for quantity in nvml.state(gpu))
+
+    def counters(self) -> State:
+        """Return error counters that take several ms per GPU."""
+        nvml = self._monitor()
+        counted = [
+            quantity for gpu in self._machine.gpus for quantity in (nvml.counters(gpu) if nvml else ())
+        ]
+        for gpu in self._machine.gpus:
+            for what, count in zip(
+                ("uncorrected", "corrected"), pci.errors(pci.entry(gpu.bus_id)), strict=True
+            ):
+                if count is not None:
+                    counted.append(
+                        Quantity(gpu.name, f"{what} PCIe errors of all ports", count, counter=True)
+                    )
+        return tuple(counted)
+
+    def observe(self, transfers: Sequence[Transfer]) -> None:
+        """Look at the PCIe links of GPUs that copy from or to the host now."""
+        self._loaded.observe(transfers)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the facts of the links that were seen while they were in use."""
+        return {"facts": tuple(self._loaded.facts())}
 
     def busy(self) -> dict[str, str]:
         """Return the other processes that use the GPUs; empty if there are none."""

@@ -28,12 +28,6 @@ _HEALTH = (
 )  # fmt: skip
 #: Source: NVML_GPU_NVLINK_BW_MODE_* in nvml.h.
 _BANDWIDTH_MODES = ("full", "off", "minimum", "half", "three quarters")
-#: NVML fields that count NVLink errors: of all links of a GPU up to the third generation, of one link from
-#: the fourth, and more of one link from the fifth. Source: NVML_FI_DEV_NVLINK_* in nvml.h.
-_ERRORS = {"CRC errors": 38, "CRC errors of data": 45, "replays": 52, "recoveries": 59}
-_ERRORS_OF_LINK = {"CRC errors": 163, "replays": 161, "recoveries": 162, "link recoveries": 215,
-                   "failed link recoveries": 214, "integrity errors": 211}  # fmt: skip
-_MAX_LINKS = 36
 #: Source: NVML_CLOCK_MEM and NVML_FI_DEV_ECC_DBE_VOL_TOTAL in nvml.h.
 _MEMORY_CLOCK, _UNCORRECTED = 2, 4
 _MILLI = 1e-3
@@ -68,7 +62,7 @@ def _fact(device: str, name: str, value: float | str | tuple[str, ...] | None, u
 
 def _of_bus(gpu: Gpu, root: TreePath) -> Iterator[Fact]:
     """Yield what sysfs shows of a GPU and of the ports above it."""
-    device = root / f"sys/bus/pci/devices/{gpu.bus_id[4:]}.0"
+    device = pci.entry(gpu.bus_id, root)
     if not device.exists():
         return
     node = pci.read(device / "numa_node")
@@ -85,20 +79,8 @@ def _of_bus(gpu: Gpu, root: TreePath) -> Iterator[Fact]:
         yield _fact(gpu.name, Known.PCIE_GENERATION_POSSIBLE, min(hop.generation for hop in found) or None)
         yield _fact(gpu.name, Known.PCIE_GENERATION_OF_GPU, own.generation or None)
         yield _fact(gpu.name, Known.SWITCH, found[1].below.address if len(found) > 1 else "none")
-    ports = {device.name: device.resolve()} | {path.name: path for path in pci.ports(device)}
-    for name, files in ((Known.AER, ("nonfatal", "fatal")), (Known.AER_CORRECTED, ("correctable",))):
-        counts = [
-            _total(pci.read(path / f"aer_dev_{file}")) for path in ports.values() for file in files
-        ]  # fmt: skip
-        known = [count for count in counts if count is not None]
-        yield Fact(name, sum(known) if known else None, "", gpu.name,
-                   "" if known else "the kernel does not show it here")  # fmt: skip
-
-
-def _total(text: str) -> int | None:
-    """Return the number in the line TOTAL_ERR_... of a file of AER; None without one."""
-    found = re.search(r"^TOTAL_ERR_\w+ (\d{1,15})$", text, re.MULTILINE)
-    return int(found[1]) if found else None
+    for name, count in zip((Known.AER, Known.AER_CORRECTED), pci.errors(device), strict=True):
+        yield Fact(name, count, "", gpu.name, "" if count is not None else "the kernel does not show it here")
 
 
 def _of_gpu(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
@@ -139,17 +121,12 @@ def _of_gpu(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
 
 def _nvlinks(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
     """Yield the state of the NVLinks of a GPU and of their fabric."""
-    states = []
-    for link in range(_MAX_LINKS):
-        state = nvml.ask("nvmlDeviceGetNvLinkState", handle, link)
-        if state is None:
-            break
-        states.append(bool(state))
+    states = nvml.links(handle)
     yield _fact(gpu.name, Known.NVLINKS, sum(states))
     yield _fact(gpu.name, Known.NVLINKS_INACTIVE, len(states) - sum(states))
     if not any(states):
         return
-    errors = nvml.fields(handle, _ERRORS) | nvml.of_links(handle, _ERRORS_OF_LINK, len(states))
+    errors = nvml.nvlink_errors(handle, len(states))
     counted = tuple(f"{count:.0f} {what}" for what, count in errors.items() if count)
     yield _fact(gpu.name, Known.NVLINK_ERRORS, counted if errors else None)
     yield _fact(gpu.name, Known.FABRIC, nvml.fabric(handle) or "ready, or there is none")

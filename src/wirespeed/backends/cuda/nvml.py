@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from ctypes import byref
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...document import GENERATION, IDLE, THROTTLED, Quantity, State
+from ...document import GENERATION, IDLE, RETRAINED, THROTTLED, THROTTLED_BY, Quantity, State
 from ...topology import Gpu
+from .pci import LinkSpeed
 
 K = TypeVar("K", bound=Hashable)
 _MEGA = 1e6
-_MILLI = 1e-3
+_MILLI, _NANO = 1e-3, 1e-9
 
 #: Bits of throttle reasons. Source: nvmlClocksEventReason* in nvml.h.
 _REASONS = {
@@ -41,6 +43,20 @@ _COUNTERS = {
     "NVLink replays": "NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
     "NVLink recoveries": "NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
 }
+#: Throttle reason -> field of its time, in ns. 269 to 271 are of newer drivers; 75 contains the thermal ones.
+#: Source: NVML_FI_DEV_CLOCKS_EVENT_REASON_* and NVML_FI_DEV_PERF_POLICY_* in nvml.h.
+_THROTTLED = {"power cap": 74, "thermal slowdown": 269, "hardware thermal slowdown": 270, "power brake": 271,
+              "sync boost": 76, "board limit": 77, "temperature": 75}  # fmt: skip
+#: Counter of the PCIe link of a GPU -> its field. Source: NVML_FI_DEV_PCIE_* in nvml.h.
+_PCIE = {RETRAINED: 169, "PCIe NAKs received": 174, "PCIe receiver errors": 175, "PCIe bad TLPs": 176,
+         "PCIe NAKs sent": 177, "PCIe bad DLLPs": 178, "PCIe LCRC errors": 182, "PCIe lane errors": 183,
+         "PCIe non-fatal errors": 179, "PCIe fatal errors": 180}  # fmt: skip
+#: NVML fields that count NVLink errors: of all links of a GPU up to the third generation, of one link from
+#: the fourth, and more of one link from the fifth. Source: NVML_FI_DEV_NVLINK_* in nvml.h.
+_ERRORS = {"CRC errors": 38, "CRC errors of data": 45, "replays": 52, "recoveries": 59}
+_ERRORS_OF_LINK = {"CRC errors": 163, "replays": 161, "recoveries": 162, "link recoveries": 215,
+                   "failed link recoveries": 214, "integrity errors": 211}  # fmt: skip
+_MAX_LINKS = 36
 
 
 class Silence:
@@ -111,6 +127,24 @@ class Nvml:
             sums[name] += value
         return sums
 
+    def links(self, handle: Any) -> list[bool]:
+        """Return whether each NVLink of a GPU is active."""
+        states = (self.ask("nvmlDeviceGetNvLinkState", handle, link) for link in range(_MAX_LINKS))
+        return [bool(state) for state in takewhile(lambda state: state is not None, states)]
+
+    def nvlink_errors(self, handle: Any, links: int) -> dict[str, float]:
+        """Return the counters of NVLink errors of a GPU with this number of links: up to 4 ms per link."""
+        return self.fields(handle, _ERRORS) | self.of_links(handle, _ERRORS_OF_LINK, links)
+
+    def counters(self, gpu: Gpu) -> State:
+        """Return the counters of errors that take too long to be read during measurements."""
+        if (handle := self.handle(gpu)) is None:
+            return ()
+        found = self.fields(handle, _PCIE)
+        errors = self.of_links(handle, _ERRORS_OF_LINK, len(self.links(handle)))
+        found |= {f"{name} of all NVLinks": count for name, count in errors.items()}
+        return tuple(Quantity(gpu.name, name, count, counter=True) for name, count in found.items())
+
     def fabric_info(self, handle: Any) -> Any:
         """Return NVML's structure about a GPU in the NVLink fabric; None if there is none."""
         for function in ("GpuFabricInfoV", "GpuFabricInfo"):  # the second is for old drivers
@@ -128,6 +162,17 @@ class Nvml:
             error = self.ask("nvmlErrorString", info.status) or f"error {info.status}"
             return f"failed ({decoded(error)}): see the log of the fabric manager"
         return ""
+
+    def pcie(self, gpu: Gpu) -> LinkSpeed | None:
+        """Return the speed of the PCIe link of a GPU, and what GPU and system support."""
+        if (handle := self.handle(gpu)) is None:
+            return None
+        read = [
+            self.ask(f"nvmlDeviceGet{which}PcieLink{what}", handle)
+            for which in ("Curr", "Max")
+            for what in ("Generation", "Width")
+        ]
+        return LinkSpeed(f"{gpu.bus_id[4:]}.0", *read) if all(read) else None
 
     def state(self, gpu: Gpu) -> State:
         """Return the readings that affect the speed of a GPU."""
@@ -155,6 +200,8 @@ class Nvml:
         wanted = {name: getattr(lib, field) for name, field in _COUNTERS.items() if hasattr(lib, field)}
         for name, value in self.fields(handle, wanted).items():
             found.append(Quantity(gpu.name, name, value, counter=True))
+        for reason, value in self.fields(handle, _THROTTLED).items():
+            found.append(Quantity(gpu.name, THROTTLED_BY + reason, value * _NANO, "s", counter=True))
         processes = self.ask("nvmlDeviceGetComputeRunningProcesses", handle)
         if processes is not None:
             found.append(Quantity(gpu.name, "processes", len(processes)))

@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from ...topology import Link, LinkKind
 from ...units import GB
-from ..tree import TreePath
+from ..tree import HERE, TreePath
 
 #: GB/s of transaction layer packets over a PCIe lane by generation: GT/s x encoding / 8. The encoding is
 #: 8b/10b, from the third generation on 128b/130b. The sixth sends flits of 256 bytes: 236 of packets, 6 of
@@ -28,6 +28,11 @@ _EMULATED = "0x1b36"
 def read(path: TreePath) -> str:
     """Return the text of an attribute; empty if it cannot be read."""
     return (path.read() or "").strip()
+
+
+def entry(bus_id: str, root: TreePath = HERE) -> TreePath:
+    """Return the entry of a GPU in sysfs; ``root`` contains ``sys``."""
+    return root / f"sys/bus/pci/devices/{bus_id[4:]}.0"
 
 
 def rate(generation: int, width: int) -> tuple[float, str] | None:
@@ -98,6 +103,10 @@ class Hop:
         return min(filter(None, (self.below.now[1], self.above.now[1])), default=0)
 
     @property
+    def generation_now(self) -> int:
+        return min(filter(None, (self.below.now[0], self.above.now[0])), default=0)
+
+    @property
     def is_credible(self) -> bool:
         """Whether the link is known, and not faster than the reported maximum of an end."""
         generation, width = (max(ends) for ends in zip(self.below.now, self.above.now, strict=True))
@@ -152,6 +161,62 @@ def hops(device: TreePath) -> list[Hop]:
     if len(found) % 2:
         return []
     return [Hop(*ends) for ends in zip(found[::2], found[1::2], strict=True)]
+
+
+@dataclass(frozen=True)
+class LinkSpeed:
+    """The speed of a link at one time, and what both of its ends support.
+
+    Parameters
+    ----------
+    address : str
+        PCI address of its lower end.
+    generation, width : int
+        Current generation, and number of lanes.
+    generation_possible, width_possible : int
+        Generation and number of lanes that both ends support.
+    """
+
+    address: str
+    generation: int
+    width: int
+    generation_possible: int
+    width_possible: int
+
+    @property
+    def share(self) -> float:
+        """Fraction of the possible rate."""
+        return float(2.0 ** (self.generation - self.generation_possible) * self.width / self.width_possible)
+
+
+def slowest(device: TreePath) -> LinkSpeed | None:
+    """Return the link above a device with the lowest fraction of its possible rate at this moment.
+
+    None if sysfs does not show all links, as in most virtual machines.
+    """
+    found = hops(device)
+    if not found or not all(hop.is_credible and hop.generation_now and hop.width_now for hop in found):
+        return None
+    speeds = (
+        LinkSpeed(hop.below.address, hop.generation_now, hop.width_now, hop.generation, hop.width)
+        for hop in found
+    )
+    return min(speeds, key=lambda speed: speed.share)
+
+
+def errors(device: TreePath) -> tuple[int | None, int | None]:
+    """Return the errors of a device and the ports above it that were not corrected, and those that were.
+
+    None if the kernel counts none (Advanced Error Reporting).
+    """
+    places = {device.name: device.resolve()} | {path.name: path for path in ports(device)}
+
+    def total(*files: str) -> int | None:
+        texts = (read(path / f"aer_dev_{file}") for path in places.values() for file in files)
+        found = [re.search(r"^TOTAL_ERR_\w+ (\d{1,15})$", text, re.MULTILINE) for text in texts]
+        return sum(int(one[1]) for one in found if one) if any(found) else None
+
+    return total("nonfatal", "fatal"), total("correctable")
 
 
 def ports(device: TreePath) -> list[TreePath]:

@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from ...document import State
 from ...errors import BackendError, BackendLost, OutOfMemory, WirespeedError
-from ...model import Engine, Measurement, Operation, Role, Transfer
+from ...model import Engine, Measurement, Memory, Operation, Role, Transfer
 from ...topology import Machine
 from ...worlds.base import World
 from ...worlds.descriptors import Descriptors
-from ..base import Backend, BackendOptions
+from ..base import Backend, BackendOptions, CountsErrors, Describing, ObservesLinks
 from .endpoint import Endpoint, JobContext, SupportsDistributed
 from .exchange import Exchange
 from .prepared import DistributedPrepared
@@ -182,6 +183,27 @@ class DistributedBackend:
 
     def _here(self) -> State:
         return tuple(quantity for backend in self._local for quantity in backend.state())
+
+    def observe(self, transfers: Sequence[Transfer]) -> None:
+        """Look at the links of this host while data moves."""
+        mine = self.hosts[self.rank]
+        here = [t for t in transfers if {self._host(t.source), self._host(t.destination)} == {mine}]
+        for backend in self._local:
+            if isinstance(backend, ObservesLinks):
+                backend.observe(here)
+
+    def _host(self, end: Memory) -> str:
+        return self.hosts[end.rank or 0]
+
+    def counters(self) -> State:
+        """Return the slow counters of the host of the first process, which reports them."""
+        counting = (backend for backend in self._local if isinstance(backend, CountsErrors))
+        return tuple(q for backend in counting for q in backend.counters()) if self.rank == 0 else ()
+
+    def describe(self) -> dict[str, Any]:
+        """Return the facts that the backends of this process found while they measured."""
+        found = (backend.describe() for backend in self._local if isinstance(backend, Describing))
+        return {"facts": tuple(fact for one in found for fact in one.get("facts", ()))}
 
     def _look_elsewhere(self) -> None:
         """Read the state of the other hosts, every few seconds; all processes do it together."""

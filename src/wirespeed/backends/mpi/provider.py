@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import OutOfMemory
+from ...facts import Fact
 from ...testcases.collective_ops import Piece, Setting
 from ...units import format_size
 from ...worlds.base import World
@@ -85,6 +86,10 @@ class MpiProvider:
     def transport(self) -> str:
         """Return the name of the MPI library; MPI does not report its transport."""
         return f"{version(self._mpi)} on host memory"
+
+    def facts(self) -> tuple[Fact, ...]:
+        """Return no facts."""
+        return ()
 
     def refuses(self, setting: Setting) -> str | None:
         """Return why MPI or numpy does not support the type or operator; None if both do."""

@@ -11,8 +11,17 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-_VIA = re.compile(r" via (\S+)")
+from ...facts import Fact, Known
+
+_VIA = re.compile(r"Channel \d+.* via (\S+)")
+_NVLS = "NVLS multicast support is available"
+_MOST_TRANSPORTS = 4
 _WARNING = re.compile(r"NCCL WARN (.*)")
+
+
+#: Variables of NCCL's log, and their values; the name of the file is added.
+_VARIABLES = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,P2P,SHM,NET,NVLS", "NCCL_DEBUG_FILE": ""}
+_OWN_LOG = "NCCL_DEBUG, NCCL_DEBUG_SUBSYS or NCCL_DEBUG_FILE is set"
 
 
 class Debug:
@@ -20,28 +29,30 @@ class Debug:
 
     def __init__(self) -> None:
         self._path: Path | None = None
-        if "NCCL_DEBUG" in os.environ:
+        if not _VARIABLES.keys().isdisjoint(os.environ):
             return
         handle, name = tempfile.mkstemp(prefix="wirespeed-nccl-", suffix=".log")
         os.close(handle)
         self._path = Path(name)
-        os.environ["NCCL_DEBUG"] = "INFO"
-        os.environ["NCCL_DEBUG_SUBSYS"] = "INIT,P2P,SHM,NET,NVLS"
-        os.environ["NCCL_DEBUG_FILE"] = name
+        os.environ.update(_VARIABLES | {"NCCL_DEBUG_FILE": name})
 
     def _text(self) -> str:
         return self._path.read_text(errors="replace") if self._path and self._path.exists() else ""
 
     def transports(self) -> str:
-        """Return the transports between ranks, the most frequent first: ``P2P/CUMEM, NET/IB``."""
+        """Return the transports between ranks for people: ``P2P/CUMEM, NET/IB``."""
         if self._path is None:
-            return "see NCCL's log (NCCL_DEBUG is set)"
+            return f"see NCCL's log ({_OWN_LOG})"
         text = self._text()
-        found = Counter("/".join(name.rstrip(",").split("/")[:2]) for name in _VIA.findall(text))
-        names = [name for name, _ in found.most_common(4)]
-        if "NVLS multicast support is available" in text:
-            names.append("NVLS: the switch reduces")
+        names = [*transports(text), *(["NVLS: the switch reduces"] if _NVLS in text else [])]
         return ", ".join(names) or "no connection between ranks"
+
+    def fact(self) -> Fact:
+        """Return the transports between ranks as a fact."""
+        if self._path is None:
+            return Fact(Known.NCCL_TRANSPORTS, reason=_OWN_LOG)
+        found = transports(self._text())
+        return Fact(Known.NCCL_TRANSPORTS, found or None, reason="" if found else "not in NCCL's log")
 
     def warnings(self) -> str:
         """Return the last warning; empty if there is none."""
@@ -52,3 +63,12 @@ class Debug:
         """Remove the temporary file."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
+
+
+def transports(log: str) -> tuple[str, ...]:
+    """Return the transports in NCCL's log, the most frequent first: ``("P2P/CUMEM", "NET/IB")``.
+
+    Lines of a channel end in ``via P2P/CUMEM/read``, ``via SHM/direct/direct`` or ``via NET/IB/0/GDRDMA``.
+    """
+    found = Counter("/".join(name.rstrip(",").split("/")[:2]) for name in _VIA.findall(log))
+    return tuple(name for name, _ in found.most_common(_MOST_TRANSPORTS))

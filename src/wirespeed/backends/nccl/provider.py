@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from cuda.bindings import driver
 
 from ...errors import BackendError, OutOfMemory
+from ...facts import Fact
 from ...testcases.collective_ops import Setting
 from ...testcases.data_types import OPERATORS, DataType
 from ...units import MIB, format_size
@@ -195,6 +196,10 @@ class NcclProvider:
     def transport(self) -> str:
         """Return the version and the transports from NCCL's log."""
         return f"NCCL {self._version()}: {self._debug.transports()}"
+
+    def facts(self) -> tuple[Fact, ...]:
+        """Return the transports from NCCL's log."""
+        return (self._debug.fact(),)
 
     def refuses(self, setting: Setting) -> str | None:
         """Return what this NCCL or this GPU does not support; None if everything is supported."""

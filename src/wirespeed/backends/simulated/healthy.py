@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from ...effects import (
     CONTROLLER_BYTES,
     EFFECTS,
@@ -11,6 +13,7 @@ from ...effects import (
     device_of,
     generation_of,
     gpus_at,
+    host_of,
     nvlinks_of,
 )
 from ...facts import Fact, Known
@@ -20,22 +23,27 @@ from ...units import GIB
 
 def facts_of(machine: Machine) -> Iterator[Fact]:
     """Yield the facts of a good machine, then those that its faults change; the last one counts."""
-    yield from healthy(machine)
+    others = list(dict.fromkeys(rank.host for rank in machine.ranks))[1:]
+    good = tuple(healthy(machine))
+    yield from good
+    for host in others:
+        yield from (replace(fact, host=host) for fact in good)
     for fault in machine.faults:
+        hosts = ("", *others) if not fault.where else (host_of(machine, fault.where),)
         if fault.kind is FaultKind.BUSY:
-            yield from EFFECTS["busy-gpu"].facts(machine, fault.where, BUSY_FACTOR)
-        if fault.kind is FaultKind.CAUSE and _is_local(machine, fault.where):
-            yield from EFFECTS[fault.cause].facts(machine, fault.where, fault.factor)
+            changed = EFFECTS["busy-gpu"].facts(machine, fault.where, BUSY_FACTOR)
+        elif fault.kind is FaultKind.CAUSE:
+            changed = EFFECTS[fault.cause].facts(machine, fault.where, fault.factor)
+        else:
+            continue
+        for fact in {(one.device, one.name): one for one in changed}.values():
+            yield from (replace(fact, host=host) for host in hosts)
 
 
+#: Time for which a simulated system was observed, in s.
+OBSERVED_S = 30.0
 #: What another process that keeps a GPU busy leaves of it.
 BUSY_FACTOR = 0.03
-
-
-def _is_local(machine: Machine, place: str) -> bool:
-    """Return whether a place is on the first host, which the facts are about."""
-    hosts = {str(rank.index): rank.host for rank in machine.ranks}
-    return hosts.get(place.partition("/")[0]) in (None, *(rank.host for rank in machine.ranks[:1]))
 
 
 def healthy(machine: Machine) -> Iterator[Fact]:
@@ -46,6 +54,7 @@ def healthy(machine: Machine) -> Iterator[Fact]:
         (Known.NODES_PER_SOCKET, 1), (Known.IOMMU, ("identity",)), (Known.PRESSURE, 0.0), (Known.LOAD, 0.5),
         (Known.NCCL_VARIABLES, ()), (Known.HYPERVISOR, "off"), (Known.GOVERNOR, ("performance",)),
         (Known.NUMA_BALANCING, "off"),
+        (Known.NCCL_TRANSPORTS, ("P2P/CUMEM" if any(gpu.peers for gpu in machine.gpus) else "SHM/direct",)),
     ):  # fmt: skip
         yield Fact(name, value)
     for node in machine.numa:
@@ -66,6 +75,9 @@ def healthy(machine: Machine) -> Iterator[Fact]:
             (Known.ECC_ERRORS, 0),
             (Known.REMAP_PENDING, "off"), (Known.REMAP_FAILED, "off"), (Known.MIG, "off"),
             (Known.CONFIDENTIAL, "off"), (Known.UTILISATION, 0), (Known.PROCESSES, 0),
-            (Known.NUMA_NODE, f"{gpu.numa}"),
+            (Known.NUMA_NODE, f"{gpu.numa}"), (Known.THROTTLED_TIME, 0.0), (Known.THROTTLED_BY, "nothing"),
+            (Known.OBSERVED, OBSERVED_S), (Known.PCIE_RETRIED, 0), (Known.PCIE_FAILED, 0),
+            (Known.NVLINK_RETRIED, 0), (Known.NVLINK_FAILED, 0), (Known.PCIE_LOADED, gpu.bus_id),
+            (Known.PCIE_GENERATION_LOADED, generation), (Known.PCIE_GENERATION_LOADED_POSSIBLE, generation),
         ):  # fmt: skip
             yield Fact(name, value, device=gpu.name)

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from ...errors import BackendError, MachineError, MeasurementTimeout, OutOfMemory
+from ...facts import Fact
 from ...limits import ring
 from ...network import Network, fair_shares
 from ...testcases.collective_ops import Setting
@@ -126,6 +127,10 @@ class SimulatedProvider:
     def transport(self) -> str:
         """Return a text that says that the machine is simulated."""
         return "SIMULATED: no hardware is measured"
+
+    def facts(self) -> tuple[Fact, ...]:
+        """Return no facts."""
+        return ()
 
     def refuses(self, setting: Setting) -> str | None:
         """Return why the operation is not defined for the number of ranks; None if it is."""

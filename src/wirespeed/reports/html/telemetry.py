@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from ...document import Document, Quantity
+from ...document import Document, Quantity, courses
 from .._plots import Curve
 from .charts import time_chart
 from .svg import Element
@@ -40,6 +40,8 @@ def _moment(text: str) -> float:
 def charts_and_texts(document: Document) -> tuple[list[Element], list[tuple[str, str]]]:
     """Return a chart for each quantity with a unit, and the changes of texts and counters.
 
+    Counters that do not change are omitted.
+
     Parameters
     ----------
     document : Document
@@ -52,7 +54,14 @@ def charts_and_texts(document: Document) -> tuple[list[Element], list[tuple[str,
     """
     series: dict[tuple[str, str], Series] = {}
     texts: dict[str, list[str]] = {}
+    still = {
+        course[0].key
+        for course in courses(document.testcases)
+        if course[0].counter and all(one.value == course[0].value for one in course)
+    }
     for time, one in _readings(document):
+        if one.key in still:
+            continue
         if one.unit and isinstance(one.value, (int, float)):
             curves = series.setdefault((one.name, one.unit), {})
             curves.setdefault(one.where, []).append((time, float(one.value)))
