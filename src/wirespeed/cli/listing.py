@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ..terminal import columns, visible
+from ..terminal import columns, escaped, visible
 from ..testcases import TABLE, PlanOptions, Testcase, Tier
 from ..topology import Machine
 from .common import OK, add_machine, add_options, parser
@@ -18,15 +18,46 @@ def main(name: str, argv: Sequence[str]) -> int:
     arguments = parser(name, "List all testcases, and show which of them can run here.")
     add_machine(arguments)
     add_options(arguments, names=["tier"])
+    forms = arguments.add_mutually_exclusive_group()
+    forms.add_argument("--short", action="store_true", help="only the names of those that can run here")
+    forms.add_argument("--json", action="store_true", help="all testcases as JSON, with the reason why not")
     options = arguments.parse_args(argv)
-    print(visible(listing(describe(options.machine, glance=True), options.tier, columns())), end="")
+    machine = describe(options.machine, glance=True)
+    reasons = _reasons(machine, options.tier)
+    if options.json:
+        print(escaped(_json(reasons)))
+    elif options.short:
+        print(visible("\n".join(case.name for case, why in reasons.items() if not why)))
+    else:
+        print(visible(listing(machine, options.tier, columns())), end="")
     return OK
+
+
+def _reasons(machine: Machine, tier: str) -> dict[Testcase, str]:
+    """Return each testcase with the reason why it cannot run; empty if it can."""
+    options = PlanOptions(tier=Tier(tier))
+    return {case: case.plan(machine, options).reason for case in TABLE}
+
+
+def _json(reasons: Mapping[Testcase, str]) -> str:
+    import json
+
+    return json.dumps(
+        [
+            {
+                "name": case.name, "index": case.index, "description": case.description,
+                "counts": case.counts, "engine": case.engine, "unit": case.unit, "tier": case.tier,
+                "possible": not why, "reason": why,
+            }
+            for case, why in reasons.items()
+        ],
+        indent=2,
+    )  # fmt: skip
 
 
 def listing(machine: Machine, tier: str = Tier.STANDARD, width: int = 80) -> str:
     """Return all testcases: those that can run, then the others by reason."""
-    options = PlanOptions(tier=Tier(tier))
-    reasons = {case: case.plan(machine, options).reason for case in TABLE}
+    reasons = _reasons(machine, tier)
     runnable = [case for case in TABLE if not reasons[case]]
     where = f"on {machine.host or machine.name}" + (" (SIMULATED)" if machine.simulated else "")
     lines = [f"{len(runnable)} of {len(TABLE)} testcases can run {where}", ""]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..document import Document, Status
+from ..document import Document, Status, TestcaseResult
+from ..driver.listener import Listener
+from ..errors import UsageError
 from ..options import JOB
-from ..terminal import visible
+from ..terminal import escaped, visible
 from .common import (
     FAILED,
     OK,
@@ -21,9 +25,13 @@ from .common import (
     measuring,
     parser,
     print_report,
+    style,
     texts_aside,
 )
 from .job import add_job, lead
+
+if TYPE_CHECKING:
+    import argparse
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -39,23 +47,60 @@ def main(name: str, argv: Sequence[str]) -> int:
     out = arguments.add_argument_group("output")
     add_output(out, "file of the Document (default: wirespeed-HOST-TIME.json in the current folder)")
     add_report(out)
+    out.add_argument("-q", "--quiet", action="store_true", help="print no report")
+    out.add_argument("--no-save", action="store_true", help="do not save the Document")
+    out.add_argument(
+        "--json-lines", action="store_true", help="print each value as a line of JSON when its testcase ends"
+    )
     options = arguments.parse_args(argv)
     check_format(options.format)
-    output: Path = options.output or Path(default_name())
+    if options.no_save and options.output:
+        raise UsageError("-o saves the Document, --no-save does not: give one of them")
+    output: Path | None = None if options.no_save else options.output or Path(default_name())
+    watching = [*listener(), *([JsonLines()] if options.json_lines else [])]
     world = join(options.processes, [name, *argv], options.timeout)
 
     def show(document: Document) -> None:
-        print_report(document, options)
-        if output.is_file() and descriptor(output) is None:
+        if not options.quiet and not options.json_lines:
+            print_report(document, options)
+            if options.format == "table" and not (options.testcase or options.prefix):
+                sys.stdout.write(_ending(document, options))
+        if output and output.is_file() and descriptor(output) is None:
             print(visible(f"saved to {output} (`wirespeed show {output}` prints it again)"), file=sys.stderr)
 
     with texts_aside(output):
         return lead(
             world, lambda: run(
-                **measuring(options), output=output, force=options.force, listeners=listener(), world=world
+                **measuring(options), output=output, force=options.force, listeners=watching, world=world
             ),
             show, _exit_code,
         )  # fmt: skip
+
+
+class JsonLines(Listener):
+    """Prints the values of a testcase, one JSON object a line, as soon as it has ended."""
+
+    def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
+        """Print its values in base units, or why it has none."""
+        head = {"testcase": result.name, "status": str(result.status), "simulated": document.simulated}
+        rows: list[dict[str, object]] = [
+            head
+            | {"table": table.key, "row": table.rows.labels[cell.row], "unit": str(table.unit)}
+            | {"column": table.columns.labels[cell.column], "value": cell.value, "limit": cell.limit}
+            | ({"reason": cell.reason} if cell.reason else {})
+            for table in result.tables
+            for cell in table.cells
+        ]
+        for row in rows or [head | {"reason": result.reason}]:
+            print(escaped(json.dumps(row)), flush=True)
+
+
+def _ending(document: Document, options: argparse.Namespace) -> str:
+    """Return verdict, cause and key figures of a run of everything."""
+    from ..judging.verdicts import judge
+    from ..reports._overview import render
+
+    return render(document, judge(document), style(options))
 
 
 def _exit_code(document: Document) -> int:

@@ -1,21 +1,69 @@
-"""``wirespeed show``: print any report of a saved Document."""
+"""``wirespeed show``: print any report of saved Documents."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from .common import OK, add_judging, add_report, check_format, parser, print_report
+from ..errors import UsageError
+from ..terminal import one_line
+from .common import OK, add_judging, add_report, check_format, parser, print_report, testcase_names
+
+if TYPE_CHECKING:
+    import argparse
+
+    from ..document import Document
 
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..results.store import load
 
-    arguments = parser(name, "Print any report of a saved Document.")
-    arguments.add_argument("file", metavar="FILE.json", help="saved run")
+    arguments = parser(name, "Print any report of saved Documents.")
+    arguments.add_argument(
+        "files", nargs="+", metavar="FILE.json", help="saved runs; - for one on standard input"
+    )
+    for short, long, metavar, does in (
+        ("-t", "--testcase", "NAME", "only these testcases"),
+        ("-p", "--prefix", "PREFIX", "only testcases whose names start with PREFIX"),
+    ):
+        arguments.add_argument(
+            short, long, nargs="+", action="extend", default=[], metavar=metavar, help=does
+        ).completer = testcase_names  # type: ignore[attr-defined]
     add_report(arguments)
     add_judging(arguments.add_argument_group("criteria of HTML, JUnit and Prometheus"))
     options = arguments.parse_args(argv)
     check_format(options.format)
-    print_report(load(options.file), options)
+    documents = [_chosen(load("/dev/stdin" if file == "-" else file), options) for file in options.files]
+    for i, (file, document) in enumerate(zip(options.files, documents, strict=True)):
+        if len(documents) > 1 and options.format in ("table", "plot"):
+            print(f"{chr(10) if i else ''}{one_line(file)}:")
+        print_report(document, options)
+        sys.stdout.flush()
     return OK
+
+
+def _chosen(document: Document, options: argparse.Namespace) -> Document:
+    """Return a Document with the requested testcases.
+
+    Raises
+    ------
+    UsageError
+        If the Document has none of them.
+    """
+    from msgspec.structs import replace
+
+    if not options.testcase and not options.prefix:
+        return document
+    chosen = tuple(
+        result
+        for result in document.testcases
+        if result.name in options.testcase
+        or str(result.index) in options.testcase
+        or (options.prefix and result.name.startswith(tuple(options.prefix)))
+    )
+    if not chosen:
+        wanted = ", ".join([*options.testcase, *options.prefix])
+        raise UsageError(f"the run has no testcase {wanted}; it has {len(document.testcases)} others")
+    return replace(document, testcases=chosen)

@@ -10,9 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ..document import Document
-from ..judging.overview import KeyFigure, Overview, share
-from ..judging.verdicts import Judgement, Verdict
+from ..judging.overview import KeyFigure, Overview, overview, share
+from ..judging.verdicts import Check, Judgement, Verdict
 from ..units import fitting, format_time
+from . import Style
+from ._console import printed
 from ._doctor import details
 
 #: Number of characters of a bar, which is as long as the limit.
@@ -25,6 +27,12 @@ _SIGNS = {
     Verdict.PASS: ("✔", "green"), Verdict.FAIL: ("✖", "bold red"), Verdict.IMPLAUSIBLE: ("✖", "bold red"),
     Verdict.WARN: ("!", "yellow"), Verdict.BUSY: ("?", "yellow"),
 }  # fmt: skip
+
+
+def render(document: Document, check: Check, style: Style) -> str:
+    """Render verdict, cause and key figures, as at the end of a run of everything."""
+    found = overview(document, check)
+    return printed(style, "", *headline(document, found), "", figures(found))
 
 
 def headline(document: Document, found: Overview) -> Iterator[RenderableType]:
