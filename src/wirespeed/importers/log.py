@@ -16,6 +16,8 @@ KEPT_LINES, LONGEST_TEXT = 5, 120
 #: Maximum number of devices and of sizes of a curve that a log may have.
 MOST_DEVICES = 1024
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d{1,3})?")
+#: Number of a row, or of two ranks.
+_LABEL = re.compile(r"\d{1,6}(->\d{1,6})?")
 #: Texts of cells without a value.
 _NONE = ("N/A", "n/a", "-", "nan", "-nan")
 
@@ -285,7 +287,7 @@ def _row(line: str, columns: int) -> tuple[str, list[float | None]] | None:
         cut = len(line.rstrip()) - width * columns
         label, rest = line[: max(cut, 0)].strip(), line[max(cut, 0) :].rstrip()
         words = [rest[i * width : (i + 1) * width].strip() for i in range(columns)] if cut > 0 else []
-    if len(words) != columns or not re.fullmatch(r"\d{1,6}", label):
+    if len(words) != columns or not _LABEL.fullmatch(label):
         return None
     try:
         return label, [number(word) for word in words]

@@ -211,6 +211,8 @@ def _unplaced(
     why = next((table.why_not for table in tables if table.why_not), "")
     if not why:
         why = "the table does not fit the machine" if case else "no such testcase"
+        if case and tables[0].testcase.startswith("multinode"):
+            why = "the ranks are not those of the machine; pass a --machine with ranks"
     described = case.description if case and fits else f"{_NOT_COMPARABLE}: {why}"
     result = TestcaseResult(
         tables[0].testcase, status, described, reason,

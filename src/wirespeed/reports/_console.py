@@ -48,7 +48,7 @@ def heading(document: Document) -> RenderableType:
     if machine.ranks:
         hosts = len({rank.host for rank in machine.ranks})
         parts.append(f"{len(machine.ranks)} ranks on {hosts} host{'s' if hosts > 1 else ''}")
-    lines = [Text(f"wirespeed {document.version}", style="bold"), Text(" · ".join(parts))]
+    lines = [Text(f"wirespeed {document.version}", style="bold"), Text(" · ".join(filter(None, parts)))]
     if document.imported:
         lines.insert(1, Text(f"{document.origin}, not measured by wirespeed", style="bold magenta"))
     if document.simulated:
