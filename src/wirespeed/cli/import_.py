@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import UsageError
-from .common import OK, WARNED, add_output, add_report, check_format, parser, print_report, texts_aside
+from .common import (
+    OK,
+    WARNED,
+    add_output,
+    add_report,
+    check_format,
+    machine_names,
+    parser,
+    print_report,
+    texts_aside,
+)
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -27,7 +37,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         metavar="NAME-N|FILE|simulated:NAME",
         help="machine of the logs: N GPUs such as hgx-h100-8, a machine file, or a simulated machine "
         "(default: derived from the names and the number of GPUs in the logs)",
-    )
+    ).completer = machine_names  # type: ignore[attr-defined]
     add_output(arguments, "save the Document")
     add_report(arguments)
     options = arguments.parse_args(argv)
