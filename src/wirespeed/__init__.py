@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         VerificationError,
         WirespeedError,
     )
+    from .importers import load_log
     from .judging.diagnosis import diagnose
     from .judging.verdicts import judge
     from .options import RunOptions
@@ -83,6 +84,7 @@ __all__ = [
     "host2device_bandwidth",
     "judge",
     "load",
+    "load_log",
     "machine",
     "memory_bandwidth",
     "memory_bandwidth_saxpy",
@@ -113,6 +115,7 @@ _HOME = {
     "diagnose": ("judging.diagnosis", "diagnose"),
     "judge": ("judging.verdicts", "judge"),
     "load": ("results.store", "load"),
+    "load_log": ("importers", "load_log"),
     "save": ("results.store", "save"),
     "TESTCASES": ("testcases", "TABLE"),
     "Testcase": ("testcases", "Testcase"),

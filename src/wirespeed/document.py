@@ -412,6 +412,26 @@ def courses(results: Iterable[TestcaseResult]) -> Iterable[list[Quantity]]:
     return found.values()
 
 
+class ImportedLog(msgspec.Struct, frozen=True):
+    """The log of another tool that values come from.
+
+    Parameters
+    ----------
+    tool, version : str
+        Name and version of the tool; the version is empty if the log lacks it.
+    file : str
+        Name of the file.
+    lines, unknown : int
+        Number of lines, and of those that were not understood.
+    """
+
+    tool: str
+    version: str
+    file: str
+    lines: Whole
+    unknown: Whole
+
+
 class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One run.
 
@@ -451,6 +471,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         What was read of the machine when the run started, and of links and transports while they were used.
     device_memory : dict[str, int]
         Device memory that collectives used, by purpose, in bytes, of the device with the least free memory.
+    imported : tuple[ImportedLog, ...]
+        Logs of other tools that the values come from; empty if wirespeed measured them.
     """
 
     schema: int = msgspec.field(name="wirespeed_schema")
@@ -471,6 +493,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ranks: tuple[RankInfo, ...] = ()
     facts: tuple[Fact, ...] = ()
     device_memory: dict[str, Integer] = {}
+    imported: tuple[ImportedLog, ...] = ()
 
     def __post_init__(self) -> None:
         """Mark Document and machine as simulated if one of them is, whatever was removed from a file."""
@@ -483,6 +506,12 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         counts = Counter(result.status.value for result in self.testcases)
         found = ", ".join(f"{count} {status}" for status, count in counts.items()) or "no testcases"
         return one_line(f"<Document of {self.machine.name or self.host}, {self.started}: {found}>")
+
+    @property
+    def origin(self) -> str:
+        """The tools that the values were imported from, for people; empty if wirespeed measured them."""
+        tools = dict.fromkeys(" ".join(filter(None, (log.tool, log.version))) for log in self.imported)
+        return f"imported from {', '.join(tools)}" if tools else ""
 
     @property
     def good(self) -> bool:

@@ -161,6 +161,8 @@ def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:
 #: Smaller buffers stay in caches (those of GPUs have up to 126 MB), or their copy time is dominated by
 #: start-up; their rates say little about the links.
 JUDGED_BYTES = 256 * MIB
+#: As before, for copies by GPUs between memories: the path between these limits, not a cache.
+JUDGED_COPY_BYTES = 128 * MIB
 #: Links below this load are omitted.
 NOTED = 0.05
 
@@ -349,9 +351,10 @@ def capped(
 def _is_judged(machine: Machine, transfer: Transfer) -> bool:
     """Return whether link bandwidth limits a transfer, so that it can be judged."""
     kinds = (transfer.source.kind, transfer.destination.kind)
-    least = JUDGED_BYTES
+    between = transfer.source.device != transfer.destination.device
+    least = JUDGED_COPY_BYTES if between else JUDGED_BYTES
     if transfer.engine is Engine.CPU:
-        least = max(least, machine.last_cache_bytes())
+        least = max(JUDGED_BYTES, machine.last_cache_bytes())
     return (
         transfer.operation is not Operation.CHASE
         and transfer.bytes >= least

@@ -68,6 +68,7 @@ LAYERS = (
     ("backends",),
     ("driver",),
     ("results",),
+    ("importers",),
     ("judging",),
     ("reports", "progress"),
     ("api",),

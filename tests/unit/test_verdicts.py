@@ -27,7 +27,7 @@ from wirespeed.document import (
     TestcaseResult,
 )
 from wirespeed.judging.verdicts import Verdict, _causes, judge
-from wirespeed.limits import JUDGED_BYTES
+from wirespeed.limits import JUDGED_BYTES, JUDGED_COPY_BYTES
 from wirespeed.results.baseline import make
 from wirespeed.topology import Machine, NumaNode
 
@@ -109,9 +109,11 @@ def test_what_is_normal_is_between_nothing_and_the_line_rate() -> None:
 
 
 def test_small_buffers_are_not_judged() -> None:
-    for size, judged in ((JUDGED_BYTES, True), (JUDGED_BYTES // 2, False)):
-        document = wirespeed.run(["4"], machine="simulated:hgx-h200-2", size=size)
-        assert (judge(document).verdict is Verdict.PASS) == judged
+    cases = {"device_to_device_memcpy_read_ce": JUDGED_COPY_BYTES, "device_local_copy": JUDGED_BYTES}
+    for case, least in cases.items():
+        for size, judged in ((least, True), (least // 2, False)):
+            document = wirespeed.run([case], machine="simulated:hgx-h200-2", size=size)
+            assert (judge(document).verdict is Verdict.PASS) == judged
 
 
 class Cpus:

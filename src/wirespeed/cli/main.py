@@ -40,6 +40,7 @@ COMMANDS = {
     "check": ("check", "measure, and judge whether this machine is as fast as it should be"),
     "doctor": ("doctor", "name what may explain slow paths, with evidence and remedy"),
     "baseline": ("baseline", "create a baseline for check from runs of good machines"),
+    "import": ("import_", "convert logs of other tools (nvbandwidth, nccl-tests, ...) to a saved run"),
     "compare": ("compare", "show the changes between two saved runs"),
     "list": ("listing", "list all testcases, and show which of them can run here"),
     "machine": ("machine", "show the CPUs, GPUs and links of this machine"),

@@ -418,7 +418,9 @@ def _blame(
         kinds = tuple(sorted({machine.links[link].kind for link, *_ in cell.links}))
         normal = (judgement.normal or cell.expected[1]) / cell.limit
         low = judgement.verdict is Verdict.FAIL
-        group = (one.key.testcase, one.key.table, kinds, f"{cell.limit:.3g}", f"{cell.expected[1]:.3g}")
+        size = one.key.column if one.result.collective else ""  # the rate of a collective grows with it
+        bounds = f"{cell.limit:.3g}", f"{cell.expected[1]:.3g}"
+        group = (one.key.testcase, one.key.table, size, kinds, *bounds)
         indices.append(i)
         observations.append(Observation(group, cell.value / cell.limit, normal, cell.links, low))
     culprits = localise(machine, observations)

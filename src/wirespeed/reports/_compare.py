@@ -23,7 +23,8 @@ def render(comparison: Comparison, style: Style) -> str:
     counts = Counter(change.outcome for change in comparison.changes)
     parts: list[RenderableType] = []
     for name, document in (("A", comparison.first), ("B", comparison.second)):
-        line = Text(f"{name}: {document.machine.host or document.host}, {document.started}")
+        when = document.started or document.origin
+        line = Text(f"{name}: {document.machine.host or document.host or 'unknown host'}, {when}")
         if document.simulated:
             line.append(f" · {SIMULATED}", style="bold magenta")
         parts += [line, *warnings(document)]

@@ -33,7 +33,7 @@ def printed(style: Style, *parts: RenderableType) -> str:
 
 
 def heading(document: Document) -> RenderableType:
-    """Return version, host, CPU, memory and GPUs, and a note if the machine is simulated."""
+    """Return version, host, CPU, memory and GPUs, and a note on an imported or simulated run."""
     machine = document.machine
     cores = sum(len(node.cores) for node in machine.numa)
     parts = [host] if (host := machine.host or document.host) else []
@@ -48,7 +48,9 @@ def heading(document: Document) -> RenderableType:
     if machine.ranks:
         hosts = len({rank.host for rank in machine.ranks})
         parts.append(f"{len(machine.ranks)} ranks on {hosts} host{'s' if hosts > 1 else ''}")
-    lines = [Text(f"wirespeed {document.version}", style="bold"), Text(" · ".join(parts))]
+    lines = [Text(f"wirespeed {document.version}", style="bold"), Text(" · ".join(filter(None, parts)))]
+    if document.imported:
+        lines.insert(1, Text(f"{document.origin}, not measured by wirespeed", style="bold magenta"))
     if document.simulated:
         lines.insert(1, Text(f"{SIMULATED} (machine {machine.name})", style="bold magenta"))
     return Group(*lines)

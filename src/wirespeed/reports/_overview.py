@@ -41,7 +41,7 @@ def headline(document: Document, found: Overview) -> Iterator[RenderableType]:
     line = Text(found.word, style=COLORS[found.word])
     line.append(f"  {found.sentence}", style="bold")
     yield line
-    seconds = "" if document.simulated else f" · {format_time(document.seconds)}"
+    seconds = "" if document.simulated or document.imported else f" · {format_time(document.seconds)}"
     yield Text(f"{indent}{found.extent}{seconds}", style="dim")
     if found.finding is not None:
         yield details(found.finding)

@@ -10,7 +10,7 @@ from . import Style
 
 _COLUMNS = (
     "testcase", "table", "status", "row", "column", "value", "unit", "reason", "n", "median", "mean", "min",
-    "max", "cv", "low", "high", "bytes", "copies", "host", "started", "simulated", "limit", "at",
+    "max", "cv", "low", "high", "bytes", "copies", "host", "started", "simulated", "limit", "at", "imported",
 )  # fmt: skip
 #: Beginnings of texts that spreadsheets evaluate as formulas.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -33,6 +33,7 @@ def render(document: Document, style: Style) -> str:
             "host": document.machine.host or document.host,
             "started": document.started,
             "simulated": "SIMULATED" if document.simulated else "",
+            "imported": document.origin,
         }
         rows = [_cell(result, table, cell) for table in result.tables for cell in table.cells]
         for row in rows or [{"testcase": result.name, "status": result.status, "reason": result.reason}]:

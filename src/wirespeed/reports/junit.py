@@ -45,7 +45,8 @@ def render(document: Document, style: Style) -> str:
     properties = ET.SubElement(suite, "properties")
     facts = {"version": document.version, "machine": document.machine.name, "cpu": document.machine.cpu,
              "gpus": ", ".join(gpu.model for gpu in document.machine.gpus), "driver": document.machine.driver,
-             "command": document.command, "simulated": SIMULATED if document.simulated else ""}  # fmt: skip
+             "command": document.command, "simulated": SIMULATED if document.simulated else "",
+             "imported": document.origin}  # fmt: skip
     warnings = [("warning", text) for text in explanations(document)]
     for name, value in [*warnings, *facts.items()]:
         if value:

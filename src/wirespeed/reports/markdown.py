@@ -40,6 +40,9 @@ def _lines(document: Document, style: Style) -> Iterator[str]:
     if document.simulated:
         yield f"**{SIMULATED}** (machine {escaped(machine.name)})"
         yield ""
+    if document.imported:
+        yield f"**{escaped(document.origin)}**, not measured by wirespeed"
+        yield ""
     models = Counter(gpu.model for gpu in machine.gpus)
     facts = [machine.cpu, *(f"{n} x {model}" for model, n in models.items()), document.started]
     yield " · ".join(escaped(fact) for fact in facts if fact)

@@ -36,7 +36,7 @@ _HELP = {
 
 
 def render(document: Document, style: Style) -> str:
-    """Return gauges without timestamps, as the collector requires; each has the label ``simulated``.
+    """Return gauges without timestamps, as the collector requires; labelled ``simulated`` or ``imported``.
 
     Cells without a value have no sample. Labels are escaped as the format requires.
     """
@@ -56,6 +56,7 @@ def render(document: Document, style: Style) -> str:
         "wirespeed_cells": _verdicts(document, style.criteria.judge(document)),
     }
     everywhere = {"simulated": "true"} if document.simulated else {}
+    everywhere |= {"imported": document.origin.removeprefix("imported from ")} if document.imported else {}
     lines: list[str] = []
     for name, samples in families.items():
         found = [_sample(name, everywhere | labels, value) for labels, value in _unique(samples)]

@@ -285,7 +285,8 @@ def _closing(document: Document, style: Style) -> RenderableType:
     lines += _waived(document, style)
     counts = Counter(result.status for result in document.testcases)
     count = ", ".join(f"{counts[s]} {s}" for s in Status if counts[s]) or "nothing was run"
-    line = Text(f"{count} in {format_time(document.seconds)}", style="bold")
+    took = document.origin or f"in {format_time(document.seconds)}"
+    line = Text(f"{count} {took}", style="bold")
     if document.simulated:
         line.append(f" · {SIMULATED}", style="bold magenta")
     return Group("", *lines, line)

@@ -138,8 +138,9 @@ def make(documents: Sequence[Document]) -> Baseline:
             )
         of_model = values.setdefault(model_of(document.machine), {})
         for one in placed(document):
-            if one.cell.value and one.cell.value > 0 and one.cell.statistics:
-                half = abs(one.cell.statistics.high - one.cell.statistics.low) / 2 / one.cell.value
+            if one.cell.value and one.cell.value > 0:
+                known = one.cell.statistics  # imported values have none
+                half = abs(known.high - known.low) / 2 / one.cell.value if known else 0.0
                 of_model.setdefault(one.key, []).append((one.cell.value, half))
                 units[one.key] = one.unit
     _check_agreement(values.values())

@@ -95,7 +95,8 @@ def compare(first: Document, second: Document, least: float = LEAST) -> Comparis
     """Compare two Documents.
 
     A cell has changed if the 95 % confidence intervals of both medians do not overlap and the medians differ
-    by at least ``least``. Cells match if testcase, table, row, column and bytes are equal.
+    by at least ``least``; imported values have no intervals, and only the second condition. Cells
+    match if testcase, table, row, column and bytes are equal.
 
     Parameters
     ----------
@@ -133,7 +134,7 @@ def compare(first: Document, second: Document, least: float = LEAST) -> Comparis
 
 def _values(document: Document) -> dict[Key, Placed]:
     cells = (one for one in placed(document) if not one.cell.is_wrong)
-    return {one.key: one for one in cells if one.cell.value and one.cell.statistics}
+    return {one.key: one for one in cells if one.cell.value}
 
 
 def _changed(first: Placed, second: Placed, least: float) -> Change:

@@ -1,0 +1,57 @@
+"""``wirespeed import``: logs of other tools as a Document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import UsageError
+from .common import (
+    OK,
+    WARNED,
+    add_output,
+    add_report,
+    check_format,
+    machine_names,
+    parser,
+    print_report,
+    texts_aside,
+)
+
+
+def main(name: str, argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    from ..importers import UNDERSTOOD, load_log
+
+    arguments = parser(
+        name,
+        "Convert logs of other tools to a Document, for check --from, doctor, compare, report and baseline.\n"
+        f"Understood: {', '.join(UNDERSTOOD)}.\n"
+        "Exit codes: 0 values were imported, 2 invalid usage, 3 the logs have no values.",
+    )
+    arguments.add_argument(
+        "files", nargs="+", metavar="LOG", help="files of one machine; - is standard input"
+    )
+    arguments.add_argument(
+        "--machine",
+        metavar="NAME-N|FILE|simulated:NAME",
+        help="machine of the logs: N GPUs such as hgx-h100-8, a machine file, or a simulated machine "
+        "(default: derived from the names and the number of GPUs in the logs)",
+    ).completer = machine_names  # type: ignore[attr-defined]
+    add_output(arguments, "save the Document")
+    add_report(arguments)
+    options = arguments.parse_args(argv)
+    check_format(options.format)
+    output: Path | None = options.output
+    if output and not options.force and output.is_file() and output.stat().st_size:
+        raise UsageError(f"{output} exists; choose another name, or --force to replace it")
+    document = load_log(options.files, options.machine)
+    if output:
+        from ..results.store import check_writable, save
+
+        check_writable(output, options.force)
+        save(document, output)
+    with texts_aside(output):
+        print_report(document, options)
+    values = any(table.values() for result in document.testcases for table in result.tables)
+    return OK if values else WARNED

@@ -1,0 +1,225 @@
+"""Logs of other tools as Documents: one module for each tool, and one that places the values."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..document import SCHEMA, Document, ImportedLog
+from ..errors import UsageError
+from ..files import LARGEST_MIB, read
+from ..topology import Machine
+from ..units import MIB, many
+from ..version import __version__
+from . import mlc, nccl_tests, nvbandwidth, osu, p2p_sample, stream
+from .assumed_machine import machine_of
+from .log import KEPT_LINES, FoundLog, text
+from .placing import ranks_of, results
+
+#: What is understood, for people, and the modules that read it.
+UNDERSTOOD = {
+    "nvbandwidth and sailbandwidth (text, JSON)": nvbandwidth,
+    "nccl-tests (text, JSON)": nccl_tests,
+    "p2pBandwidthLatencyTest": p2p_sample,
+    "STREAM and BabelStream": stream,
+    "OSU micro-benchmarks": osu,
+    "Intel MLC": mlc,
+}
+#: File name of standard input.
+STDIN = "-"
+#: What launchers and log collectors put before a line: rank, pod, time; and sequences of colours.
+_PREFIX = re.compile(
+    r"^(\[\d+,\d+\]<std(out|err)>:\s?|\d+: (?=[#\s])|\d{4}-\d\d-\d\d[T ][\d:.,]+(Z|[+-]\d\d:?\d\d)?\s(?=\S))"
+)
+_COLOR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+#: Nesting of truncated JSON that is read, and number of lines at which JSON is looked for.
+_DEEPEST, _MOST_OBJECTS = 64, 64
+
+
+def load_log(source: str | Path | Sequence[str | Path], machine: str | Machine | None = None) -> Document:
+    """Convert logs of other tools to a Document, which ``judge`` and all reports accept.
+
+    Parameters
+    ----------
+    source : str, Path, or Sequence of them
+        Files of one machine; ``-`` is standard input. The tool is recognised; a file may contain the output
+        of several.
+    machine : str, Machine or None
+        The machine of the logs: such as ``hgx-h100-8``, ``simulated:NAME``, a machine file, or a Machine.
+        None: derived from the names and the number of GPUs in the logs, and data sheets.
+
+    Returns
+    -------
+    Document
+        The values, with limits and expected ranges as if wirespeed had measured them on that machine. The
+        field ``imported`` says where they come from.
+
+    Raises
+    ------
+    UsageError
+        If a file cannot be read, contains nothing that is understood, or does not fit the machine.
+
+    Examples
+    --------
+    >>> import wirespeed
+    >>> document = wirespeed.load_log("tests/data/published/nvbandwidth-a100-readme.txt", "dgx-a100-40g-8")
+    >>> wirespeed.judge(document).verdict.value
+    'pass'
+    """
+    files = [source] if isinstance(source, (str, Path)) else list(source)
+    if not files:
+        raise UsageError("no file to import")
+    logs = [log for file in files for log in _logs(str(file))]
+    where = machine_of(logs, machine)
+    found, strange = results(where, logs)
+    warnings = [_warning(log) for log in logs]
+    warnings.append(f"machine {where.name}: {'; '.join(where.notes)}")
+    warnings += [f"{log.file}: {text(warning)}" for log in logs for warning in log.warnings]
+    if strange:
+        warnings.append(f"{many(strange, 'value')} not comparable with testcases of wirespeed, kept unjudged")
+    options: dict[str, Any] = {}
+    for log in logs:
+        options |= log.options
+    return Document(
+        schema=SCHEMA,
+        version=__version__,
+        command=" ".join(["wirespeed import", *map(str, files)]),
+        host=where.host,
+        simulated=where.simulated,
+        machine=where,
+        options=options,
+        started="",
+        testcases=tuple(found),
+        warnings=tuple(dict.fromkeys(warnings)),
+        ranks=ranks_of(logs),
+        imported=tuple(
+            ImportedLog(log.tool, log.version, log.file, log.lines, len(log.unknown)) for log in logs
+        ),
+    )
+
+
+def _warning(log: FoundLog) -> str:
+    """Return the note that a log was imported, with the lines that are not understood."""
+    note = f"imported from {log.label} ({log.file}), not measured by wirespeed"
+    note += "".join(f"; {more}" for more in log.notes)
+    if log.unknown:
+        kept = "; ".join(repr(text(line)) for line in log.unknown[:KEPT_LINES])
+        note += f"; {many(len(log.unknown), 'unknown line')}: {kept}"
+    return note
+
+
+def _logs(file: str) -> list[FoundLog]:
+    """Return the logs in a file."""
+    content = _text(file)
+    name = "standard input" if file == STDIN else text(Path(file).name)
+    found = []
+    for log in _sections(content, name):
+        log.file = name
+        if not log.is_empty:
+            found.append(log)
+    if not found:
+        raise UsageError(f"{name} contains no output that is understood, which is: {', '.join(UNDERSTOOD)}")
+    return found
+
+
+def _text(file: str) -> str:
+    """Return the text of a file."""
+    try:
+        data = sys.stdin.buffer.read(LARGEST_MIB * MIB) if file == STDIN else read(file)
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from error
+    if not data.strip():
+        raise UsageError(f"{file} is empty")
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):  # as PowerShell writes it
+        return data.decode("utf-16", "replace")
+    if b"\0" in data:
+        raise UsageError(f"{file} is a binary file, not a log")
+    return data.decode("utf-8-sig", "replace")
+
+
+def _sections(content: str, name: str) -> Iterator[FoundLog]:
+    """Split a text into the output of different tools, and read each."""
+    lines = [_PREFIX.sub("", _COLOR.sub("", line)) for line in content.splitlines()]
+    current: ModuleType | None = None
+    pending: list[str] = []
+    at = tried = 0
+    while at < len(lines):
+        line = lines[at]
+        tried += line.startswith("{")
+        if line.startswith("{") and tried <= _MOST_OBJECTS and (parsed := _json(lines, at)):
+            log, end = parsed
+            if current:
+                yield from current.read(pending)
+                current, pending = None, []
+            log.lines = end - at
+            yield log
+            at = end
+            continue
+        begun = next((tool for tool in UNDERSTOOD.values() if tool.START.match(line)), None)
+        if begun and begun is not current:
+            if current:
+                yield from current.read(pending)
+                pending = []
+            current = begun
+        pending.append(line)
+        at += 1
+    if current:
+        yield from current.read(pending)
+
+
+def _json(lines: Sequence[str], at: int) -> tuple[FoundLog, int] | None:
+    """Read a JSON object that begins at a line; return the log and the index of the next line."""
+    rest = "\n".join(lines[at:])
+    truncated = False
+    try:
+        content, end = json.JSONDecoder().raw_decode(rest)
+    except RecursionError:
+        return None
+    except ValueError:
+        content, end, truncated = _repaired(rest), len(rest), True
+    if not isinstance(content, dict):
+        return None
+    for tool in UNDERSTOOD.values():
+        log: FoundLog | None = tool.of_json(content) if hasattr(tool, "of_json") else None
+        if log is not None:
+            if truncated:
+                log.warnings.append("the JSON is incomplete; the part before its end was read")
+            return log, at + rest.count("\n", 0, end) + 1
+    return None
+
+
+def _repaired(rest: str) -> object:
+    """Return what a truncated JSON text contains, up to the last complete object or array; else None."""
+    stack: list[str] = []
+    ends: tuple[int, str] | None = None
+    quoted = False
+    skip = False
+    for i, char in enumerate(rest):
+        if skip:
+            skip = False
+        elif quoted:
+            skip, quoted = char == "\\", char != '"'
+        elif char == '"':
+            quoted = True
+        elif char in "{[":
+            stack.append("}" if char == "{" else "]")
+            if len(stack) > _DEEPEST:
+                return None
+        elif char in "}]":
+            if not stack or stack.pop() != char:
+                break
+            ends = i + 1, "".join(reversed(stack))
+            if not stack:
+                break
+    if ends is None:
+        return None
+    try:
+        repaired: object = json.loads(rest[: ends[0]] + ends[1])
+    except ValueError:
+        return None
+    return repaired

@@ -1,0 +1,295 @@
+"""What importers read from the log of another tool, in base units, before it becomes a Document."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ..document import LARGEST, Status
+from ..model import Unit
+from ..terminal import one_line
+
+#: Maximum number of unknown lines that are kept, and of characters of a text from a log.
+KEPT_LINES, LONGEST_TEXT = 5, 120
+#: Maximum number of devices and of sizes of a curve that a log may have.
+MOST_DEVICES = 1024
+_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d{1,3})?")
+#: Number of a row, or of two ranks.
+_LABEL = re.compile(r"\d{1,6}(->\d{1,6})?")
+#: Texts of cells without a value.
+_NONE = ("N/A", "n/a", "-", "nan", "-nan")
+
+
+@dataclass(frozen=True)
+class FoundTable:
+    """A table of a log.
+
+    Parameters
+    ----------
+    testcase : str
+        The testcase that measures the same; a name of the tool if none does.
+    values : tuple[tuple[float or None, ...], ...]
+        Rows of values, in base units; None without a value.
+    rows, columns : tuple[str, ...]
+        Labels as the testcase has them: ``gpu0``, ``numa0``, ``host``.
+    axes : tuple[str, str]
+        Names of the axes of rows and columns.
+    unit : Unit
+        Unit of the values.
+    key : str
+        Key of the table in the testcase.
+    title : str
+        Title in the log.
+    bytes : int
+        Size of a buffer; 0 if the log does not tell.
+    why_not : str
+        Why no testcase measures the same; empty if one does.
+    positions : tuple[float, ...]
+        Sizes of the messages that the columns stand for, in bytes; empty if the columns are no curve.
+    """
+
+    testcase: str
+    values: tuple[tuple[float | None, ...], ...]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    axes: tuple[str, str]
+    unit: Unit
+    key: str = ""
+    title: str = ""
+    bytes: int = 0
+    why_not: str = ""
+    positions: tuple[float, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Number of values."""
+        return sum(value is not None for row in self.values for value in row)
+
+
+@dataclass(frozen=True)
+class FoundHalf:
+    """Result of a collective at one size, out of place or in place.
+
+    Parameters
+    ----------
+    seconds : float
+        Time of an operation, in s.
+    algorithm, bus : float
+        Algorithm and bus bandwidth, in B/s.
+    wrong : int or None
+        Number of wrong elements; None if the data was not verified.
+    """
+
+    seconds: float
+    algorithm: float
+    bus: float
+    wrong: int | None
+
+
+@dataclass(frozen=True)
+class FoundCollective:
+    """A collective with its arguments over sizes.
+
+    Parameters
+    ----------
+    operation, type, operator : str
+        Name of the operation, data type and reduction operator; empty if there is no operator.
+    root : int
+        Root rank; -1 if there is none.
+    ranks : int
+        Number of ranks.
+    points : dict[int, tuple[FoundHalf or None, FoundHalf or None]]
+        Size in bytes -> the results out of place and in place.
+    """
+
+    operation: str
+    type: str
+    operator: str
+    root: int
+    ranks: int
+    points: dict[int, tuple[FoundHalf | None, FoundHalf | None]]
+
+
+@dataclass(frozen=True)
+class FoundRank:
+    """A rank that a log names.
+
+    Parameters
+    ----------
+    rank, group, pid, device : int
+        Number among all ranks, group, process, and index of the device on its host.
+    host, bus_id, model : str
+        Host, PCI bus ID and name of the device.
+    """
+
+    rank: int
+    group: int
+    pid: int
+    device: int
+    host: str
+    bus_id: str
+    model: str
+
+
+@dataclass
+class FoundLog:
+    """The output of one run of a tool.
+
+    Parameters
+    ----------
+    tool, version, file : str
+        Name and version of the tool, and of the file that was read.
+    lines : int
+        Number of lines.
+    unknown : list[str]
+        Lines that the importer does not know.
+    host, driver : str
+        Name of the host, and version of the GPU driver.
+    cuda : int
+        CUDA version, e.g. 13000.
+    gpus : list[tuple[str, str]]
+        Name and PCI bus ID of each GPU.
+    tables : list[FoundTable]
+        The tables.
+    collectives : list[FoundCollective]
+        The collectives.
+    outcomes : dict[str, tuple[Status, str]]
+        Testcase -> status and reason, of those that did not pass.
+    ranks : list[FoundRank]
+        Ranks of a job.
+    options : dict
+        Options of the run, as a Document has them.
+    warnings : list[str]
+        What is wrong with the log: truncated, sums that do not fit.
+    notes : list[str]
+        What else is known of the measurement.
+    simulated : bool
+        Whether the log is of a simulated machine.
+    partial : bool
+        Whether the tool measures a part of the machine, so that the log may name fewer GPUs than there are.
+    """
+
+    tool: str
+    version: str = ""
+    file: str = ""
+    lines: int = 0
+    unknown: list[str] = field(default_factory=list)
+    host: str = ""
+    driver: str = ""
+    cuda: int = 0
+    gpus: list[tuple[str, str]] = field(default_factory=list)
+    tables: list[FoundTable] = field(default_factory=list)
+    collectives: list[FoundCollective] = field(default_factory=list)
+    outcomes: dict[str, tuple[Status, str]] = field(default_factory=dict)
+    ranks: list[FoundRank] = field(default_factory=list)
+    options: dict[str, str | int | float | bool | list[str] | None] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    simulated: bool = False
+    partial: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no result."""
+        return not (self.tables or self.collectives or self.outcomes)
+
+    @property
+    def label(self) -> str:
+        """Tool and version, for people."""
+        return " ".join(filter(None, (self.tool, self.version)))
+
+
+def text(found: str) -> str:
+    """Return a text of a log, short and without control characters."""
+    return one_line(found).strip()[:LONGEST_TEXT]
+
+
+def number(word: str) -> float | None:
+    """Return the number that a word is; None for words that stand for no value.
+
+    Raises
+    ------
+    ValueError
+        If it is neither, or out of range.
+    """
+    if word in _NONE:
+        return None
+    if not _NUMBER.fullmatch(word):
+        raise ValueError(f"{word!r} is not a number")
+    value = float(word)
+    if not math.isfinite(value) or abs(value) > LARGEST:
+        raise ValueError(f"{word!r} is out of range")
+    return value
+
+
+def whole(word: str) -> int:
+    """Return the whole number that a word is, -1 or larger.
+
+    Raises
+    ------
+    ValueError
+        If it is not one.
+    """
+    if not re.fullmatch(r"-1|\d{1,18}", word):
+        raise ValueError(f"{word!r} is not a whole number")
+    return int(word)
+
+
+def scaled(values: Iterable[float | None], scale: float) -> tuple[float | None, ...]:
+    """Return values in base units; those that are negative or out of range become None."""
+    return tuple(v * scale if v is not None and 0 <= v * scale <= LARGEST else None for v in values)
+
+
+def grid(lines: Sequence[str], start: int) -> tuple[list[str], list[tuple[str, list[float | None]]], int]:
+    """Read a table of numbers: a line of column numbers, and lines of a row number and values.
+
+    Parameters
+    ----------
+    lines : Sequence[str]
+        The lines of a log.
+    start : int
+        Index of the line of column numbers.
+
+    Returns
+    -------
+    columns : list[str]
+        The column numbers; empty if there is no table.
+    rows : list of tuple
+        Row number and values of each row.
+    end : int
+        Index of the first line behind the table.
+    """
+    if start >= len(lines):
+        return [], [], start
+    columns = lines[start].replace("D\\D", "").split()
+    if columns[:1] in (["GPU"], ["CPU"]):
+        columns = columns[1:]
+    if not columns or len(columns) > MOST_DEVICES or not all(re.fullmatch(r"\d{1,6}", c) for c in columns):
+        return [], [], start
+    rows: list[tuple[str, list[float | None]]] = []
+    at = start + 1
+    while at < len(lines) and len(rows) < MOST_DEVICES:
+        row = _row(lines[at], len(columns))
+        if row is None:
+            break
+        rows.append(row)
+        at += 1
+    return columns, rows, at
+
+
+def _row(line: str, columns: int) -> tuple[str, list[float | None]] | None:
+    """Return label and values of a row; None if it is not one. Wide values may touch their neighbours."""
+    label, *words = line.split() or [""]
+    if len(words) != columns:
+        width = 10
+        cut = len(line.rstrip()) - width * columns
+        label, rest = line[: max(cut, 0)].strip(), line[max(cut, 0) :].rstrip()
+        words = [rest[i * width : (i + 1) * width].strip() for i in range(columns)] if cut > 0 else []
+    if len(words) != columns or not _LABEL.fullmatch(label):
+        return None
+    try:
+        return label, [number(word) for word in words]
+    except ValueError:
+        return None

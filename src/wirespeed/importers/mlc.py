@@ -1,0 +1,106 @@
+"""Logs of Intel's Memory Latency Checker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from ..model import Unit
+from ..units import MB, NANO
+from .log import MOST_DEVICES, FoundLog, FoundTable, grid, number, scaled, text
+
+#: Lines with which a log of this tool begins.
+START = re.compile(r"Intel\(R\) Memory Latency Checker")
+_VERSION = re.compile(r"Intel\(R\) Memory Latency Checker - v(\S+)")
+_HEAD = re.compile(r"Numa node\s+((\d+\s*)+)$")
+_PEAK = re.compile(r"(ALL Reads|\d:\d Reads-Writes|Stream-triad like)\s*:\s*(\S+)")
+_LOADED = re.compile(r"(\d{5})\s+(\S+)\s+(\S+)")
+_KNOWN = re.compile(
+    r"Command line|Using|Measuring|Bandwidths are|Numa node$|=+|Inject|Delay|\*\*\*|Local|Remote|-+$|Note"
+)
+_TOOL = "mlc"
+
+
+def read(lines: Sequence[str]) -> Iterator[FoundLog]:
+    """Yield the runs of the tool that some lines contain."""
+    starts = [i for i, line in enumerate(lines) if START.match(line)]
+    for begin, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        yield _run(lines[begin:end])
+
+
+def _run(lines: Sequence[str]) -> FoundLog:
+    """Read one run."""
+    found = FoundLog("Intel MLC", lines=len(lines), partial=True)
+    measured = ""
+    peaks: dict[str, float | None] = {}
+    loaded: dict[str, tuple[float | None, float | None]] = {}
+    at = 0
+    while at < len(lines):
+        line = lines[at].strip()
+        at += 1
+        if match := _VERSION.match(line):
+            found.version = text(f"v{match[1]}")
+        elif line.startswith("Measuring"):
+            measured = line
+        elif match := _HEAD.match(line):
+            _, rows, used = grid([match[1], *lines[at : at + MOST_DEVICES]], 0)
+            at += max(used - 1, 0)
+            if rows:
+                found.tables += _matrix(measured, [values for _, values in rows])
+        elif match := _PEAK.match(line):
+            peaks[match[1]] = _value(match[2], float(MB))
+        elif match := _LOADED.fullmatch(line):
+            loaded[match[1]] = (_value(match[2], NANO), _value(match[3], float(MB)))
+        elif line and not _KNOWN.match(line):
+            found.unknown.append(line)
+    if peaks:
+        found.tables.append(
+            _kept("peak bandwidth", (tuple(peaks.values()),), ("all nodes",), tuple(peaks), Unit.RATE,
+                  "no testcase has this mix of reads and writes of all nodes")
+        )  # fmt: skip
+    for name, unit, column in (("latency", Unit.TIME, 0), ("bandwidth", Unit.RATE, 1)) if loaded else ():
+        values = tuple(pair[column] for pair in loaded.values())
+        found.tables.append(
+            _kept(f"loaded {name}", (values,), ("all nodes",), tuple(loaded), unit,
+                  "the load of host_loaded_latency differs")
+        )  # fmt: skip
+    return found
+
+
+def _matrix(measured: str, rows: list[list[float | None]]) -> Iterator[FoundTable]:
+    """Yield the tables of a matrix of nodes."""
+    nodes = tuple(f"numa{i}" for i in range(max(map(len, rows))))
+    axes = ("NUMA node", "NUMA node")
+    if "idle latencies" in measured.lower():
+        values = tuple(scaled(row, NANO) for row in rows)
+        yield FoundTable("host_latency", values, nodes[: len(rows)], nodes, axes, Unit.TIME, "", measured)
+    elif "Bandwidths between nodes" in measured:
+        values = tuple(scaled(row, float(MB)) for row in rows)
+        if len(rows) == len(nodes):
+            own = tuple(row[i] for i, row in enumerate(values))
+            yield FoundTable("host_stream_read", (own,), ("local",), nodes, axes, Unit.RATE, "", measured)
+        far = tuple(tuple(None if i == j else v for j, v in enumerate(row)) for i, row in enumerate(values))
+        if len(nodes) > 1:
+            yield _kept("bandwidth between nodes", far, nodes[: len(rows)], nodes, Unit.RATE,
+                        "no testcase only reads the memory of another node")  # fmt: skip
+    else:
+        unit, scale = (Unit.TIME, NANO) if "latenc" in measured.lower() else (Unit.RATE, float(MB))
+        kept = tuple(scaled(row, scale) for row in rows)
+        yield _kept("matrix", kept, nodes[: len(rows)], nodes, unit, "no testcase measures the same")
+
+
+def _kept(
+    what: str, values: tuple[tuple[float | None, ...], ...], rows: tuple[str, ...], columns: tuple[str, ...],
+    unit: Unit, why: str,
+) -> FoundTable:  # fmt: skip
+    """Return a table that no testcase measures."""
+    return FoundTable(
+        f"{_TOOL} {what}", values, rows, columns, ("NUMA node", ""), unit, "", what, why_not=why
+    )
+
+
+def _value(word: str, scale: float) -> float | None:
+    try:
+        return scaled([number(word)], scale)[0]
+    except ValueError:
+        return None

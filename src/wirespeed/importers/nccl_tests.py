@@ -1,0 +1,280 @@
+"""Logs of nccl-tests: text of all versions, and JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ..testcases.collective_ops import OPERATIONS
+from ..units import GB, many
+from .log import FoundCollective, FoundHalf, FoundLog, FoundRank, number, scaled, text, whole
+
+#: Lines with which a log of this tool can begin.
+START = re.compile(r"\s*# (nccl-tests version|Collective test starting:|nThread \d)|# +size +count +type")
+_MICRO = 1e-6
+_VERSION = re.compile(r"# nccl-tests version (\S+)(?:.*nccl-library=(\d+))?")
+_PROGRAM = re.compile(r"# Collective test starting: (\w+)_perf")
+_MENTIONED = re.compile(r"\b([a-z_]+)_perf\b")
+_OPTIONS = re.compile(
+    r"# nThread (\d{1,6}) nGpus (\d{1,6}) minBytes (\d{1,18}) maxBytes (\d{1,18}) "
+    r"step: (\d{1,18})\((\w+)\)(.*)"
+)
+_MORE = re.compile(r"(warmup iters|agg iters|iters|validation|graph): (\d{1,9})\b")
+_RANK = re.compile(
+    r"#\s+Rank\s+(\d{1,7})(?:\s+Group\s+(\d{1,7}))?\s+Pid\s+(\d{1,9}) on\s+(\S+)\s+device\s+(\d{1,4})\s+"
+    r"\[([\w:.]+)\]\s*(.*)"
+)
+_HEAD = re.compile(r"#\s+size\s+count\s+type\b")
+_END = re.compile(r"# Collective test concluded|# Avg bus bandwidth")
+_TABLE_LINE = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*\s")
+#: Columns that begin the results out of place and in place, with their names in all versions.
+_TIMES = ("time", "cputime")
+_NO_ROOT = -1
+#: Names of data types in NCCL's newer versions -> ours.
+_TYPES = {"fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2"}
+#: Fields of a Document's options from the names in the log.
+_NAMES = {
+    "warmup iters": "warmup", "iters": "iterations", "agg iters": "aggregate", "validation": "checks",
+    "graph": "graphs",
+}  # fmt: skip
+#: Operations by the ratio of bus to algorithm bandwidth, for versions that do not print the operation.
+_FACTOR_TOLERANCE = 0.02
+
+#: Data type, operator and root of some lines -> size -> results out of place and in place.
+_Runs = dict[tuple[str, str, int], dict[int, tuple[FoundHalf | None, FoundHalf | None]]]
+
+
+def read(lines: Sequence[str]) -> Iterator[FoundLog]:
+    """Yield the runs of the tool that some lines contain."""
+    reader: _LinesOfRun | None = None
+    for line in lines:
+        begins = _VERSION.match(line.strip()) or (_OPTIONS.match(line.strip()) and reader and reader.begun)
+        if reader is None or (begins and reader.begun):
+            if reader:
+                yield reader.log()
+            reader = _LinesOfRun(reader.mentioned if reader else "")
+        reader.line(line)
+    if reader:
+        yield reader.log()
+
+
+class _LinesOfRun:
+    """Reads the text of one run."""
+
+    def __init__(self, mentioned: str) -> None:
+        self.found = FoundLog("nccl-tests")
+        self.mentioned = mentioned
+        self.begun = False
+        self._program = ""
+        self._head: list[str] = []
+        self._runs: _Runs = {}
+        self._expected = (0, 0)
+        self._ended = False
+        self._repeated = 0
+
+    def line(self, line: str) -> None:
+        """Read a line."""
+        found, line = self.found, line.strip()
+        found.lines += 1
+        if match := _VERSION.match(line):
+            found.version = text(match[1])
+        elif match := _PROGRAM.match(line):
+            self._program = match[1]
+        elif match := _OPTIONS.match(line):
+            self.begun = True
+            self._options(match)
+        elif match := _RANK.match(line):
+            rank = FoundRank(int(match[1]), int(match[2] or 0), int(match[3]), int(match[5]),
+                             text(match[4]), text(match[6]), text(match[7]))  # fmt: skip
+            found.ranks.append(rank)
+        elif _HEAD.match(line):
+            self._head = line.lstrip("# ").split()
+        elif _END.match(line):
+            self._ended = True
+        elif line.startswith("# SIMULATED"):
+            found.simulated = True
+        elif _TABLE_LINE.match(line) and self._row(line.split()):
+            pass
+        elif match := _MENTIONED.search(line):
+            self.mentioned = match[1]
+        elif line and not line.startswith("#"):
+            found.unknown.append(line)
+
+    def _options(self, match: re.Match[str]) -> None:
+        threads, gpus, first, last, step = (int(match[i]) for i in range(1, 6))
+        self.found.options |= {
+            "threads": threads, "gpus": gpus, "first_size": first, "last_size": last,
+            "step" if match[6] == "bytes" else "factor": step,
+            **{_NAMES[name]: int(value) for name, value in _MORE.findall(match[7])},
+        }  # fmt: skip
+        self._expected = (first, last)
+
+    def _row(self, words: list[str]) -> bool:
+        """Read a line of the table; return whether it is one."""
+        left = next((i for i, name in enumerate(self._head) if name in _TIMES), 0)
+        width = (len(self._head) - left - ("timestamp" in self._head)) // 2
+        stamp = 2 if "timestamp" in self._head else 0
+        values = words[len(words) - stamp - 2 * width : len(words) - stamp]
+        first = words[: len(words) - stamp - 2 * width]
+        if not left or width < 4 or len(first) < 3 or len(values) != 2 * width:
+            return False
+        try:
+            size, rest = whole(first[0]), first[3:]
+            root = whole(rest.pop()) if rest and re.fullmatch(r"-?\d+", rest[-1]) else _NO_ROOT
+            halves = (_half(values[:4]), _half(values[width : width + 4]))
+        except ValueError:
+            return False
+        operator = rest[0] if rest and rest[0] != "none" else ""
+        key = (_TYPES.get(first[2], text(first[2])), text(operator), root)
+        points = self._runs.setdefault(key, {})
+        self._repeated += size in points
+        points[size] = halves
+        return True
+
+    def log(self) -> FoundLog:
+        """Return what the lines contain."""
+        if self._repeated:
+            self.found.warnings.append(f"{many(self._repeated, 'repeated size')}; the last values count")
+        return _finished(self.found, self._program or self.mentioned, self._runs, self._ended, self._expected)
+
+
+def _half(words: Sequence[str]) -> FoundHalf | None:
+    """Return a result from time, algorithm and bus bandwidth, and wrong elements; None if it has no value."""
+    return _result(*(number(word) for word in words))
+
+
+def _result(
+    time: float | None, algorithm: float | None, bus: float | None, wrong: float | None
+) -> FoundHalf | None:
+    (seconds,), rates = scaled([time], _MICRO), scaled([algorithm, bus], float(GB))
+    if seconds is None or rates[0] is None or rates[1] is None:
+        return None
+    return FoundHalf(seconds, rates[0], rates[1], int(wrong) if wrong is not None and wrong >= 0 else None)
+
+
+def _finished(
+    found: FoundLog, operation: str, runs: _Runs, ended: bool, expected: tuple[int, int]
+) -> FoundLog:
+    """Complete a log: the collectives, the GPUs of the first host, and the options of the run."""
+    hosts = dict.fromkeys(rank.host for rank in found.ranks)
+    first = [rank for rank in found.ranks if rank.host == next(iter(hosts))]
+    own = {rank.device: (rank.model, rank.bus_id) for rank in first}
+    if sorted(own) == list(range(len(own))):
+        found.gpus = [own[i] for i in range(len(own))]
+    found.host = next(iter(hosts), "")
+    processes = len({(rank.host, rank.pid) for rank in found.ranks})
+    count = len(found.ranks) or _product(found.options)
+    for (kind, operator, root), points in runs.items():
+        name = operation or _guessed(points, operator, root, count)
+        found.collectives.append(
+            FoundCollective(name, kind, operator, root, count, dict(sorted(points.items())))
+        )
+    sizes = [size for points in runs.values() for size in points]
+    if sizes and not ended and max(sizes) < expected[1]:
+        found.warnings.append(f"the log ends at {max(sizes)} B, before the last size, {expected[1]} B")
+    if runs:
+        found.options |= {
+            "operation": found.collectives[0].operation, "ranks": count, "processes": processes or 1,
+            "hosts": len(hosts) or 1, "launcher": "unknown (imported)", "transport": "unknown (imported)",
+            "environment": [],
+        }  # fmt: skip
+    return found
+
+
+def _product(options: dict[str, Any]) -> int:
+    """Return the number of ranks of one process."""
+    return min(1024, max(1, int(options.get("threads") or 1)) * max(1, int(options.get("gpus") or 1)))
+
+
+def _guessed(points: dict[int, Any], operator: str, root: int, ranks: int) -> str:
+    """Return the only operation that fits the columns; empty if none or several do.
+
+    Older versions print neither the operation nor the program.
+    """
+    ratios = [
+        half.bus / half.algorithm for pair in points.values() for half in pair
+        if half and half.algorithm > GB  # precise enough
+    ]  # fmt: skip
+    if not ratios or ranks < 2:
+        return ""
+    ratio = sorted(ratios)[len(ratios) // 2]
+    fitting: list[str] = [
+        one.name for one in OPERATIONS.values()
+        if abs(one.factor(ranks) - ratio) < _FACTOR_TOLERANCE
+        and (one.operator is None) == bool(operator) and one.rooted == (root >= 0)
+    ]  # fmt: skip
+    return fitting[0] if len(fitting) == 1 else ""
+
+
+def of_json(content: dict[str, Any]) -> FoundLog | None:
+    """Return the run that a JSON object describes; None if it is not of this tool."""
+    results, config = content.get("results"), content.get("config")
+    if not isinstance(results, list) or not isinstance(config, dict) or "nccl_version" not in content:
+        return None
+    found = FoundLog("nccl-tests", text(f"JSON {content.get('version', '')}"))
+    words = content.get("args")
+    called = " ".join(map(str, words)) if isinstance(words, list) else ""
+    mentioned = _MENTIONED.search(called)
+    own = content.get("wirespeed")
+    found.simulated = isinstance(own, dict) and own.get("simulated") is True
+    take: Callable[[str], int] = lambda key: _whole(config.get(key))  # noqa: E731
+    found.options |= {
+        "threads": take("nthreads"), "gpus": take("ngpus"), "first_size": take("minimum_bytes"),
+        "last_size": take("maximum_bytes"), "warmup": take("warmup_iters"),
+        "iterations": take("iterations"), "aggregate": take("aggregated_iterations"),
+        "checks": take("validation"), "graphs": take("graph"),
+        **({"step": take("step_bytes")} if "step_bytes" in config else {"factor": take("step_factor")}),
+    }  # fmt: skip
+    devices = config.get("devices")
+    for device in devices if isinstance(devices, list) else ():
+        if isinstance(device, dict):
+            rank, group, pid, index = (_whole(device.get(key)) for key in ("rank", "group", "pid", "device"))
+            host, bus, model = (
+                text(str(device.get(key, ""))) for key in ("hostname", "device_hex", "device_info")
+            )
+            found.ranks.append(FoundRank(rank, group, pid, index, host, bus, model))
+    expected = _product(found.options)
+    if len(found.ranks) == 1 < expected:  # 2.19 lists only the first device of a process
+        one = found.ranks[0]
+        found.ranks = [FoundRank(i, one.group, one.pid, i, one.host, "", one.model) for i in range(expected)]
+    runs: _Runs = {}
+    for entry in results:
+        key_and_point = _entry(entry)
+        if key_and_point is None:
+            found.unknown.append(text(str(entry)))
+            continue
+        key, size, halves = key_and_point
+        runs.setdefault(key, {})[size] = halves
+    ended = "average_bus_bandwidth" in content or "end_time" in content
+    sizes = (found.options["first_size"], found.options["last_size"])
+    return _finished(found, mentioned[1] if mentioned else "", runs, ended, sizes)  # type: ignore[arg-type]
+
+
+def _whole(value: object) -> int:
+    """Return a number of the JSON; 0 if it is not one."""
+    return value if isinstance(value, int) and 0 <= value < 2**63 else 0
+
+
+def _entry(
+    entry: object,
+) -> tuple[tuple[str, str, int], int, tuple[FoundHalf | None, FoundHalf | None]] | None:
+    """Return arguments, size and results of one size of the JSON; None if it is not understood."""
+    if not isinstance(entry, dict):
+        return None
+    try:
+        size, root = whole(str(entry["size"])), whole(str(entry.get("root", _NO_ROOT)).strip())
+        kind, operator = text(str(entry["type"])), text(str(entry.get("redop", "")))
+        halves = []
+        for place in ("out_of_place", "in_place"):
+            half = entry.get(place)
+            values = half if isinstance(half, dict) else {}
+            words = [
+                values.get("time", values.get("cpu_time")),
+                *map(values.get, ("alg_bw", "bus_bw", "nwrong")),
+            ]
+            halves.append(_result(*(None if word is None else number(str(word)) for word in words)))
+    except (KeyError, ValueError):
+        return None
+    key = (_TYPES.get(kind, kind), "" if operator == "none" else operator, root)
+    return key, size, (halves[0], halves[1])

@@ -1,0 +1,303 @@
+"""Logs of nvbandwidth 0.2 to 0.10 and of sailbandwidth: text and JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from ..document import Status
+from ..model import Unit
+from ..testcases import TABLE
+from ..units import GB, MIB, NANO
+from .log import MOST_DEVICES, FoundLog, FoundTable, grid, number, scaled, text
+
+#: Lines with which a log of this tool can begin.
+START = re.compile(r"(nv|sail)bandwidth Version: |Running \w+\.\s*$")
+_VERSION = re.compile(r"((?:nv|sail)bandwidth) Version: v?(\S+)")
+_DEVICE = re.compile(r"(?:Device )?(\d+): (.+?)(?: \(([0-9a-fA-F:.]+)\))?(?:: \((.*)\))?")
+_PROCESS = re.compile(r"Process (\d+) \((.+?)\): device (\d+)(?:: (.+?)(?: \(([0-9a-fA-F:.]+)\))?)?")
+_RUNNING = re.compile(r"Running (\w+)\.")
+_WAIVED = re.compile(r"Waived:\s*(\w*)(?::\s*(.*))?")
+_TITLE = re.compile(r"\w.*\((GB/s|ns|%)\)|Bisect .*")
+_SUM = re.compile(r"SUM (\w+) (\S+)")
+_TITLE_PART = re.compile(r" (Read1|Read2|Write1|Write2|Total) ")
+#: Lines without values that every log may have.
+_KNOWN = re.compile(
+    r"Built from Git version: |NOTE: |COEFFICIENT_OF_VARIATION |Performance can vary |WARNING: |"
+    r"\s*Sample \d+: |(CUDA|Driver) |MPI version|Git |\s*(Bandwidth|Latency).*: (min|max|avg)|"
+    r"(min|max|average|Min|Max|Avg)\b.*[\d.]+$"
+)
+#: Testcases of nvbandwidth 0.9 and later that measure the same as one of ours.
+RENAMED = {"device_local_read_sm": "device_stream_read", "device_local_write_sm": "device_stream_write"}
+_NAMES = frozenset(case.name for case in TABLE)
+#: Testcases of nvbandwidth whose tables have a row and a column for each device.
+_PAIRS = frozenset(
+    case.name for case in TABLE if case.index is not None and "device_to_device_" in case.name
+    and "all_" not in case.name
+)  # fmt: skip
+#: Keys of tables; other names that begin like one of a testcase are those of other testcases.
+_KEYS = frozenset(
+    (
+        "read1",
+        "read2",
+        "write1",
+        "write2",
+        "total",
+        "size",
+        "threads",
+        "latency",
+        "bandwidth",
+        "time",
+        "algbw",
+        "busbw",
+    )
+)
+#: Bytes of a buffer where the log has no note: 64 MiB until 0.2.
+_OLD, _OLD_BYTES, _BYTES = (0, 2), 64 * MIB, 512 * MIB
+#: Maximum difference of a sum of values with two decimals from the sum in the log, for each value.
+_ROUNDING = 0.006
+
+
+def read(lines: Sequence[str]) -> Iterator[FoundLog]:
+    """Yield the runs of the tool that some lines contain."""
+    starts = [i for i, line in enumerate(lines) if _VERSION.match(line)]
+    first = [0] if not starts or starts[0] else []
+    if first and starts and not any(_RUNNING.match(line) for line in lines[: starts[0]]):
+        starts[0], first = 0, []
+    bounds = [*first, *starts, len(lines)]
+    for begin, end in pairwise(bounds):
+        yield _TextOfRun(lines[begin:end]).log()
+
+
+class _TextOfRun:
+    """Reads the text of one run."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self.lines = lines
+        self.found = FoundLog("nvbandwidth", lines=len(lines))
+        self._small = False
+        self._running = ""
+        self._measured = False
+
+    def log(self) -> FoundLog:
+        """Return what the lines contain."""
+        at = 0
+        while at < len(self.lines):
+            at = self._line(at)
+        self._ends(truncated=True)
+        _finish(self.found, small=self._small)
+        return self.found
+
+    def _line(self, at: int) -> int:
+        """Read a line, or a table that begins with it; return the index of the next line."""
+        line, found = self.lines[at].strip(), self.found
+        if match := _VERSION.match(line):
+            found.tool, found.version = match[1], text(f"v{match[2]}")
+        elif match := _RUNNING.fullmatch(line):
+            self._ends()
+            self._running, self._measured = match[1], False
+        elif match := _WAIVED.match(line):  # 0.8 leaves out the name
+            if name := match[1]:
+                found.outcomes[name] = (Status.WAIVED, text(match[2] or "waived in the log"))
+                self._measured = True
+        elif line.startswith(("ERROR", "[ERROR", "Error", "Assertion")):
+            name = self._running or "the run"
+            found.outcomes[name] = (Status.ERROR, text(line))
+            self._measured = True
+        elif match := re.fullmatch(r"Driver Version: (\S+)", line):
+            found.driver = text(match[1])
+        elif match := re.match(r"CUDA Runtime Version: .*?(\d{4,6})\)?$", line):
+            found.cuda = int(match[1])
+        elif line.startswith("Device ") and (match := _DEVICE.fullmatch(line)):
+            found.gpus.append((text(match[2]), text(match[3] or "")))
+            before = self.lines[at - 1].strip() if at else ""
+            if len(found.gpus) == 1 and re.fullmatch(r"[\w.-]{1,64}", before):
+                found.host = before
+                found.unknown[:] = [one for one in found.unknown if one.strip() != before]
+        elif _PROCESS.fullmatch(line) or re.fullmatch(r"Process \d+ \(.*\): device gpu\d+", line):
+            pass
+        elif _TITLE.fullmatch(line):
+            return self._table(at)
+        elif match := _SUM.match(line):
+            self._check_sum(match[1], match[2])
+        elif line.startswith("NOTE: The buffer size"):
+            self._small = True
+        elif line and not _KNOWN.match(line):
+            found.unknown.append(line)
+        if line.startswith("NOTE: SIMULATED"):
+            found.simulated = True
+        return at + 1
+
+    def _table(self, at: int) -> int:
+        """Read a title and its table; return the index of the next line."""
+        title = self.lines[at].strip()
+        columns, rows, end = grid(self.lines, at + 1)
+        if not columns or not rows:
+            if any(line.strip() for line in self.lines[at + 1 :]):
+                self.found.unknown.append(title)
+            return at + 1
+        if "utilization" not in title:
+            table = _matrix(self._running, title, [values for _, values in rows], len(columns))
+            self.found.tables.append(table)
+            square = table.testcase in _PAIRS or "_tma" in table.testcase
+            if square and len(table.values) < len(columns):
+                self.found.warnings.append(f"the table of {table.testcase} is incomplete")
+        self._measured = True
+        return end
+
+    def _check_sum(self, key: str, total: str) -> None:
+        """Compare the sum of the last table with the sum in the log."""
+        table = self.found.tables[-1] if self.found.tables else None
+        if table is None:
+            return
+        case, part = _split(key)
+        if case != table.testcase:
+            return
+        if part and not table.key:
+            table = self.found.tables[-1] = replace(table, key=part)
+        scale = _scale(table.unit)
+        values = [value / scale for row in table.values for value in row if value is not None]
+        try:
+            expected = number(total)
+        except ValueError:
+            return
+        if expected is not None and abs(sum(values) - expected) > _ROUNDING * (len(values) + 1):
+            self.found.warnings.append(
+                f"the values of {key} add up to {sum(values):.2f}, not to the sum in the log, {expected:g}"
+            )
+
+    def _ends(self, truncated: bool = False) -> None:
+        """Note a testcase that began and has no result."""
+        if self._running and not self._measured:
+            why = "the log ends" if truncated else "the log has no table"
+            self.found.warnings.append(f"{self._running} has no result: {why}")
+
+
+def of_json(content: dict[str, Any]) -> FoundLog | None:
+    """Return the run that a JSON object describes; None if it is not of this tool."""
+    body = content.get("nvbandwidth")
+    if not isinstance(body, dict):
+        return None
+    found = FoundLog("nvbandwidth", text(str(body.get("version", ""))))
+    found.driver = text(str(body.get("Driver Version", "")))
+    cuda = re.search(r"(\d{4,6})\)?$", str(body.get("CUDA Runtime Version", "")))
+    found.cuda = int(cuda[1]) if cuda else 0
+    found.simulated = body.get("simulated") is True
+    for device in _list(body.get("GPU Device list")):
+        if match := _DEVICE.fullmatch(str(device).strip()):
+            found.gpus.append((text(match[2]), text(match[3] or "")))
+            found.host = found.host or text(match[4] or "")
+    for entry in _list(body.get("testcases")):
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            found.unknown.append(text(str(entry)))
+            continue
+        _entry(found, entry)
+    note = body.get("error")
+    if isinstance(note, str) and note.strip():
+        found.warnings.append(text(note))
+    small = "buffer size is smaller" in str(body.get("warning", ""))
+    _finish(found, small=small)
+    return found
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _entry(found: FoundLog, entry: dict[str, Any]) -> None:
+    """Read a testcase of the JSON."""
+    name, title = text(entry["name"]), text(str(entry.get("bandwidth_description", "")))
+    status = str(entry.get("status", ""))
+    if status in ("Waived", "Error", "Not Found"):
+        kind = {"Waived": Status.WAIVED, "Error": Status.ERROR}.get(status, Status.NOT_FOUND)
+        reason = entry.get("reason", entry.get("error", f"{status} in the log"))
+        found.outcomes[_split(name)[0]] = (kind, text(str(reason)))
+    rows: list[list[float | None]] = []
+    for row in _list(entry.get("bandwidth_matrix"))[:MOST_DEVICES]:
+        try:
+            rows.append([number(str(word)) for word in _list(row)[:MOST_DEVICES]])
+        except ValueError:
+            found.unknown.append(text(f"{name}: {row}"))
+    if not rows or not rows[0] or any(len(row) != len(rows[0]) for row in rows):
+        if status not in ("Waived", "Error", "Not Found"):
+            found.warnings.append(f"{name} has no complete matrix")
+        return
+    found.tables.append(_matrix(name, title, rows, len(rows[0])))
+
+
+def _scale(unit: Unit) -> float:
+    return NANO if unit is Unit.TIME else float(GB)
+
+
+def _matrix(name: str, title: str, rows: list[list[float | None]], columns: int) -> FoundTable:
+    """Return a table; ``name`` may end with the part of a bidirectional testcase."""
+    case, key = _split(name)
+    if not key and (part := _TITLE_PART.search(title)):
+        key = part[1].lower()
+    if not key and "device_to_device_bidirectional" in case:
+        # 0.2 has one table: the measured direction of copy engines, the sum of kernels
+        key = "total" if case.endswith("_sm") else "read1" if "_read_" in case else "write1"
+    unit = Unit.TIME if title.endswith("(ns)") or "latency" in case else Unit.RATE
+    row_labels, column_labels = _labels(case, columns)
+    if row_labels == column_labels and all(row[i] == 0 for i, row in enumerate(rows[:columns])):
+        rows = [[value or None for value in row] for row in rows]  # versions that print 0.00 for no value
+    if len(rows) > len(row_labels):
+        row_labels = tuple(str(i) for i in range(len(rows)))
+    values = tuple(scaled(row, _scale(unit)) for row in rows)
+    return FoundTable(
+        case or "unnamed", values, row_labels, column_labels, _axes(case), unit, key, text(title),
+        why_not="" if case else "the log does not name the testcase",
+    )  # fmt: skip
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Return the testcase and the key of the table that a name stands for: ``..._read_ce_total``."""
+    name = RENAMED.get(name, name)
+    if name in _NAMES:
+        return name, ""
+    starts = [case for case in _NAMES if name.startswith(f"{case}_")]
+    case = max(starts, key=len, default=name)
+    key = name[len(case) + 1 :]
+    return (case, key) if key in _KEYS else (name, "")
+
+
+def _axes(case: str) -> tuple[str, str]:
+    if case.startswith("multinode"):
+        return "rank", "rank"
+    return ("CPU" if "host" in case and "device_to_device" not in case else "GPU"), "GPU"
+
+
+def _labels(case: str, columns: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the labels of rows and columns of a testcase with so many columns."""
+    if case.startswith("multinode"):
+        ranks = tuple(str(i) for i in range(columns))
+        one = "all_to_one" in case or "all_from_one" in case
+        return (("all",) if one else ranks), ranks
+    gpus = tuple(f"gpu{i}" for i in range(columns))
+    if case.startswith("device_to_device"):
+        return gpus, gpus
+    if case.startswith(("all_to_one", "one_to_all")):
+        return ("all",), gpus
+    if case.startswith(("device_local", "device_stream", "device_saxpy")):
+        return ("local",), gpus
+    return ("host",), gpus
+
+
+def _finish(found: FoundLog, small: bool) -> None:
+    """Set the size of the buffers, and recognise a simulated machine."""
+    version = re.match(r"v?(\d+)\.(\d+)", found.version)
+    old = version is not None and (int(version[1]), int(version[2])) <= _OLD
+    size = 0 if small else _OLD_BYTES if old and found.tool == "nvbandwidth" else _BYTES
+    found.tables = [_sized(table, size) for table in found.tables]
+    if any(model.endswith(" SIMULATED") for model, _ in found.gpus):
+        found.simulated = True
+        found.gpus = [(model.removesuffix(" SIMULATED"), bus) for model, bus in found.gpus]
+    if len(found.gpus) > MOST_DEVICES:
+        found.gpus = found.gpus[:MOST_DEVICES]
+
+
+def _sized(table: FoundTable, size: int) -> FoundTable:
+    return replace(table, bytes=0 if table.unit is Unit.TIME else size)

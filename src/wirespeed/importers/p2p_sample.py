@@ -1,0 +1,117 @@
+"""Logs of p2pBandwidthLatencyTest, a sample of the CUDA toolkit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from ..model import Unit
+from ..units import GB
+from .log import FoundLog, FoundTable, grid, scaled, text
+
+#: Lines with which a log of this tool begins.
+START = re.compile(r"\[P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test\]")
+_TOOL = "p2pBandwidthLatencyTest"
+_DEVICE = re.compile(
+    r"Device: (\d+), (.+), pciBusID: (\w{1,2}), pciDeviceID: (\w{1,2}), pciDomainID: ?(\w{1,8})"
+)
+_ACCESS = re.compile(r"Device=(\d+) (CAN|CANNOT) Access Peer Device=(\d+)")
+_BANDWIDTH = re.compile(
+    r"(Uni|Bi)directional P2P=(Enabled|Disabled) Bandwidth(?: \(P2P (Writes|Reads)\))? Matrix \(GB/s\)"
+)
+_LATENCY = re.compile(r"P2P=(Enabled|Disabled) Latency(?: \(P2P (Writes|Reads)\))? Matrix \(us\)")
+_KNOWN = re.compile(r"P2P Connectivity Matrix|\*\*\*NOTE|NOTE: |So you can see lesser|Result = ")
+#: Bytes of a buffer: 40 million integers.
+_BYTES = 160_000_000
+_MICRO = 1e-6
+
+
+def read(lines: Sequence[str]) -> Iterator[FoundLog]:
+    """Yield the runs of the tool that some lines contain."""
+    starts = [i for i, line in enumerate(lines) if START.match(line)]
+    for begin, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        yield _run(lines[begin:end])
+
+
+def _run(lines: Sequence[str]) -> FoundLog:
+    """Read one run."""
+    found = FoundLog(_TOOL, lines=len(lines))
+    refused: set[tuple[int, int]] = set()
+    at = 1
+    while at < len(lines):
+        line = lines[at].strip()
+        at += 1
+        if match := _DEVICE.fullmatch(line):
+            bus = f"{match[5].rjust(8, '0')}:{match[3].rjust(2, '0')}:{match[4].rjust(2, '0')}"
+            found.gpus.append((text(match[2]), bus))
+        elif match := _ACCESS.fullmatch(line):
+            if match[2] == "CANNOT":
+                refused.add((int(match[1]), int(match[3])))
+        elif match := _BANDWIDTH.fullmatch(line):
+            columns, rows, at = grid(lines, at)
+            values = [scaled(row, float(GB)) for _, row in rows]
+            if values and columns:
+                found.tables += _bandwidths(match, line, values, len(columns), refused)
+            if len(values) < len(columns):
+                found.warnings.append(f"the log ends in the table: {line}")
+        elif _LATENCY.fullmatch(line) or line.startswith(("GPU ", "CPU ")):
+            start = at if _LATENCY.fullmatch(line) else at - 1
+            columns, rows, at = grid(lines, start)
+            values = [scaled(row, _MICRO) for _, row in rows]
+            if values and columns:
+                kind = lines[start].split()[0]
+                found.tables.append(_kept(f"latency, {kind}", line, values, Unit.TIME))
+            at = max(at, start + 1)
+        elif line.startswith("D\\D") or re.fullmatch(r"\d+(\s+[01])+", line):
+            pass  # the matrix of connectivity, which says what the lines of devices said
+        elif line and not _KNOWN.match(line):
+            found.unknown.append(line)
+    return found
+
+
+#: Rows of values, in base units.
+_Values = list[tuple[float | None, ...]]
+
+
+def _bandwidths(
+    match: re.Match[str], title: str, values: _Values, columns: int, refused: set[tuple[int, int]]
+) -> Iterator[FoundTable]:
+    """Yield the tables of copies between GPUs, and of copies within each."""
+    if match[2] == "Disabled":
+        yield _kept("through the host", title, values, Unit.RATE)
+        return
+    names = tuple(f"gpu{i}" for i in range(columns))
+    pairs = tuple(
+        tuple(None if i == j or (i, j) in refused else value for j, value in enumerate(row))
+        for i, row in enumerate(values)
+    )
+    access = "read" if match[3] == "Reads" else "write"
+    both = "bidirectional_" if match[1] == "Bi" else ""
+    if columns > 1 and any(value is not None for row in pairs for value in row):
+        yield FoundTable(
+            f"device_to_device_{both}memcpy_{access}_ce", pairs, names, names, ("GPU", "GPU"), Unit.RATE,
+            "total" if both else "", text(title), _BYTES,
+        )  # fmt: skip
+    if not both and len(values) == columns and match[3] != "Reads":
+        own = (row[i] for i, row in enumerate(values))  # which count what is read and what is written
+        local = tuple(None if value is None else value / 2 for value in own)
+        yield FoundTable(
+            "device_local_copy",
+            (local,),
+            ("local",),
+            names,
+            ("GPU", "GPU"),
+            Unit.RATE,
+            "",
+            text(title),
+            _BYTES,
+        )
+
+
+def _kept(what: str, title: str, values: _Values, unit: Unit) -> FoundTable:
+    """Return a table that no testcase measures."""
+    names = tuple(f"gpu{i}" for i in range(max(map(len, values))))
+    why = "no testcase measures " + ("copies through the host" if unit is Unit.RATE else "empty copies")
+    key = re.sub(r"\W+", "-", title.partition("Matrix")[0].lower()).strip("-")
+    return FoundTable(f"{_TOOL} {what}", tuple(values), names[: len(values)], names, ("GPU", "GPU"), unit,
+                      key, text(title), why_not=why)  # fmt: skip

@@ -1,0 +1,305 @@
+"""From what importers read to a Document: each value gets the limits that a measured one would have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from msgspec.structs import replace as struct_replace
+
+from ..data import efficiencies
+from ..document import Cell, CollectiveInfo, RankInfo, Status, Table, TestcaseResult
+from ..driver.partial_result import PartialResult
+from ..errors import WirespeedError
+from ..limits import allowances
+from ..model import Axis, Engine, Measurement, Reduce, Role
+from ..network import Network
+from ..options import PlanOptions
+from ..testcases import TABLE, Plan, Testcase
+from ..testcases.collective_ops import OPERATIONS, Setting
+from ..testcases.collectives import collective, names
+from ..testcases.data_types import BY_NAME
+from ..topology import Machine
+from ..units import many
+from .log import FoundCollective, FoundLog, FoundTable
+
+#: Description of what no testcase measures.
+_NOT_COMPARABLE = "not comparable with a testcase of wirespeed"
+#: Testcases of newer versions of nvbandwidth, whose engine differs from that of one of ours.
+_BULK, _LOCAL = "_tma", ("device_local_copy_sm", "device_local_copy_tma")
+
+
+def results(machine: Machine, logs: Sequence[FoundLog]) -> tuple[list[TestcaseResult], int]:
+    """Return the results of all testcases, and the number of values that are not comparable."""
+    network = Network(machine)
+    found: list[TestcaseResult] = []
+    taken: dict[str, int] = {}
+    strange = 0
+    for log in logs:
+        for result, alien in (*_tables(network, log), *_collectives(network, log), *_failed(log)):
+            if (i := _other_tables(found, result)) is not None:
+                found[i] = struct_replace(found[i], tables=(*found[i].tables, *result.tables))
+                strange += alien
+                continue
+            taken[result.name] = taken.get(result.name, 0) + 1
+            if (again := taken[result.name]) > 1:  # logs of several runs
+                result = struct_replace(result, name=f"{result.name}_{again}")
+            found.append(result)
+            strange += alien
+    return found, strange
+
+
+def _other_tables(found: Sequence[TestcaseResult], result: TestcaseResult) -> int | None:
+    """Return the index of the result of the same testcase with only other tables; None if there is none."""
+    keys = {table.key for table in result.tables}
+    for i, one in enumerate(found):
+        if one.name == result.name and result.tables and one.tables and one.status is result.status:
+            return None if keys & {table.key for table in one.tables} else i
+    return None
+
+
+def case_of(name: str) -> Testcase | None:
+    """Return the testcase with a name of nvbandwidth; None if there is none."""
+    known = {case.name: case for case in TABLE}
+    if name in known:
+        return known[name]
+    base, engine = name.removesuffix(_BULK), Engine.SM_BULK
+    if name in _LOCAL:
+        base, engine = "device_local_copy", Engine.SM if name.endswith("_sm") else Engine.SM_BULK
+    elif base != name:
+        base = f"{base}_sm"
+    case = known.get(base)
+    return case and replace(case, name=name, engine=engine, index=None)
+
+
+def _tables(network: Network, log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
+    """Yield the result of each testcase of a log, and how many of its values are not comparable."""
+    groups: list[list[FoundTable]] = []
+    for table in log.tables:
+        last = groups[-1] if groups else []
+        same = last and (last[0].testcase, bool(last[0].why_not)) == (table.testcase, bool(table.why_not))
+        if same and table.key not in [one.key for one in last]:
+            last.append(table)
+        else:
+            groups.append([table])
+    gpus = len(network.machine.gpus)
+    for tables in groups:
+        if log.partial:
+            tables = [_widened(table, gpus) for table in tables]
+        case = None if tables[0].why_not else case_of(tables[0].testcase)
+        status, reason = log.outcomes.pop(tables[0].testcase, (Status.PASSED, ""))
+        if status is Status.WAIVED:  # it has values
+            status, reason = Status.PASSED, ""
+        plan = _plan(network.machine, case, tables) if case else None
+        if case is None or plan is None:
+            fits = case is not None and _is_known_place(network.machine, tables)
+            result, count = _unplaced(tables, case, status, reason, fits)
+            yield result, 0 if fits else count
+            continue
+        cells = _cells(network, plan, tables)
+        outcome = PartialResult({key: dict(own) for key, own in cells.items()})
+        shown = tuple(table for table in outcome.tables(plan.tables) if table.cells)
+        engines = {t.engine for m in plan.measurements for t in m.transfers}
+        yield TestcaseResult(
+            case.name, status, case.description, reason, case.index,
+            str(next(iter(engines)) if len(engines) == 1 else case.engine), case.counts, shown,
+        ), 0  # fmt: skip
+
+
+def _widened(table: FoundTable, gpus: int) -> FoundTable:
+    """Return the table of a tool that measures one GPU with a column for each."""
+    if table.columns != ("gpu0",):
+        return table
+    columns = tuple(f"gpu{i}" for i in range(gpus))
+    return replace(table, columns=columns, values=((*table.values[0], *[None] * (gpus - 1)),))
+
+
+def _is_known_place(machine: Machine, tables: Sequence[FoundTable]) -> bool:
+    """Return whether the labels of some tables say enough, although the machine lacks ranks or cores."""
+    if all(table.testcase.startswith("message_") for table in tables):
+        return True
+    nodes = tuple(node.name for node in machine.numa)
+    return not any(n.cpus for n in machine.numa) and all(table.columns == nodes for table in tables)
+
+
+def _plan(machine: Machine, case: Testcase, tables: Sequence[FoundTable]) -> Plan | None:
+    """Return the plan of a testcase on the machine; None if the tables do not fit it."""
+    local = any(
+        row[i] is not None
+        for table in tables
+        if table.rows == table.columns
+        for i, row in enumerate(table.values[: len(table.columns)])
+    )
+    size = max(table.bytes for table in tables)
+    try:
+        plan = case.plan(machine, PlanOptions(size=size or None, local_copy=local))
+    except WirespeedError:
+        return None
+    if any(measurement.collective for measurement in plan.measurements):
+        return None  # of a size that the table does not tell
+    shapes = {layout.key: (len(layout.rows.labels), len(layout.columns.labels)) for layout in plan.tables}
+    for table in tables:
+        rows, columns = shapes.get(table.key, (0, 0))
+        if not 0 < len(table.values) <= rows or len(table.values[0]) != columns:
+            return None
+    return plan
+
+
+def _cells(
+    network: Network, plan: Plan, tables: Sequence[FoundTable]
+) -> dict[str, dict[tuple[int, int], Cell]]:
+    """Return the cells of each table by row and column, with their limits."""
+    values = {table.key: table.values for table in tables}
+    sized = all(table.bytes for table in tables)
+    cells: dict[str, dict[tuple[int, int], Cell]] = {layout.key: {} for layout in plan.tables}
+    for key, rows in values.items():
+        for i, row in enumerate(rows):
+            for j, value in enumerate(row):
+                if value is not None:
+                    cells[key][i, j] = Cell(i, j, value)
+    for waived in plan.waived:
+        at = (waived.row, waived.column)
+        if waived.table in values and at not in cells[waived.table]:
+            cells[waived.table][at] = Cell(*at, reason=waived.reason)
+    for measurement in plan.measurements:
+        bounds = allowances(network, measurement, efficiencies())
+        for place, bound in zip(measurement.places, bounds, strict=True):
+            at, key = (place.row, place.column), place.table
+            if key not in values:
+                continue
+            if at not in cells[key]:
+                ended = place.row >= len(values[key])
+                why = "the log ends before this value" if ended else "no value in the log"
+                cells[key][at] = Cell(*at, reason=why)
+                continue
+            if not sized:
+                bound = replace(bound, expected=None)
+            size = _counted(measurement, place.transfers, place.reduce)
+            cells[key][at] = Cell(*at, cells[key][at].value, **vars(bound), bytes=size)
+    return cells
+
+
+def _counted(measurement: Measurement, chosen: Sequence[int], reduce: Reduce) -> int:
+    """Return the counted bytes of a cell, as a measured one has them."""
+    transfers = [measurement.transfers[i] for i in chosen if i < len(measurement.transfers)]
+    if reduce is Reduce.LATENCY or any(t.role is Role.LOAD for t in transfers):
+        return 0
+    return sum(t.bytes * t.counted for t in transfers)
+
+
+def _unplaced(
+    tables: Sequence[FoundTable], case: Testcase | None, status: Status, reason: str, fits: bool = False
+) -> tuple[TestcaseResult, int]:
+    """Return the result of tables that are kept without limits, and the number of values."""
+    kept = []
+    for table in tables:
+        rows, columns = len(table.values), max(map(len, table.values), default=0)
+        labels = [
+            given if len(given) == count else tuple(map(str, range(count)))
+            for given, count in ((table.rows, rows), (table.columns, columns))
+        ]
+        cells = tuple(
+            Cell(i, j, value, reason="" if value is not None else "no value in the log")
+            for i, row in enumerate(table.values)
+            for j, value in enumerate(row)
+        )
+        row_axis, column_axis = (Axis(name, own) for name, own in zip(table.axes, labels, strict=True))
+        if table.positions:
+            column_axis = replace(column_axis, values=table.positions, unit="B")
+        title = table.title or table.testcase
+        kept.append(Table(table.key, title, table.unit, row_axis, column_axis, cells))
+    why = next((table.why_not for table in tables if table.why_not), "")
+    if not why:
+        why = "the table does not fit the machine" if case else "no such testcase"
+        if case and tables[0].testcase.startswith("multinode"):
+            why = "the ranks are not those of the machine; pass a --machine with ranks"
+    described = case.description if case and fits else f"{_NOT_COMPARABLE}: {why}"
+    result = TestcaseResult(
+        tables[0].testcase, status, described, reason,
+        engine=str(case.engine) if case else "", counts=case.counts if case else "", tables=tuple(kept),
+    )  # fmt: skip
+    return result, sum(table.count for table in tables)
+
+
+def _failed(log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
+    """Yield the testcases of a log that have no values."""
+    for name, (status, reason) in log.outcomes.items():
+        case = case_of(name)
+        yield TestcaseResult(
+            name, status, case.description if case else "", reason, case.index if case else None,
+            str(case.engine) if case else "", case.counts if case else "",
+        ), 0  # fmt: skip
+
+
+def _collectives(network: Network, log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
+    """Yield the result of each collective."""
+    one_host = len({rank.host for rank in log.ranks}) <= 1
+    known = [run for run in log.collectives if run.operation in OPERATIONS and run.type in BY_NAME]
+    settings = [Setting(OPERATIONS[r.operation], BY_NAME[r.type], r.operator, r.root) for r in known]
+    own_names = names(settings) if known else []
+    for run, setting, name in zip(known, settings, own_names, strict=True):
+        yield _collective(network, run, setting, name, one_host), 0
+    for run in log.collectives:
+        if run not in known:
+            yield _unknown_collective(run)
+
+
+def _collective(
+    network: Network, run: FoundCollective, setting: Setting, name: str, one_host: bool
+) -> TestcaseResult:
+    """Return the result of a collective, with limits if it stayed on one host."""
+    fits = one_host and len(network.machine.gpus) >= run.ranks
+    case = collective(setting, name, ranks=run.ranks, judged=fits)
+    assert case.swept is not None
+    sizes = tuple(run.points)
+    plan = replace(case, pattern=case.swept(sizes)).plan(network.machine)
+    cells: dict[str, dict[tuple[int, int], Cell]] = {layout.key: {} for layout in plan.tables}
+    wrong = 0
+    for measurement in plan.measurements:
+        bounds = allowances(network, measurement, efficiencies())
+        for place, bound in zip(measurement.places, bounds, strict=True):
+            half = run.points[sizes[place.column]][place.row]
+            if half is None:
+                continue
+            value = {"time": half.seconds, "algbw": half.algorithm, "busbw": half.bus}[place.table]
+            bad = half.wrong if place.table == "time" else None
+            wrong += bad or 0
+            assert measurement.collective is not None
+            cells[place.table][place.row, place.column] = Cell(
+                place.row, place.column, value, **vars(bound),
+                bytes=0 if place.table == "time" else measurement.collective.counted,
+                reason=many(bad, "wrong element") if bad else "", wrong=bad,
+            )  # fmt: skip
+    info = CollectiveInfo(run.operation, run.type, run.ranks, run.operator, run.root)
+    return TestcaseResult(
+        case.name, Status.FAILED if wrong else Status.PASSED, case.description,
+        f"{many(wrong, 'wrong element')} in the log" if wrong else "", engine=str(Engine.NCCL),
+        counts=case.counts, tables=PartialResult(cells).tables(plan.tables), collective=info,
+    )  # fmt: skip
+
+
+def _unknown_collective(run: FoundCollective) -> tuple[TestcaseResult, int]:
+    """Return a collective that is not known, as tables without limits."""
+    from ..model import Unit
+
+    sizes = tuple(map(str, run.points))
+    tables = []
+    for key, unit in (("time", Unit.TIME), ("algbw", Unit.RATE), ("busbw", Unit.RATE)):
+        field = {"time": "seconds", "algbw": "algorithm", "busbw": "bus"}[key]
+        values = tuple(
+            tuple(getattr(pair[place], field) if pair[place] else None for pair in run.points.values())
+            for place in (0, 1)
+        )
+        why = f"no collective {run.operation!r} of {run.type!r}"
+        rows = ("out-of-place", "in-place")
+        tables.append(
+            FoundTable(f"nccl-tests {run.operation}".strip(), values, rows, sizes, ("buffers", "size"), unit,
+                       key, why_not=why)
+        )  # fmt: skip
+    return _unplaced(tables, None, Status.PASSED, "")
+
+
+def ranks_of(logs: Sequence[FoundLog]) -> tuple[RankInfo, ...]:
+    """Return the ranks of the first log that names some."""
+    ranks = next((log.ranks for log in logs if log.ranks), [])
+    return tuple(RankInfo(r.rank, r.group, r.pid, r.host, r.device, r.bus_id, r.model) for r in ranks)

@@ -1,0 +1,302 @@
+"""The formats of other tools: what is understood, what is kept, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+import wirespeed
+from tests.conftest import GOLDEN
+from wirespeed.backends.simulated.machines import MACHINES
+from wirespeed.cli.main import main
+from wirespeed.data.gpus import sheet_of, sheets
+from wirespeed.document import Document
+from wirespeed.errors import UsageError
+from wirespeed.topology import LinkKind
+
+PUBLISHED = Path(__file__).parents[1] / "data/published"
+A100 = (PUBLISHED / "nvbandwidth-a100-readme.txt").read_text()
+
+
+def imported(tmp_path: Path, text: str, machine: str | None = None) -> Document:
+    path = tmp_path / "log.txt"
+    path.write_text(text)
+    return wirespeed.load_log(path, machine)
+
+
+def values(document: Document, name: str, key: str = "") -> list[float]:
+    (result,) = (r for r in document.testcases if r.name == name)
+    (table,) = (t for t in result.tables if t.key == key)
+    return table.values()
+
+
+def test_the_samples_of_cuda_are_copies_by_copy_engines() -> None:
+    document = wirespeed.load_log(PUBLISHED / "p2p-h100-nccl-issue1264.txt")
+    both = values(document, "device_to_device_bidirectional_memcpy_write_ce", "total")
+    assert len(both) == 56 and both[0] == 742.21e9
+    assert any("64 values not comparable" in text for text in document.warnings)
+
+
+def test_pairs_without_access_are_not_copies_between_gpus(tmp_path: Path) -> None:
+    text = (
+        "[P2P (Peer-to-Peer) GPU Bandwidth Latency Test]\n"
+        "Device: 0, NVIDIA GeForce RTX 4090, pciBusID: 41, pciDeviceID: 0, pciDomainID:0\n"
+        "Device: 1, NVIDIA GeForce RTX 4090, pciBusID: 61, pciDeviceID: 0, pciDomainID:0\n"
+        "Device=0 CANNOT Access Peer Device=1\nDevice=1 CANNOT Access Peer Device=0\n"
+        "Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)\n"
+        "   D\\D     0      1\n     0 915.89  20.72\n     1  20.28 923.19\n"
+    )
+    document = imported(tmp_path, text)
+    assert [r.name for r in document.testcases] == ["device_local_copy"]
+    assert values(document, "device_local_copy") == [915.89e9 / 2, 923.19e9 / 2]
+    assert document.machine.gpus[1].bus_id == "00000000:61:00" and not document.machine.gpus[0].peers
+
+
+STREAM = """-------------------------------------------------------------
+STREAM version $Revision: 5.10 $
+-------------------------------------------------------------
+This system uses 8 bytes per array element.
+Array size = 80000000 (elements), Offset = 0 (elements)
+Number of Threads requested = 64
+Number of Threads counted = 64
+Function    Best Rate MB/s  Avg time     Min time     Max time
+Copy:          191038.9     0.007133     0.006700     0.007500
+Scale:         133337.7     0.009700     0.009600     0.009900
+Add:           155317.0     0.012500     0.012360     0.012700
+Triad:         151312.2     0.012900     0.012690     0.013100
+Solution Validates: avg error less than 1.000000e-13 on all three arrays
+"""
+
+
+def test_stream_is_the_memory_of_a_host_with_one_node(tmp_path: Path) -> None:
+    document = imported(tmp_path, STREAM)
+    assert values(document, "host_stream_triad") == [151312.2e6]
+    assert document.imported[0].version == "5.10" and document.imported[0].unknown == 0
+    one = imported(tmp_path, STREAM, "simulated:gh200-1")
+    assert wirespeed.judge(one).judgements[0].limit == 512e9
+    two = imported(tmp_path, STREAM, "simulated:cpu-2-sockets")
+    assert all("not comparable" in r.description for r in two.testcases)
+
+
+def test_stream_judges_what_shares_the_memory_of_the_host(tmp_path: Path) -> None:
+    """Two logs of one machine: the rate of the CPUs in one of them is the capacity in the other."""
+    log = tmp_path / "nvbandwidth.txt"
+    log.write_text("Running all_to_host_memcpy_ce.\nmemcpy CE CPU(row) <- GPU(column) bandwidth (GB/s)\n"
+                   "   0     1\n0  52.00  52.10\n")  # fmt: skip
+    document = wirespeed.load_log(log, "hgx-h100-2")
+    assert document.testcases[0].tables[0].cells[0].shared
+
+
+OSU = """# OSU MPI-CUDA Bandwidth Test v7.3
+# Send Buffer on DEVICE (D) and Receive Buffer on DEVICE (D)
+# Size      Bandwidth (MB/s)
+1                       1.33
+1048576             45000.12
+# OSU MPI Latency Test v7.3
+# Datatype: MPI_CHAR.
+# Size       Avg Latency(us)
+0                       0.90
+8                       1.25
+# OSU MPI Allreduce Latency Test v7.3
+# Size       Avg Latency(us)
+4                       3.50
+"""
+
+
+def test_osu(tmp_path: Path) -> None:
+    document = imported(tmp_path, OSU)
+    assert values(document, "message_mpi_gpu", "bandwidth") == [1.33e6, 45000.12e6]
+    assert values(document, "message_mpi_host", "latency") == [pytest.approx(1.25e-6)]
+    assert any("1 value not comparable" in text for text in document.warnings)
+    assert wirespeed.render(document, "plot")
+
+
+def test_mlc() -> None:
+    document = wirespeed.load_log(PUBLISHED / "mlc-cnf-testbed.txt")
+    assert values(document, "host_stream_read") == [90935.7e6, 90870.6e6]
+    assert values(document, "mlc bandwidth between nodes") == [34457.4e6, 34387.1e6]
+    assert len(values(document, "mlc peak bandwidth")) == 5
+
+
+def test_logs_of_several_tools_in_one_file(tmp_path: Path) -> None:
+    text = (GOLDEN / "collectives/all_reduce.txt").read_text() + STREAM + OSU
+    tools = [log.tool for log in imported(tmp_path, text).imported]
+    assert tools == ["nccl-tests", "STREAM", "OSU", "OSU", "OSU"]
+
+
+def test_repeated_testcases_are_all_kept(tmp_path: Path) -> None:
+    names = [r.name for r in imported(tmp_path, A100 + A100, "dgx-a100-40g-8").testcases]
+    assert names[0] == "host_to_device_memcpy_ce" and names[3] == "host_to_device_memcpy_ce_2"
+
+
+def test_what_launchers_add_is_removed(tmp_path: Path) -> None:
+    text = (GOLDEN / "collectives/all_reduce.txt").read_text()
+    tagged = "\r\n".join(f"\x1b[32m[1,0]<stdout>: {line}\x1b[0m" for line in text.splitlines())
+    assert imported(tmp_path, tagged).testcases == imported(tmp_path, text).testcases
+
+
+def test_utf_16_as_powershell_writes_it(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_bytes(A100.encode("utf-16"))
+    assert len(wirespeed.load_log(path, "dgx-a100-40g-8").testcases) == 3
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(STREAM.encode())))
+    assert wirespeed.load_log("-").imported[0].file == "standard input"
+
+
+def test_a_truncated_log_has_what_it_contains(tmp_path: Path) -> None:
+    text = A100[: A100.index("4    276.03")]
+    document = imported(tmp_path, text, "dgx-a100-40g-8")
+    assert len(values(document, "device_to_device_memcpy_write_ce")) == 4 * 7
+    assert any("device_to_device_memcpy_write_ce is incomplete" in w for w in document.warnings)
+    assert wirespeed.judge(document).verdict.value == "pass"
+
+
+def test_truncated_json_has_what_it_contains(tmp_path: Path) -> None:
+    text = (GOLDEN / "hgx-h200-2/nvbandwidth-json.json").read_text()
+    whole = imported(tmp_path, text)
+    part = imported(tmp_path, text[: len(text) * 2 // 3])
+    assert 0 < len(part.testcases) < len(whole.testcases)
+    assert any("the JSON is incomplete" in w for w in part.warnings)
+
+
+def test_a_sum_that_does_not_fit_is_a_warning(tmp_path: Path) -> None:
+    text = (
+        (PUBLISHED / "nvbandwidth-a6000-issue50.txt")
+        .read_text()
+        .replace("SUM device_to_device_memcpy_read_ce 7", "SUM device_to_device_memcpy_read_ce 9")
+    )
+    assert any("add up to 715.5" in w for w in imported(tmp_path, text).warnings)
+
+
+def test_unknown_lines_are_counted_and_the_first_are_shown(tmp_path: Path) -> None:
+    document = imported(tmp_path, A100 + "\nsegfault at 0\n", "dgx-a100-40g-8")
+    assert document.imported[0].unknown == 1
+    assert any("1 unknown line: 'segfault at 0'" in w for w in document.warnings)
+
+
+def test_an_error_in_the_log_fails(tmp_path: Path) -> None:
+    text = A100.partition("Running host_to_device_bidirectional")[0]
+    text += "Running device_to_host_memcpy_ce.\nERROR: CUDA_ERROR_ILLEGAL_ADDRESS\n"
+    check = wirespeed.judge(imported(tmp_path, text, "dgx-a100-40g-8"))
+    assert check.testcases["device_to_host_memcpy_ce"].value != "pass" and check.verdict.value == "fail"
+
+
+def test_versions_with_other_testcases(tmp_path: Path) -> None:
+    text = (
+        "nvbandwidth Version: v0.10.0\nCUDA Runtime Version: 13.2 (13020)\n\nRunning device_local_read_sm.\n"
+        "memory read local GPU(column) bandwidth (GB/s)\n     0\n 0  2900.00\n\n"
+        "SUM device_local_read_sm 2900.00\nCOEFFICIENT_OF_VARIATION device_local_read_sm 0.01\n"
+        "Running device_local_copy_tma.\nmemcpy TMA local GPU(column) bandwidth (GB/s)\n     0\n 0  1300.00\n"
+    )
+    document = imported(tmp_path, text, "hgx-h100-1")
+    assert [(r.name, r.engine) for r in document.testcases] == [
+        ("device_stream_read", "sm"), ("device_local_copy_tma", "sm_bulk"),
+    ]  # fmt: skip
+    assert document.machine.cuda == 13020 and document.imported[0].unknown == 0
+    assert wirespeed.judge(document).verdict.value == "pass"
+
+
+def test_the_data_sheets_agree_with_the_simulated_machines() -> None:
+    compared = 0
+    for build in MACHINES.values():
+        machine = build()
+        known = sheet_of(machine.gpus[0].model) if machine.gpus else None
+        if known is None or machine.ranks:
+            continue
+        _, sheet = known
+        for link in machine.links:
+            if link.kind is LinkKind.MEMORY and link.source.startswith("gpu"):
+                assert link.capacity == pytest.approx(sheet.memory_rate[0], rel=0.001)
+                compared += 1
+            elif link.kind is LinkKind.NVLINK:
+                assert link.capacity == pytest.approx(sheet.nvlinks(sheet.links[-1]), rel=0.001)
+            elif link.kind is LinkKind.C2C:
+                assert link.capacity in [rate * 1e9 for rate in sheet.c2c]
+    assert compared >= 8
+
+
+def test_every_model_has_one_data_sheet() -> None:
+    models = [model for sheet in sheets().values() for model in sheet.models]
+    assert len(models) == len(set(models))
+    assert all(sheet.source and (sheet.pcie or sheet.c2c) for sheet in sheets().values())
+
+
+@pytest.mark.parametrize(
+    ("values", "links", "kind"),
+    [("267.00", 12, LinkKind.NVLINK), ("89.00", 4, LinkKind.NVLINK), ("24.00", 0, LinkKind.PCIE)],
+)
+def test_links_between_few_gpus_follow_from_the_values(
+    tmp_path: Path, values: str, links: int, kind: LinkKind
+) -> None:
+    text = (
+        "nvbandwidth Version: v0.8\nDevice 0: NVIDIA A100-SXM4-80GB\nDevice 1: NVIDIA A100-SXM4-80GB\n"
+        "Running device_to_device_memcpy_read_ce.\nmemcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)\n"
+        f"    0   1\n0   N/A   {values}\n1  {values}   N/A\n"
+    )
+    machine = imported(tmp_path, text).machine
+    found = {link.kind: link for link in machine.links if link.source == "gpu0"}
+    del found[LinkKind.MEMORY]
+    if links:
+        del found[LinkKind.PCIE]  # to the host
+    assert found.keys() == {kind}
+    assert found[kind].capacity == (links * 25e9 or None)
+
+
+def test_every_derived_capacity_is_marked() -> None:
+    machine = wirespeed.load_log(PUBLISHED / "nvbandwidth-h100-azure.txt").machine
+    assert all(link.origin.startswith(("assumed", "unknown")) for link in machine.links)
+    given = wirespeed.load_log(PUBLISHED / "nvbandwidth-a100-readme.txt", "simulated:dgx-a100-8").machine
+    assert all(link.origin.startswith("assumed") for link in given.links) and not given.simulated
+
+
+ERRORS = {
+    "nothing": ("hello\n", "contains no output that is understood"),
+    "empty": ("\n \n", "is empty"),
+    "binary": ("\0\1\2", "is a binary file"),
+    "header": ("nvbandwidth Version: v0.8\n", "contains no output that is understood"),
+}
+
+
+@pytest.mark.parametrize("text", ERRORS)
+def test_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    content, expected = ERRORS[text]
+    (tmp_path / "log").write_text(content)
+    assert main(["import", str(tmp_path / "log")]) == 2
+    error = capsys.readouterr().err
+    assert expected in error and error.count("\n") == 1
+
+
+def test_a_machine_that_does_not_fit(tmp_path: Path) -> None:
+    for machine, expected in (
+        ("hgx-h100-4", "has 8 GPUs, the machine hgx-h100-4 has 4"),
+        ("hgx-h100-0", "cannot have 0 GPUs"),
+        ("hgx-9", "there is no machine 'hgx-9'"),
+    ):
+        with pytest.raises(UsageError, match=expected):
+            imported(tmp_path, A100, machine)
+    other = tmp_path / "other.txt"
+    other.write_text((PUBLISHED / "nvbandwidth-a6000-issue50.txt").read_text())
+    with pytest.raises(UsageError, match=r"import them separately"):
+        wirespeed.load_log([other, PUBLISHED / "nvbandwidth-h100-azure.txt"])
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, out = str(PUBLISHED / "nvbandwidth-h100-azure.txt"), str(tmp_path / "node.json")
+    assert main(["import", log, "-o", out]) == 0
+    assert "imported from nvbandwidth v0.4, not measured by wirespeed" in capsys.readouterr().out
+    assert main(["import", log, "-o", out]) == 2
+    assert "exists; choose another name, or --force" in capsys.readouterr().err
+    assert main(["import", log, "-o", out, "--force"]) == 0
+    assert main(["check", "--from", out]) == 0
+    assert main(["doctor", out]) == 0
+    assert main(["compare", out, out]) == 0
+    assert main(["baseline", "make", out, "-o", str(tmp_path / "baseline.json")]) == 0
+    assert main(["check", "--from", out, "--baseline", str(tmp_path / "baseline.json")]) == 0
+    assert main(["report", out, "-o", str(tmp_path / "node.html")]) == 0
+    assert "not measured by wirespeed" in (tmp_path / "node.html").read_text()

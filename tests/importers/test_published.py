@@ -1,0 +1,40 @@
+"""Published outputs of healthy machines: no value fails. `docs/results/published.md` has the sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import wirespeed
+from wirespeed.judging.verdicts import Verdict
+
+FOLDER = Path(__file__).parents[1] / "data/published"
+#: Machines of logs that do not name their GPUs.
+MACHINES = {
+    "nvbandwidth-a100-readme": "dgx-a100-40g-8",
+    "nvbandwidth-h100-issue24": "hgx-h100-8",
+    "nvbandwidth-gb200-azure": "gb200-1",
+}
+#: Logs in which nothing is judged: small buffers, unknown paths or memories.
+UNJUDGED = {
+    "babelstream-rtx2060-alpaka", "mlc-cnf-testbed", "nvbandwidth-a6000-issue50",
+    "nvbandwidth-h20-3e-issue48", "nvbandwidth-h800-0.2", "nvbandwidth-rtx4090-issue15",
+}  # fmt: skip
+LOGS = sorted(FOLDER.glob("*.txt"))
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_no_value_of_a_healthy_machine_fails(path: Path) -> None:
+    document = wirespeed.load_log(path, MACHINES.get(path.stem))
+    check = wirespeed.judge(document)
+    bad = [j for j in check.judgements if j.verdict in (Verdict.FAIL, Verdict.IMPLAUSIBLE, Verdict.WARN)]
+    assert bad == []
+    assert check.verdict is (Verdict.UNKNOWN if path.stem in UNJUDGED else Verdict.PASS)
+    assert document.imported[0].unknown == 0
+    assert sum(len(table.values()) for r in document.testcases for table in r.tables) > 0
+
+
+def test_every_log_has_a_source() -> None:
+    page = (FOLDER.parents[2] / "docs/results/published.md").read_text()
+    assert [path.stem for path in LOGS if f"`{path.stem}`" not in page] == []
