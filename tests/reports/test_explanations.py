@@ -104,7 +104,7 @@ def interrupted(plain: Document) -> Document:
 
 def test_what_was_interrupted_is_not_called_a_failure(interrupted: Document) -> None:
     screen = _check.render(interrupted, BY_LIMITS.judge(interrupted), Style())
-    assert "INTERRUPTED  testcases: 2 pass, 1 interrupted\n" in screen and "fail" not in screen.lower()
+    assert "\nINTERRUPTED  the run was interrupted: " in screen and "fail" not in screen.lower()
     assert "run interrupted: Ctrl-C" in screen
     html = wirespeed.render(interrupted, "html")
     assert "✖</span> fail" not in html and "■</span> interrupted" in html
@@ -117,7 +117,7 @@ def test_what_failed_before_an_interruption_has_failed(interrupted: Document) ->
     first = replace(interrupted.testcases[0], status=Status.FAILED, reason="wrong data")
     document = replace(interrupted, testcases=(first, *interrupted.testcases[1:]))
     screen = _check.render(document, judge(document), Style())
-    assert "FAIL  testcases: 1 fail, 1 pass, 1 interrupted\n" in screen
+    assert "\nFAIL  host_to_device_memcpy_ce: failed: wrong data\n" in screen
 
 
 def test_testcases_are_counted_by_their_verdicts() -> None:

@@ -14,6 +14,7 @@ from ..document import Document, Status
 from ..model import Unit
 from ..units import many
 from .diagnosis import Diagnosis, Finding, diagnose
+from .outcomes import outcomes
 from .verdicts import Check, Judgement, Verdict
 
 
@@ -135,12 +136,10 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
     """
     found = diagnosis or diagnose(document, check)
     named = next((one for one in found.findings if one.cells), None)
-    counts = Counter(one.verdict for one in check.judgements if one.key.column)
+    words = outcomes(document, check)
+    counts = Counter(words.cells)
     bad = sum(counts[verdict] for verdict in _BAD)
-    by_user = any(result.status is Status.INTERRUPTED for result in document.testcases)
-    word = {Verdict.UNKNOWN: "NOT JUDGED"}.get(check.verdict, check.verdict.upper())
-    if by_user and not bad:
-        word = "INTERRUPTED"
+    word = "NOT JUDGED" if words.run == Verdict.UNKNOWN else words.run.upper()
     return Overview(
         word,
         check.verdict,
@@ -190,28 +189,30 @@ def share(one: Judgement) -> float:
     return (one.value or 0.0) / (one.limit or one.normal or 1.0)
 
 
-def _sentence(
-    document: Document, check: Check, named: Finding | None, counts: Counter[Verdict], bad: int
-) -> str:
+def _sentence(document: Document, check: Check, named: Finding | None, counts: Counter[str], bad: int) -> str:
     """Return what is wrong, and where, or that nothing is."""
     if check.corrupted:
         way, testcases = next(iter(check.corrupted.items()))
         return f"{way} delivers wrong data in {many(len(testcases), 'testcase')}"
-    failed = [result for result in document.testcases if not result.status.good]
+    failed = [
+        result
+        for result in document.testcases
+        if not result.status.good and result.status is not Status.INTERRUPTED
+    ]
     if named is not None and named.likely:
         return f"{named.cause.title}{f' ({named.place})' if named.place else ''}"
     if check.culprits:
         return f"{check.culprits[0].described} runs at {check.culprits[0].ratio:.0%} of expected"
     if named is not None:
         return f"possibly, {named.cause.title}{f' ({named.place})' if named.place else ''}"
+    if failed:
+        return f"{failed[0].name}: {failed[0].status}: {failed[0].reason}"
     if above := counts[Verdict.IMPLAUSIBLE]:
         return f"{many(above, 'value')} above the limits: values or capacities are wrong"
     if bad:
         return f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; no cause is known"
-    if failed:
-        return f"{failed[0].name}: {failed[0].status}: {failed[0].reason}"
     if document.interrupted:
-        return f"the run ended early: {document.interrupted}"
+        return f"the run was interrupted: {document.interrupted}"
     if counts[Verdict.BUSY]:
         users = dict.fromkeys(
             f"{device} is {how}" for result in document.testcases for device, how in result.busy.items()
@@ -222,7 +223,7 @@ def _sentence(
     return "every path is as fast as expected"
 
 
-def _extent(counts: Counter[Verdict], bad: int, found: Diagnosis, named: Finding | None) -> str:
+def _extent(counts: Counter[str], bad: int, found: Diagnosis, named: Finding | None) -> str:
     """Return how many values it concerns."""
     parts = []
     if named is not None and found.slow:

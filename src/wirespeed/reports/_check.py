@@ -10,6 +10,7 @@ from rich.text import Text
 
 from ..document import Document
 from ..judging.gate_verdicts import GateResult, GateVerdict
+from ..judging.outcomes import INTERRUPTED, Outcomes, outcomes
 from ..judging.overview import overview
 from ..judging.verdicts import Check, Judgement, Verdict
 from ..results.published_gates import GateSet
@@ -18,7 +19,6 @@ from . import SIMULATED, Style
 from ._console import heading, printed, warnings
 from ._gates import section
 from ._grid import number
-from ._outcomes import INTERRUPTED, Outcomes, outcomes
 from ._overview import figures, headline
 
 #: Maximum number of testcases shown, so that they fit on a screen; ``verbose`` shows all.

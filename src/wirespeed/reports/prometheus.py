@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from ..document import Document, Status
+from ..judging.outcomes import outcomes
 from ..judging.verdicts import Check
 from ..model import Unit
 from ..results.cells import Placed, placed
 from ..terminal import one_line
 from . import Style
 from ._explanations import explanations
-from ._outcomes import outcomes
 
 _NAMES = {
     Unit.RATE: "wirespeed_bandwidth_bytes_per_second",

@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from ...document import Document, Status, TestcaseResult
+from ...judging.outcomes import INTERRUPTED, Outcomes, counted, outcomes
 from ...judging.verdicts import Check, Judgement, Verdict
 from ...model import Unit
 from ...results.cells import placed
@@ -24,7 +25,6 @@ from ...version import __version__
 from .. import BY_LIMITS, SIMULATED, Criteria
 from .._explanations import explanations
 from .._grid import number
-from .._outcomes import INTERRUPTED, Outcomes, counted, outcomes
 from . import comparison
 from . import telemetry as state
 from . import topology_drawing as topology

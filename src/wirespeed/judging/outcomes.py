@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..document import Document, Status
-from ..judging.verdicts import Check, Judgement, Verdict
+from .verdicts import Check, Judgement, Verdict
 
 INTERRUPTED = "interrupted"
 _FAILED = (Verdict.IMPLAUSIBLE, Verdict.FAIL)
