@@ -269,8 +269,8 @@ def test_what_kernels_of_the_device_api_cannot_do_is_refused(make: Make, fake: N
     made.allocate(64)
     with pytest.raises(BackendError, match="NCCL failed: ncclDevCommCreate"):
         made.register()
-    fake.version = 22707
-    with pytest.raises(Refused, match=r"-D requires NCCL 2\.28; this is 2\.27\.7"):
+    fake.version = 22803
+    with pytest.raises(Refused, match=r"-D requires NCCL 2\.28\.7; this is 2\.28\.3"):
         make(1, 2, **with_kernels(1))
 
 

@@ -34,8 +34,10 @@ from .loops import Library, Loop
 from .rank_gpu import RankGpu, format_of
 
 #: First versions of NCCL, as ncclGetVersion returns them: with the functions ncclAlltoAll, ncclGather and
-#: ncclScatter (and CTA policies above 1, and the device API); with symmetric registration; with fp8.
+#: ncclScatter (and CTA policies above 1); with symmetric registration; with fp8.
 _PEERS_VERSION, _GATHER_VERSION, _SYMMETRIC_VERSION, _FP8_VERSION = 23000, 22800, 22700, 22400
+#: First version with the headers that kernels of the device API include.
+_DEVICE_VERSION = 22807
 _SINCE = {"alltoall": _GATHER_VERSION, "gather": _GATHER_VERSION, "scatter": _GATHER_VERSION}
 #: NCCL_WIN_COLL_SYMMETRIC and ncclScalarHostImmediate in nccl.h.
 _SYMMETRIC_WINDOW, _HOST_SCALAR = 1, 1
@@ -158,8 +160,8 @@ class NcclProvider:
             raise Refused(f"symmetric registration requires NCCL 2.27; this is {self._version()}")
         if options.policy > 1 and self.version < _GATHER_VERSION:
             raise Refused(f"this CTA policy requires NCCL 2.28; this is {self._version()}")
-        if options.implementation and self.version < _GATHER_VERSION:
-            raise Refused(f"-D requires NCCL 2.28; this is {self._version()}")
+        if options.implementation and self.version < _DEVICE_VERSION:
+            raise Refused(f"-D requires NCCL 2.28.7; this is {self._version()}")
         mine = options.threads * options.gpus
         first = options.first if options.first >= 0 else world.local_rank * mine
         present = count_gpus()
