@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver as real
 
+from tests.fakes.nccl_device import DevComm, Window, launch
 from wirespeed.backends.nccl.rank_gpu import Format
 from wirespeed.testcases.data_types import TYPES
 
@@ -40,7 +41,7 @@ static void atomicAdd(unsigned long long* at, unsigned long long n) { *at += n; 
 _KERNELS = Path(__file__).parents[2] / "src/wirespeed/backends/nccl/kernels/contents.cu"
 _PATIENCE = 10.0
 _WORD = ctypes.c_int64
-_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, *[_WORD] * 8)
+_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, *[_WORD] * 12)
 #: C name -> name here, and how many arguments it takes; the last two are communicator and stream.
 _IN_C = {
     "ncclGroupStart": ("group_start", 0),
@@ -99,6 +100,8 @@ class Comm:
     stream: int = 0
     queue: list[Unit] = field(default_factory=list)
     scalars: list[int] = field(default_factory=list)
+    windows: int = 0
+    device_comms: int = 0
     aborted: bool = False
 
     def __int__(self) -> int:
@@ -130,6 +133,8 @@ class Nccl:
         self.driver = driver
         self.version = version
         self.worlds: dict[bytes, list[Comm]] = {}
+        self.windows: dict[tuple[int, int], Window] = {}  # world, number
+        self.reached = 0  # ranks of an LSA team; 0 for all
         self.changed = driver.changed
         self.local = threading.local()
         self.registered: list[tuple[str, int, int]] = []
@@ -166,12 +171,34 @@ class Nccl:
         def set_current(context: int, *_: int) -> int:
             return int(self.driver.cuCtxSetCurrent(context)[0])
 
+        def comm_of(handle: int) -> Comm:
+            return next(c for world in self.worlds.values() for c in world if id(c) == handle)
+
+        def create(comm: int, requirements: int, made: int, *_: int) -> int:
+            mine = comm_of(comm)
+            assert ctypes.c_int.from_address(requirements).value == 128
+            DevComm.from_address(made).rank, DevComm.from_address(made).size = mine.rank, len(mine.world)
+            mine.device_comms += 1
+            return int(self.refused == "create")
+
+        def destroy(comm: int, *_: int) -> int:
+            comm_of(comm).device_comms -= 1
+            return 0
+
+        def start(function: int, blocks: int, *rest: int) -> int:
+            assert rest[:5] == (1, 1, 512, 1, 1)
+            self.start(self.driver.functions[function], blocks, rest[6], rest[7])
+            return 0
+
         functions = {c: in_c(*known) for c, known in _IN_C.items()}
         return SimpleNamespace(
             cuMemcpyDtoDAsync_v2=_FUNCTION(copy),
             cuEventRecord=_FUNCTION(record),
             cuStreamSynchronize=_FUNCTION(synchronize),
             cuCtxSetCurrent=_FUNCTION(set_current),
+            cuLaunchKernel=_FUNCTION(start),
+            ncclDevCommCreate=_FUNCTION(create),
+            ncclDevCommDestroy=_FUNCTION(destroy),
             **functions,
         )
 
@@ -215,7 +242,25 @@ class Nccl:
     def comm_window_register(self, comm: Comm, address: int, size: int, win_flags: int) -> int:
         assert win_flags == 1
         self.registered.append(("symmetric", comm.rank, size))
-        return len(self.registered)
+        with self.changed:
+            window = self.windows.setdefault((id(comm.world), comm.windows), Window())
+            comm.windows += 1
+        window.bases[comm.rank] = address
+        return ctypes.addressof(window)
+
+    def team_lsa(self, comm: Comm) -> SimpleNamespace:
+        return SimpleNamespace(n_ranks=self.reached or len(comm.world))
+
+    def start(self, function: Function, blocks: int, stream: int, arguments: int) -> None:
+        """Launch a kernel that accesses the memory of other GPUs."""
+        device = self.driver.current()
+        assert function.device == device == self.driver.lane(stream)[0]
+        comm = next(c for world in self.worlds.values() for c in world if c.device == device)
+        pointers = ctypes.cast(arguments, ctypes.POINTER(ctypes.c_void_p))
+        words = [ctypes.c_uint64.from_address(pointers[i] or 0).value for i in range(5)]
+        given = (*words, DevComm.from_buffer_copy(ctypes.string_at(pointers[5] or 0, ctypes.sizeof(DevComm))))
+        to = (Window.from_address(words[2]).bases[comm.rank] or 0) + words[3]
+        self._enqueue(Unit(comm, "kernel", (0, to, function.name, blocks, words[4], function, given)), stream)
 
     def comm_deregister(self, comm: Comm, handle: int) -> None: ...
 
@@ -385,7 +430,14 @@ def _moves(
     return run
 
 
+def _kernels(units: list[Unit]) -> None:
+    for unit in units:
+        function, given = unit.arguments[5:]
+        launch(function.module, function.name, unit.arguments[3], given)
+
+
 _RUN: dict[str, Callable[[list[Unit]], None]] = {
+    "kernel": _kernels,
     "all_reduce": _all_reduce,
     "reduce": _reduce,
     "reduce_scatter": _reduce_scatter,
@@ -401,6 +453,18 @@ _RUN: dict[str, Callable[[list[Unit]], None]] = {
 class Event:
     device: int
     time: float = 0.0
+
+    def __int__(self) -> int:
+        return id(self)
+
+
+@dataclass(eq=False)
+class Function:
+    """A kernel of a module on a device."""
+
+    name: str
+    module: Any
+    device: int
 
     def __int__(self) -> int:
         return id(self)
@@ -423,6 +487,7 @@ class Driver:
         self.blocks: dict[int, tuple[Any, int]] = {}  # address -> memory, device
         self.captures: dict[int, list[Unit]] = {}
         self.events: dict[int, Event] = {}
+        self.functions: dict[int, Function] = {}
         self.clock = 0.0
         self.streams: list[int] = []  # the device of each
         self.strays: dict[Lane, list[tuple[int, int, int]]] = {}
@@ -532,14 +597,19 @@ class Driver:
     def cuModuleLoadData(self, code: bytes) -> tuple[Any, int]:
         return _OK, 1
 
-    def cuModuleGetFunction(self, module: int, name: bytes) -> tuple[Any, tuple[str, int]]:
-        return _OK, (name.decode(), self.current())
+    def cuModuleGetFunction(self, module: Any, name: bytes) -> tuple[Any, Function]:
+        made = Function(name.decode(), module, self.current())
+        self.functions[int(made)] = made
+        return _OK, made
 
-    def cuLaunchKernel(self, function: tuple[str, int], *rest: Any) -> tuple[Any]:
-        name, device = function
-        if not device == self.current() == self.lane(rest[-3])[0]:
+    def cuModuleGetGlobal(self, module: Any, name: bytes) -> tuple[Any, int, int]:
+        size = {b"requirements": 4, b"communicator_bytes": 8}[name]
+        return _OK, ctypes.addressof(ctypes.c_char.in_dll(module, name.decode())), size
+
+    def cuLaunchKernel(self, function: Function, *rest: Any) -> tuple[Any]:
+        if not function.device == self.current() == self.lane(rest[-3])[0]:
             return (_INVALID,)
-        kernel = getattr(self.kernels, name)
+        kernel = getattr(self.kernels, function.name)
         pointers = ctypes.cast(rest[-2], ctypes.POINTER(ctypes.c_void_p))
         kernel(*(ctypes.cast(pointers[i], ctypes.POINTER(t)).contents for i, t in enumerate(kernel.argtypes)))
         return (_OK,)

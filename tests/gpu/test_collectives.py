@@ -113,6 +113,45 @@ def test_options(options: tuple[str, ...]) -> None:
     )
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["all_reduce", "alltoall"])
+@pytest.mark.parametrize("implementation", ["1", "2"])
+def test_kernels_of_the_device_api_in_every_form(implementation: str, name: str, form: str) -> None:
+    text = run(
+        name, "-D", implementation, "-R", "2", "-V", "24", *FORMS[form], "-b", "8", "-e", "64M", "-f", "64",
+        "-n", "5",
+    )  # fmt: skip
+    assert "# Out of bounds values : 0 OK" in text
+    assert f"device implementation {implementation} with 24 CTAs" in text
+    assert len(re.findall(r"^ +\d+ +\d+ +float", text, re.MULTILINE)) == 5
+
+
+@pytest.mark.parametrize("implementation", ["1", "2"])
+def test_kernels_of_the_device_api_with_all_types(implementation: str) -> None:
+    options = (
+        "-D",
+        implementation,
+        "-R",
+        "2",
+        "-g",
+        "2",
+        "-d",
+        "all",
+        "-u",
+        "3",
+        "-b",
+        "1M",
+        "-e",
+        "1M",
+        "-n",
+        "2",
+    )
+    text = run("all_reduce", *options)
+    assert "# Out of bounds values : 0 OK" in text and "not of bfloat16" in text
+    assert len(re.findall(r"^ +1048576 ", text, re.MULTILINE)) >= 9
+    assert "# Out of bounds values : 0 OK" in run("alltoall", *options)
+
+
 def test_json_and_document(tmp_path: Path) -> None:
     run(
         "all_reduce",

@@ -16,6 +16,7 @@ from wirespeed.backends.rank_groups import group_of
 from wirespeed.backends.simulated.simulated_collectives import SimulatedProvider
 from wirespeed.cli import nccl_tests, nccl_tests_options
 from wirespeed.cli.main import COLLECTIVES, main
+from wirespeed.cli.nccl_tests_options import check_kernels, nccl, parser
 from wirespeed.errors import UsageError
 from wirespeed.testcases.collective_ops import OPERATIONS
 from wirespeed.worlds.launchers import alone
@@ -44,8 +45,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     ("program", "options", "reason"),
     [
         ("all_reduce", ("-b", "1G", "-e", "1M"), "-b 1073741824 is more than -e 1048576"),
-        ("all_reduce", ("-D", "1"), "kernels of NCCL's device API"),
-        ("all_reduce", ("-V", "4"), "kernels of NCCL's device API"),
+        ("all_reduce", ("-D", "1", "-V", "129"), "-V must be at most 128"),
+        ("all_reduce", ("-D", "1"), "it applies only to GPUs"),
+        ("all_reduce", (*H200, "-D", "1"), "it has no effect on a simulated machine"),
         ("all_reduce", ("-i", "0"), "-i 0 requires a factor (-f)"),
         ("all_reduce", ("-y", "1", "-G", "1"), "-y and -G"),
         ("all_reduce", ("-Q", "1"), "unrecognized arguments: -Q"),
@@ -75,6 +77,47 @@ def test_what_is_not_possible_is_refused_in_one_line(
     capsys: pytest.CaptureFixture[str], program: str, options: tuple[str, ...], reason: str
 ) -> None:
     assert reason in refused(capsys, f"{program}_perf", *options)
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "reason"),
+    [
+        (
+            "broadcast",
+            ("-D", "1"),
+            "-D: broadcast_perf has no kernels of NCCL's device API; all_reduce_perf and",
+        ),
+        ("all_reduce", ("-D", "5"), "-D 5 does not exist: choose 0, 1 or 2"),
+        ("all_reduce", ("-D", "3"), "-D 3: implementations 3 and 4 reduce by multicast objects of NVLink"),
+        ("alltoall", ("-D", "4"), "-D 4: implementations 3 and 4 send over the network from the GPU (GIN)"),
+        ("alltoall", ("-D", "2"), "-D 2 requires buffers that other GPUs can access: pass -R 2"),
+        ("alltoall", ("-D", "2", "-R", "1"), "pass -R 2"),
+    ],
+)
+def test_kernels_of_the_device_api_that_cannot_run_are_refused(
+    program: str, arguments: tuple[str, ...], reason: str
+) -> None:
+    program = f"{program}_perf"
+    with pytest.raises(UsageError, match=re.escape(reason)):
+        check_kernels(program, parser(program).parse_args(arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "number", "blocks"),
+    [((), 0, 0), (("-D", "2", "-R", "2"), 2, 16), (("-D", "1", "-R", "2", "-V", "128"), 1, 128)],
+)
+def test_kernels_of_the_device_api_are_requested(
+    arguments: tuple[str, ...], number: int, blocks: int
+) -> None:
+    options = parser("alltoall_perf").parse_args(arguments)
+    check_kernels("alltoall_perf", options)
+    given = nccl(options)
+    assert (given["device_implementation"], given["device_blocks"]) == (number, blocks)
+
+
+def test_the_number_of_ctas_without_their_kernels_is_ignored(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["all_reduce_perf", "-V", "4", *H200, "-b", "8", "-e", "8"]) == 0
+    assert "note: ignored: -V requires -D 1 or -D 2" in capsys.readouterr().err
 
 
 def test_hypercube_needs_a_power_of_two(capsys: pytest.CaptureFixture[str]) -> None:

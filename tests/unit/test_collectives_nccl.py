@@ -6,6 +6,7 @@ import ctypes
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -15,10 +16,11 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from tests.fakes.nccl import Driver, Nccl, Unit, compiled
+from tests.fakes.nccl_device import module
 from wirespeed.backends import native
 from wirespeed.backends import test_data as contents
 from wirespeed.backends.nccl import channel as messages
-from wirespeed.backends.nccl import loops, provider
+from wirespeed.backends.nccl import device_api, loops, provider
 from wirespeed.backends.nccl import rank_gpu as gpu
 from wirespeed.backends.nccl.provider import NcclOptions, NcclProvider
 from wirespeed.backends.nccl.rank_gpu import Format, format_of
@@ -37,13 +39,20 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return found or pytest.skip("there is no g++")
 
 
+@pytest.fixture(scope="session")
+def device_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("device_api")
+
+
 @pytest.fixture
-def fake(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> Nccl:
+def fake(kernels: Any, device_code: Path, monkeypatch: pytest.MonkeyPatch) -> Nccl:
     driver = Driver(kernels)
     nccl = Nccl(driver)
-    for module in (gpu, loops, provider):
-        monkeypatch.setattr(module, "driver", driver)
+    for one in (gpu, loops, provider, device_api):
+        monkeypatch.setattr(one, "driver", driver)
     monkeypatch.setattr(gpu, "load", lambda *_: 1)
+    monkeypatch.setattr(device_api, "headers", lambda version: str(version))
+    monkeypatch.setattr(device_api, "load", lambda text, *_: module(device_code, text.split()[2]))
     package = ModuleType("nccl.bindings")
     package.nccl = nccl  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "nccl", ModuleType("nccl"))
@@ -189,6 +198,80 @@ def test_both_buffers_of_all_ranks_are_registered(
 ) -> None:
     assert checked(make(1, 2, registration=registration), case("all_reduce", 2)) == 0
     assert [(k, r) for k, r, _ in fake.registered] == [(kind, 0), (kind, 0), (kind, 1), (kind, 1)]
+
+
+def with_kernels(implementation: int, **options: Any) -> dict[str, Any]:
+    return {"registration": 2, "implementation": implementation, "blocks": 3, **options}
+
+
+@pytest.mark.parametrize(
+    ("name", "type", "in_place"),
+    [("all_reduce", "float", False), ("all_reduce", "half", True), ("all_reduce", "int8", False),
+     ("alltoall", "float", False), ("alltoall", "bfloat16", False)],
+)  # fmt: skip
+@pytest.mark.parametrize(("implementation", "unalign"), [(1, 0), (2, 0), (2, 3)])
+@pytest.mark.parametrize(("threads", "gpus"), [(1, 2), (3, 1)])
+def test_kernels_of_the_device_api_leave_what_they_must(
+    make: Make, fake: Nccl, name: str, type: str, in_place: bool, implementation: int, unalign: int,
+    threads: int, gpus: int,
+) -> None:  # fmt: skip
+    made = make(threads, gpus, **with_kernels(implementation, unalign=unalign))
+    base = case(name, threads * gpus, BY_NAME[type], in_place)
+    for size in (0, 40, 4112, 600_000):  # less than 16 bytes per rank, and more than the threads take at once
+        counts = base.setting.operation.counts(size // base.width, base.width, base.ranks)
+        one = Case(base.setting, base.ranks, counts, in_place, base.timing)
+        made.allocate(2 * one.bytes + unalign * one.width)
+        made.register()
+        made.bind(one)
+        made.fill(3)
+        made.once()
+        assert made.wrong(3) == 0, size
+        assert [comm.device_comms for world in fake.worlds.values() for comm in world] == [1] * base.ranks
+    assert f"device implementation {implementation} with 3 CTAs" in made.transport()
+
+
+@pytest.mark.parametrize(
+    "timing", [{}, {"aggregate": 3}, {"blocking": 3, "per_iteration": True}, {"graphs": 2}], ids=str
+)
+def test_kernels_of_the_device_api_are_timed_in_every_mode(make: Make, timing: dict[str, Any]) -> None:
+    made, one = make(2, 1, **with_kernels(2)), case("all_reduce", 2, iterations=5, **timing)
+    assert checked(made, one) == 0
+    made.align()
+    assert all(0 < elapsed.seconds < 1 for elapsed in made.loop())
+    made.fill(4)
+    made.once()
+    assert made.wrong(4) == 0
+
+
+def test_a_kernel_of_the_device_api_that_writes_wrong_data_is_found(make: Make, fake: Nccl) -> None:
+    def damage(unit: Unit) -> None:
+        if unit.comm.rank == 1 and unit.name == "kernel":
+            ctypes.memset(unit.arguments[1] + 40, 0x55, 8)
+
+    fake.damage = damage
+    assert checked(make(1, 2, **with_kernels(2)), case("all_reduce", 2)) == 2
+
+
+def test_what_kernels_of_the_device_api_cannot_do_is_refused(make: Make, fake: Nccl) -> None:
+    made = make(1, 2, **with_kernels(1))
+    assert made.refuses(case("all_reduce", 2).setting) is None
+    assert made.refuses(case("alltoall", 2, BY_NAME["f8e5m2"]).setting) is None
+    reduction = case("all_reduce", 2).setting.operation
+    for type, operator, reason in (
+        ("float", "max", "-D supports the operator sum, not max"),
+        ("bfloat16", "sum", "uint64, half, float, double, not of bfloat16"),
+    ):
+        assert reason in str(made.refuses(Setting(reduction, BY_NAME[type], operator)))
+    fake.reached = 1
+    with pytest.raises(Refused, match="NCCL connects only 1 of 2"):
+        make(1, 2, **with_kernels(1))
+    fake.refused = "create"
+    made.allocate(64)
+    with pytest.raises(BackendError, match="NCCL failed: ncclDevCommCreate"):
+        made.register()
+    fake.version = 22803
+    with pytest.raises(Refused, match=r"-D requires NCCL 2\.28\.7; this is 2\.28\.3"):
+        make(1, 2, **with_kernels(1))
 
 
 def test_ranks_of_threads_may_be_set_up_at_once(make: Make) -> None:

@@ -43,7 +43,7 @@ Cuda = Callable[..., FakeCuda]
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     """Returns a fake driver in the place of the real one."""
-    monkeypatch.setattr(compiler, "compiled", lambda *_: compiler.ELF)
+    monkeypatch.setattr(compiler, "compiled", lambda *_, **__: compiler.ELF)
     monkeypatch.setattr(CudaBackend, "_monitor", lambda self: None)
     return lambda *arguments, **more: FakeCuda(*arguments, **more).install(monkeypatch)
 
@@ -337,7 +337,7 @@ def test_ptx_that_the_driver_refuses(cuda: Cuda, monkeypatch: pytest.MonkeyPatch
     cuda(refused={"cuModuleLoadData": unsupported})
     with pytest.raises(BackendError, match=r"^cuModuleLoadData failed"):
         device.load("source", "sm_90")
-    monkeypatch.setattr(compiler, "compiled", lambda *_: b"// PTX\0")
+    monkeypatch.setattr(compiler, "compiled", lambda *_, **__: b"// PTX\0")
     with pytest.raises(BackendError, match=r"NVRTC .* does not know sm_130, .*UNSUPPORTED_PTX.*newer NVRTC"):
         device.load("source", "sm_130")
 

@@ -24,6 +24,7 @@ from .nccl_tests_options import (
     Asked,
     asked,
     check,
+    check_kernels,
     chosen,
     nccl,
     parsed,
@@ -58,6 +59,7 @@ def main(program: str, argv: Sequence[str]) -> int:
     try:
         check(options)
         refuse(options, parser, provider)
+        check_kernels(program, options)
         operation = chosen(program, options)
         minimum()
     except UsageError as error:
@@ -281,6 +283,7 @@ def _maker(options: argparse.Namespace, wanted: Asked, provider: str, simulated:
             threads, gpus, given["first"], options.unalign, given["registration"], given["policy"],
             bool(given["null_stream"]), bool(options.parallel_init),
             p2p_peers=2 if wanted.operation.name == "sendrecv" else 0,
+            implementation=given["device_implementation"], blocks=given["device_blocks"],
         )  # fmt: skip
         return NcclProvider(world, group, how)
 

@@ -41,16 +41,22 @@ _IMPOSSIBLE = {
     MPI: {
         "nthreads": _PROCESSES, "ngpus": _PROCESSES, "agg_iters": "MPI cannot group operations",
         "cudagraph": _NO_GPU, "local_register": _NO_GPU, "cta_policy": _NO_GPU, "stream_null": _NO_GPU,
-        "parallel_init": _NO_GPU, "memory": _NO_GPU,
+        "parallel_init": _NO_GPU, "memory": _NO_GPU, "device_implementation": _NO_GPU,
     },
     SIMULATED: {
         "agg_iters": _NO_LIBRARY, "blocking": _NO_LIBRARY, "local_register": _NO_LIBRARY,
         "cta_policy": _NO_LIBRARY, "stream_null": _NO_LIBRARY, "parallel_init": _NO_LIBRARY,
         "memory": _NO_LIBRARY, "unalign": _NO_LIBRARY, "mpi": _NO_LIBRARY,
-        "launch": _NO_LIBRARY,
+        "launch": _NO_LIBRARY, "device_implementation": _NO_LIBRARY,
     },
 }  # fmt: skip
-_DEVICE = "kernels of NCCL's device API are not supported: they require nvcc and NCCL's headers"
+#: Default and maximum of ``-V``.
+_CTAS, _MAX_CTAS = 16, 128
+#: Program -> what its implementations 3 and 4 with kernels of NCCL's device API use, which 1 and 2 do not.
+_KERNELS = {
+    "all_reduce_perf": "reduce by multicast objects of NVLink (multimem)",
+    "alltoall_perf": "send over the network from the GPU (GIN)",
+}
 
 
 def parser(program: str) -> Parser:
@@ -112,8 +118,10 @@ def _table() -> tuple[tuple[str, tuple[tuple[str, str, str, Any, Any, str], ...]
              "register buffers with NCCL: 0 no, 1 per rank, 2 symmetric (0)"),
             ("-x", "--cta_policy", "HOW", None, (0, 1, 2), "CTA policy: 0 default, 1 efficiency, 2 zero"),
             ("-y", "--stream_null", "0|1", 0, _flag, "use the default stream (0)"),
-            ("-D", "--device_implementation", "N", 0, _whole, "not supported: kernels of NCCL's device API"),
-            ("-V", "--device_cta_count", "N", None, _count, "not supported: number of their CTAs"),
+            ("-D", "--device_implementation", "N", 0, _whole,
+             "all_reduce and alltoall with kernels of NCCL's device API: 1 one element at a time, "
+             "2 vectorised; requires -R 2 (0: NCCL's own kernels)"),
+            ("-V", "--device_cta_count", "N", None, _count, f"number of CTAs of these kernels ({_CTAS})"),
         )),
         ("timing", (
             ("-n", "--iters", "N", 20, _count, "iterations (20)"),
@@ -220,6 +228,7 @@ def check(options: argparse.Namespace) -> None:
         ("blocking", "-z with -G: a graph is launched as a whole, without waiting inside", o.cudagraph),
         ("per_iter_skip", f"-K must be less than -n {o.iters}", o.per_iter_skip >= o.iters),
         ("per_iter_skip", "-K requires -I 1", not o.per_iter_timing),
+        ("device_cta_count", "-V requires -D 1 or -D 2", not o.device_implementation),
     ):
         if there and getattr(o, name):
             _note(f"ignored: {text}")
@@ -227,8 +236,7 @@ def check(options: argparse.Namespace) -> None:
     problems = {
         f"-b {o.minbytes} is more than -e {o.maxbytes}": o.minbytes > o.maxbytes,
         "-i 0 requires a factor (-f)": not o.stepbytes and o.stepfactor < 2,
-        f"-D: {_DEVICE}": o.device_implementation,
-        f"-V: {_DEVICE}": o.device_cta_count is not None,
+        f"-V must be at most {_MAX_CTAS}": (o.device_cta_count or 0) > _MAX_CTAS,
         "-y and -G: the default stream cannot be captured": o.stream_null and o.cudagraph,
         "-J and --output are the same file": file is not None and file == o.output,
         f"-T must be at most {_MAX_TIMEOUT_S}; 0 sets no limit": o.timeout > _MAX_TIMEOUT_S,
@@ -299,6 +307,29 @@ def refuse(options: argparse.Namespace, parser: Parser, provider: str) -> None:
             found = "" if options.mpi or provider != MPI else "no GPU was found, so MPI is used; "
             start = f": start them with {mpirun('wirespeed ...')}" if reason is _PROCESSES else ""
             raise UsageError(f"--{name}: {found}{reason}{start}")
+
+
+def check_kernels(program: str, options: argparse.Namespace) -> None:
+    """Refuse implementations with kernels of NCCL's device API that do not exist or cannot run.
+
+    Raises
+    ------
+    UsageError
+        If the requested one is refused; the message has the reason.
+    """
+    number = options.device_implementation
+    if not number:
+        return
+    if program not in _KERNELS:
+        raise UsageError(f"-D: {program} has no kernels of NCCL's device API; {' and '.join(_KERNELS)} have")
+    if number > 4:
+        raise UsageError(f"-D {number} does not exist: choose 0, 1 or 2")
+    if number > 2:
+        raise UsageError(
+            f"-D {number}: implementations 3 and 4 {_KERNELS[program]}, which is not supported; choose 1 or 2"
+        )
+    if options.local_register != 2:
+        raise UsageError(f"-D {number} requires buffers that other GPUs can access: pass -R 2")
 
 
 @dataclass(frozen=True)
@@ -413,6 +444,8 @@ def nccl(options: argparse.Namespace) -> dict[str, int]:
         "registration": options.local_register,
         "policy": -1 if options.cta_policy is None else options.cta_policy,
         "null_stream": options.stream_null,
+        "device_implementation": options.device_implementation,
+        "device_blocks": (options.device_cta_count or _CTAS) if options.device_implementation else 0,
     }
 
 

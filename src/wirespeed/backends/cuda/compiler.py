@@ -6,6 +6,7 @@ import hashlib
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,6 +20,25 @@ from .packages import BINDINGS, INSTALL, WHEELS, extra
 KERNELS = Path(__file__).parent / "kernels"
 #: First bytes of machine code files; PTX is text.
 ELF = b"\x7fELF"
+
+
+@dataclass(frozen=True)
+class Headers:
+    """Headers that a source includes; functions that they declare without a space are those of the GPU.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the headers.
+    version : str
+        Their version, which distinguishes code in the cache.
+    empty : tuple[str, ...]
+        Names of headers that these include and NVRTC lacks. They are empty.
+    """
+
+    folder: Path
+    version: str
+    empty: tuple[str, ...] = ()
 
 
 @cache
@@ -35,7 +55,9 @@ def source(name: str, kernels: Path = KERNELS) -> str:
     return (kernels / "common.cuh").read_text() + (kernels / f"{name}.cu").read_text()
 
 
-def compiled(text: str, architecture: str, folder: Path | None = None) -> bytes:
+def compiled(
+    text: str, architecture: str, folder: Path | None = None, headers: Headers | None = None
+) -> bytes:
     """Return code that the driver loads for an architecture such as ``sm_90``.
 
     A cubin, or PTX for the newest earlier architecture if NVRTC does not know this one.
@@ -44,17 +66,20 @@ def compiled(text: str, architecture: str, folder: Path | None = None) -> bytes:
     ----------
     folder : Path or None
         Folder of cached machine code; not used if it cannot be written.
+    headers : Headers or None
+        Headers that the source includes.
 
     Raises
     ------
     BackendError
         If NVRTC cannot be loaded, rejects the source, or does not support the architecture.
     """
-    key = "\0".join((text, architecture, nvrtc_version(), __version__))
+    included = headers.version if headers else ""
+    key = "\0".join((text, architecture, nvrtc_version(), __version__, included))
     path = (folder or cache_folder()) / f"{hashlib.sha256(key.encode()).hexdigest()}.code"
     with suppress(OSError):
         return path.read_bytes()
-    code = _compile(text, architecture)
+    code = _compile(text, architecture, headers)
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         # Another process may do the same, so the file is written atomically.
@@ -64,17 +89,20 @@ def compiled(text: str, architecture: str, folder: Path | None = None) -> bytes:
     return code
 
 
-def _compile(text: str, architecture: str) -> bytes:
+def _compile(text: str, architecture: str, headers: Headers | None) -> bytes:
+    empty = [name.encode() for name in headers.empty] if headers else []
     try:
         from cuda.bindings import nvrtc
 
         _, *known = nvrtc.nvrtcGetSupportedArchs()
-        _, program = nvrtc.nvrtcCreateProgram(text.encode(), b"", 0, None, None)
+        _, program = nvrtc.nvrtcCreateProgram(text.encode(), b"", len(empty), [b""] * len(empty), empty)
     except (ImportError, RuntimeError) as error:  # a package is missing or cannot be loaded
         raise BackendError(f"NVRTC cannot be used: {error}; {INSTALL}") from error
     target = _target(architecture, known[0])
     try:
         options = [f"--gpu-architecture={target}".encode(), b"--std=c++17"]
+        if headers:
+            options += [b"--device-as-default-execution-space", f"--include-path={headers.folder}".encode()]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             log = _fetched(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)

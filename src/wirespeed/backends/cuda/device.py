@@ -33,7 +33,7 @@ def handles() -> dict[str, Any]:
     return found
 
 
-def load(source: str, architecture: str) -> Any:
+def load(source: str, architecture: str, headers: compiler.Headers | None = None) -> Any:
     """Return the module of a source, compiled for the GPU of the current context.
 
     Raises
@@ -41,7 +41,7 @@ def load(source: str, architecture: str) -> Any:
     BackendError
         If NVRTC or the driver rejects it.
     """
-    code = compiler.compiled(source, architecture)
+    code = compiler.compiled(source, architecture, headers=headers)
     try:
         return check(driver.cuModuleLoadData, code)
     except BackendError as error:

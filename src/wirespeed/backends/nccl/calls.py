@@ -31,6 +31,8 @@ class Site:
         Addresses of the buffers.
     operator : int
         Value of ncclRedOp_t; -1 if the operation has none.
+    make : Make or None
+        Function that returns the calls; None for the functions of NCCL.
     """
 
     rank: int
@@ -40,6 +42,7 @@ class Site:
     send: int
     receive: int
     operator: int = _NO_OPERATOR
+    make: Make | None = None
 
 
 def addresses(case: Case, site: Site, shift: int) -> tuple[int, int]:
@@ -56,7 +59,8 @@ def calls(case: Case, sites: Sequence[Site], shift: int) -> list[Call]:
     parts: list[Part] = []
     for site in sites:
         send, receive = addresses(case, site, shift)
-        for i, part in enumerate(CALLS[case.setting.operation.name](case, site, send, receive)):
+        make = site.make or CALLS[case.setting.operation.name]
+        for i, part in enumerate(make(case, site, send, receive)):
             if i == len(parts):
                 parts.append((part[0], []))
             parts[i][1].extend(part[1])

@@ -26,6 +26,7 @@ from ..cuda.driver import check
 from ..cuda.packages import INSTALL_NCCL
 from ..provider import Case, Elapsed, Group, RankDevice, Refused
 from ..test_data import BEFORE, scalar
+from . import device_api
 from .calls import CALLS, Site, addresses
 from .channel import IDENTIFIER_BYTES
 from .debug import Debug
@@ -35,6 +36,8 @@ from .rank_gpu import RankGpu, format_of
 #: First versions of NCCL, as ncclGetVersion returns them: with the functions ncclAlltoAll, ncclGather and
 #: ncclScatter (and CTA policies above 1); with symmetric registration; with fp8.
 _PEERS_VERSION, _GATHER_VERSION, _SYMMETRIC_VERSION, _FP8_VERSION = 23000, 22800, 22700, 22400
+#: First version with the headers that kernels of the device API include.
+_DEVICE_VERSION = 22807
 _SINCE = {"alltoall": _GATHER_VERSION, "gather": _GATHER_VERSION, "scatter": _GATHER_VERSION}
 #: NCCL_WIN_COLL_SYMMETRIC and ncclScalarHostImmediate in nccl.h.
 _SYMMETRIC_WINDOW, _HOST_SCALAR = 1, 1
@@ -71,6 +74,8 @@ class NcclOptions:
         PCI bus IDs of the GPUs, one per rank of this process; empty to use ``first``.
     p2p_peers : int
         Maximum number of ranks that a rank exchanges messages with, for NCCL 2.30 or later; 0 if unknown.
+    implementation, blocks : int
+        Implementation with kernels of the device API, and blocks of their grid; 0 for the functions of NCCL.
     """
 
     threads: int = 1
@@ -83,6 +88,8 @@ class NcclOptions:
     parallel_init: bool = False
     bus_ids: tuple[str, ...] = ()
     p2p_peers: int = 0
+    implementation: int = 0
+    blocks: int = 0
 
 
 def count_gpus() -> int:
@@ -106,6 +113,7 @@ class _Rank:
     site: Site | None = None
     handles: tuple[Any, ...] = ()
     operators: tuple[int, ...] = ()
+    kernel: device_api.DeviceKernel | None = None
 
 
 class NcclProvider:
@@ -152,6 +160,8 @@ class NcclProvider:
             raise Refused(f"symmetric registration requires NCCL 2.27; this is {self._version()}")
         if options.policy > 1 and self.version < _GATHER_VERSION:
             raise Refused(f"this CTA policy requires NCCL 2.28; this is {self._version()}")
+        if options.implementation and self.version < _DEVICE_VERSION:
+            raise Refused(f"-D requires NCCL 2.28.7; this is {self._version()}")
         mine = options.threads * options.gpus
         first = options.first if options.first >= 0 else world.local_rank * mine
         present = count_gpus()
@@ -180,7 +190,21 @@ class NcclProvider:
         self._loops: list[Loop] = []
         self._rehearses = False
         self._cancelled = Event()
+        if options.implementation:
+            self.can_cancel = False  # an aborted communicator does not end kernels that are not NCCL's
+            headers = device_api.headers(self.version)
+            for rank in self._ranks:
+                rank.kernel = device_api.DeviceKernel(
+                    self._functions, rank.gpu, headers, options.implementation, options.blocks
+                )
         self._initialise()
+        if options.implementation:
+            reached = self._call(nccl.team_lsa, self._ranks[0].comm).n_ranks
+            if reached < group.ranks:
+                raise Refused(
+                    "-D requires GPUs that all access each other's memory: NCCL connects only "
+                    f"{reached} of {group.ranks} in this way"
+                )
 
     # Description.
 
@@ -195,7 +219,9 @@ class NcclProvider:
 
     def transport(self) -> str:
         """Return the version and the transports from NCCL's log."""
-        return f"NCCL {self._version()}: {self._debug.transports()}"
+        how = self.options
+        kernels = f", device implementation {how.implementation} with {how.blocks} CTAs"
+        return f"NCCL {self._version()}{kernels if how.implementation else ''}: {self._debug.transports()}"
 
     def facts(self) -> tuple[Fact, ...]:
         """Return the transports from NCCL's log."""
@@ -210,6 +236,8 @@ class NcclProvider:
             least = min(rank.gpu.capability for rank in self._ranks)
             if self.version < _FP8_VERSION or least < (9, 0):
                 return f"{setting.type.name} requires NCCL 2.24 and compute capability 9.0"
+        if self.options.implementation and (reason := device_api.refuses(setting)):
+            return reason
         return setting.operation.why_not(self.group.ranks)
 
     # Setting up.
@@ -308,7 +336,7 @@ class NcclProvider:
         self._taken["User-Allocated"] = before - self._free()
 
     def register(self) -> None:
-        """Register both buffers of each rank, if requested."""
+        """Register both buffers of each rank, if requested, and create the device communicators."""
         if self.options.registration:
             self._register()
         self._registered = self._free()
@@ -322,10 +350,13 @@ class NcclProvider:
                 function = partial(self._nccl.comm_window_register, win_flags=_SYMMETRIC_WINDOW)
             else:
                 function = self._nccl.comm_register
-            return (
+            made = (
                 self._call(function, rank.comm, rank.send, size),
                 self._call(function, rank.comm, rank.receive, size),
             )
+            if rank.kernel and (failed := rank.kernel.create(int(rank.comm))):
+                raise BackendError(f"NCCL failed: {self._debug.warnings() or failed}")
+            return made
 
         with ThreadPoolExecutor(len(self._ranks)) as pool:  # symmetric registration waits for all ranks
             for rank, handles in zip(self._ranks, pool.map(one, self._ranks), strict=True):
@@ -339,6 +370,8 @@ class NcclProvider:
         )
         for rank in self._ranks:
             rank.gpu.use()
+            if rank.kernel and rank.handles and (failed := rank.kernel.destroy(int(rank.comm))):
+                raise BackendError(f"NCCL failed: {self._debug.warnings() or failed}")
             for handle in rank.handles:
                 self._call(gone, rank.comm, handle)
             for address in (rank.send, rank.receive):
@@ -361,9 +394,11 @@ class NcclProvider:
                 rank.operators = (operator,)
             elif case.setting.operator:
                 operator = OPERATORS.index(case.setting.operator)
+            buffers = rank.send, rank.receive
+            make = rank.kernel.bind(case, rank.handles, buffers) if rank.kernel else None
             rank.site = Site(
                 rank.number, int(rank.comm), int(rank.gpu.stream), int(rank.gpu.context),
-                rank.send + offset, rank.receive + offset, operator,
+                rank.send + offset, rank.receive + offset, operator, make,
             )  # fmt: skip
         library = Library(self._functions, self._debug.warnings, self._cancelled)
         self._loops = [

@@ -1,0 +1,165 @@
+"""Kernels over NCCL's device API, which access the memory of other GPUs: option ``-D`` of nccl-tests."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from pathlib import Path
+from typing import Any
+
+from cuda.bindings import driver
+
+from ...testcases.collective_ops import Setting
+from ..cuda.arguments import Arguments, pointer, wide
+from ..cuda.compiler import Headers
+from ..cuda.device import load
+from ..cuda.driver import check
+from ..native import Functions
+from ..provider import Case, Refused
+from .calls import Make, Part, Site, in_context
+from .rank_gpu import RankGpu
+
+_SOURCE = Path(__file__).parent / "kernels" / "device_api.cu"
+#: ``THREADS`` in the source.
+_THREADS_PER_BLOCK = 512
+#: Headers that those of NCCL include and NVRTC lacks; the source declares what is used of them.
+_ABSENT = (
+    "stdint.h", "stdbool.h", "limits.h", "cuda.h", "cuda_runtime.h", "cuda_fp16.h", "cuda_bf16.h",
+    "cuda_fp8.h", "cuda/atomic",
+)  # fmt: skip
+#: Name of a type -> ``ELEMENT`` of the kernels. Sums of signed and unsigned integers have the same bits.
+_ELEMENTS = {
+    "int8": "uint8_t", "uint8": "uint8_t", "int32": "uint32_t", "uint32": "uint32_t", "int64": "uint64_t",
+    "uint64": "uint64_t", "half": "Half", "float": "float", "double": "double",
+}  # fmt: skip
+#: The same for types that are moved but not reduced.
+_MOVED = {"bfloat16": "uint16_t", "f8e4m3": "uint8_t", "f8e5m2": "uint8_t"}
+#: The type whose kernels are loaded first.
+_FIRST = "float"
+
+
+def refuses(setting: Setting) -> str | None:
+    """Return why the kernels cannot run a setting; None if they can."""
+    if setting.operation.operator is not None:
+        return None
+    if setting.operator != "sum":
+        return f"-D supports the operator sum, not {setting.operator}"
+    if setting.type.name not in _ELEMENTS:
+        return f"-D supports sums of {', '.join(_ELEMENTS)}, not of {setting.type.name}"
+    return None
+
+
+def source(element: str) -> str:
+    """Return the source of the kernels for a type of elements."""
+    return f"#define ELEMENT {element}\n{_SOURCE.read_text()}"
+
+
+def headers(version: int, maps: Path = Path("/proc/self/maps")) -> Headers:
+    """Return the headers of the loaded NCCL.
+
+    Parameters
+    ----------
+    version : int
+        Its version, as ncclGetVersion returns it.
+    maps : Path
+        File that names the libraries of this process.
+
+    Raises
+    ------
+    Refused
+        If they are not installed, or belong to another version.
+    """
+    lines = [line.split(maxsplit=5) for line in maps.read_text().splitlines() if "/libnccl.so" in line]
+    folders = [parent / "include" for parent in Path(lines[0][-1]).parents[1:3]] if lines else []
+    for folder in folders:
+        if not (folder / "nccl_device" / "core.h").is_file():
+            continue
+        found = re.search(r"define NCCL_VERSION_CODE (\d+)", (folder / "nccl.h").read_text())
+        if not found or int(found[1]) != version:
+            raise Refused(f"-D requires the headers of NCCL {version}, which is loaded; {folder} has others")
+        return Headers(folder, str(version), _ABSENT)
+    raise Refused(
+        f"-D requires NCCL's headers, but there is no nccl_device in {' or '.join(map(str, folders))}: "
+        "install NCCL's wheel or development package"
+    )
+
+
+class DeviceKernel:
+    """The kernel of a rank, with its device communicator.
+
+    Parameters
+    ----------
+    functions : Functions
+        Functions of NCCL and of the CUDA driver.
+    gpu : RankGpu
+        The GPU of the rank.
+    headers : Headers
+        The headers of NCCL.
+    implementation, blocks : int
+        Number of the implementation, and of blocks of the grid.
+
+    Raises
+    ------
+    BackendError
+        If NVRTC or the driver rejects the kernels.
+    """
+
+    def __init__(
+        self, functions: Functions, gpu: RankGpu, headers: Headers, implementation: int, blocks: int
+    ) -> None:
+        self._functions, self._gpu, self._headers = functions, gpu, headers
+        self._implementation, self._grid = implementation, (blocks, 1, 1, _THREADS_PER_BLOCK, 1, 1)
+        self._modules: dict[str, Any] = {}
+        self._requirements = self._global("requirements")
+        size = int.from_bytes(self._global("communicator_bytes"), "little")
+        self._communicator = (ctypes.c_char * size)()
+
+    def _module(self, element: str) -> Any:
+        self._gpu.use()
+        if element not in self._modules:
+            architecture = "sm_{}{}".format(*self._gpu.capability)
+            self._modules[element] = load(source(element), architecture, self._headers)
+        return self._modules[element]
+
+    def _global(self, name: str) -> Any:
+        """Return the bytes of a variable of the kernels."""
+        module = self._module(_FIRST)
+        address, size = check(driver.cuModuleGetGlobal, module, name.encode())
+        found = (ctypes.c_char * size)()
+        check(driver.cuMemcpyDtoH, ctypes.addressof(found), address, size)
+        return found
+
+    def create(self, comm: int) -> str | None:
+        """Create the device communicator, when all ranks do; return the name of a function that failed."""
+        addresses = ctypes.addressof(self._requirements), ctypes.addressof(self._communicator)
+        return self._functions.bind([("ncclDevCommCreate", (comm, *addresses))])()
+
+    def destroy(self, comm: int) -> str | None:
+        """Destroy the device communicator; return the name of a function that failed."""
+        return self._functions.bind([("ncclDevCommDestroy", (comm, ctypes.addressof(self._communicator)))])()
+
+    def bind(self, case: Case, windows: tuple[int, ...], bases: tuple[int, ...]) -> Make:
+        """Choose the kernel of a case; return the function that returns its launches.
+
+        Parameters
+        ----------
+        windows, bases : tuple[int, ...]
+            Windows and addresses of the send and the receive buffer.
+        """
+        module = self._module((_ELEMENTS | _MOVED)[case.setting.type.name])
+        name = f"{case.setting.operation.name}_{self._implementation}"
+        function = int(check(driver.cuModuleGetFunction, module, name.encode()))
+        known: dict[tuple[int, int], Arguments] = {}
+
+        def make(case: Case, site: Site, send: int, receive: int) -> list[Part]:
+            if (send, receive) not in known:
+                source = 1 if case.in_place else 0
+                known[send, receive] = Arguments(
+                    pointer(windows[source]), wide(send - bases[source]),
+                    pointer(windows[1]), wide(receive - bases[1]),
+                    wide(case.counts.each), self._communicator,
+                )  # fmt: skip
+            launch = (function, *self._grid, 0, site.stream, known[send, receive].address, 0)
+            return [(False, in_context(site, "cuLaunchKernel", *launch))]
+
+        return make
