@@ -239,14 +239,14 @@ class Nccl:
         self.registered.append(("local", comm.rank, size))
         return len(self.registered)
 
-    def comm_window_register(self, comm: Comm, address: int, size: int, win_flags: int) -> int:
+    def comm_window_register(self, comm: Comm, address: int, size: int, win_flags: int) -> Any:
         assert win_flags == 1
         self.registered.append(("symmetric", comm.rank, size))
         with self.changed:
             window = self.windows.setdefault((id(comm.world), comm.windows), Window())
             comm.windows += 1
         window.bases[comm.rank] = address
-        return ctypes.addressof(window)
+        return SimpleNamespace(handle=ctypes.addressof(window))
 
     def team_lsa(self, comm: Comm) -> SimpleNamespace:
         return SimpleNamespace(n_ranks=self.reached or len(comm.world))
@@ -264,7 +264,7 @@ class Nccl:
 
     def comm_deregister(self, comm: Comm, handle: int) -> None: ...
 
-    def comm_window_deregister(self, comm: Comm, window: int) -> None: ...
+    def comm_window_deregister(self, comm: Comm, window: Any) -> None: ...
 
     def red_op_create_pre_mul_sum(self, scalar: int, kind: int, residence: int, comm: Comm) -> int:
         assert residence == 1

@@ -395,7 +395,8 @@ class NcclProvider:
             elif case.setting.operator:
                 operator = OPERATORS.index(case.setting.operator)
             buffers = rank.send, rank.receive
-            make = rank.kernel.bind(case, rank.handles, buffers) if rank.kernel else None
+            windows = tuple(int(window.handle) for window in rank.handles) if rank.kernel else ()
+            make = rank.kernel.bind(case, windows, buffers) if rank.kernel else None
             rank.site = Site(
                 rank.number, int(rank.comm), int(rank.gpu.stream), int(rank.gpu.context),
                 rank.send + offset, rank.receive + offset, operator, make,
