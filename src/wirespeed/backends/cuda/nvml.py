@@ -13,6 +13,10 @@ from ...topology import Gpu
 from .pci import LinkSpeed
 
 K = TypeVar("K", bound=Hashable)
+
+#: Maximum number of fields of one call. After CUDA was initialised, NVML of driver 580 crashed in half of the
+#: processes that asked for the 51 counters of all NVLinks at once, after six of one link of which it knew three.
+_FIELDS_AT_ONCE = 3
 _MEGA = 1e6
 _MILLI, _NANO = 1e-3, 1e-9
 
@@ -113,8 +117,12 @@ class Nvml:
 
     def field_values(self, handle: Any, fields: Sequence[Any]) -> list[float | None]:
         """Return the value of each field, which is a number, or a number and a link; None if unknown."""
-        answers = self.ask("nvmlDeviceGetFieldValues", handle, list(fields))
-        return [_value(answer) if answer.nvmlReturn == 0 else None for answer in answers or ()]
+        values: list[float | None] = []
+        for start in range(0, len(fields), _FIELDS_AT_ONCE):
+            asked = list(fields[start : start + _FIELDS_AT_ONCE])
+            answers = self.ask("nvmlDeviceGetFieldValues", handle, asked) or [None] * len(asked)
+            values += [_value(one) if one is not None and one.nvmlReturn == 0 else None for one in answers]
+        return values
 
     def of_links(self, handle: Any, wanted: Mapping[str, int], links: int) -> dict[str, float]:
         """Return name -> sum over the NVLinks of the fields that NVML knows of each.
