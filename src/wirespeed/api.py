@@ -105,6 +105,8 @@ def run(
     from .driver.session import Session
     from .driver.session_options import SessionOptions
 
+    if world is not None and following is not None:
+        raise UsageError("a job needs the names of its testcases: omit following")
     options = changed(options or RunOptions(), changes, run)
     adaptive = following is not None and not testcases and not prefixes
     chosen = () if adaptive else choose(testcases, prefixes, options.tier)
@@ -115,8 +117,6 @@ def run(
         where = where.only(options.devices)
     local = where
     if world is not None:
-        if following is not None:
-            raise UsageError("following is for a run of one process; give testcases to a job")
         if where.simulated:
             raise UsageError("a simulated machine has ranks of its own: run it without a launcher")
         where = gather_machine(world, local)
