@@ -21,7 +21,7 @@ from ..network import Network
 from ..results.cells import Key
 from ..topology import Machine
 from .causes import CAUSES, Cause, Weight
-from .predictions import Hypothesis, Predictions, devices_at, typical_rates
+from .predictions import Hypothesis, Predictions, Routes, devices_at, typical_rates
 from .run_facts import facts_of
 from .seen_cells import Seen, seen_cells
 from .verdicts import Check
@@ -206,11 +206,16 @@ class _Fitter:
         for i, one in enumerate(seen):
             groups.setdefault(one.group, []).append(i)
         self.groups = {group: np.array(members) for group, members in groups.items()}
+        #: Name and place of the last effect that moved data, and its routes: factors do not change them.
+        self._rerouted: tuple[tuple[str, str], Routes] = (("", ""), {})
+        #: Costs of groups before another cause is added.
+        self._costs_before: dict[int, float] = {}
         self._good = Predictions(Network(document.machine), typical_rates(document.machine))
 
     def scored(self, machine: Machine, before: Effects, left: Collection[int]) -> list[_Scored]:
         """Return the hypotheses that explain some of the slow cells that are left, the best first."""
         found = []
+        self._costs_before, self._rerouted = {}, (("", ""), {})
         for hypothesis in self._hypotheses(machine, np.array(sorted(left))):
             one = self._score(machine, hypothesis, before)
             if one is not None and one.explained & set(left):
@@ -304,7 +309,11 @@ class _Fitter:
         """Predict the cells of a hypothesis, and score it by what its predictions improve."""
         effect, cause = hypothesis.effect, hypothesis.cause
         try:
-            routes = None if effect is not None and effect.reroutes else self._good.routes
+            routes = self._good.routes
+            if effect is not None and effect.reroutes:
+                if self._rerouted[0] != (effect.name, hypothesis.place):
+                    self._rerouted = ((effect.name, hypothesis.place), {})
+                routes = self._rerouted[1]
             changed = Predictions(Network(hypothesis.machine), self._good.rates, routes)
             ratios = {
                 i: self._ratio(self.seen[i], changed)
@@ -322,7 +331,9 @@ class _Fitter:
             cost, common = self._cost(group, after, unsure)
             alone = bool((after[self.groups[group]] < math.log(1 - _LOWERED)).all())  # no other cell shows it
             shared[group] = max(-_MOST_SHARED, min(common, _MOST_SHARED)) if alone else common
-            score += self._cost(group, before, _UNSURE)[0] - cost
+            if group not in self._costs_before:
+                self._costs_before[group] = self._cost(group, before, _UNSURE)[0]
+            score += self._costs_before[group] - cost
         gain, evidence, weight = score, "", Weight.CONDITION
         if cause is None or effect is None:
             score += _NAMELESS
