@@ -62,7 +62,7 @@ def test_several_suspicions_are_measured_together() -> None:
     assert found == {("throttled", "gpu2"), ("pcie-generation", "gpu5")}
 
 
-@pytest.mark.parametrize("spec", ["hgx-h200-2", "hgx-h200-2+gen4@gpu1", "cpu-2-sockets+nps4"])
+@pytest.mark.parametrize("spec", ["hgx-h200-2", "hgx-h200-2+lowered=0.6@gpu1", "cpu-2-sockets+nps4"])
 def test_without_a_defect_the_quick_tier_is_measured(spec: str) -> None:
     document, adaptive = examined(spec)
     assert [step.why for step in adaptive.steps] == ["the quick tier: the facts show no defect"]

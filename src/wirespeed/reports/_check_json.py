@@ -75,6 +75,7 @@ def _cause(one: Finding) -> dict[str, Any]:
     return {
         "cause": one.cause.name,
         "title": one.cause.title,
+        "host": one.host,
         "place": one.place,
         "likely": one.likely,
         "cells": one.cells,

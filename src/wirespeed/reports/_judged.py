@@ -14,7 +14,7 @@ def cause_text(finding: Finding) -> str:
     """Return a finding as one line: cause, place, cells, evidence and remedy."""
     explains = finding.cells or finding.lower
     known = "likely cause" if finding.likely else "possible cause" if explains else "noticed"
-    place = f" ({finding.place})" if finding.place else ""
+    place = f" ({finding.where})" if finding.where else ""
     others = "".join(f" or {other.title}" for other in finding.others)
     cells = f", {many(finding.cells, 'slow cell')}" if finding.cells else ""
     evidence = f"; evidence: {finding.evidence}" if finding.evidence else ""

@@ -118,7 +118,7 @@ def _causes(judged: Judged) -> Iterator[tuple[dict[str, str], float]]:
     """Yield the number of slow cells that each cause explains."""
     for one in judged.diagnosis.findings:
         likely = "true" if one.likely else "false"
-        yield {"cause": one.cause.name, "place": one.place, "likely": likely}, one.cells
+        yield {"cause": one.cause.name, "place": one.where, "likely": likely}, one.cells
 
 
 def _gates(judged: Judged) -> Iterator[tuple[dict[str, str], float]]:
