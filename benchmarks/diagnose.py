@@ -5,6 +5,8 @@ time, judged and diagnosed. Prints which causes were ranked first for which, and
 called likely. Causes that lower no value by 10 % count separately: only their facts can show them.
 
     python benchmarks/diagnose.py [--seeds 20] [--machines dgx-a100-8,l40s-8] [--tiers quick,full] [--jobs 8]
+
+The tier ``adaptive`` measures what `wirespeed doctor` measures without options.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.machines import MACHINES
 from wirespeed.document import Document
 from wirespeed.effects import EFFECTS
+from wirespeed.judging.adaptive import Adaptive
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.results.cells import Key, placed
 from wirespeed.topology import Fault, FaultKind
@@ -31,6 +34,8 @@ CHANGED = 0.1
 #: Range of the amounts of causes that may have any.
 AMOUNTS = (0.25, 0.85)
 NONE = "none"
+#: The tier that ``doctor`` chooses.
+ADAPTIVE = "adaptive"
 
 
 @dataclass(frozen=True)
@@ -55,24 +60,30 @@ class Result:
     there: str
     likely: tuple[str, ...]
     seconds: float
+    testcases: int  #: number of testcases with values
 
 
 def measured(spec: str, faults: tuple[Fault, ...], tier: str, seed: int) -> Document:
     """Measure a simulated machine."""
     machine = replace(parse(spec), faults=faults)
-    return wirespeed.run(machine=machine, tier=tier, seed=seed, samples=3, copies=1)
+    following = Adaptive() if tier == ADAPTIVE else None
+    return wirespeed.run(
+        machine=machine, tier="quick" if following else tier, seed=seed, samples=3, copies=1,
+        following=following,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=4)
 def values(spec: str, tier: str) -> dict[Key, float]:
     """Return the values of a good machine."""
-    document = measured(spec, (), tier, 0)
+    document = measured(spec, (), "quick" if tier == ADAPTIVE else tier, 0)
     return {one.key: one.cell.value for one in placed(document) if one.cell.value and one.cell.expected}
 
 
 def one(job: Job) -> Result:
     """Draw a place and an amount, measure, and diagnose."""
-    draw, machine = random.Random(f"{job}"), parse(job.machine)
+    drawn = replace(job, tier="quick") if job.tier == ADAPTIVE else job  # to compare with the quick tier
+    draw, machine = random.Random(f"{drawn}"), parse(job.machine)
     faults: tuple[Fault, ...] = ()
     if job.cause != NONE:
         effect = EFFECTS[job.cause]
@@ -99,6 +110,7 @@ def one(job: Job) -> Result:
         bool(found and found[0].place.rpartition("/")[2] == where.rpartition("/")[2]),
         found[0].place if found else "",
         tuple(f.cause.name for f in found if f.likely), seconds,
+        len({one.key.testcase for one in placed(document) if one.cell.value}),
     )  # fmt: skip
 
 
@@ -153,6 +165,9 @@ def report(results: list[Result], verbose: bool) -> None:
     print(f"wrong likely cause: {wrong} of {len(results)} ({wrong / max(1, len(results)):.2%})")
     times = sorted(one.seconds for one in results)
     print(f"diagnosis: median {times[len(times) // 2]:.2f} s, longest {times[-1]:.2f} s")
+    for cause in dict.fromkeys(one.job.cause for one in results):
+        counts = sorted(one.testcases for one in results if one.job.cause == cause)
+        print(f"testcases for {cause:18} median {counts[len(counts) // 2]:3}, {counts[0]} to {counts[-1]}")
     if verbose:
         for one in sorted(results, key=lambda one: str(one.job)):
             if (one.first != one.job.cause or not one.placed) and (one.changed or one.job.cause == NONE):

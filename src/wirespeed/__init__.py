@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from .importers import load_log
     from .judging.diagnosis import diagnose
+    from .judging.gate_verdicts import gates
     from .judging.verdicts import judge
     from .options import RunOptions
     from .reports import render
@@ -81,6 +82,7 @@ __all__ = [
     "compare",
     "described",
     "diagnose",
+    "gates",
     "host2device_bandwidth",
     "judge",
     "load",
@@ -113,6 +115,7 @@ _HOME = {
     "baseline": ("results.baseline", "make"),
     "compare": ("results.compare", "compare"),
     "diagnose": ("judging.diagnosis", "diagnose"),
+    "gates": ("judging.gate_verdicts", "gates"),
     "judge": ("judging.verdicts", "judge"),
     "load": ("results.store", "load"),
     "load_log": ("importers", "load_log"),

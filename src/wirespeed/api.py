@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,6 +48,7 @@ def run(
     command: str = "",
     cycles: int = 1,
     described: Mapping[str, Any] | None = None,
+    following: Callable[[Document], Iterable[Testcase]] | None = None,
     **changes: Any,
 ) -> Document:
     """Measure, and return the Document.
@@ -80,6 +81,9 @@ def run(
         How often all measurements of a testcase are repeated; 0: until interrupted.
     described : Mapping[str, Any] or None
         Additional options for the Document, the same on all ranks.
+    following : Callable or None
+        Returns the testcases to measure next, for the Document of all that were measured, until there are
+        none. With it, no testcases and no prefixes mean none at first. Not in a job (``world``).
     ...
 
     Raises
@@ -101,10 +105,11 @@ def run(
     from .driver.session import Session
     from .driver.session_options import SessionOptions
 
+    if world is not None and following is not None:
+        raise UsageError("a job needs the names of its testcases: omit following")
     options = changed(options or RunOptions(), changes, run)
-    chosen = choose(testcases, prefixes, options.tier)
-    if options.sizes is not None:
-        chosen = tuple(sweep(case, options.sizes) for case in chosen)
+    adaptive = following is not None and not testcases and not prefixes
+    chosen = () if adaptive else choose(testcases, prefixes, options.tier)
     if machine is None:
         _backends.warm_up()
     where = machine if isinstance(machine, Machine) else _backends.describe(machine)
@@ -116,10 +121,15 @@ def run(
             raise UsageError("a simulated machine has ranks of its own: run it without a launcher")
         where = gather_machine(world, local)
     facts = _backends.facts(local) if world is None else gather_facts(world, lambda: _backends.facts(local))
-    warnings = _restricted(local)
-    if options.bulk:
-        chosen, notes = _with_bulk(chosen, where)
-        warnings += notes
+    lacking = _lacking_bulk(where) if options.bulk else ""
+
+    def prepared(cases: Iterable[Testcase]) -> tuple[Testcase, ...]:
+        """Return testcases as the options change them."""
+        if options.sizes is not None:
+            cases = (sweep(case, options.sizes) for case in cases)
+        return tuple(_with_bulk(case) if options.bulk and not lacking else case for case in cases)
+
+    chosen, warnings = prepared(chosen), (*_restricted(local), *filter(None, [lacking]))
     settings = SessionOptions(
         chosen,
         options,
@@ -134,6 +144,7 @@ def run(
         cycles,
         dict(described or {}),
         facts,
+        (lambda document: prepared(following(document))) if following else None,
     )
     first = world is None or world.rank == 0  # the others measure and say nothing
     watching = list(listeners) if first else []
@@ -264,18 +275,18 @@ def choose(testcases: Iterable[str | Testcase], prefixes: Iterable[str], tier: T
     return tuple(dict.fromkeys(found))
 
 
-def _with_bulk(cases: tuple[Testcase, ...], machine: Machine) -> tuple[tuple[Testcase, ...], tuple[str, ...]]:
-    """Return the testcases with bulk copies instead of ordinary kernels if all GPUs support them."""
+def _lacking_bulk(machine: Machine) -> str:
+    """Return a warning if a GPU has no bulk copies, so that all use ordinary kernels."""
     lacking = [gpu.name for gpu in machine.gpus if not gpu.has_bulk_copy]
-    if lacking:
-        note = f"{lacking[0]} has no bulk copies (compute capability 9.0 or later); using ordinary kernels"
-        return cases, (note,)
-    return tuple(
-        replace(case, engine=Engine.SM_BULK)
-        if case.engine is Engine.SM and case.unit is Unit.RATE and case.operation is Operation.COPY
-        else case
-        for case in cases
-    ), ()
+    if not lacking:
+        return ""
+    return f"{lacking[0]} has no bulk copies (compute capability 9.0 or later); using ordinary kernels"
+
+
+def _with_bulk(case: Testcase) -> Testcase:
+    """Return a testcase with bulk copies instead of ordinary kernels, if it copies by kernels."""
+    copies = case.engine is Engine.SM and case.unit is Unit.RATE and case.operation is Operation.COPY
+    return replace(case, engine=Engine.SM_BULK) if copies else case
 
 
 def _restricted(machine: Machine) -> tuple[str, ...]:

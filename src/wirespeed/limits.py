@@ -143,12 +143,13 @@ def undisturbed(network: Network, measurement: Measurement) -> bool:
 
 def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:
     found: list[float | None] = []
+    transfers = measurement.transfers
     for place in measurement.places:
         shares = [share for i in place.transfers if (share := flows[i][1]) is not None]
         if place.reduce is Reduce.LATENCY or len(shares) < len(place.transfers):
             found.append(None)
             continue
-        chosen = [measurement.transfers[i] for i in place.transfers]
+        chosen = [transfers[i] for i in place.transfers]
         rates = [share * t.counted for share, t in zip(shares, chosen, strict=True)]
         if place.reduce is Reduce.WALL:  # the slowest decides; flows that end earlier do not speed it up
             wall = max(t.bytes / share for share, t in zip(shares, chosen, strict=True))

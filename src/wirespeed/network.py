@@ -38,8 +38,12 @@ def fair_shares(demands: Sequence[Demand], capacities: Mapping[int, float]) -> l
     exhausted; the others continue (progressive filling: Bertsekas and Gallager, *Data Networks*, section
     6.5.2). A resource without a capacity does not limit.
     """
+    if len(demands) == 1:  # nothing to share, and by far the most common case
+        weights = demands[0].weights.items()
+        fastest = (max(0.0, capacities[r]) / w for r, w in weights if w > 0 and r in capacities)
+        return [min(demands[0].cap, min(fastest, default=math.inf))]
     rates = [0.0] * len(demands)
-    left = dict(capacities)
+    left = {r: capacities[r] for demand in demands for r in demand.weights if r in capacities}
     active = set(range(len(demands)))
     while active:
         load: dict[int, float] = {}

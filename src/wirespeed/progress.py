@@ -48,6 +48,11 @@ class Bars(Listener):
         self.progress.update(self.all, total=self._total)
         self.progress.start()
 
+    def run_extended(self, testcases: Sequence[Testcase]) -> None:
+        """Add to the number of testcases."""
+        self._total += len(testcases)
+        self.progress.update(self.all, total=self._total)
+
     def testcase_started(self, case: Testcase, measurements: int) -> None:
         """Show the number of cells."""
         self._measurements = measurements

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.document import GENERATION, THROTTLED, Document, Quantity, State, Status
-from wirespeed.judging.verdicts import judge
-from wirespeed.reports import BY_LIMITS, Style, _check, _compare
+from wirespeed.reports import Judged, Style, _check, _compare
 from wirespeed.reports._explanations import explanations
 
 BUSY = "gpu0 is in use by python3 (PID 3088)"
@@ -63,7 +62,7 @@ def test_each_is_collected_once(explained: Document, plain: Document) -> None:
 def test_they_stand_before_anything_else(explained: Document, form: str) -> None:
     style = Style(width=200)
     text = (
-        _check.render(explained, judge(explained), style)
+        _check.render(explained, Judged.of(explained), style)
         if form == "check"
         else wirespeed.render(explained, form, style)
     )
@@ -103,7 +102,7 @@ def interrupted(plain: Document) -> Document:
 
 
 def test_what_was_interrupted_is_not_called_a_failure(interrupted: Document) -> None:
-    screen = _check.render(interrupted, BY_LIMITS.judge(interrupted), Style())
+    screen = _check.render(interrupted, Judged.of(interrupted), Style())
     assert "\nINTERRUPTED  the run was interrupted: " in screen and "fail" not in screen.lower()
     assert "run interrupted: Ctrl-C" in screen
     html = wirespeed.render(interrupted, "html")
@@ -116,7 +115,7 @@ def test_what_was_interrupted_is_not_called_a_failure(interrupted: Document) -> 
 def test_what_failed_before_an_interruption_has_failed(interrupted: Document) -> None:
     first = replace(interrupted.testcases[0], status=Status.FAILED, reason="wrong data")
     document = replace(interrupted, testcases=(first, *interrupted.testcases[1:]))
-    screen = _check.render(document, judge(document), Style())
+    screen = _check.render(document, Judged.of(document), Style())
     assert "\nFAIL  host_to_device_memcpy_ce: failed: wrong data\n" in screen
 
 

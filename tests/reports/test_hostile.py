@@ -15,8 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import wirespeed
 from wirespeed.document import Document
-from wirespeed.judging.verdicts import judge
-from wirespeed.reports import Style, formats
+from wirespeed.reports import Judged, Style, formats
 from wirespeed.reports.html.page import page
 
 STRINGS = {
@@ -118,7 +117,7 @@ def test_checks_and_comparisons_too(document):
     from wirespeed.reports._machine import render as machine_text
 
     texts = [
-        check_text(document, judge(document), Style(verbose=True)),
+        check_text(document, Judged.of(document), Style(verbose=True)),
         comparison_text(wirespeed.compare(document, document), Style(verbose=True)),
         machine_text(document.machine, Style()),
     ]

@@ -13,7 +13,7 @@ from tests.conftest import SPECS, still
 from wirespeed.cli.main import main
 from wirespeed.document import THROTTLED, Quantity
 from wirespeed.judging.verdicts import Verdict, judge
-from wirespeed.reports import Style, _check, _compare, _machine
+from wirespeed.reports import Judged, Style, _check, _compare, _machine
 
 Golden = Callable[[str, str], None]
 QUICK = ["--tier", "quick", "--samples", "1", "--copies", "1"]
@@ -275,7 +275,7 @@ def test_what_the_state_says_is_shown() -> None:
     )  # fmt: skip
     result = replace(document.testcases[0], state_before=before, state_after=after)
     document = replace(document, testcases=(result,))
-    text = _check.render(document, judge(document), Style())
+    text = _check.render(document, Judged.of(document), Style())
     assert "  gpu1 PCIe width: 16 → 8\n" in text
     assert "  gpu0 throttle reasons: idle → power cap\n" in text and "power:" not in text
 
@@ -304,7 +304,7 @@ def both(name: str, render: Callable[[Style], str], golden: Golden) -> None:
 )
 def test_golden_checks(name: str, machine: str, golden: Golden) -> None:
     document = still(wirespeed.run(machine=f"simulated:{machine}", tier="quick"))
-    both(f"check/{name}", lambda style: _check.render(document, judge(document), style), golden)
+    both(f"check/{name}", lambda style: _check.render(document, Judged.of(document), style), golden)
 
 
 def test_golden_comparison(golden: Golden) -> None:

@@ -17,7 +17,7 @@ from wirespeed.document import Document
 from wirespeed.facts import OFF, ON, Fact, Facts, Known
 from wirespeed.judging.causes import CAUSES, Weight
 from wirespeed.judging.diagnosis import diagnose
-from wirespeed.reports import Style, _check, _doctor
+from wirespeed.reports import Judged, Style, _check, _doctor
 from wirespeed.topology import Rank
 
 EIGHT = parse("dgx-a100-8")
@@ -191,11 +191,11 @@ def test_text(
 
 def test_check_names_the_first_cause() -> None:
     document = measured("+speed@numa0-gpu1=0.5", *WIDTH)
-    text = " ".join(_check.render(document, wirespeed.judge(document), Style()).split())
+    text = " ".join(_check.render(document, Judged.of(document), Style()).split())
     assert "FAIL a PCIe link runs at reduced width (gpu1) explains 1 of 1 slow value" in text
     assert "remedy reseat the card or riser" in text
     healthy = measured("", *WIDTH)
-    assert "cause" not in _check.render(healthy, wirespeed.judge(healthy), Style())
+    assert "cause" not in _check.render(healthy, Judged.of(healthy), Style())
 
 
 def test_without_measuring(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import RunInterrupted, UsageError
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
     import argparse
 
     from ..document import Document
-    from ..reports import Criteria
+    from ..reports import Criteria, Judged
     from ..results.published_gates import GateSet
+
+#: Formats of what was found.
+FORMATS = ("text", "json", "markdown", "junit", "prometheus", "html")
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -37,21 +41,23 @@ def main(name: str, argv: Sequence[str]) -> int:
     options = _parser(name).parse_args(argv)
     if options.source and options.output:
         raise UsageError("-o saves a new measurement, --from judges saved ones: give one of them")
+    if len(options.source or ()) > 1 and options.format not in ("text", "json"):
+        raise UsageError(f"{options.format} contains one run; give one file to --from, or use json")
     by = criteria(options)
     gates = _gates(options)
+    from ..reports import Judged
+
     interrupted = None
     with texts_aside(options.output):
         try:
             documents = _loaded(options) if options.source else [_measure(options, by)]
         except RunInterrupted as error:
             documents, interrupted = [error.document], error
-        codes = []
-        for i, document in enumerate(documents):
-            if len(documents) > 1:
-                print(f"{chr(10) if i else ''}{one_line(options.source[i])}:")
-            codes.append(_show(document, by, gates, options))
+        judged = [Judged.of(document, by, gates) for document in documents]
+        _show(documents, judged, by, options)
     if interrupted:
         raise interrupted
+    codes = [_code(one) for one in judged]
     return FAILED if FAILED in codes else max(codes)
 
 
@@ -72,19 +78,31 @@ def _gates(options: argparse.Namespace) -> list[GateSet]:
     return [load(name) for name in dict.fromkeys(options.gates)]
 
 
-def _show(document: Document, by: Criteria, gates: list[GateSet], options: argparse.Namespace) -> int:
-    """Print one screen; return its exit code."""
-    from ..judging.gate_verdicts import GateVerdict, compare_gates
-    from ..judging.verdicts import Verdict
-    from ..reports._check import render
+def _show(documents: list[Document], judged: list[Judged], by: Criteria, options: argparse.Namespace) -> None:
+    """Print what was found in the requested format."""
+    from ..reports import _check, _check_json, render
 
-    check = by.judge(document)
-    compared = [(one, compare_gates(one, document, check)) for one in gates]
-    sys.stdout.write(render(document, check, style(options), compared))
+    shown = style(options)
+    if options.format == "json":
+        sys.stdout.write(_check_json.render(list(zip(documents, judged, strict=True))))
+    elif options.format != "text":
+        shown = replace(shown, criteria=by, judged=judged[0])
+        sys.stdout.write(render(documents[0], options.format, shown))
+    else:
+        for i, (document, one) in enumerate(zip(documents, judged, strict=True)):
+            if len(documents) > 1:
+                print(f"{chr(10) if i else ''}{one_line(options.source[i])}:")
+            sys.stdout.write(_check.render(document, one, shown))
     sys.stdout.flush()
-    if any(one.verdict is GateVerdict.FAIL for _, results in compared for one in results):
+
+
+def _code(judged: Judged) -> int:
+    """Return the exit code of one run."""
+    from ..judging.verdicts import Verdict
+
+    if any(compared.failed for compared in judged.gates):
         return FAILED
-    return {Verdict.FAIL: FAILED, Verdict.PASS: OK}.get(check.verdict, WARNED)
+    return {Verdict.FAIL: FAILED, Verdict.PASS: OK}.get(judged.check.verdict, WARNED)
 
 
 def _measure(options: argparse.Namespace, by: Criteria) -> Document:
@@ -142,6 +160,10 @@ def _parser(name: str) -> argparse.ArgumentParser:
     add_measuring(arguments)
     arguments.set_defaults(tier="quick")
     out = arguments.add_argument_group("output")
+    out.add_argument(
+        "--format", default=FORMATS[0], choices=FORMATS,
+        help="format of verdicts, likely causes and gates (default: text)",
+    )  # fmt: skip
     add_output(out)
     add_verbose(out)
     return arguments

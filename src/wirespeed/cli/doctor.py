@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from .common import (
     FAILED,
     OK,
     WARNED,
+    Parser,
     add_measuring,
     add_output,
     add_verbose,
@@ -22,14 +24,16 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    import argparse
-
     from ..document import Document
+    from ..judging.adaptive import Adaptive
+    from ..judging.verdicts import Check
 
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    options = _parser(name).parse_args(argv)
+    arguments = _parser(name)
+    usual = arguments.get_default("tier")
+    options = arguments.parse_args(argv, Namespace(tier=None))  # to know whether the user gave one
     _check(options)
     if options.record is not None:
         from ..api import record
@@ -37,11 +41,17 @@ def main(name: str, argv: Sequence[str]) -> int:
         files = record(options.record)
         print(f"recorded {many(files, 'file')}; examine them with: wirespeed doctor --root {options.record}")
         return OK
+    adaptive = None
+    if options.measure and not (options.source or options.testcase or options.prefix or options.tier):
+        from ..judging.adaptive import Adaptive
+
+        adaptive = Adaptive()
+    options.tier = options.tier or usual
     with texts_aside(options.output):
-        return _examine(_document(options), options)
+        return _examine(_document(options, adaptive), options, adaptive)
 
 
-def _check(options: argparse.Namespace) -> None:
+def _check(options: Namespace) -> None:
     """Refuse options that contradict each other."""
     measuring_options = options.output or options.testcase or options.prefix or options.machine
     folder = "--root" if options.root is not None else "--record" if options.record is not None else ""
@@ -59,7 +69,7 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("-o saves a measurement; with --no-measure there is none")
 
 
-def _document(options: argparse.Namespace) -> Document:
+def _document(options: Namespace, adaptive: Adaptive | None) -> Document:
     """Load a saved run, read only the facts of a machine, or measure."""
     if options.source:
         from ..results.store import load
@@ -72,19 +82,25 @@ def _document(options: argparse.Namespace) -> Document:
     from ..api import run
     from ..progress import listener
 
-    return run(**measuring(options), output=options.output, force=options.force, listeners=listener())
+    arguments = measuring(options) | {"output": options.output, "force": options.force}
+    return run(**arguments, listeners=listener(), following=adaptive)
 
 
-def _examine(document: Document, options: argparse.Namespace) -> int:
+def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) -> int:
     """Print what was found; return the exit code."""
     from ..judging.causes import Weight
     from ..judging.diagnosis import diagnose
     from ..judging.verdicts import Verdict, judge
     from ..reports._doctor import render
 
-    check = judge(document) if document.testcases else None
-    found = diagnose(document, check)
-    sys.stdout.write(render(document, found, check, style(options)))
+    check: Check | None
+    if adaptive and adaptive.concluded:
+        check, found = adaptive.concluded
+    else:
+        check = judge(document) if document.testcases else None
+        found = diagnose(document, check)
+    steps = adaptive.steps if adaptive else ()
+    sys.stdout.write(render(document, found, check, style(options), steps))
     sys.stdout.flush()
     if any(finding.weight is Weight.DEFECT for finding in found.findings):
         return FAILED
@@ -94,11 +110,13 @@ def _examine(document: Document, options: argparse.Namespace) -> int:
     return {Verdict.FAIL: FAILED, Verdict.PASS: passed}.get(check.verdict, WARNED)
 
 
-def _parser(name: str) -> argparse.ArgumentParser:
+def _parser(name: str) -> Parser:
     arguments = parser(
         name,
-        "Read what the system reports about this machine, measure (quick tier), and name what may explain\n"
-        "slow paths: evidence, a command that confirms it, and a remedy.\n"
+        "Read what the system reports about this machine, measure, and name what may explain slow paths:\n"
+        "evidence, a command that confirms it, and a remedy. Measures what would show the defects that the\n"
+        "system reports, and the quick tier if there are none or they do not explain what is slow; with -t,\n"
+        "-p or --tier, what they select.\n"
         "Exit codes: 0 nothing found, 1 a defect or a failed value, 2 invalid usage, 3 only warnings, or\n"
         "nothing could be judged.",
     )

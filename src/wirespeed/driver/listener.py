@@ -17,6 +17,9 @@ class Listener:
     def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
         """Handle the start of a run, before the first measurement."""
 
+    def run_extended(self, testcases: Sequence[Testcase]) -> None:
+        """Handle further testcases, which the run measures next."""
+
     def testcase_started(self, case: Testcase, measurements: int) -> None:
         """Handle the start of a testcase with this number of measurements; not called if it is waived."""
 

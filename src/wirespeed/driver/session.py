@@ -10,7 +10,7 @@ import math
 import platform
 import queue
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -119,7 +119,7 @@ class Session:
         for listener in self.listeners:
             listener.run_started(self._document, self.options.testcases)
         try:
-            for case in self.options.testcases:
+            for case in self._testcases():
                 result, ending = self._testcase(case)
                 document, interrupted = _completed(partial(self._known, result))
                 ending = ending or (BY_USER if interrupted else "")
@@ -139,6 +139,18 @@ class Session:
         if self._document.interrupted == BY_USER:
             raise RunInterrupted(self._document)
         return self._document
+
+    def _testcases(self) -> Iterator[Testcase]:
+        """Yield the testcases, then those that follow from what was measured."""
+        cases, following = self.options.testcases, self.options.following
+        yield from cases
+        while more := tuple(following(self._document)) if following else ():
+            cases += more
+            options = self._document.options | {"testcases": [case.name for case in cases]}
+            self._document = replace(self._document, options=options)
+            for listener in self.listeners:
+                listener.run_extended(more)
+            yield from more
 
     def _begun(self) -> Document:
         """Return a Document without testcases."""

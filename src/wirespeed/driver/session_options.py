@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..backends.base import BackendOptions
+from ..document import Document
 from ..facts import Fact
 from ..options import described
 from ..stopping import Precise, Rule
@@ -47,6 +48,9 @@ class SessionOptions:
         Additional options for the Document, of a compatible command line.
     facts : tuple[Fact, ...]
         What was read of this host, for the Document.
+    following : Callable or None
+        Returns the testcases to measure next, for the Document of all that were measured; the run ends
+        when there are none. None: the run ends after ``testcases``.
     """
 
     testcases: tuple[Testcase, ...]
@@ -62,6 +66,7 @@ class SessionOptions:
     cycles: int = 1
     described: Mapping[str, Any] = field(default_factory=dict)
     facts: tuple[Fact, ...] = ()
+    following: Callable[[Document], Iterable[Testcase]] | None = None
 
 
 def recorded(options: SessionOptions) -> dict[str, Any]:

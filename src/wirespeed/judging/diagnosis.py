@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..document import Document
 from ..effects import device_of, gpus_at, host_of
 from ..facts import Fact
 from ..results.cells import Key, placed
+from ..testcases import Testcase
 from ..topology import LinkKind
 from .causes import CAUSES, Cause, Weight
 from .run_facts import facts_of
 from .seen_cells import slow_keys
 from .verdicts import Check
+
+if TYPE_CHECKING:
+    from .fit import Explanation
 
 #: A cell depends on a link that its transfers load by this fraction of the capacity.
 _LOADED = 0.2
@@ -44,6 +49,8 @@ class Finding:
         Whether it is a defect on its own, as its evidence says.
     host : str
         Host of the place; empty for the host of the first process, and for a place that names its rank.
+    next : Testcase or None
+        Testcase that was not measured and would tell it from most of ``others``; None if there is none.
     """
 
     cause: Cause
@@ -55,6 +62,7 @@ class Finding:
     lower: int = 0
     weight: Weight = Weight.CONDITION
     host: str = ""
+    next: Testcase | None = None
 
     @property
     def where(self) -> str:
@@ -112,13 +120,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     facts = facts_of(document)
     explanations = explain(document, check) if check else ()
     done = frozenset[Key]().union(*(one.keys for one in explanations))
-    known = [
-        Finding(
-            one.cause, one.place, one.evidence, len(one.keys), one.factor, one.others, one.lower, one.weight
-        )
-        for one in explanations
-        if one.cause is not None
-    ]
+    known = [_known(document, one) for one in explanations if one.cause is not None]
     named = {
         (one.cause.name, host_of(document.machine, vertex), device)
         for one in known
@@ -145,6 +147,19 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     nameless = sum(len(one.keys) for one in explanations if one.cause is None)
     unexplained = len(left) - len(explained) + nameless
     return Diagnosis((*known, *found), len(slow), unexplained, unreadable, bool(document.facts))
+
+
+def _known(document: Document, one: Explanation) -> Finding:
+    """Return a cause that predicts slow cells."""
+    from .next_testcases import distinguishing
+
+    assert one.cause is not None
+    others = tuple(rival.cause for rival in one.rivals[1:] if rival.cause is not None)
+    following = distinguishing(document, one.rivals) if others else None
+    return Finding(
+        one.cause, one.place, one.evidence, len(one.keys), one.factor, others, one.lower, one.weight,
+        next=following,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

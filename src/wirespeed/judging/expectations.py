@@ -43,7 +43,7 @@ Plans = dict[tuple[str, str, str, str], tuple[Measurement, int]]
 def planned(document: Document) -> Plans:
     """Return how each cell of a run was measured, by making its plan again."""
     known = {case.name: case for case in TABLE}
-    options = _options(document)
+    options = plan_options(document)
     found: Plans = {}
     for result in document.testcases:
         case = known.get(result.name)
@@ -65,7 +65,7 @@ def planned(document: Document) -> Plans:
     return found
 
 
-def _options(document: Document) -> PlanOptions:
+def plan_options(document: Document) -> PlanOptions:
     """Return the options that changed the plan; what is wrong in the Document has its default."""
     options = PlanOptions()
     for field, about in declared(PlanOptions):

@@ -14,16 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..data import efficiencies
 from ..document import Document
-from ..effects import EFFECTS, Effect, device_of, gpus_at, host_of, scaled
+from ..effects import EFFECTS, Effect, scaled
 from ..errors import MachineError
-from ..limits import capped, demands, predicted, ring
-from ..model import Measurement
-from ..network import Demand, Network, fair_shares
+from ..network import Network
 from ..results.cells import Key
 from ..topology import Machine
 from .causes import CAUSES, Cause, Weight
+from .predictions import Hypothesis, Predictions, Routes, devices_at, typical_rates
 from .run_facts import facts_of
 from .seen_cells import Seen, seen_cells
 from .verdicts import Check
@@ -85,8 +83,8 @@ class Explanation:
         The slow cells that it explains.
     lower : int
         Number of other cells below the typical value that it explains.
-    others : tuple[Cause, ...]
-        Causes that explain them equally well.
+    rivals : tuple[Hypothesis, ...]
+        Its machine, and that of each other cause that explains them equally well.
     weight : Weight
         Whether it is a defect on its own, by its evidence.
     """
@@ -97,27 +95,15 @@ class Explanation:
     evidence: str
     keys: frozenset[Key]
     lower: int
-    others: tuple[Cause, ...] = ()
-    weight: Weight = Weight.CONDITION
-
-
-@dataclass(frozen=True)
-class _Hypothesis:
-    """A changed machine."""
-
-    machine: Machine
-    place: str
-    cause: Cause | None = None
-    effect: Effect | None = None
-    amount: float = 0.0
-    factor: float = 1.0
+    rivals: tuple[Hypothesis, ...]
+    weight: Weight
 
 
 @dataclass(frozen=True)
 class _Scored:
     gain: float  #: by the predictions alone
     score: float  #: with the facts
-    hypothesis: _Hypothesis
+    hypothesis: Hypothesis
     ratios: Mapping[int, float]
     explained: frozenset[int]
     evidence: str
@@ -148,11 +134,14 @@ def explain(document: Document, check: Check) -> tuple[Explanation, ...]:
         if best.hypothesis.cause is None:  # a cause that explains as much is better than none
             named = (one for one in scored if one.hypothesis.cause is not None)
             chosen = next((one for one in named if best.score - one.score <= _EQUAL / 2), best)
-        equal = [
-            one for one in scored
-            if one.hypothesis.cause is not None and bool(one.evidence) is bool(chosen.evidence)
-            and chosen.gain - one.gain <= _EQUAL
-        ]  # fmt: skip
+        rivals = {chosen.hypothesis.cause: chosen.hypothesis}
+        for one in scored:
+            if (
+                one.hypothesis.cause is not None and bool(one.evidence) is bool(chosen.evidence)
+                and chosen.gain - one.gain <= _EQUAL
+                and 2 * len(one.explained & chosen.explained) > len(chosen.explained)
+            ):  # fmt: skip
+                rivals.setdefault(one.hypothesis.cause, one.hypothesis)
         hypothesis = chosen.hypothesis
         found.append(
             Explanation(
@@ -162,14 +151,10 @@ def explain(document: Document, check: Check) -> tuple[Explanation, ...]:
                 chosen.evidence,
                 frozenset(seen[i].key for i in chosen.explained & slow),
                 len(chosen.explained - slow),
-                tuple(dict.fromkeys(
-                    one.hypothesis.cause for one in equal
-                    if one.hypothesis.cause not in (None, hypothesis.cause)
-                    and 2 * len(one.explained & chosen.explained) > len(chosen.explained)
-                )),
+                tuple(rivals.values()),
                 chosen.weight,
             )
-        )  # fmt: skip
+        )
         machine = hypothesis.machine
         effects[list(chosen.ratios)] = np.log(list(chosen.ratios.values()))
         done |= chosen.explained
@@ -189,14 +174,6 @@ Effects = npt.NDArray[np.float64]
 Cells = npt.NDArray[np.intp]
 
 
-@dataclass(frozen=True)
-class _Known:
-    """What was computed for a machine, by the identity of the Measurement: values in B/s, and demands."""
-
-    values: dict[int, list[float | None]]
-    demands: dict[int, list[Demand] | None]
-
-
 class _Fitter:
     """Scores hypotheses about one run."""
 
@@ -210,7 +187,7 @@ class _Fitter:
             (fact.host, fact.device, fact.name)
             for of_host in facts.of_each_host() for fact in of_host if fact.value is not None
         }  # fmt: skip
-        self.rates = capped(efficiencies()[-1], efficiencies()[-1], document.machine)
+        self.hosts = {host for host, _, _ in self.known}
         loads: dict[int, list[tuple[int, float]]] = {}
         for i, one in enumerate(seen):
             for link, taken, part in one.links:
@@ -224,24 +201,28 @@ class _Fitter:
             cause.name: list(cause.signs(document.machine, facts)) if document.facts else []
             for cause in CAUSES
         }
-        self._good = _Known({}, {})
         self.typical: Effects = np.log([one.typical for one in seen] or [1.0])
         groups: dict[int, list[int]] = {}
         for i, one in enumerate(seen):
             groups.setdefault(one.group, []).append(i)
         self.groups = {group: np.array(members) for group, members in groups.items()}
-        self._base = Network(document.machine)
+        #: Name and place of the last effect that moved data, and its routes: factors do not change them.
+        self._rerouted: tuple[tuple[str, str], Routes] = (("", ""), {})
+        #: Costs of groups before another cause is added.
+        self._costs_before: dict[int, float] = {}
+        self._good = Predictions(Network(document.machine), typical_rates(document.machine))
 
     def scored(self, machine: Machine, before: Effects, left: Collection[int]) -> list[_Scored]:
         """Return the hypotheses that explain some of the slow cells that are left, the best first."""
         found = []
+        self._costs_before, self._rerouted = {}, (("", ""), {})
         for hypothesis in self._hypotheses(machine, np.array(sorted(left))):
             one = self._score(machine, hypothesis, before)
             if one is not None and one.explained & set(left):
                 found.append(one)
         return sorted(found, key=lambda one: -one.score)
 
-    def _hypotheses(self, machine: Machine, left: Cells) -> Iterator[_Hypothesis]:
+    def _hypotheses(self, machine: Machine, left: Cells) -> Iterator[Hypothesis]:
         """Yield what may have slowed down the cells that are left."""
         for cause in CAUSES:
             effect = EFFECTS.get(cause.name)
@@ -254,13 +235,13 @@ class _Fitter:
         for place in self._places(machine):
             chosen = set(machine.links_at(place))
             for factor in self._factors(machine, scaled(machine, chosen, 0.5), left):
-                yield _Hypothesis(scaled(machine, chosen, factor), place, factor=factor)
+                yield Hypothesis(scaled(machine, chosen, factor), place, factor=factor)
 
     @staticmethod
-    def _nearest(machine: Machine, place: str, cause: Cause, effect: Effect, factor: float) -> _Hypothesis:
+    def _nearest(machine: Machine, place: str, cause: Cause, effect: Effect, factor: float) -> Hypothesis:
         """Return a cause with the possible amount that is nearest to a factor."""
         if not effect.amounts:
-            return _Hypothesis(effect.apply(machine, place, factor), place, cause, effect, factor, factor)
+            return Hypothesis(effect.apply(machine, place, factor), place, cause, effect, factor, factor)
         _, value, amount = min(
             (abs(math.log(value / factor)), value, amount)
             for amount in effect.amounts
@@ -268,7 +249,7 @@ class _Fitter:
         )
         if value < 1:  # values follow the nominal speed only roughly
             value = max(value * (1 - _ROUGHLY), min(factor, value * (1 + _ROUGHLY)))
-        return _Hypothesis(effect.apply(machine, place, value), place, cause, effect, amount, value)
+        return Hypothesis(effect.apply(machine, place, value), place, cause, effect, amount, value)
 
     @staticmethod
     def _places(machine: Machine) -> list[str]:
@@ -324,15 +305,18 @@ class _Fitter:
                 distinct.append(one)
         return distinct
 
-    def _score(self, machine: Machine, hypothesis: _Hypothesis, before: Effects) -> _Scored | None:
+    def _score(self, machine: Machine, hypothesis: Hypothesis, before: Effects) -> _Scored | None:
         """Predict the cells of a hypothesis, and score it by what its predictions improve."""
         effect, cause = hypothesis.effect, hypothesis.cause
         try:
-            network = Network(hypothesis.machine)
-            moved = effect is not None and effect.reroutes
-            known = _Known({}, {} if moved else self._good.demands)
+            routes = self._good.routes
+            if effect is not None and effect.reroutes:
+                if self._rerouted[0] != (effect.name, hypothesis.place):
+                    self._rerouted = ((effect.name, hypothesis.place), {})
+                routes = self._rerouted[1]
+            changed = Predictions(Network(hypothesis.machine), self._good.rates, routes)
             ratios = {
-                i: self._ratio(self.seen[i], network, known)
+                i: self._ratio(self.seen[i], changed)
                 for i in self._touched(machine, hypothesis.machine, bool(effect and effect.collectives))[
                     0
                 ].tolist()
@@ -347,7 +331,9 @@ class _Fitter:
             cost, common = self._cost(group, after, unsure)
             alone = bool((after[self.groups[group]] < math.log(1 - _LOWERED)).all())  # no other cell shows it
             shared[group] = max(-_MOST_SHARED, min(common, _MOST_SHARED)) if alone else common
-            score += self._cost(group, before, _UNSURE)[0] - cost
+            if group not in self._costs_before:
+                self._costs_before[group] = self._cost(group, before, _UNSURE)[0]
+            score += self._costs_before[group] - cost
         gain, evidence, weight = score, "", Weight.CONDITION
         if cause is None or effect is None:
             score += _NAMELESS
@@ -365,27 +351,10 @@ class _Fitter:
         )
         return _Scored(gain, score, hypothesis, ratios, explained, evidence, weight)
 
-    def _ratio(self, one: Seen, network: Network, known: _Known) -> float:
+    def _ratio(self, one: Seen, changed: Predictions) -> float:
         """Return the predicted value on a changed machine over that on the good one."""
-        good, changed = self._value(one, self._base, self._good), self._value(one, network, known)
-        return max(changed / good, _LEAST_RATIO) if good and changed else 1.0
-
-    def _value(self, one: Seen, network: Network, known: _Known) -> float | None:
-        key = id(one.measurement)  # the cells keep it
-        if key not in known.values:
-            known.values[key] = self._predicted(one.measurement, network, known)
-        return known.values[key][one.place]
-
-    def _predicted(self, measurement: Measurement, network: Network, known: _Known) -> list[float | None]:
-        run, key = measurement.collective, id(measurement)
-        if key not in known.demands:
-            whole = Measurement(ring(run.members), ()) if run else measurement
-            known.demands[key] = demands(network, whole, self.rates)
-        needed = known.demands[key]
-        if run and needed:
-            rate = min(fair_shares(needed, network.capacities()))
-            return [rate if math.isfinite(rate) else None] * len(measurement.places)
-        return predicted(network, measurement, needed)
+        good, then = (values.of(one.measurement)[one.place] for values in (self._good, changed))
+        return max(then / good, _LEAST_RATIO) if good and then else 1.0
 
     def _cost(self, group: int, effects: Effects, unsure: float) -> tuple[float, float]:
         """Return half the squared deviation of comparable cells from their predictions, and what they share.
@@ -403,9 +372,9 @@ class _Fitter:
             costs.append(((float(own @ own) + (common / deviation) ** 2) / 2, common))
         return min(costs)
 
-    def _by_facts(self, cause: Cause, effect: Effect, hypothesis: _Hypothesis) -> tuple[str, Weight, bool]:
+    def _by_facts(self, cause: Cause, effect: Effect, hypothesis: Hypothesis) -> tuple[str, Weight, bool]:
         """Return the facts that speak for a cause at a place, their weight, and whether facts contradict."""
-        place, local = hypothesis.place, self._local(hypothesis.place)
+        place, local = hypothesis.place, devices_at(self.document.machine, hypothesis.place, self.hosts)
         hosts = {host for host, _ in local}
         signs = self.evidence[cause.name]
         about = [
@@ -422,10 +391,3 @@ class _Fitter:
             (host, fact.device, fact.name) in self.known for fact in expected for host in hosts
         )
         return "", cause.weight, contradicted
-
-    def _local(self, place: str) -> set[tuple[str, str]]:
-        """Return host and name of the GPUs at a place that facts are about; a NUMA node stands for itself."""
-        machine = self.document.machine
-        vertices = gpus_at(machine, place) or (place,)
-        read = {host for host, _, _ in self.known}
-        return {(host, device_of(v)) for v in vertices if (host := host_of(machine, v)) in read | {""}}

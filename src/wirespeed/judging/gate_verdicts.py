@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from ..document import Document
 from ..facts import Facts, Known
 from ..model import Unit
 from ..results.cells import Key, placed
-from ..results.published_gates import GateSet, PublishedGate
+from ..results.published_gates import GateSet, PublishedGate, load
+from ..terminal import one_line
 from ..topology import LinkKind, Machine
 from ..units import displayed, format_size, many, parse_rate, parse_size
 from .expectations import renewed
-from .verdicts import Check, Judgement, Verdict
+from .verdicts import Check, Judgement, Verdict, judge
 
 #: A gate below this fraction of the lowest expected value is meaningless: a link at half speed passes.
 MEANINGLESS = 1 / 3
@@ -59,25 +62,57 @@ class GateResult:
     remark: str = ""
 
 
-def compare_gates(gates: GateSet, document: Document, check: Check) -> tuple[GateResult, ...]:
-    """Compare a run with published gates.
+@dataclass(frozen=True)
+class GateComparison:
+    """A run compared with a set of gates.
 
     Parameters
     ----------
     gates : GateSet
         The gates.
-    document : Document
-        The run.
-    check : Check
-        The verdicts on the run.
-
-    Returns
-    -------
-    tuple[GateResult, ...]
+    results : tuple[GateResult, ...]
         A result for each gate, in order.
     """
+
+    gates: GateSet
+    results: tuple[GateResult, ...]
+
+    @property
+    def failed(self) -> int:
+        """Number of failed gates."""
+        return sum(one.verdict is GateVerdict.FAIL for one in self.results)
+
+    def __repr__(self) -> str:
+        """Return one line; ``wirespeed check --gates`` shows everything."""
+        counts = Counter(one.verdict for one in self.results)
+        verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in GateVerdict if counts[verdict])
+        return one_line(f"<GateComparison: {self.gates.name}; gates: {verdicts or 'none'}>")
+
+
+def gates(document: Document, name: str | Path, check: Check | None = None) -> GateComparison:
+    """Compare a run with published gates.
+
+    Parameters
+    ----------
+    document : Document
+        The run.
+    name : str or Path
+        ``"aws"``, ``"azure"``, ``"dcgm"``, ``"gcp"``, ``"oci"``, or the path of a TOML file.
+    check : Check or None
+        The verdicts on the run; None for those of ``judge(document)``.
+
+    Raises
+    ------
+    UsageError
+        If there is no such set or file, or the file is invalid.
+    """
+    return compare_gates(load(str(name)), document, judge(document) if check is None else check)
+
+
+def compare_gates(gates: GateSet, document: Document, check: Check) -> GateComparison:
+    """Compare a judged run with a set of gates."""
     limits = _limits(document)
-    return tuple(_compare(gate, document, check, limits) for gate in gates.gates)
+    return GateComparison(gates, tuple(_compare(gate, document, check, limits) for gate in gates.gates))
 
 
 #: For each cell the limit in B/s, with other transfers left out, and the kinds of the links that it uses.

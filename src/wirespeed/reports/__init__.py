@@ -8,7 +8,7 @@ entry points of the group ``wirespeed.reports``.
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING
@@ -18,9 +18,12 @@ from ..terminal import escaped, visible
 
 if TYPE_CHECKING:
     from ..document import Document
+    from ..judging.diagnosis import Diagnosis
+    from ..judging.gate_verdicts import GateComparison
     from ..judging.verdicts import Check
     from ..results.baseline import Baseline
     from ..results.overrides import Override
+    from ..results.published_gates import GateSet
 
 GROUP = "wirespeed.reports"
 SIMULATED = "SIMULATED: no hardware was measured"
@@ -77,6 +80,41 @@ BY_LIMITS = Criteria()
 
 
 @dataclass(frozen=True)
+class Judged:
+    """What ``wirespeed check`` found about a run.
+
+    Parameters
+    ----------
+    check : Check
+        The verdicts.
+    diagnosis : Diagnosis
+        What explains the slow cells.
+    gates : tuple[GateComparison, ...]
+        Comparisons with published gates.
+    """
+
+    check: Check
+    diagnosis: Diagnosis
+    gates: tuple[GateComparison, ...] = ()
+
+    @classmethod
+    def of(cls, document: Document, by: Criteria = BY_LIMITS, gates: Iterable[GateSet] = ()) -> Judged:
+        """Judge a run, diagnose it, and compare it with sets of gates.
+
+        Raises
+        ------
+        UsageError
+            If an override matches no cell, or the baseline is for a different kind of machine.
+        """
+        from ..judging.diagnosis import diagnose
+        from ..judging.gate_verdicts import compare_gates
+
+        check = by.judge(document)
+        compared = tuple(compare_gates(one, document, check) for one in gates)
+        return cls(check, diagnose(document, check), compared)
+
+
+@dataclass(frozen=True)
 class Style:
     """How to show a report.
 
@@ -92,6 +130,9 @@ class Style:
         Whether to add tables of measured value over limit, if the format has them.
     criteria : Criteria
         What values are judged by, if the format has verdicts.
+    judged : Judged or None
+        What ``wirespeed check`` found, for JUnit, Prometheus, Markdown and HTML to show; None for a report of
+        a run that was not checked.
     """
 
     width: int = 80
@@ -99,6 +140,7 @@ class Style:
     verbose: bool = False
     utilization: bool = False
     criteria: Criteria = BY_LIMITS
+    judged: Judged | None = None
 
 
 Report = Callable[["Document", Style], str]

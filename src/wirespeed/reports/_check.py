@@ -9,13 +9,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ..document import Document
-from ..judging.gate_verdicts import GateResult, GateVerdict
+from ..judging.gate_verdicts import GateComparison
 from ..judging.outcomes import INTERRUPTED, Outcomes, outcomes
 from ..judging.overview import overview
 from ..judging.verdicts import Check, Judgement, Verdict
-from ..results.published_gates import GateSet
 from ..units import fitting, many
-from . import SIMULATED, Style
+from . import SIMULATED, Judged, Style
 from ._console import heading, printed, warnings
 from ._gates import section
 from ._grid import number
@@ -28,14 +27,13 @@ _COLORS = {
     Verdict.BUSY: "yellow", Verdict.UNKNOWN: "cyan", Verdict.PASS: "green", Verdict.WAIVED: "dim",
     INTERRUPTED: "yellow",
 }  # fmt: skip
-#: Each set of gates with the results of its gates.
-GateResults = Sequence[tuple[GateSet, Sequence[GateResult]]]
 _BAD = (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN)
 
 
-def render(document: Document, check: Check, style: Style, gates: GateResults = ()) -> str:
-    """Render a Check of a Document as text; ``verbose`` includes every bad testcase and cell."""
-    found, first = outcomes(document, check), overview(document, check)
+def render(document: Document, judged: Judged, style: Style) -> str:
+    """Render what was found about a Document as text; ``verbose`` includes every bad testcase and cell."""
+    check = judged.check
+    found, first = outcomes(document, check), overview(document, check, judged.diagnosis)
     parts: list[RenderableType] = [heading(document), *warnings(document), "", *headline(document, first)]
     if INTERRUPTED in found.judgements:
         parts.append(Text(f"run interrupted: {document.interrupted}", style="yellow"))
@@ -64,9 +62,9 @@ def render(document: Document, check: Check, style: Style, gates: GateResults = 
     if len(bad) > _SHOWN and not style.verbose:
         parts += ["", Text(f"{many(len(bad) - _SHOWN, 'more testcase')}; -v shows all", style="dim")]
     parts += ["", *_unknown(check, style)]
-    for gate_set, results in gates:
-        parts += [*([""] if parts[-1] else []), *section(gate_set, results, style), ""]
-    parts += _closing(document, gates)
+    for compared in judged.gates:
+        parts += [*([""] if parts[-1] else []), *section(compared, style), ""]
+    parts += _closing(document, judged.gates)
     return printed(style, *parts)
 
 
@@ -122,9 +120,9 @@ def _unknown(check: Check, style: Style) -> Iterator[Text]:
         yield Text(f"{verdict}: {shown}: {reason}", style=_COLORS[verdict])
 
 
-def _closing(document: Document, gates: GateResults) -> Iterator[Text]:
+def _closing(document: Document, gates: Sequence[GateComparison]) -> Iterator[Text]:
     """Yield the number of failed gates, and that a machine is simulated, as the last lines."""
-    if count := sum(one.verdict is GateVerdict.FAIL for _, results in gates for one in results):
+    if count := sum(compared.failed for compared in gates):
         yield Text(f"{many(count, 'gate')} failed", style="bold red")
     if document.simulated:
         yield Text(SIMULATED, style="bold magenta")

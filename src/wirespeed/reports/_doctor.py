@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..document import Document
+from ..document import Document, Status
 from ..facts import Fact, Facts
+from ..judging.adaptive import Step, measurable
 from ..judging.diagnosis import Diagnosis, Finding
 from ..judging.run_facts import facts_of
 from ..judging.verdicts import Check, Verdict
@@ -18,12 +19,31 @@ from ..units import format_size, many
 from . import SIMULATED, Style
 from ._console import heading, printed, warnings
 
+#: Maximum number of testcases whose names are shown.
+_MOST_NAMED = 8
 
-def render(document: Document, found: Diagnosis, check: Check | None, style: Style) -> str:
-    """Render a diagnosis of a Document as text; ``verbose`` includes all facts."""
+
+def render(
+    document: Document, found: Diagnosis, check: Check | None, style: Style, steps: Sequence[Step] = ()
+) -> str:
+    """Render a diagnosis of a Document as text; ``verbose`` includes all facts.
+
+    Parameters
+    ----------
+    document : Document
+        The run.
+    found : Diagnosis
+        What explains its slow cells.
+    check : Check or None
+        Its verdicts; None if nothing was measured.
+    style : Style
+        Width, colour and verbosity.
+    steps : Sequence[Step]
+        What was measured and why, if the diagnosis required it.
+    """
     parts: list[RenderableType] = [heading(document)]
     if check is not None:
-        parts += warnings(document)
+        parts += [*warnings(document), *_measured(document, steps)]
         parts.append(Text(f"{check.verdict.upper()}  {many(found.slow, 'slow cell')}", style="bold"))
         for one in check.culprits:
             cells = many(len(one.cells), "cell")
@@ -43,6 +63,16 @@ def render(document: Document, found: Diagnosis, check: Check | None, style: Sty
     return printed(style, *parts)
 
 
+def _measured(document: Document, steps: Sequence[Step]) -> Iterator[RenderableType]:
+    """Yield what was measured, and why."""
+    waived = {result.name for result in document.testcases if result.status is Status.WAIVED}
+    possible = sum(case.name not in waived for case in measurable(document))
+    for step in steps:
+        names = [case.name for case in step.testcases if case.name not in waived]
+        line = f"measured {len(names)} of {many(possible, 'testcase')}, {step.why}"
+        yield Text(line + (f": {', '.join(names)}" if len(names) <= _MOST_NAMED else ""), style="dim")
+
+
 def _finding(finding: Finding, slow: int) -> Iterator[RenderableType]:
     """Yield a finding: what, on which device, how it was found, and what to do."""
     yield named(finding, slow)
@@ -57,6 +87,7 @@ def details(finding: Finding) -> RenderableType:
         ("evidence", finding.evidence),
         ("predicted", _predicted(finding)),
         *(("or", other.title) for other in finding.others),
+        ("to tell apart", _telling(finding)),
         ("to confirm", cause.confirm),
         *(("", other.confirm) for other in finding.others if other.confirm != cause.confirm),
         ("remedy", cause.remedy),
@@ -81,6 +112,15 @@ def named(finding: Finding, slow: int) -> Text:
     elif finding.lower:
         line.append(f", explains {many(finding.lower, 'value')} below the typical ones", style="default")
     return line
+
+
+def _telling(finding: Finding) -> str:
+    """Return how to tell a cause from the others; empty if there are no others."""
+    if not finding.others:
+        return ""
+    if finding.next is None:
+        return "no testcase would: their values are the same; use the commands below"
+    return f"wirespeed run -t {finding.next.name}"
 
 
 def _predicted(finding: Finding) -> str:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from ..judging.gate_verdicts import GateResult, GateVerdict
-from ..results.published_gates import GateSet
-from ..units import displayed, many
+from ..judging.gate_verdicts import GateComparison, GateResult, GateVerdict
+from ..units import many
 from . import Style
-from ._grid import number
+from ._judged import gate_parts
 
 _COLORS = {
     GateVerdict.FAIL: "bold red", GateVerdict.IMPOSSIBLE: "magenta", GateVerdict.UNCLEAR: "cyan",
@@ -21,8 +20,9 @@ _COLORS = {
 }  # fmt: skip
 
 
-def section(gates: GateSet, results: Sequence[GateResult], style: Style) -> Iterator[RenderableType]:
+def section(compared: GateComparison, style: Style) -> Iterator[RenderableType]:
     """Yield the applicable gates of a set, the worst first, and the number of the others by reason."""
+    gates, results = compared.gates, compared.results
     yield Text(f"gates of {gates.name} (read {gates.read})", style="bold")
     for verdict, color in _COLORS.items():
         for result in (one for one in results if one.verdict is verdict):
@@ -36,15 +36,7 @@ def section(gates: GateSet, results: Sequence[GateResult], style: Style) -> Iter
 
 
 def _details(result: GateResult, style: Style) -> Iterator[str]:
-    """Yield the lowest value and its cell, the reason of the verdict, and for ``verbose`` the source."""
-    if lowest := result.lowest:
-        scale, unit = displayed(lowest.unit)
-        value = "no value" if lowest.value is None else f"lowest {number(lowest.value, scale)} {unit}"
-        range_ = ""
-        if result.expected:
-            least, normal = result.expected
-            range_ = f"; expected {number(least, scale)} to {number(normal, scale)}"
-        yield f"{lowest.key.testcase} {lowest.key.place}: {value}{range_}"
-    yield from filter(None, (result.why, result.remark))
+    """Yield what was measured and why, and for ``verbose`` the source."""
+    yield from gate_parts(result)
     if style.verbose:
         yield result.gate.source

@@ -6,12 +6,14 @@ import xml.etree.ElementTree as ET
 from collections import defaultdict
 
 from ..document import Document, Status, TestcaseResult
+from ..judging.gate_verdicts import GateResult, GateVerdict
 from ..judging.verdicts import Judgement, Verdict
 from ..terminal import visible
 from ..units import fitting, many
 from . import SIMULATED, Style
 from ._explanations import explanations
 from ._grid import number
+from ._judged import applicable, cause_text, gate_text
 
 _BAD = (Verdict.IMPLAUSIBLE, Verdict.FAIL)
 #: Maximum number of values listed for a testcase.
@@ -25,7 +27,9 @@ def render(document: Document, style: Style) -> str:
     testcase is skipped, and so is a testcase that passed on a simulated machine: it proves nothing.
     """
     low: dict[str, list[Judgement]] = defaultdict(list)
-    for judgement in style.criteria.judge(document).judgements:
+    judged = style.judged
+    check = judged.check if judged else style.criteria.judge(document)
+    for judgement in check.judgements:
         if judgement.verdict in _BAD and judgement.value is not None:
             low[judgement.key.testcase].append(judgement)
     cases = [_case(result, low[result.name], document) for result in document.testcases]
@@ -33,6 +37,8 @@ def render(document: Document, style: Style) -> str:
         case = ET.Element("testcase", classname="wirespeed", name="the run", time="0")
         _outcome(case, "error", f"run interrupted: {document.interrupted}")
         cases.append(case)
+    for compared in judged.gates if judged else ():
+        cases += [_gate(one, compared.gates.name, document) for one in applicable(compared)]
     counts = {
         name: str(sum(1 for case in cases if case.find(tag) is not None))
         for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
@@ -48,7 +54,8 @@ def render(document: Document, style: Style) -> str:
              "command": document.command, "simulated": SIMULATED if document.simulated else "",
              "imported": document.origin}  # fmt: skip
     warnings = [("warning", text) for text in explanations(document)]
-    for name, value in [*warnings, *facts.items()]:
+    causes = [("cause", cause_text(one)) for one in (judged.diagnosis.findings if judged else ())]
+    for name, value in [*warnings, *causes, *facts.items()]:
         if value:
             ET.SubElement(properties, "property", name=name, value=visible(value))
     suite.extend(cases)
@@ -75,6 +82,23 @@ def _case(result: TestcaseResult, low: list[Judgement], document: Document) -> E
         _outcome(case, "skipped", SIMULATED)
     if values := _values(result):
         ET.SubElement(case, "system-out").text = visible(values)
+    return case
+
+
+def _gate(result: GateResult, name: str, document: Document) -> ET.Element:
+    """Return the element of a gate; one that says nothing about the machine is skipped."""
+    gate = result.gate
+    case = ET.Element(
+        "testcase",
+        classname=visible(f"gates.{name}"),
+        name=visible(f"{gate.measures}: at least {gate.at_least}"),
+        time="0",
+    )
+    if result.verdict is not GateVerdict.PASS:
+        tag = "failure" if result.verdict is GateVerdict.FAIL else "skipped"
+        _outcome(case, tag, gate_text(result))
+    elif document.simulated:
+        _outcome(case, "skipped", SIMULATED)
     return case
 
 

@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..document import Document, Status, Table, TestcaseResult
+from ..judging.outcomes import counted, outcomes
 from ..terminal import one_line
 from ..units import format_time
-from . import SIMULATED, Style
+from . import SIMULATED, Judged, Style
 from ._explanations import explanations
 from ._grid import Grid, digest, footnotes, is_large
+from ._judged import applicable, cause_text, gate_text
 
 #: What Markdown, or HTML within it, interprets: anywhere, next to a word, at the start of a line,
 #: as a link.
@@ -49,6 +51,7 @@ def _lines(document: Document, style: Style) -> Iterator[str]:
     if found := explanations(document):
         yield ""
         yield from (f"- **warning**: {escaped(text)}" for text in found)
+    yield from _judged(document, style.judged) if style.judged else ()
     for result in document.testcases:
         if result.status is Status.WAIVED or not any(table.cells for table in result.tables):
             continue
@@ -58,6 +61,21 @@ def _lines(document: Document, style: Style) -> Iterator[str]:
         for table in result.tables:
             yield from _table(result, table, style)
     yield from _closing(document, style)
+
+
+def _judged(document: Document, judged: Judged) -> Iterator[str]:
+    """Yield the verdict, the likely causes, and the gates that apply."""
+    found = outcomes(document, judged.check)
+    yield from ("", f"**{found.run.upper()}**: {counted(found.cells) or 'no cells'}")
+    yield from (f"- {escaped(cause_text(one))}" for one in judged.diagnosis.findings)
+    for compared in filter(applicable, judged.gates):
+        yield from (
+            "",
+            _row([f"gates of {compared.gates.name}", "at least", "verdict", "measured"]),
+            "|---|---:|---|---|",
+        )
+        for one in applicable(compared):
+            yield _row([one.gate.measures, one.gate.at_least, str(one.verdict), gate_text(one)])
 
 
 def _table(result: TestcaseResult, table: Table, style: Style) -> Iterator[str]:

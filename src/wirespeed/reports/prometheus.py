@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from ..document import Document, Status
+from ..judging.gate_verdicts import GateVerdict
 from ..judging.outcomes import outcomes
 from ..judging.verdicts import Check
 from ..model import Unit
 from ..results.cells import Placed, placed
 from ..terminal import one_line
-from . import Style
+from . import Judged, Style
 from ._explanations import explanations
 
 _NAMES = {
@@ -31,6 +32,8 @@ _HELP = {
     _NAMES[Unit.TIME]: "Median latency of a cell.",
     _NAMES[Unit.FREQUENCY]: "Median message rate of a cell.",
     "wirespeed_limit_bytes_per_second": "Limit of a cell: what the links allow for all its transfers.",
+    "wirespeed_slow_cells_explained": "Number of slow cells that a likely or possible cause explains.",
+    "wirespeed_gate": "1 for the verdict of a published gate.",
     "wirespeed_cells": "Number of cells of a testcase by verdict.",
 }
 
@@ -40,6 +43,8 @@ def render(document: Document, style: Style) -> str:
 
     Cells without a value have no sample. Labels are escaped as the format requires.
     """
+    judged = style.judged
+    check = judged.check if judged else style.criteria.judge(document)
     cells = [one for one in placed(document) if one.cell.value is not None]
     families: dict[str, Iterable[tuple[dict[str, str], float]]] = {
         "wirespeed_run_info": [(_run(document), 1)],
@@ -53,7 +58,9 @@ def render(document: Document, style: Style) -> str:
             for unit, name in _NAMES.items()
         },
         "wirespeed_limit_bytes_per_second": [(_labels(x), x.cell.limit) for x in cells if x.cell.limit],
-        "wirespeed_cells": _verdicts(document, style.criteria.judge(document)),
+        "wirespeed_cells": _verdicts(document, check),
+        "wirespeed_slow_cells_explained": _causes(judged) if judged else [],
+        "wirespeed_gate": _gates(judged) if judged else [],
     }
     everywhere = {"simulated": "true"} if document.simulated else {}
     everywhere |= {"imported": document.origin.removeprefix("imported from ")} if document.imported else {}
@@ -105,6 +112,26 @@ def _verdicts(document: Document, check: Check) -> Iterator[tuple[dict[str, str]
     counts = Counter((one.key.testcase, word) for one, word in words if one.key.testcase)
     for (testcase, word), count in counts.items():
         yield {"testcase": testcase, "verdict": word}, count
+
+
+def _causes(judged: Judged) -> Iterator[tuple[dict[str, str], float]]:
+    """Yield the number of slow cells that each cause explains."""
+    for one in judged.diagnosis.findings:
+        likely = "true" if one.likely else "false"
+        yield {"cause": one.cause.name, "place": one.where, "likely": likely}, one.cells
+
+
+def _gates(judged: Judged) -> Iterator[tuple[dict[str, str], float]]:
+    """Yield the verdict of each gate that applies to the machine."""
+    for compared in judged.gates:
+        for one in compared.results:
+            if one.verdict is not GateVerdict.NOT_APPLICABLE:
+                gate = {
+                    "set": compared.gates.name,
+                    "measures": one.gate.measures,
+                    "at_least": one.gate.at_least,
+                }
+                yield {**gate, "verdict": str(one.verdict)}, 1
 
 
 def _unique(samples: Iterable[tuple[dict[str, str], float]]) -> Iterator[tuple[dict[str, str], float]]:

@@ -254,34 +254,21 @@ def cpu_2_sockets() -> Machine:
 def nvl72() -> Machine:
     """Return eighteen hosts of four GB200s in one NVLink domain: 72 ranks, one GPU each."""
     hosts, per_host = 18, 4
-    nodes, links = _sockets(2, 72, 480 * GIB, 512 * _GBPS, 130 * NANO, 300 * _GBPS)
+    nodes, links = _graces()
     ranks = []
     for rank in range(hosts * per_host):
         device = f"gpu{rank % per_host}"
         vertex = f"{rank}/{device}"
         ranks.append(Rank(rank, f"node{rank // per_host:02d}", device))
-        links.append(_memory(vertex, 8000 * _GBPS, "HBM3e data sheet", 450 * NANO))
+        links.append(_memory(vertex, 7672 * _GBPS, "3996 MHz x 2 x 7680 bit", 450 * NANO))
         links += _both(vertex, "nvswitch", _NVLINK, 900 * _GBPS, "18 links x 50 GB/s", 250 * NANO)
         if rank < per_host:
-            links += _both(f"numa{rank // 2}", vertex, LinkKind.C2C, 450 * _GBPS, "NVLink-C2C data sheet",
-                           350 * NANO)  # fmt: skip
-    rates = [
-        *_rates(_NVLINK, "assumed", [
-            (_CE, _READ, 0.84, 0.015), (_CE, _WRITE, 0.85, 0.015),
-            (_SMS, _READ, 0.79, 0.13), (_SMS, _WRITE, 0.78, 0.015),
-        ]),
-        *_rates(LinkKind.C2C, "assumed", [
-            (_CE, _READ, 0.85, 0.05), (_CE, _WRITE, 0.85, 0.05),
-            (_SMS, _READ, 0.80, 0.05), (_SMS, _WRITE, 0.80, 0.05),
-            (_SPLIT, _READ, 0.80, 0.1), (_SPLIT, _WRITE, 0.80, 0.1),
-        ]),
-        *_gpu_memory(0.86, 0.85, 0.85, "assumed"),
-        *_cpu_rates(16 * _GBPS, 8 * _GBPS, "assumed"),
-    ]  # fmt: skip
-    gpus = _gpus(per_host, "NVIDIA GB200", 186 * GIB, "10.0", 148, lambda i: i // 2, True)
+            links += _both(f"numa{rank // 2}", vertex, LinkKind.C2C, 225 * _GBPS,
+                           "NVLink-C2C data sheet, half for each GPU", 350 * NANO)  # fmt: skip
+    gpus = _gpus(per_host, "NVIDIA GB200", 189471 * MIB, "10.0", 148, lambda i: i // 2, True)
     return Machine("nvl72", "node00", "simulated arm64 server", "aarch64", "",
-                   True, "580.159", 13000, caches=_SERVER_CACHES, numa=nodes, gpus=gpus,
-                   links=tuple(links), ranks=tuple(ranks), rates=tuple(rates), noise=0.002)  # fmt: skip
+                   True, "580.159", 13000, page_bytes=64 * KIB, caches=_GRACE_CACHES, numa=nodes, gpus=gpus,
+                   links=tuple(links), ranks=tuple(ranks), rates=_gb200_rates(), noise=0.002)  # fmt: skip
 
 
 def gh200_1() -> Machine:
@@ -314,21 +301,16 @@ def gh200_1() -> Machine:
                    links=tuple(links), rates=tuple(rates), noise=0.002)  # fmt: skip
 
 
-def gb200_4() -> Machine:
-    """Return one host of two GB200 superchips: two Graces and four B200s on NVSwitch.
-
-    Each Grace shares its C2C between two GPUs.
-    """
-    seen = "published for four GB200s: nvbandwidth"
-    nodes, links = _sockets(
+def _graces() -> tuple[tuple[NumaNode, ...], list[Link]]:
+    """Return the two sockets of a host of GB200s."""
+    return _sockets(
         2, 72, 480 * GIB, 512 * _GBPS, 200 * NANO, 150 * _GBPS, "LPDDR5X data sheet", "published for GB300"
     )
-    for i in range(4):
-        links.append(_memory(f"gpu{i}", 7672 * _GBPS, "3996 MHz x 2 x 7680 bit", 450 * NANO))
-        links += _both(f"gpu{i}", "nvswitch", _NVLINK, 900 * _GBPS, "18 links x 50 GB/s", 250 * NANO)
-        links += _both(f"numa{i // 2}", f"gpu{i}", LinkKind.C2C, 225 * _GBPS,
-                       "NVLink-C2C data sheet, half for each GPU", 350 * NANO)  # fmt: skip
-    rates = [
+
+
+def _gb200_rates() -> tuple[EngineRate, ...]:
+    seen = "published for four GB200s: nvbandwidth"
+    return (
         *_rates(_NVLINK, f"{seen}, reads of 765 GB/s; others assumed", [
             (_CE, _READ, 0.86, 0.015), (_CE, _WRITE, 0.86, 0.015),
             (_SMS, _READ, 0.79, 0.13), (_SMS, _WRITE, 0.78, 0.015),
@@ -345,11 +327,24 @@ def gb200_4() -> Machine:
         ),
         *_gpu_memory(0.86, 0.85, 0.85, "assumed"),
         *_cpu_rates(16 * _GBPS, 8 * _GBPS, "published for two Graces: STREAM triad reaches 763 GB/s", 0.745),
-    ]  # fmt: skip
+    )  # fmt: skip
+
+
+def gb200_4() -> Machine:
+    """Return one host of two GB200 superchips: two Graces and four B200s on NVSwitch.
+
+    Each Grace shares its C2C between two GPUs.
+    """
+    nodes, links = _graces()
+    for i in range(4):
+        links.append(_memory(f"gpu{i}", 7672 * _GBPS, "3996 MHz x 2 x 7680 bit", 450 * NANO))
+        links += _both(f"gpu{i}", "nvswitch", _NVLINK, 900 * _GBPS, "18 links x 50 GB/s", 250 * NANO)
+        links += _both(f"numa{i // 2}", f"gpu{i}", LinkKind.C2C, 225 * _GBPS,
+                       "NVLink-C2C data sheet, half for each GPU", 350 * NANO)  # fmt: skip
     gpus = _gpus(4, "NVIDIA GB200", 189471 * MIB, "10.0", 148, lambda i: i // 2, True)
     return Machine("gb200-4", "gb200-4", "simulated arm64 server", "aarch64", "",
                    True, "580.159", 13000, page_bytes=64 * KIB, caches=_GRACE_CACHES, numa=nodes, gpus=gpus,
-                   links=tuple(links), rates=tuple(rates), noise=0.002)  # fmt: skip
+                   links=tuple(links), rates=_gb200_rates(), noise=0.002)  # fmt: skip
 
 
 def hgx_b200_8() -> Machine:

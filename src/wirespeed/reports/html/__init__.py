@@ -12,4 +12,4 @@ def render(document: Document, style: Style) -> str:
     """Render the Document as a page."""
     from .page import page
 
-    return page([document], by=style.criteria)
+    return page([document], by=style.criteria, judged=style.judged)

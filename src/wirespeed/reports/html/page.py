@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from ...document import Document, Status, TestcaseResult
+from ...judging.gate_verdicts import GateComparison, GateResult, GateVerdict
 from ...judging.outcomes import INTERRUPTED, Outcomes, counted, outcomes
 from ...judging.verdicts import Check, Judgement, Verdict
 from ...model import Unit
@@ -22,9 +23,10 @@ from ...results.cells import placed
 from ...terminal import one_line, visible
 from ...units import GB, fitting, format_size, format_time, many
 from ...version import __version__
-from .. import BY_LIMITS, SIMULATED, Criteria
+from .. import BY_LIMITS, SIMULATED, Criteria, Judged
 from .._explanations import explanations
 from .._grid import number
+from .._judged import applicable, cause_text, gate_text
 from . import comparison
 from . import telemetry as state
 from . import topology_drawing as topology
@@ -36,6 +38,13 @@ from .tables import Judgements, table_markup
 if TYPE_CHECKING:
     from jinja2 import Template
     from markupsafe import Markup
+
+
+#: Verdicts of gates by the verdict that looks alike.
+_OF_GATES = {
+    GateVerdict.FAIL: Verdict.FAIL, GateVerdict.IMPOSSIBLE: Verdict.UNKNOWN,
+    GateVerdict.UNCLEAR: Verdict.UNKNOWN, GateVerdict.PASS: Verdict.PASS,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -111,7 +120,12 @@ class CaseView:
     tables: tuple[Markup, ...]
 
 
-def page(documents: Sequence[Document], room: int = ROOM, by: Criteria = BY_LIMITS) -> str:
+def page(
+    documents: Sequence[Document],
+    room: int = ROOM,
+    by: Criteria = BY_LIMITS,
+    judged: Judged | None = None,
+) -> str:
     """Render one page of a run, or of several runs, which are compared with the first.
 
     Parameters
@@ -122,6 +136,8 @@ def page(documents: Sequence[Document], room: int = ROOM, by: Criteria = BY_LIMI
         Maximum size of the embedded Documents, in bytes.
     by : Criteria
         What values are judged by.
+    judged : Judged or None
+        What ``wirespeed check`` found about the only run; None if it was not checked.
     """
     template = _template()
     style, script = _source("style.css"), _source("script.js")
@@ -129,7 +145,7 @@ def page(documents: Sequence[Document], room: int = ROOM, by: Criteria = BY_LIMI
 
     with _no_collections():
         runs = [
-            _run(i, document, by.judge(document), room // len(documents))
+            _run(i, document, judged, judged.check if judged else by.judge(document), room // len(documents))
             for i, document in enumerate(documents)
         ]
     names = " and ".join(dict.fromkeys(run["name"] for run in runs))
@@ -192,7 +208,7 @@ def _policy(style: str, script: str) -> str:
     )
 
 
-def _run(index: int, document: Document, check: Check, room: int) -> dict[str, Any]:
+def _run(index: int, document: Document, judged: Judged | None, check: Check, room: int) -> dict[str, Any]:
     """Return the template's variables for one run."""
     found = outcomes(document, check)
     judgements = {judgement.key: judgement for judgement in check.judgements}
@@ -226,6 +242,12 @@ def _run(index: int, document: Document, check: Check, room: int) -> dict[str, A
             f"{culprit.described} at {culprit.ratio:.0%} of expected ({many(len(culprit.cells), 'cell')})"
             for culprit in check.culprits
         ],
+        "causes": [cause_text(one) for one in judged.diagnosis.findings] if judged else [],
+        "gates": [
+            (compared.gates, _gates(compared))
+            for compared in (judged.gates if judged else ())
+            if applicable(compared)
+        ],
         "measured": [
             _case(f"{index}.{i}", result, check, found, own[result.name], judgements)
             for i, result in enumerate(document.testcases)
@@ -243,6 +265,13 @@ def _run(index: int, document: Document, check: Check, room: int) -> dict[str, A
         "packed": packed,
         "note": note,
     }
+
+
+def _gates(compared: GateComparison) -> list[tuple[GateResult, Shown, str]]:
+    """Return each gate that applies, with its verdict, and what was measured."""
+    return [
+        (one, shown(_OF_GATES[one.verdict], str(one.verdict)), gate_text(one)) for one in applicable(compared)
+    ]
 
 
 def _overall(document: Document, word: str) -> Shown:

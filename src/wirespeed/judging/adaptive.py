@@ -1,0 +1,105 @@
+"""Measure what suspicions require: which testcases a run measures next, and why."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ..document import Document
+from ..errors import WirespeedError
+from ..options import Tier
+from ..testcases import TABLE, Testcase
+from .diagnosis import Diagnosis, diagnose
+from .expectations import plan_options
+from .next_testcases import suspected
+from .verdicts import Check, judge
+
+#: Maximum number of times that testcases are measured to tell causes apart.
+_MOST_ROUNDS = 2
+
+
+@dataclass(frozen=True)
+class Step:
+    """Testcases that were measured together.
+
+    Parameters
+    ----------
+    testcases : tuple[Testcase, ...]
+        The testcases.
+    why : str
+        Why they were measured, as a phrase for people.
+    """
+
+    testcases: tuple[Testcase, ...]
+    why: str
+
+
+class Adaptive:
+    """The testcases that a diagnosis requires, for ``following`` of ``wirespeed.run``.
+
+    If the facts show a defect, these are first the testcases whose values it would change, then those that
+    tell causes apart. The rest of the quick tier follows if the facts show none, or if these values show
+    none, or do not explain what is slow.
+
+    Attributes
+    ----------
+    steps : list[Step]
+        What was measured, in order.
+    concluded : tuple[Check, Diagnosis] or None
+        Verdicts and diagnosis of the whole run; None before its end.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.concluded: tuple[Check, Diagnosis] | None = None
+        self._rounds = 0
+
+    def __call__(self, document: Document) -> tuple[Testcase, ...]:
+        """Return the testcases to measure next; none at the end."""
+        if not self.steps:
+            return self._first(document)
+        check = judge(document)
+        found = diagnose(document, check)
+        if self._rounds < _MOST_ROUNDS:
+            for one in found.findings:
+                if one.next:
+                    self._rounds += 1
+                    others = ", ".join(other.name for other in one.others)
+                    return self._step((one.next,), f"to tell {one.cause.name} from {others}")
+        if found.unexplained or not any(one.factor is not None for one in found.findings):
+            why = "to explain what is slow" if found.slow else "to find what is slow"
+            if rest := _quick(document):
+                return self._step(rest, f"the quick tier, {why}")
+        self.concluded = (check, found)
+        return ()
+
+    def _first(self, document: Document) -> tuple[Testcase, ...]:
+        """Return the testcases that would show a defect; without one, the quick tier."""
+        found = suspected(document)
+        cases = dict.fromkeys(case for required in found.values() for case in required)
+        if not cases:
+            return self._step(_quick(document), "the quick tier: the facts show no defect")
+        places: dict[str, list[str]] = {}
+        for cause, place in found:
+            places.setdefault(cause.name, []).append(place)
+        names = (f"{name} ({', '.join(at)})" if all(at) else name for name, at in places.items())
+        return self._step(tuple(cases), f"to confirm {', '.join(names)}")
+
+    def _step(self, testcases: tuple[Testcase, ...], why: str) -> tuple[Testcase, ...]:
+        self.steps.append(Step(testcases, why))
+        return testcases
+
+
+def measurable(document: Document) -> tuple[Testcase, ...]:
+    """Return the testcases of the quick tier that have a plan for the machine of a run."""
+    options, found = plan_options(document), []
+    for case in (case for case in TABLE if case.tier is Tier.QUICK):
+        with suppress(WirespeedError):
+            found += [case] if case.plan(document.machine, options).measurements else []
+    return tuple(found)
+
+
+def _quick(document: Document) -> tuple[Testcase, ...]:
+    """Return the testcases of the quick tier that a run lacks."""
+    done = {result.name for result in document.testcases}
+    return tuple(case for case in TABLE if case.tier is Tier.QUICK and case.name not in done)

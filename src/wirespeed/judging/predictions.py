@@ -1,0 +1,105 @@
+"""Values that Measurements would have on a changed machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from ..data import efficiencies
+from ..effects import Effect, device_of, gpus_at, host_of
+from ..limits import capped, demands, predicted, ring
+from ..model import Measurement
+from ..network import Demand, Network, fair_shares
+from ..topology import EngineRate, Machine
+from .causes import Cause
+
+#: What the transfers of each Measurement take of the links, by the identity of the Measurement.
+Routes = dict[int, list[Demand] | None]
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A changed machine.
+
+    Parameters
+    ----------
+    machine : Machine
+        The machine as it would behave.
+    place : str
+        Device, switch or link; empty for the whole machine.
+    cause : Cause or None
+        What would have changed it; None for a slow link or device without a known cause.
+    effect : Effect or None
+        Effect of the cause.
+    amount, factor : float
+        Amount of the effect, and factor of the speed of its links.
+    """
+
+    machine: Machine
+    place: str
+    cause: Cause | None = None
+    effect: Effect | None = None
+    amount: float = 0.0
+    factor: float = 1.0
+
+
+def typical_rates(machine: Machine) -> Sequence[EngineRate]:
+    """Return the rates that engines typically reach on a machine."""
+    return capped(efficiencies()[-1], efficiencies()[-1], machine)
+
+
+def devices_at(machine: Machine, place: str, hosts: Collection[str]) -> set[tuple[str, str]]:
+    """Return host and name of the GPUs at a place that facts are about; a NUMA node stands for itself.
+
+    Facts name the hosts in ``hosts``, and always the first, whose name is empty.
+    """
+    vertices = gpus_at(machine, place) or (place,)
+    of_vertices = ((host_of(machine, vertex), device_of(vertex)) for vertex in vertices)
+    return {(host, device) for host, device in of_vertices if not host or host in hosts}
+
+
+class Predictions:
+    """Values of Measurements on one machine.
+
+    Parameters
+    ----------
+    network : Network
+        Links of the machine.
+    rates : Sequence[EngineRate]
+        What engines reach.
+    routes : Routes or None
+        Routes of a machine with other speeds of the same links, to which new ones are added; None: none yet.
+    """
+
+    def __init__(self, network: Network, rates: Sequence[EngineRate], routes: Routes | None = None) -> None:
+        self.network, self.rates = network, rates
+        self.routes: Routes = {} if routes is None else routes
+        self._values: dict[int, list[float | None]] = {}
+
+    def of(self, measurement: Measurement) -> list[float | None]:
+        """Return the value of each Place of a Measurement in B/s; None if unknown.
+
+        The Measurement is recognised by its identity: keep it.
+        """
+        key = id(measurement)
+        if key not in self._values:
+            self._values[key] = self._predicted(measurement)
+        return self._values[key]
+
+    def route(self, measurement: Measurement) -> list[Demand] | None:
+        """Return what each transfer takes of the links; None if a path is unknown."""
+        key, run = id(measurement), measurement.collective
+        if key not in self.routes:
+            whole = Measurement(ring(run.members), ()) if run else measurement
+            self.routes[key] = demands(self.network, whole, self.rates)
+        return self.routes[key]
+
+    def _predicted(self, measurement: Measurement) -> list[float | None]:
+        needed = self.route(measurement)
+        if not needed:  # an unknown path, or members without one
+            return [None] * len(measurement.places)
+        if measurement.collective:
+            rate = min(fair_shares(needed, self.network.capacities()))
+            return [rate if math.isfinite(rate) else None] * len(measurement.places)
+        return predicted(self.network, measurement, needed)

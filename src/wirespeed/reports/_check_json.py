@@ -1,0 +1,105 @@
+"""JSON of ``wirespeed check``: verdicts, likely causes and gates."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ..document import Document
+from ..judging.diagnosis import Finding
+from ..judging.gate_verdicts import GateComparison
+from ..judging.outcomes import outcomes
+from ..judging.verdicts import Judgement, Verdict
+from ..terminal import escaped
+from ..version import __version__
+from . import Judged
+
+#: Version of the shape, which docs/reports.md describes.
+_SHAPE = 1
+
+
+def render(runs: Sequence[tuple[Document, Judged]]) -> str:
+    """Return all judged runs as one JSON object."""
+    found = {
+        "wirespeed_check": _SHAPE,
+        "version": __version__,
+        "runs": [_run(document, judged) for document, judged in runs],
+    }
+    return escaped(msgspec.json.format(msgspec.json.encode(found), indent=1).decode()) + "\n"
+
+
+def _run(document: Document, judged: Judged) -> dict[str, Any]:
+    check, diagnosis = judged.check, judged.diagnosis
+    found = outcomes(document, check)
+    return {
+        "host": document.machine.host or document.host,
+        "machine": document.machine.name,
+        "started": document.started,
+        "simulated": document.simulated,
+        "verdict": found.run,
+        "cells": dict(Counter(found.cells)),
+        "testcases": found.testcases,
+        "values": [
+            _value(one) for one in check.judgements if one.verdict not in (Verdict.PASS, Verdict.WAIVED)
+        ],
+        "places": [
+            {"place": one.described, "ratio": one.ratio, "cells": len(one.cells)} for one in check.culprits
+        ],
+        "causes": [_cause(one) for one in diagnosis.findings],
+        "slow": diagnosis.slow,
+        "unexplained": diagnosis.unexplained,
+        "gates": [gate for compared in judged.gates for gate in _gates(compared)],
+    }
+
+
+def _value(one: Judgement) -> dict[str, Any]:
+    return {
+        "testcase": one.key.testcase,
+        "table": one.key.table,
+        "row": one.key.row,
+        "column": one.key.column,
+        "unit": str(one.unit),
+        "verdict": str(one.verdict),
+        "value": one.value,
+        "least": one.least,
+        "normal": one.normal,
+        "limit": one.limit,
+        "why": one.explanation,
+    }
+
+
+def _cause(one: Finding) -> dict[str, Any]:
+    return {
+        "cause": one.cause.name,
+        "title": one.cause.title,
+        "host": one.host,
+        "place": one.place,
+        "likely": one.likely,
+        "cells": one.cells,
+        "factor": one.factor,
+        "evidence": one.evidence,
+        "others": [other.name for other in one.others],
+        "next": one.next.name if one.next else None,
+        "confirm": one.cause.confirm,
+        "remedy": one.cause.remedy,
+    }
+
+
+def _gates(compared: GateComparison) -> list[dict[str, Any]]:
+    return [
+        {
+            "set": compared.gates.name,
+            "measures": one.gate.measures,
+            "at_least": one.gate.at_least,
+            "source": one.gate.source,
+            "verdict": str(one.verdict),
+            "lowest": _value(one.lowest) if one.lowest else None,
+            "expected": one.expected,
+            "why": one.why,
+            "remark": one.remark,
+        }
+        for one in compared.results
+    ]

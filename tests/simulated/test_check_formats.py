@@ -1,0 +1,90 @@
+"""``wirespeed check --format``, and gates from Python."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+import wirespeed
+from wirespeed.cli.main import main
+from wirespeed.document import Document
+from wirespeed.errors import UsageError
+
+GATE = "host to GPU and back, H100 and H200"
+CAUSE = "likely cause: a PCIe link runs at an older generation than the GPU (gpu1), 2 slow cells; evidence: "
+
+
+@pytest.fixture(scope="module")
+def document() -> Document:
+    return wirespeed.run(["0", "1"], machine="simulated:hgx-h200-2+gen4@gpu1", samples=3, copies=1)
+
+
+@pytest.fixture
+def path(document: Document, tmp_path: Path) -> str:
+    wirespeed.save(document, tmp_path / "run.json")
+    return str(tmp_path / "run.json")
+
+
+def checked(capsys: pytest.CaptureFixture[str], format: str, *paths: str, code: int = 1) -> str:
+    command = ["check", "--allow-simulated", "--gates", "azure", "--format", format, "--from", *paths]
+    assert main(command) == code
+    return capsys.readouterr().out
+
+
+def test_gates_from_python(document: Document) -> None:
+    compared = wirespeed.gates(document, "azure")
+    assert repr(compared).startswith("<GateComparison: azure; gates: 1 fail, ") and compared.failed == 1
+    (failed,) = (one for one in compared.results if one.verdict == "fail")
+    assert failed.gate.measures == GATE
+    with pytest.raises(UsageError, match="known sets: aws, azure, dcgm, gcp, oci"):
+        wirespeed.gates(document, "moon")
+
+
+def test_json_has_the_documented_fields(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(checked(capsys, "json", path, path))
+    first, second = found["runs"]
+    assert found["wirespeed_check"] == 1 and first == second
+    assert first["verdict"] == "fail" and first["cells"] == {"fail": 2, "pass": 2} and first["simulated"]
+    (cause,) = first["causes"]
+    assert (cause["cause"], cause["place"], cause["likely"]) == ("pcie-generation", "gpu1", True)
+    assert cause["evidence"] and cause["remedy"] and cause["confirm"] and cause["cells"] == 2
+    (gate,) = (one for one in first["gates"] if one["verdict"] == "fail")
+    assert gate["measures"] == GATE and gate["lowest"]["column"] == "gpu1" and gate["source"]
+    text = (Path(__file__).parents[2] / "docs" / "reports.md").read_text()
+    for record in (found, first, cause, gate, first["values"][0], first["places"][0]):
+        assert [name for name in record if f"`{name}`" not in text] == []
+
+
+def test_junit_has_gates_and_causes(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    suite = ET.fromstring(checked(capsys, "junit", path))
+    (gate,) = suite.iterfind(".//testcase[@classname='gates.azure']")
+    assert gate.find("failure") is not None and (gate.get("name") or "").startswith(GATE)
+    (cause,) = suite.iterfind(".//property[@name='cause']")
+    assert (cause.get("value") or "").startswith(CAUSE)
+
+
+def test_prometheus_has_gates_and_causes(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = checked(capsys, "prometheus", path)
+    assert 'cause="pcie-generation",place="gpu1",likely="true"} 2.0' in text
+    assert f'set="azure",measures="{GATE}",at_least="48 GB/s",verdict="fail"}} 1.0' in text
+
+
+@pytest.mark.parametrize("format", ["markdown", "html", "text"])
+def test_people_see_gates_and_causes(format: str, path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = checked(capsys, format, path)
+    assert GATE in text and "older generation than the GPU" in text
+
+
+def test_a_report_of_a_run_that_was_not_checked_has_neither(document: Document) -> None:
+    for format in ("markdown", "junit", "prometheus", "html"):
+        text = wirespeed.render(document, format)
+        assert GATE not in text and "older generation" not in text
+
+
+def test_a_format_of_one_run_refuses_two(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["check", "--allow-simulated", "--format", "junit", "--from", path, path]
+    assert main(command) == 2
+    assert "junit contains one run; give one file to --from, or use json" in capsys.readouterr().err
