@@ -37,7 +37,7 @@ from wirespeed.errors import (
 from wirespeed.worlds.base import World, WorldError
 from wirespeed.worlds.mpi import Move
 
-READ, BOTH, STAR, BISECT = "35", "37", "43", "47"
+READ, BOTH, STAR, BISECT = "44", "46", "52", "56"
 QUICK: dict[str, Any] = {"size": "256KiB", "samples": 2, "copies": 2, "timeout": 20.0}
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")

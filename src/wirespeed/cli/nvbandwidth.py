@@ -16,8 +16,7 @@ from ..driver.listener import Listener
 from ..errors import UnknownTestcase, WirespeedError
 from ..reports import Style, nvbandwidth, nvbandwidth_json
 from ..terminal import visible
-from ..testcases import TABLE, Testcase, find, missing, select
-from ..testcases.device import TESTCASES
+from ..testcases import Testcase, find, missing, of_nvbandwidth, select
 from ..units import MIB, parse_duration
 from .common import Parser, add_options, add_output, run_options, texts_aside, typed
 from .job import add_job, lead
@@ -26,7 +25,8 @@ _FAILED = 1
 #: Stopping criteria of a cell: looser than elsewhere, because these programs are run often.
 PRECISION, TIME_BUDGET = 0.005, 0.3
 #: Testcases of nvbandwidth, including those of its build for several processes.
-_ALL = [case for case in TABLE if case.index is not None]
+_ALL = of_nvbandwidth("0.8")
+TESTCASES = _ALL[:35]
 
 
 class _Parser(Parser):
@@ -216,7 +216,7 @@ def _choose(options: argparse.Namespace, several: bool) -> list[Testcase]:
         return [_find(name) for name in options.testcase]
     if options.testcasePrefixes:
         return list(select(prefixes=options.testcasePrefixes, table=_ALL))
-    return _ALL if several else list(TESTCASES)
+    return list(_ALL) if several else list(TESTCASES)
 
 
 def _find(name: str) -> Testcase:

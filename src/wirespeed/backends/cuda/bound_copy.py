@@ -276,7 +276,8 @@ class Binder:
         )
         self.taken.append(ends)
         lane = self._lane(device)
-        work = Chase(lane, bound.buffers.sources[0], bound.transfer.bytes, ends.address)
+        kernel = "chase_bulk" if bound.transfer.engine is Engine.SM_BULK else "chase"
+        work = Chase(lane, bound.buffers.sources[0], bound.transfer.bytes, ends.address, kernel)
         bound.amount = float(work.accesses)
         bound.lanes.append((lane, work))
 
