@@ -173,8 +173,8 @@ class Binder:
             self._kernel(bound, keys)
 
     def _take(self, memory: Memory, size: int, executor: Device) -> GpuBuffer:
-        virtual, affinity = self._options.virtual_memory, self._options.affinity
-        buffer = self._pool.take(memory, size, executor, virtual, affinity)
+        how = self._options
+        buffer = self._pool.take(memory, size, executor, how.virtual_memory, how.affinity, how.huge_pages)
         self.taken.append(buffer)
         return buffer
 
