@@ -92,6 +92,11 @@ class Style:
         Whether to add tables of measured value over limit, if the format has them.
     criteria : Criteria
         What values are judged by, if the format has verdicts.
+    dialect : str
+        Version of nvbandwidth whose output nvbandwidth's formats have: ``0.10``, ``0.8``; or
+        ``sailbandwidth``.
+    perf : bool
+        Whether nvbandwidth's text has lines ``&&&& PERF`` in place of sums.
     """
 
     width: int = 80
@@ -99,6 +104,8 @@ class Style:
     verbose: bool = False
     utilization: bool = False
     criteria: Criteria = BY_LIMITS
+    dialect: str = "0.10"
+    perf: bool = False
 
 
 Report = Callable[["Document", Style], str]
