@@ -1,6 +1,6 @@
 """Compare wirespeed with nvbandwidth: wall times, the ratio of every cell, and variation between runs.
 
-    python benchmarks/vs_nvbandwidth.py PATH_OF_NVBANDWIDTH [--runs 5] [-t TESTCASE ...] [--log FILE]
+    python benchmarks/vs_nvbandwidth.py PATH_OF_NVBANDWIDTH [--runs 5] [-t TESTCASE ...] [--compat 0.8]
 
 The programs run alternately, with their defaults, and one parser reads the text of both. The exit code is 1
 if a goal is missed: at least 0.99 of the peer's median in every cell, 1.00 of its sum in every SM table,
@@ -62,11 +62,12 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("-t", "--testcase", nargs="+", default=[])
     parser.add_argument("--log", type=Path, help="file to append all output to")
+    parser.add_argument("--compat", default="0.10", choices=["0.10", "0.8"], help="version of nvbandwidth")
     options = parser.parse_args()
     chosen = ["-t", *options.testcase] if options.testcase else []
     programs = {
         "peer": [str(options.nvbandwidth), *chosen],
-        "ours": [sys.executable, "-m", "wirespeed", "nvbandwidth", *chosen],
+        "ours": [sys.executable, "-m", "wirespeed", "nvbandwidth", "--compat", options.compat, *chosen],
     }
     walls: dict[str, list[float]] = defaultdict(list)
     cells: dict[str, dict[tuple[str, int, int], list[float]]] = {p: defaultdict(list) for p in programs}

@@ -15,7 +15,7 @@ from . import backends as _backends
 from .backends.base import Backend, BackendOptions, ReportsBusy
 from .document import SCHEMA, Document
 from .driver.jobs import gather_facts, gather_machine
-from .errors import MeasurementTimeout, UsageError
+from .errors import MachineError, MeasurementTimeout, UsageError
 from .model import Engine, Operation, Unit
 from .options import RunOptions, Tier, agreed, changed, takes_options
 from .testcases import Testcase, select
@@ -120,6 +120,10 @@ def run(
         if where.simulated:
             raise UsageError("a simulated machine has ranks of its own: run it without a launcher")
         where = gather_machine(world, local)
+    if options.huge_pages and where.transparent_huge_pages == "never":
+        from .backends.host.memory import HUGE_REMEDY
+
+        raise MachineError(f"huge pages are required, but switched off on {where.host}; {HUGE_REMEDY}")
     facts = _backends.facts(local) if world is None else gather_facts(world, lambda: _backends.facts(local))
     lacking = _lacking_bulk(where) if options.bulk else ""
 

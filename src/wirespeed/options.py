@@ -231,6 +231,8 @@ class RunOptions(PlanOptions):
     virtual_memory: bool = option(
         False, "allocate device memory with cuMemCreate and cuMemMap instead of cuMemAlloc", GPU)
     all_engines: bool = option(False, "use all copy engines for a copy if that is faster", GPU)
+    huge_pages: bool = option(
+        False, "fail if the host buffers of copies between host and GPU are not in huge pages", GPU)
     timeout: float = option(
         60.0, "maximum time of one stage: preparing, measuring or verifying one cell", HOW, _timeout, "TIME",
         "60s")

@@ -139,6 +139,8 @@ class Gpu:
         Names of the GPUs whose memory it can access.
     backend : str
         Backend that discovered and measures it; empty if it was described by hand.
+    uuid : str
+        UUID, as ``nvidia-smi -L`` shows it; empty if unknown.
     """
 
     index: int
@@ -150,6 +152,7 @@ class Gpu:
     compute_capability: str = ""
     peers: tuple[str, ...] = ()
     backend: str = ""
+    uuid: str = ""
 
     @property
     def name(self) -> str:
@@ -177,12 +180,17 @@ class Rank:
         Device whose memory it owns: ``gpu0``, ``numa0``.
     cpus : tuple[int, ...]
         CPUs of its threads, if the device is host memory.
+    model, bus_id, uuid : str
+        Product, PCI bus ID and UUID of its GPU; empty if unknown.
     """
 
     index: int
     host: str
     device: str
     cpus: tuple[int, ...] = ()
+    model: str = ""
+    bus_id: str = ""
+    uuid: str = ""
 
 
 @dataclass(frozen=True)

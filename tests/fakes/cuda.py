@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -105,6 +106,7 @@ class FakeCuda:
     cuInit = cuDevicePrimaryCtxRelease = cuEventRecord = cuEventQuery = cuEventDestroy = _nothing
     cuStreamDestroy = cuStreamWaitEvent = cuStreamQuery = cuFuncLoad = cuModuleUnload = _nothing
     cuMemFree = cuMemsetD8Async = cuMemcpyDtoH = cuMemcpyAsync = cuMemFreeHost = _nothing
+    cuMemcpyHtoDAsync = cuStreamSynchronize = _nothing
     cuMemHostRegister = cuMemHostUnregister = cuStreamWaitValue32 = cuFuncSetAttribute = _nothing
     cuStreamCreate = cuEventCreate = cuModuleLoadData = cuMemAlloc = _new
 
@@ -122,6 +124,9 @@ class FakeCuda:
 
     def cuDeviceGetName(self, size: int, device: int) -> bytes:
         return b"NVIDIA H200".ljust(size, b"\0")
+
+    def cuDeviceGetUuid(self, device: int) -> Any:
+        return SimpleNamespace(bytes=bytes([*range(15), device]))
 
     def cuDeviceTotalMem(self, device: int) -> int:
         return 150_754_820_096

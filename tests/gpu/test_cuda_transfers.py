@@ -135,16 +135,25 @@ def test_stream_operations(
     )
 
 
-def test_chase(backend: CudaBackend, machine: Machine, options: BackendOptions) -> None:
+CHASING = pytest.mark.parametrize("engine", [Engine.SM, Engine.SM_BULK])
+
+
+@CHASING
+def test_chase(backend: CudaBackend, machine: Machine, options: BackendOptions, engine: Engine) -> None:
+    usable(machine, engine)
     for memory in (device("gpu0"), host(machine)):
-        transfer = replace(copy(memory, memory, "gpu0", Engine.SM, 2 * MIB), operation=Operation.CHASE)
+        transfer = replace(copy(memory, memory, "gpu0", engine, 2 * MIB), operation=Operation.CHASE)
         sample = run(backend, options, transfer, copies=1)
         assert 50e-9 < sample.seconds[0] / sample.amounts[0] < 20e-6
 
 
-def test_chase_in_a_peer(backend: CudaBackend, options: BackendOptions, pair: tuple[str, str]) -> None:
+@CHASING
+def test_chase_in_a_peer(
+    backend: CudaBackend, machine: Machine, options: BackendOptions, pair: tuple[str, str], engine: Engine
+) -> None:
+    usable(machine, engine)
     a, b = pair
-    transfer = replace(copy(device(b), device(b), a, Engine.SM, 2 * MIB), operation=Operation.CHASE)
+    transfer = replace(copy(device(b), device(b), a, engine, 2 * MIB), operation=Operation.CHASE)
     sample = run(backend, options, transfer, copies=1)
     assert 200e-9 < sample.seconds[0] / sample.amounts[0] < 20e-6
 

@@ -54,6 +54,19 @@ def test_a_buffer_with_the_right_content_is_preferred(pool):
     assert pool.take(0, MIB, touch, (3, 4)) is not buffers[2]
 
 
+def test_what_is_in_huge_pages(pool, tmp_path):
+    buffer = pool.take(0, 2 * GRANULE, touch)
+    assert memory.huge_bytes(buffer.address) in (None, 0, GRANULE, 2 * GRANULE)
+    smaps = tmp_path / "proc/self/smaps"
+    smaps.parent.mkdir(parents=True)
+    smaps.write_text(
+        "1000-2000 rw-p 00000000 00:00 0\nRss: 4 kB\nAnonHugePages:         0 kB\n"
+        "20000-40000 rw-p 00000000 00:00 0\nRss: 4 kB\nAnonHugePages:      2048 kB\n"
+    )
+    found = [memory.huge_bytes(at, Tree(tmp_path).root) for at in (0x1000, 0x20000, 0x2000)]
+    assert found == [0, 2 * MIB, None]
+
+
 def test_nodes_do_not_share_buffers(pool):
     first = pool.take(0, MIB, touch)
     pool.give(first)

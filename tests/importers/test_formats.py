@@ -196,7 +196,7 @@ def test_versions_with_other_testcases(tmp_path: Path) -> None:
     )
     document = imported(tmp_path, text, "hgx-h100-1")
     assert [(r.name, r.engine) for r in document.testcases] == [
-        ("device_stream_read", "sm"), ("device_local_copy_tma", "sm_bulk"),
+        ("device_local_read_sm", "sm"), ("device_local_copy_tma", "sm_bulk"),
     ]  # fmt: skip
     assert document.machine.cuda == 13020 and document.imported[0].unknown == 0
     assert wirespeed.judge(document).verdict.value == "pass"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from wirespeed.results.store import decode, encode
 from wirespeed.testcases import TABLE
 
 #: nvbandwidth's testcases of one process.
-CASES = [case.name for case in TABLE if case.index is not None and case.index < 35]
+CASES = [case.name for case in TABLE if case.index is not None and case.index < 44]
 #: Half of the last digit of a rate, in B/s, and of a latency, in s.
 ROUNDING = {"B/s": 0.0051e9, "s": 0.0051e-9}
 
@@ -126,3 +127,30 @@ def test_all_reports_show_an_imported_run(tmp_path: Path) -> None:
     changed = wirespeed.compare(document, replace(document, testcases=document.testcases[1:]))
     assert changed.regressed
     assert wirespeed.baseline([document]).models
+
+
+@pytest.mark.parametrize("form", [["-v"], ["-F", "perf"], ["-j"]], ids=["text", "perf", "json"])
+def test_what_the_command_line_of_nvbandwidth_prints(
+    form: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = "device_to_device_bidirectional_memcpy_write_ce"
+    given = ["-t", "0", "nosuch", both, "-i", "2", "--machine", "simulated:hgx-h200-2", "-o"]
+    assert main(["nvbandwidth", *form, *given, str(tmp_path / "own.json")]) == 0
+    text = capsys.readouterr().out
+    if form == ["-j"]:  # nvbandwidth has one entry for the three tables
+        content = json.loads(text)
+        entries = content["nvbandwidth"]["testcases"]
+        content["nvbandwidth"]["testcases"] = [e for e in entries if not e["name"].startswith(f"{both}_")]
+        text = json.dumps(content)
+    log = tmp_path / "log"
+    log.write_text(text)
+    imported, own = wirespeed.load_log(log, "hgx-h200-2"), wirespeed.load(tmp_path / "own.json")
+    assert imported.imported[0].unknown == 0
+    assert {r.name: r.status.value for r in imported.testcases} == {
+        "host_to_device_memcpy_ce": "passed", "nosuch": "not found", both: "passed",
+    }  # fmt: skip
+    expected = cells(own)
+    found = cells(imported)
+    assert len(found) == 8
+    for key, (cell, _) in found.items():
+        assert cell.value == pytest.approx(expected[key][0].value, rel=1e-5, abs=ROUNDING["B/s"])

@@ -140,7 +140,7 @@ def test_processes_that_do_not_end_are_ended_with_rank_0(monkeypatch: pytest.Mon
 
 def test_sigterm_ends_a_job_of_started_processes(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "d.json"
-    job = start([*WIRESPEED, "run", "-t", "35", "--size", "256KiB", "--precision", "0.0001%", "--time-budget",
+    job = start([*WIRESPEED, "run", "-t", "44", "--size", "256KiB", "--precision", "0.0001%", "--time-budget",
                  "1s", "--timeout", "200s", "--processes", "3", "-o", str(path)])  # fmt: skip
     end = time.monotonic() + 120
     while not path.exists():

@@ -66,11 +66,11 @@ def test_nvbandwidth_with_ranks_in_the_environment(start: Start) -> None:
 
 def test_processes_without_a_launcher(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "d.json"
-    job = start([*WIRESPEED, "run", "-t", "35", "--processes", "3", "--sample-peers", "1", *SMALL,
+    job = start([*WIRESPEED, "run", "-t", "44", "--processes", "3", "--sample-peers", "1", *SMALL,
                  "-o", str(path)])  # fmt: skip
     assert job.end() == 0, job.text
     assert sorted(means(wirespeed.load(path))) == [(0, 1), (1, 2), (2, 0)]
-    alone = start([*WIRESPEED, "run", "-t", "35", "-o", str(path)])
+    alone = start([*WIRESPEED, "run", "-t", "44", "-o", str(path)])
     assert alone.end() == 3  # nothing could be measured
     assert "--processes N" in wirespeed.load(path).testcases[0].reason
 
@@ -78,7 +78,7 @@ def test_processes_without_a_launcher(start: Start, tmp_path: Path) -> None:
 def test_messages_by_mpi(start: Start, mpirun: list[str], tmp_path: Path) -> None:
     path = tmp_path / "d.json"
     job = start(
-        [*mpirun, "2", *WIRESPEED, "run", "-t", "35", "37", "47", "--share", "mpi", *SMALL, "-o", str(path)],
+        [*mpirun, "2", *WIRESPEED, "run", "-t", "44", "46", "56", "--share", "mpi", *SMALL, "-o", str(path)],
         **OPEN_MPI,
     )  # fmt: skip
     assert job.end() == 0, job.text
@@ -97,7 +97,7 @@ def test_hosts_that_share_no_memory_send_by_mpi(start: Start, mpirun: list[str],
         pytest.skip("host-name namespaces cannot be made here")
     path = tmp_path / "d.json"
     job = start(
-        [*mpirun, "4", "sh", "-c", TWO_HOSTS, "sh", *WIRESPEED, "run", "-t", "35", "47", *SMALL,
+        [*mpirun, "4", "sh", "-c", TWO_HOSTS, "sh", *WIRESPEED, "run", "-t", "44", "56", *SMALL,
          "-o", str(path)],
         **OPEN_MPI,
     )  # fmt: skip
@@ -112,7 +112,7 @@ def test_hosts_that_share_no_memory_send_by_mpi(start: Start, mpirun: list[str],
 
 def test_two_hosts(start: Start, hosts: Callable[[int], list[str]], tmp_path: Path) -> None:
     path = tmp_path / "d.json"
-    jobs = launch(start, 4, "run", "-t", "35", "47", *SMALL, "-o", str(path), address="10.77.0.1",
+    jobs = launch(start, 4, "run", "-t", "44", "56", *SMALL, "-o", str(path), address="10.77.0.1",
                   inside=hosts)  # fmt: skip
     assert [job.end() for job in jobs] == [0] * 4, jobs[0].text
     document = wirespeed.load(path)
@@ -125,7 +125,7 @@ def test_two_hosts(start: Start, hosts: Callable[[int], list[str]], tmp_path: Pa
 
 def test_a_node_that_is_unreachable(start: Start) -> None:
     began = time.monotonic()
-    job = start([*WIRESPEED, "run", "-t", "35", "--timeout", "1s"], RANK="1", WORLD_SIZE="2",
+    job = start([*WIRESPEED, "run", "-t", "44", "--timeout", "1s"], RANK="1", WORLD_SIZE="2",
                 MASTER_ADDR="192.0.2.1", MASTER_PORT="1")  # fmt: skip
     assert job.end() == 1 and time.monotonic() - began < 20
     assert "could not reach rank 0 within 1 s on port 1" in job.text and "Traceback" not in job.text
@@ -134,7 +134,7 @@ def test_a_node_that_is_unreachable(start: Start) -> None:
 def endless(start: Start, command: list[str], path: Path, *more: str) -> Job:
     """A job that measures until something ends it; it has begun its second testcase."""
     job = start(
-        [*command, *WIRESPEED, "run", "-t", "35", "36", "--size", "256KiB", "--precision", "0.0001%",
+        [*command, *WIRESPEED, "run", "-t", "44", "45", "--size", "256KiB", "--precision", "0.0001%",
          "--time-budget", "0.1s", "-o", str(path), *more],
         **OPEN_MPI,
     )  # fmt: skip
@@ -197,5 +197,5 @@ def test_a_rank_that_hangs(start: Start, mpirun: list[str], tmp_path: Path) -> N
 
 
 def test_a_wrong_command_is_told_once(start: Start, mpirun: list[str]) -> None:
-    job = start([*mpirun, "2", *WIRESPEED, "run", "-t", "35", "--share", "telepathy"], **OPEN_MPI)
+    job = start([*mpirun, "2", *WIRESPEED, "run", "-t", "44", "--share", "telepathy"], **OPEN_MPI)
     assert job.end() == 2 and job.text.count("there is no transport 'telepathy'") == 1

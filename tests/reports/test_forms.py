@@ -39,7 +39,7 @@ def test_a_simulated_run_says_so_and_passes_nothing(format):
 def test_plots_of_curves_and_large_matrices(golden):
     curves = still(wirespeed.run(prefixes=["host_"], machine="simulated:cpu-2-sockets"))
     golden("cpu-2-sockets/plot.txt", wirespeed.render(curves, "plot"))
-    many = wirespeed.run(["35"], machine="simulated:nvl72", samples=1, copies=1)
+    many = wirespeed.run(["44"], machine="simulated:nvl72", samples=1, copies=1)
     text = wirespeed.render(many, "plot")
     assert max(map(len, text.splitlines())) <= 80
     assert sum(line.count("█") + line.count("▓") for line in text.splitlines()) >= 72 * 71
@@ -102,7 +102,7 @@ def test_markdown_shows_text_as_it_is(text, expected):
 
 
 def test_junit_says_what_failed():
-    document = wirespeed.run(["0", "4", "35"], machine=f"{H200}+corrupt@gpu0->gpu1+speed@numa0->gpu0=0.4")
+    document = wirespeed.run(["0", "4", "44"], machine=f"{H200}+corrupt@gpu0->gpu1+speed@numa0->gpu0=0.4")
     suites = ET.fromstring(wirespeed.render(document, "junit"))
     cases = {case.get("name"): case for case in suites.iter("testcase")}
     slow, wrong, waived = cases["host_to_device_memcpy_ce"], cases["device_to_device_memcpy_read_ce"], cases[

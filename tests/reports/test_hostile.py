@@ -61,7 +61,7 @@ def spoiled(document: Document, text: str) -> Document:
 def whole() -> Document:
     """A run with every kind of table, a failure, something waived and a culprit."""
     machine = "simulated:hgx-h200-2+speed@gpu0-gpu1=0.5+corrupt@numa0->gpu0"
-    cases = ["0", "4", "6", "35", "device_to_device_sm_scaling", "host_latency_ladder"]
+    cases = ["0", "4", "6", "44", "device_to_device_sm_scaling", "host_latency_ladder"]
     return wirespeed.run(cases, machine=machine, samples=2, copies=1)
 
 

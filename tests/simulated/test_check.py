@@ -175,7 +175,7 @@ def test_waiting_for_an_idle_machine(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_devices_that_something_else_uses_are_not_judged(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [*CHECK, "simulated:hgx-h200-2+busy@gpu1+speed@numa0-gpu1=0.5", "-t", "0", "4", "34"]
+    arguments = [*CHECK, "simulated:hgx-h200-2+busy@gpu1+speed@numa0-gpu1=0.5", "-t", "0", "4", "38"]
     code, out, _ = run(*arguments, capsys=capsys)
     assert code == 3 and re.search(r"^BUSY  gpu1 is in use by", out, re.M)
     assert re.search(r"^ +2 normal, 4 not judged$", out, re.M)
@@ -185,7 +185,7 @@ def test_devices_that_something_else_uses_are_not_judged(capsys: pytest.CaptureF
     assert code == 1 and "FAIL  PCIe link numa0->gpu1" in out
     # What fails on another device fails; busy CPUs say nothing of copy engines.
     code, out, _ = run(
-        *CHECK, "simulated:hgx-h200-2+busy@gpu1+speed@gpu0-gpu0=0.5", "-t", "34", capsys=capsys
+        *CHECK, "simulated:hgx-h200-2+busy@gpu1+speed@gpu0-gpu0=0.5", "-t", "38", capsys=capsys
     )
     assert code == 1
     code, out, _ = run(*CHECK, "simulated:cpu-2-sockets+busy@numa0", "-t", "host_stream_copy", capsys=capsys)
@@ -309,7 +309,7 @@ def test_golden_checks(name: str, machine: str, golden: Golden) -> None:
 
 def test_golden_comparison(golden: Golden) -> None:
     first, second = (
-        still(wirespeed.run(["0", "4", "32", "34"], machine=f"simulated:hgx-h200-2{fault}", seed=seed))
+        still(wirespeed.run(["0", "4", "32", "38"], machine=f"simulated:hgx-h200-2{fault}", seed=seed))
         for seed, fault in ((0, ""), (1, "+speed@gpu0-gpu1=0.9+speed@gpu1-gpu1=1.1"))
     )
     comparison = wirespeed.compare(first, second)
@@ -328,7 +328,7 @@ def test_comparing(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     wirespeed.run(["0", "4"], machine=machine, seed=1, output="same.json")
     wirespeed.run(["0", "4"], machine=f"{machine}+speed@gpu0-gpu1=0.9", output="slow.json")
     wirespeed.run(["0", "4"], machine=f"{machine}+corrupt@gpu0->gpu1", output="bad.json")
-    wirespeed.run(["34"], machine=machine, output="other.json")
+    wirespeed.run(["38"], machine=machine, output="other.json")
     assert run("compare", "a.json", "same.json", capsys=capsys)[0] == 0
     code, out, _ = run("compare", "a.json", "slow.json", capsys=capsys)
     assert code == 1 and "2 worse, 2 same" in out and "-10." in out

@@ -32,7 +32,7 @@ def test_data_goes_another_way_where_a_link_is_down() -> None:
 
 
 def test_memory_and_a_whole_gpu() -> None:
-    assert rates("+speed@gpu1-gpu1=0.5", "34") == pytest.approx([2095, 1048], rel=0.01)
+    assert rates("+speed@gpu1-gpu1=0.5", "38") == pytest.approx([2095, 1048], rel=0.01)
     machine = parse("dgx-a100-8+speed@gpu3=0.5")
     changed = {
         (a.source, a.destination)

@@ -132,7 +132,7 @@ def test_verbose_shows_every_cell_and_every_sample(golden: Golden) -> None:
 
 
 def test_colour_is_only_added(golden: Golden) -> None:
-    document = still(wirespeed.run(["0", "4", "38"], machine="simulated:dgx-a100-8"))
+    document = still(wirespeed.run(["0", "4", "47"], machine="simulated:dgx-a100-8"))
     text = wirespeed.render(document, "table", Style(color=True))
     golden("dgx-a100-8/colour.txt", text)
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text)

@@ -181,7 +181,7 @@ def test_a_machine_that_is_not_there() -> None:
 def test_links_without_capacity_are_an_error_of_the_testcase(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     path.write_text('{"name":"bare","simulated":true,"gpus":[{"index":0,"model":"g"}]}')
-    document = wirespeed.run(["0", "34"], machine=str(path))
+    document = wirespeed.run(["0", "38"], machine=str(path))
     assert [r.status.value for r in document.testcases] == ["error", "error"]
     assert "no links that lead from" in document.testcases[0].reason
     assert "no capacity" in document.testcases[1].reason

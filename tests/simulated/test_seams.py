@@ -114,7 +114,7 @@ def connect(machine: wirespeed.Machine) -> ExactBackend | None:
 def test_a_backend_is_found_by_its_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _install(tmp_path, monkeypatch, "[wirespeed.backends]\nexact = tests.simulated.test_seams\n")
     machine = wirespeed.Machine("elsewhere", ranks=(Rank(0, "a", "gpu0"), Rank(1, "b", "gpu0")))
-    assert wirespeed.run(["35"], machine=machine).testcases[0].tables[0].values() == pytest.approx([1e9, 1e9])
+    assert wirespeed.run(["44"], machine=machine).testcases[0].tables[0].values() == pytest.approx([1e9, 1e9])
 
 
 def discover(machine: wirespeed.Machine) -> wirespeed.Machine:

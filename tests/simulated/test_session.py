@@ -264,7 +264,7 @@ def test_wrong_data_of_one_pair_costs_no_other_pair_its_value() -> None:
 
 def test_listeners_are_told_of_every_step() -> None:
     recorder = Recorder()
-    wirespeed.run(["4", "35"], machine=f"{TWO}+hang@gpu0->gpu1", timeout=0.3, listeners=[recorder])
+    wirespeed.run(["4", "44"], machine=f"{TWO}+hang@gpu0->gpu1", timeout=0.3, listeners=[recorder])
     name, waived = "device_to_device_memcpy_read_ce", "multinode_device_to_device_memcpy_read_ce"
     assert recorder.calls[:2] == ["run 2", f"start {name} 2"]
     assert recorder.calls[-3:] == [f"end {name}", f"end {waived}", "over"]

@@ -47,12 +47,12 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_run_prints_saves_and_says_where(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    code, out, err = call("run", "-t", "0", "-p", "device_local", *TWO, capsys=capsys)
+    code, out, err = call("run", "-t", "0", "-p", "device_to_host_memcpy_c", *TWO, capsys=capsys)
     (path,) = folder.glob("wirespeed-*.json")
     assert code == 0 and f"saved to {path.name}" in err
     assert [r.name for r in wirespeed.load(path).testcases] == [
         "host_to_device_memcpy_ce",
-        "device_local_copy",
+        "device_to_host_memcpy_ce",
     ]
     assert call("show", str(path), capsys=capsys)[1] == out
 
@@ -179,12 +179,19 @@ class TestNvbandwidth:
     def call(self, *arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
         return call("nvbandwidth", *arguments, capsys=capsys)
 
-    def test_list_has_thirty_five_in_order(self, capsys: pytest.CaptureFixture[str]) -> None:
-        code, out, _ = self.call("-l", capsys=capsys)
+    @pytest.mark.parametrize(
+        ("program", "count", "local_copy"),
+        [("nvbandwidth", 44, 38), ("nvbandwidth --compat 0.8", 35, 34), ("sailbandwidth", 35, 34)],
+    )
+    def test_list_is_in_the_order_of_the_version(
+        self, program: str, count: int, local_copy: int, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        code, out, _ = call(*program.split(), "-l", capsys=capsys)
         assert code == 0
         indices = re.findall(r"^(\d+), (\w+):$", out, re.M)
-        assert [int(i) for i, _ in indices] == list(range(35))
+        assert [int(i) for i, _ in indices] == list(range(count))
         assert indices[4][1] == "device_to_device_memcpy_read_ce"
+        assert indices[local_copy][1] == "device_local_copy"
 
     def test_several_testcases_after_one_option(self, capsys: pytest.CaptureFixture[str]) -> None:
         code, out, _ = self.call("-t", "4", "5", "-s", "true", *TWO, capsys=capsys)
@@ -197,7 +204,8 @@ class TestNvbandwidth:
 
     def test_prefix(self, capsys: pytest.CaptureFixture[str]) -> None:
         code, out, _ = self.call("-p", "device_to_device", *TWO, capsys=capsys)
-        assert code == 0 and len(re.findall(r"^Running device_to_device", out, re.M)) == 9
+        assert code == 0 and len(re.findall(r"^Running device_to_device", out, re.M)) == 14
+        assert self.call("-p", "device_to_device", "x", *TWO, capsys=capsys)[:2] == (0, out)
         code, out, err = self.call("-p", "x", *TWO, capsys=capsys)
         assert code == 1 and "no testcase starts with 'x'" in err
 
@@ -205,10 +213,11 @@ class TestNvbandwidth:
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
         code, out, _ = self.call("-t", "nonsense", "4", "99", "-1", *TWO, capsys=capsys)
-        assert code == 1
-        assert out.index("ERROR: Testcase nonsense not found!") < out.index("Running device_to_device")
-        assert "ERROR: Testcase index 99 not found!" in out
-        assert "ERROR: Testcase index -1 not found!" in out
+        assert code == 0
+        assert out.index("ERROR: Testcase nonsense not found!\nRunning device_to_device")
+        assert "ERROR: Testcase index 99 out of bound!\nERROR: Testcase index -1 out of bound!\n" in out
+        code, out, _ = call("sailbandwidth", "-t", "99", "4", *TWO, capsys=capsys)
+        assert code == 1 and "ERROR: Testcase index 99 not found!\n\nRunning device_to_device" in out
 
     @pytest.mark.parametrize(
         "arguments",
@@ -220,6 +229,10 @@ class TestNvbandwidth:
             ["-s", "maybe"],
             ["--nBlocks", "-2"],
             ["--what"],
+            ["-F", "xml"],
+            ["-P", "0"],
+            ["--pair", "GPU-1"],
+            ["--compat", "0.9"],
             ["stray"],
         ],
     )
@@ -249,10 +262,11 @@ class TestNvbandwidth:
         names = [
             t["name"].removeprefix("device_to_device_bidirectional_memcpy_") for t in content["testcases"]
         ]
-        assert names == ["read_ce_read1", "read_ce_read2", "read_ce_total", "none"]
+        assert names == ["read_ce", "read_ce_read1", "read_ce_read2", "read_ce_total", "none"]
         assert content["testcases"][0]["bandwidth_matrix"][0][0] == "N/A"
         assert content["testcases"][0]["average"] > 380
-        assert content["testcases"][3]["status"] == "Not Found"
+        assert content["testcases"][4]["status"] == "ERROR"
+        assert content["testcases"][4]["error"] == "Testcase none not found!"
         code, out, _ = self.call("-j", "-t", "4", "-p", "x", capsys=capsys)
         assert code == 1 and "cannot be given" in json.loads(out)["nvbandwidth"]["error"]
 
@@ -292,7 +306,7 @@ class TestNvbandwidth:
     def test_ranks_bring_the_multi_process_testcases(self, capsys: pytest.CaptureFixture[str]) -> None:
         machine = Path(__file__).parents[1] / "machines/four-ranks.json"
         code, out, _ = self.call("--machine", f"simulated:{machine}", "-i", "1", capsys=capsys)
-        assert code == 0 and len(re.findall(r"^Running", out, re.M)) == 46
+        assert code == 0 and len(re.findall(r"^Running", out, re.M)) == 55
 
     def test_the_recorded_output_of_the_original_has_the_same_form(
         self, capsys: pytest.CaptureFixture[str]
@@ -300,19 +314,23 @@ class TestNvbandwidth:
         """Titles, SUM lines, their order and the columns' positions, from a run on two H200s."""
         _, out, _ = self.call(*TWO, capsys=capsys)
         sums = re.findall(r"^SUM (\S+) \d+\.\d\d$", out, re.M)
-        assert len(sums) == 35 + 2 * 4
+        assert len(sums) == 44 + 2 * 6
         lines = out.splitlines()
         at = lines.index("memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)")
         assert lines[at + 1] == "           0         1"
         assert re.fullmatch(r" 0       N/A    \d{3}\.\d\d", lines[at + 2])
         assert re.fullmatch(r" 1    \d{3}\.\d\d       N/A", lines[at + 3])
         assert lines[at + 4] == "" and lines[at + 5].startswith("SUM device_to_device_memcpy_read_ce ")
+        assert re.fullmatch(
+            r"COEFFICIENT_OF_VARIATION device_to_device_memcpy_read_ce 0\.\d\d", lines[at + 6]
+        )
         assert lines[-3].startswith("NOTE: The reported results may not reflect")
 
 
 OPTIONS = """run list machine show nvbandwidth -t -p -v -j -s -b -i -m -d -l -o --size --samples --copies
 --precision --time-budget --tier --timeout --seed --format --no-verify --bufferSize --loopCount
---displayUR --nBlocks --devices --sizes --pageable --blocks --bulk 0,1 1k:8k
+--displayUR --nBlocks -F -H -P --pair --compat --version -svj --perfFormatter --devices --sizes --pageable
+--blocks --bulk 0,1 1k:8k
 quick full 0 4 34 -1 64 1KiB 5% 2s true json csv table d.json ../x simulated:hgx-h200-2"""
 words = st.one_of(
     st.sampled_from(OPTIONS.split()),

@@ -51,14 +51,14 @@ def test_options_have_the_configured_defaults(folder: Path, capsys: pytest.Captu
     write(
         folder,
         "project",
-        '[run]\ntestcase = ["34"]\n[defaults]\nformat = "json"\nmachine = "simulated:hgx-h200-2"\n',
+        '[run]\ntestcase = ["38"]\n[defaults]\nformat = "json"\nmachine = "simulated:hgx-h200-2"\n',
     )
     assert main(["run", "-t", "0", "-o", "run.json"]) == 0
     assert [case["name"] for case in json.loads(capsys.readouterr().out)["testcases"]] == [
         "device_local_copy", "host_to_device_memcpy_ce",
     ]  # fmt: skip
     assert main(["config"]) == 0
-    assert "run.testcase = 34" in (text := capsys.readouterr().out) and str(folder) in text
+    assert "run.testcase = 38" in (text := capsys.readouterr().out) and str(folder) in text
     assert main(["nvbandwidth", "-l"]) == 0  # the options of other programs are not ours
     assert "testcase" not in capsys.readouterr().err
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -157,9 +158,11 @@ def test_two_gpus(root: Path) -> None:
     assert machine.driver == "580.159.04"
     assert machine.cuda == 13000
     assert machine.gpus == (
-        Gpu(0, "NVIDIA H200", "00000000:00:06", 150_754_820_096, 1, 132, "9.0", ("gpu1",)),
-        Gpu(1, "NVIDIA H200", "00000000:00:07", 150_754_820_096, 0, 132, "9.0", ("gpu0",)),
-    )
+        Gpu(0, "NVIDIA H200", "00000000:00:06", 150_754_820_096, 1, 132, "9.0", ("gpu1",),
+            uuid="GPU-0abc"),
+        Gpu(1, "NVIDIA H200", "00000000:00:07", 150_754_820_096, 0, 132, "9.0", ("gpu0",),
+            uuid="GPU-1abc"),
+    )  # fmt: skip
     assert machine.links[0] == before.links[0]
     assert machine.notes == ("kept",)
     assert library.open == 0
@@ -447,7 +450,10 @@ def test_without_nvml_cuda_says_what_it_can(root: Path, cuda: FakeCuda) -> None:
     )
     with_nvml = discover(Machine(""), root, FakeNvml())
     machine = discover(Machine(""), root, FakeNvml(nvmlInit=NO_NVML))
-    assert machine.gpus == with_nvml.gpus
+    uuids = [f"GPU-00010203-0405-0607-0809-0a0b0c0d0e{i:02x}" for i in range(2)]
+    assert machine.gpus == tuple(
+        replace(gpu, uuid=uuid) for gpu, uuid in zip(with_nvml.gpus, uuids, strict=True)
+    )
     assert (machine.driver, machine.cuda) == ("580.95.05", 13000)
     assert links(machine, LinkKind.MEMORY) == links(with_nvml, LinkKind.MEMORY)
     assert links(machine, LinkKind.NVLINK) == {
@@ -665,6 +671,7 @@ def test_visible_devices_are_chosen_and_ordered(root: Path, monkeypatch: pytest.
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
     machine = discover(Machine(""), root, FakeNvml())
     assert [gpu.bus_id for gpu in machine.gpus] == ["00000000:00:07", "00000000:00:06"]
+    assert [gpu.uuid for gpu in machine.gpus] == ["GPU-1abc", "GPU-0abc"]
     assert [gpu.index for gpu in machine.gpus] == [0, 1]
 
 

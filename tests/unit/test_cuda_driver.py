@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +19,7 @@ from tests.fakes.cuda import FakeCuda
 from tests.threads import together, worlds
 from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.cuda import backend as backend_module
-from wirespeed.backends.cuda import compiler, device
+from wirespeed.backends.cuda import compiler, device, memory
 from wirespeed.backends.cuda.backend import CudaBackend
 from wirespeed.backends.cuda.device import Device, Peers
 from wirespeed.backends.cuda.endpoint import CudaEndpoint
@@ -290,6 +291,48 @@ def test_confidential_computing_waives_what_events_do_not_time() -> None:
         assert "confidential computing mode" in reason
         assert "not timed reliably" in reason
     assert backend.refuses(Measurement((transfer(0, 1, 0),), ())) is None
+
+
+def test_bulk_copies_follow_pointers_with_a_kernel_of_their_own(cuda: Cuda) -> None:
+    fake = cuda(2)
+    backend = CudaBackend(machine(2))
+    for engine, kernel in ((Engine.SM, "chase"), (Engine.SM_BULK, "chase_bulk")):
+        chase = transfer(1, 1, 0, engine=engine, operation=Operation.CHASE)
+        with backend.prepare(Measurement((chase,), ()), BackendOptions(timeout=5)) as prepared:
+            prepared.sample(1)
+        assert kernel in fake.launched
+    backend.close()
+
+
+# Huge pages.
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (MIB, "only 1 MiB of a buffer of 2 MiB on numa0 is in huge pages; enable them"),
+        (None, "an unknown part of a buffer of 2 MiB on numa0 is in huge pages"),
+        (2 * MIB, ""),
+    ],
+)
+def test_host_memory_that_must_be_in_huge_pages(
+    cuda: Cuda, monkeypatch: pytest.MonkeyPatch, found: int | None, says: str
+) -> None:
+    cuda(1)
+    monkeypatch.setattr(memory, "huge_bytes", lambda address: found)
+    backend = CudaBackend(machine(1))
+    measurement = Measurement((replace(transfer(0, 0, 0), source=Memory("numa0", MemoryKind.PINNED)),), ())
+    with backend.prepare(measurement, BackendOptions(timeout=5, affinity=False)):
+        pass  # not required
+    backend.close()
+    options = BackendOptions(timeout=5, affinity=False, huge_pages=True)
+    if says:
+        with pytest.raises(BackendError, match=re.escape(says)):
+            backend.prepare(measurement, options)
+    else:
+        with backend.prepare(measurement, options):
+            pass
+    backend.close()
 
 
 # Peers.

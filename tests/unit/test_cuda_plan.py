@@ -51,6 +51,7 @@ ACCEPTED = [
     copy(source=PAGEABLE, destination=GPU0),
     copy(Engine.SM, operation=Operation.TRIAD, destination=GPU0, counted=3),
     copy(Engine.SM, operation=Operation.CHASE, source=PINNED, destination=PINNED),
+    copy(Engine.SM_BULK, operation=Operation.CHASE),
 ]
 REFUSED = [
     (copy(Engine.CPU), "no engine cpu"),
@@ -64,8 +65,8 @@ REFUSED = [
     ),
     (copy(source=Memory("gpu4", MemoryKind.DEVICE)), "device memory of gpu4 does not belong to this machine"),
     (copy(executor=Executor("gpu1")), "gpu1 has no peer access to gpu0"),
-    (copy(operation=Operation.ADD), "supports only copies"),
-    (copy(Engine.SM_BULK, operation=Operation.READ), "supports only copies"),
+    (copy(operation=Operation.ADD), "the engine ce does not support add, only copy"),
+    (copy(Engine.SM_BULK, operation=Operation.READ), "sm_bulk does not support read, only copy, chase"),
     (copy(Engine.SM, source=PAGEABLE), "kernels cannot access pageable memory"),
     (
         copy(Engine.SM_BULK, source=GPU1, destination=GPU1, executor=Executor("gpu1")),

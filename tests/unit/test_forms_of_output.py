@@ -25,8 +25,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_show_prints_some_testcases_of_several_runs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wirespeed.run(["0", "4", "34"], machine=MACHINE, output="a.json")
-    assert main(["show", "a.json", "a.json", "-t", "34", "-p", "host_to"]) == 0
+    wirespeed.run(["0", "4", "38"], machine=MACHINE, output="a.json")
+    assert main(["show", "a.json", "a.json", "-t", "38", "-p", "host_to"]) == 0
     out = capsys.readouterr().out
     assert out.count("a.json:\n") == 2 and out.count("device_local_copy") >= 2
     assert "host_to_device_memcpy_ce" in out and "memcpy_read_ce" not in out
@@ -35,7 +35,7 @@ def test_show_prints_some_testcases_of_several_runs(
 
 
 def test_show_reads_standard_input(folder: Path) -> None:
-    wirespeed.run(["34"], machine=MACHINE, output="a.json")
+    wirespeed.run(["38"], machine=MACHINE, output="a.json")
     command = [sys.executable, "-m", "wirespeed", "show", "-", "--format", "csv"]
     text = (folder / "a.json").read_text()
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
@@ -43,7 +43,7 @@ def test_show_reads_standard_input(folder: Path) -> None:
 
 
 def test_values_are_printed_when_their_testcase_ends(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--machine", MACHINE, "-t", "34", "35", "--json-lines", "--no-save"]) == 0
+    assert main(["run", "--machine", MACHINE, "-t", "38", "44", "--json-lines", "--no-save"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(one["testcase"], one["status"], one.get("column")) for one in lines] == [
         ("device_local_copy", "passed", "gpu0"), ("device_local_copy", "passed", "gpu1"),
@@ -53,7 +53,7 @@ def test_values_are_printed_when_their_testcase_ends(capsys: pytest.CaptureFixtu
 
 
 def test_a_run_may_be_quiet_and_leave_no_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--machine", MACHINE, "-t", "34", "-q", "--no-save"]) == 0
+    assert main(["run", "--machine", MACHINE, "-t", "38", "-q", "--no-save"]) == 0
     assert capsys.readouterr().out == "" and not list(folder.iterdir())
     assert main(["run", "--no-save", "-o", "a.json"]) == 2
 

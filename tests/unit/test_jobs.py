@@ -25,7 +25,7 @@ NVLINK = tuple(
     Link(a, b, LinkKind.NVLINK, 450e9)
     for i in range(2) for a, b in ((f"gpu{i}", "nvswitch"), ("nvswitch", f"gpu{i}"))
 )  # fmt: skip
-GPUS = tuple(Gpu(i, "X", f"00000000:0{i}:00") for i in range(2))
+GPUS = tuple(Gpu(i, "X", f"00000000:0{i}:00", uuid=f"GPU-{i}") for i in range(2))
 HOST = Machine("a", numa=(NODE,))
 NODE_OF_2 = Machine("g", numa=(NODE,), gpus=GPUS, links=NVLINK)
 
@@ -64,6 +64,8 @@ def test_launchers_that_show_each_rank_its_own_gpu() -> None:
 
     found = together(worlds(2), lambda w: gather_machine(w, own(w.rank)))
     assert [rank.device for rank in found[0].ranks] == ["gpu0", "gpu0"] and found[0] == found[1]
+    described = [(rank.model, rank.bus_id, rank.uuid) for rank in found[0].ranks]
+    assert described == [("X", "00000000:00:00", "GPU-0"), ("X", "00000000:01:00", "GPU-1")]
 
 
 def test_more_ranks_than_gpus_are_refused() -> None:

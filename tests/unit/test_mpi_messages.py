@@ -93,7 +93,7 @@ class Spoken:
 
 @pytest.fixture(scope="module")
 def document() -> Document:
-    return wirespeed.run(["35"], machine="simulated:nvl72", sample_peers=1, samples=1)
+    return wirespeed.run(["44"], machine="simulated:nvl72", sample_peers=1, samples=1)
 
 
 def test_rank_0_speaks_and_all_leave_in_order(document: Document) -> None:

@@ -74,9 +74,9 @@ def test_72_gpus_take_71_rounds(case: str) -> None:
 
 
 def test_the_two_ways_of_measuring_agree_where_nothing_blocks() -> None:
-    one = wirespeed.run(["35"], machine="simulated:nvl72",
+    one = wirespeed.run(["44"], machine="simulated:nvl72",
                         sample_peers=2)  # fmt: skip
-    many = wirespeed.run(["35"], machine="simulated:nvl72", sample_peers=2, parallel_pairs=True)
+    many = wirespeed.run(["44"], machine="simulated:nvl72", sample_peers=2, parallel_pairs=True)
     alone, rounds = one.testcases[0].tables[0].values(), many.testcases[0].tables[0].values()
     assert len(alone) == len(rounds) == 144
     assert rounds == pytest.approx(alone, rel=0.02)
@@ -103,7 +103,7 @@ def trunk() -> Machine:
 
 
 def test_a_fabric_that_blocks_is_told() -> None:
-    document = wirespeed.run(["35"], machine=trunk(), parallel_pairs=True)
+    document = wirespeed.run(["44"], machine=trunk(), parallel_pairs=True)
     (warning,) = document.testcases[0].warnings
     assert warning.startswith("the fabric blocks: ") and "slower while others run" in warning
     assert document.testcases[0].status is Status.PASSED
@@ -111,7 +111,7 @@ def test_a_fabric_that_blocks_is_told() -> None:
 
 
 def test_curves_of_pairs_in_rounds() -> None:
-    document = wirespeed.run(["35"], machine=MACHINES["nvl72"](), parallel_pairs=True, sample_peers=1,
+    document = wirespeed.run(["44"], machine=MACHINES["nvl72"](), parallel_pairs=True, sample_peers=1,
                              sizes="1MiB,64MiB")  # fmt: skip
     assert len(document.testcases[0].tables[0].values()) == 144
 
@@ -164,4 +164,4 @@ def test_local_copies_run_at_the_same_time_too() -> None:
 
 def test_wrong_numbers() -> None:
     with pytest.raises(UsageError, match="sampled peers"):
-        wirespeed.run(["35"], machine="simulated:nvl72", sample_peers=-1)
+        wirespeed.run(["44"], machine="simulated:nvl72", sample_peers=-1)

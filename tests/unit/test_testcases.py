@@ -7,7 +7,7 @@ import pytest
 from wirespeed.backends.simulated import parse
 from wirespeed.errors import UnknownTestcase
 from wirespeed.model import Access, Engine, MemoryKind, Operation, Reduce, Role
-from wirespeed.testcases import TABLE, PlanOptions, Tier, find, select
+from wirespeed.testcases import TABLE, PlanOptions, Tier, find, of_nvbandwidth, select
 
 TWO = parse("hgx-h200-2")
 _COPIES = """host_to_device_memcpy_ce device_to_host_memcpy_ce host_to_device_bidirectional_memcpy_ce
@@ -19,18 +19,53 @@ one_to_all_read_ce"""
 NVBANDWIDTH = _COPIES.split()
 
 
-def test_the_first_thirty_five_are_those_of_nvbandwidth_in_its_order() -> None:
+def test_the_first_forty_four_are_those_of_nvbandwidth_in_its_order() -> None:
     sm = [name.removesuffix("_ce") + "_sm" for name in NVBANDWIDTH]
-    last = ["host_device_latency_sm", "device_to_device_latency_sm", "device_local_copy"]
-    assert [case.name for case in TABLE[:35]] == [*NVBANDWIDTH, *sm, *last]
-    assert [case.index for case in TABLE[:35]] == list(range(35))
+    tma = [f"device_to_device_{kind}_{way}_tma" for kind in ("memcpy", "bidirectional_memcpy")
+           for way in ("read", "write")]  # fmt: skip
+    local = [f"device_local_{what}" for what in ("copy", "copy_sm", "read_sm", "write_sm")]
+    latencies = ["host_device_latency_sm", "device_to_device_latency_sm"]
+    last = [*latencies, *tma, *local, "device_to_device_latency_tma", "device_local_copy_tma"]
+    assert [case.name for case in TABLE[:44]] == [*NVBANDWIDTH, *sm, *last]
+    assert [case.index for case in TABLE[:44]] == list(range(44))
     assert sum(case.name.startswith("multinode_") for case in TABLE) == 11
     assert len({case.name for case in TABLE}) == len(TABLE)
 
 
+def test_the_testcases_of_nvbandwidth_0_8_have_its_numbers() -> None:
+    old = {case.name: case.index for case in of_nvbandwidth("0.8")}
+    assert list(old.values()) == [*range(45), 47]
+    assert list(old)[:35] == [c.name for c in TABLE[:34]] + ["device_local_copy"]
+    assert old["multinode_bisect_write_ce"] == 47
+    assert [c.index for c in of_nvbandwidth("0.10")] == [*range(54), 56]
+
+
+def test_bulk_copies_are_waived_where_a_gpu_has_none() -> None:
+    old, new = parse("dgx-a100-8"), parse("hgx-h200-2")
+    why = "gpu0 has no bulk copies (compute capability 9.0 or later)"
+    for index in ("34", "35", "36", "37", "42", "43"):
+        plan = find(index).plan(old)
+        assert (plan.measurements, plan.reason) == ((), why)
+        assert {t.engine for m in find(index).plan(new).measurements for t in m.transfers} == {Engine.SM_BULK}
+    mixed = replace(new, gpus=(new.gpus[0], replace(new.gpus[1], compute_capability="8.9")))
+    plan = find("34").plan(mixed)
+    assert len(plan.measurements) == 1 and not plan.reason
+    assert [(cell.row, cell.column) for cell in plan.waived] == [(1, 0)]
+
+
+def test_the_sum_with_the_host_is_that_of_one_copy_per_gpu() -> None:
+    machine = parse("dgx-a100-8")
+    for name, outbound in (("all_to_host_sum_ce", True), ("host_to_all_sum_ce", False)):
+        (measurement,) = find(name).plan(machine, PlanOptions(size=1000)).measurements
+        ends = [(t.source if outbound else t.destination).device for t in measurement.transfers]
+        assert ends == [f"gpu{i}" for i in range(8)]
+        assert {t.engine for t in measurement.transfers} == {Engine.CE}
+        assert measurement.places[0].reduce is Reduce.WALL
+
+
 def test_choosing() -> None:
     assert find("4").name == find("device_to_device_memcpy_read_ce").name
-    assert [c.name for c in select(["34", "device_local_copy"])] == ["device_local_copy"]
+    assert [c.name for c in select(["38", "device_local_copy"])] == ["device_local_copy"]
     assert len(select(prefixes=["host_stream_"])) == 6
     assert select() == TABLE
     with pytest.raises(UnknownTestcase, match="did you mean device_local_copy"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -100,7 +101,8 @@ def record_in(folder: str | Path, recorder: Recorder | None = None) -> int:
         tree = Recorder() if recorder is None else recorder
         machine = discover(tree.root)
         facts(machine, tree.root)
-        (place / _MACHINE).write_bytes(machine.to_json())
+        gpus = tuple(replace(gpu, uuid="") for gpu in machine.gpus)  # UUIDs are private
+        (place / _MACHINE).write_bytes(replace(machine, gpus=gpus).to_json())
         return 1 + tree.save(place)
     except (OSError, ValueError) as error:  # a NUL in the name
         why = error.strerror if isinstance(error, OSError) else error

@@ -1,32 +1,40 @@
 """``wirespeed nvbandwidth`` and ``wirespeed sailbandwidth``: the command lines of those programs.
 
 They exit with 1 on invalid arguments, like those programs. Sampling stops automatically unless ``-i`` or
-``--loopCount`` is given. Both take the same options; their defaults differ.
+``--loopCount`` is given. nvbandwidth takes the options of sailbandwidth too; their defaults differ. The
+version of nvbandwidth is 0.10 unless ``--compat`` is given.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
-from ..document import Document, TestcaseResult
+from ..document import Document, Status, TestcaseResult
 from ..driver.listener import Listener
 from ..errors import UnknownTestcase, WirespeedError
 from ..reports import Style, nvbandwidth, nvbandwidth_json
+from ..reports.nvbandwidth import DIALECTS, PROCESSES, Dialect
 from ..terminal import visible
-from ..testcases import TABLE, Testcase, find, missing, select
-from ..testcases.device import TESTCASES
+from ..testcases import Testcase, find, missing, of_nvbandwidth, select
+from ..testcases.subset import named_pair, only_pairs, random_pairs
 from ..units import MIB, parse_duration
-from .common import Parser, add_options, add_output, run_options, texts_aside, typed
-from .job import add_job, lead
+from .common import FAILED, OK, Parser, add_options, add_output, run_options, texts_aside, typed
+from .job import add_job, good, lead
 
-_FAILED = 1
 #: Stopping criteria of a cell: looser than elsewhere, because these programs are run often.
 PRECISION, TIME_BUDGET = 0.005, 0.3
-#: Testcases of nvbandwidth, including those of its build for several processes.
-_ALL = [case for case in TABLE if case.index is not None]
+NV, SAIL = "nvbandwidth", "sailbandwidth"
+#: Words after -s, and short options without a value that may be written together with it.
+_WORDS = {"true": True, "1": True, "yes": True, "on": True,
+          "false": False, "0": False, "no": False, "off": False}  # fmt: skip
+_BUNDLE = re.compile(r"-([hlvdmjH]*s)([^=].*)", re.DOTALL)
+#: Why other pairs are not measured.
+_OTHER_PAIR, _NOT_CHOSEN = "not the pair of --pair", "not one of the pairs of --targetNumPairs"
 
 
 class _Parser(Parser):
@@ -35,15 +43,26 @@ class _Parser(Parser):
     def error(self, message: str) -> NoReturn:
         print(visible(f"ERROR: Invalid Arguments: {message}\n"), file=sys.stderr)
         self.print_help(sys.stderr)
-        self.exit(_FAILED)
+        self.exit(FAILED)
 
 
 def _boolean(text: str) -> bool:
-    values = {"true": True, "1": True, "yes": True, "on": True,
-              "false": False, "0": False, "no": False, "off": False}  # fmt: skip
-    if text.lower() not in values:
+    if text.lower() not in _WORDS:
         raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
-    return values[text.lower()]
+    return _WORDS[text.lower()]
+
+
+def _separated(arguments: Sequence[str]) -> Iterator[str]:
+    """Separate ``-svj`` into ``-s -vj``: after -s, argparse expects true or false."""
+    for word in arguments:
+        while (match := _BUNDLE.fullmatch(word)) and match[2].lower() not in _WORDS:
+            yield f"-{match[1]}"
+            word = f"-{match[2]}"
+        yield word
+
+
+def _pairs(text: str) -> int:
+    return -1 if text == "-1" else _positive(text)
 
 
 def _shape(text: str) -> int:
@@ -93,11 +112,18 @@ def _parser(program: str) -> _Parser:
         help="samples (3 if only --loopCount is given)",
     )  # fmt: skip
     add("-m", "--useMean", dest="use_mean", action="store_true", help="mean instead of median")
-    add("-j", "--json", action="store_true", help="JSON instead of text")
+    add(
+        "-j", "--json", dest="format", action="store_const", const="json", default="text",
+        help="JSON instead of text",
+    )  # fmt: skip
     add(
         "--loopCount", dest="copies", type=_positive, metavar="N",
         help="copies per sample (16 if only -i is given)",
     )  # fmt: skip
+    if program == NV:
+        _add_later(parser)
+    else:
+        parser.set_defaults(dialect=SAIL, perf=False, huge_pages=False, pairs=-1, pair=None, version=False)
     sail = parser.add_argument_group(
         "options of sailbandwidth",
         "The defaults of sailbandwidth are bulk copies by SMs, all copy engines and virtual-memory "
@@ -133,40 +159,67 @@ def _parser(program: str) -> _Parser:
     return parser
 
 
-NV, SAIL = "nvbandwidth", "sailbandwidth"
+def _add_later(parser: _Parser) -> None:
+    """Add the options that nvbandwidth has and sailbandwidth lacks."""
+    add = parser.add_argument
+    add(
+        "-F", "--format", choices=["text", "json", "perf"], default="text",
+        help="text (default), JSON, or text with &&&& PERF lines in place of SUM lines",
+    )  # fmt: skip
+    add("--perfFormatter", dest="perf", action="store_true", help="the same as --format perf")
+    add(
+        "-H", "--useHugePages", dest="huge_pages", action="store_true",
+        help="fail if host buffers are not in huge pages",
+    )  # fmt: skip
+    add(
+        "-P", "--targetNumPairs", dest="pairs", type=_pairs, default=-1, metavar="N",
+        help="measure N random pairs of processes (-1: all); only in multinode device-to-device testcases",
+    )  # fmt: skip
+    add(
+        "--pair", nargs=2, metavar="UUID",
+        help="measure only this pair of GPUs in tables of pairs (`nvidia-smi -L` shows UUIDs)",
+    )  # fmt: skip
+    add("--version", action="store_true", help="show the version")
+    add(
+        "--compat", dest="dialect", choices=["0.10", "0.8"], default="0.10",
+        help="version whose list of testcases, numbers and output to use (0.10)",
+    )  # fmt: skip
 
 
 def main(program: str, argv: Sequence[str]) -> int:
     """Run the command line of ``program`` and return its exit code."""
     parser = _parser(program)
-    options = parser.parse_args(argv)
+    options = parser.parse_args(list(_separated(argv)))
     options.program = program
-    if options.help:
-        print(nvbandwidth.version(program), end="")
-        parser.print_help()
-        return 0
+    dialect = DIALECTS[options.dialect]
+    if options.help or options.version:
+        print(nvbandwidth.version(dialect), end="")
+        if options.help:
+            parser.print_help()
+        return OK
     if options.list:
-        print(nvbandwidth.version(program) + listing(), end="")
-        return 0
+        print(nvbandwidth.version(dialect) + listing(dialect), end="")
+        return OK
     try:
         with texts_aside(options.output):
             return _run(options, [program, *argv])
     except WirespeedError as error:
         _say(options, str(error))
-        return _FAILED
+        return FAILED
 
 
 def _say(options: argparse.Namespace, message: str) -> None:
     """Report why nothing was run, in the requested format."""
-    if options.json:
-        print(nvbandwidth_json.error(message), end="")
+    if options.format == "json":
+        print(nvbandwidth_json.error(message, options.dialect), end="")
     else:
         print(visible(f"ERROR: {message}"), file=sys.stderr)
 
 
-def listing() -> str:
-    """Return nvbandwidth's list of testcases."""
-    entries = [f"{case.index}, {case.name}:\n\t{case.description}\n\n" for case in TESTCASES]
+def listing(dialect: Dialect) -> str:
+    """Return the program's list of testcases."""
+    cases = _listed(dialect, several=False)
+    entries = [f"{case.index}, {case.name}:\n\t{case.description}\n\n" for case in cases]
     return "".join(["Index, Name:\n\tDescription\n=======================\n", *entries])
 
 
@@ -178,14 +231,33 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
 
     if options.testcase and options.testcasePrefixes:
         _say(options, "-t and -p cannot be given at the same time")
-        return _FAILED
+        return FAILED
     machine = describe(options.machine)
     world = join(options.processes, arguments, options.timeout)
-    chosen = _choose(options, world is not None or bool(machine.ranks))
+    several = world is not None or bool(machine.ranks)
+    chosen = _choose(options, several)
+    if options.pair:
+        if world is None:
+            named_pair(machine, options.pair)  # an unknown UUID is an error of the command line
+        chosen = [only_pairs(case, partial(named_pair, uuids=options.pair), _OTHER_PAIR) for case in chosen]
+    if options.pairs > 0 and several:
+        choose = partial(random_pairs, count=options.pairs, seed=options.seed)
+        chosen = [
+            only_pairs(case, choose, _NOT_CHOSEN) if case.name.startswith(PROCESSES) else case
+            for case in chosen
+        ]
+    elif options.pairs > 0:
+        print("WARNING: --targetNumPairs is ignored: there is only one process", file=sys.stderr)
     if not machine.gpus and world is None:
         _say(options, "; ".join(["no GPU was found", *machine.notes]))
-        return _FAILED
-    style = Style(verbose=options.verbose, utilization=options.displayUR)
+        return FAILED
+    as_json = options.format == "json"
+    style = Style(
+        verbose=options.verbose,
+        utilization=options.displayUR,
+        dialect=options.dialect,
+        perf=options.perf or options.format == "perf",
+    )
     counted = options.samples is not None or options.copies is not None
     stop = {} if counted else {"precision": PRECISION, "time_budget": options.time_budget}
 
@@ -199,45 +271,69 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
             force=options.force,
             backends=connect(machine),  # released by the end of the process
             world=world,
-            listeners=[*listener(), *([] if options.json else [Printer(style, options.program)])],
+            listeners=[*listener(), *([] if as_json else [Printer(style)])],
             command=" ".join(["wirespeed", *sys.argv[1:]]),
         )
 
     def show(document: Document) -> None:
-        if options.json:
+        if as_json:
             print(nvbandwidth_json.render(document, style), end="")
 
-    return lead(world, measure, show)
+    return lead(world, measure, show, _code if DIALECTS[options.dialect].exact else good)
+
+
+def _code(document: Document) -> int:
+    """Return the exit code of a run; nvbandwidth ignores unknown testcases."""
+    known = all(result.status.good or result.status is Status.NOT_FOUND for result in document.testcases)
+    return OK if known and not document.interrupted else FAILED
+
+
+def _listed(dialect: Dialect, *, several: bool) -> list[Testcase]:
+    """Return the testcases of one process, or those of several processes too."""
+    cases = of_nvbandwidth(dialect.testcases)
+    return [case for case in cases if several or not case.name.startswith(PROCESSES)]
 
 
 def _choose(options: argparse.Namespace, several: bool) -> list[Testcase]:
-    """Return the requested testcases; by default all of this kind of job."""
+    """Return the requested testcases; by default all of this kind of job.
+
+    nvbandwidth ignores a prefix that fits no testcase unless there is no other.
+    """
+    dialect = DIALECTS[options.dialect]
+    known = _listed(dialect, several=True)
     if options.testcase:
-        return [_find(name) for name in options.testcase]
-    if options.testcasePrefixes:
-        return list(select(prefixes=options.testcasePrefixes, table=_ALL))
-    return _ALL if several else list(TESTCASES)
+        return [_find(name, dialect, known) for name in options.testcase]
+    if prefixes := options.testcasePrefixes:
+        fitting = [case for case in known if case.name.startswith(tuple(prefixes))]
+        return fitting if fitting and dialect.exact else list(select(prefixes=prefixes, table=known))
+    return _listed(dialect, several=several)
 
 
-def _find(name: str) -> Testcase:
+def _find(name: str, dialect: Dialect, known: Sequence[Testcase]) -> Testcase:
     """Return a testcase; if it does not exist, one that reports this when it runs."""
+    if number := re.fullmatch(r"\s*([+-]?\d+)", name, re.ASCII):
+        for case in known:
+            if case.index == int(number[1]):
+                return case
+        return missing(name, f"Testcase index {name} {'out of bound' if dialect.exact else 'not found'}!")
+    for case in known:
+        if case.name == name:
+            return case
     try:
         return find(name)
     except UnknownTestcase:
-        what = "index " if name.removeprefix("-").isdigit() else ""
-        return missing(name, f"Testcase {what}{name} not found!")
+        return missing(name, f"Testcase {name} not found!")
 
 
 class Printer(Listener):
     """Prints every testcase as soon as it has ended."""
 
-    def __init__(self, style: Style, program: str) -> None:
+    def __init__(self, style: Style) -> None:
         self.style = style
-        self.program = program
 
     def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
         """Print versions, host and devices."""
-        print(visible(nvbandwidth.header(document, self.program)), end="", flush=True)
+        print(visible(nvbandwidth.header(document, self.style)), end="", flush=True)
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
         """Print its tables."""

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from ..errors import UsageError
 from ..facts import Fact
-from ..topology import Link, Machine, NumaNode, Rank
+from ..topology import Gpu, Link, Machine, NumaNode, Rank
 
 if TYPE_CHECKING:
     from ..worlds.base import World
@@ -84,10 +84,7 @@ def gather_machine(world: World, local: Machine) -> Machine:
         ]
     devices = _devices(world, machines, [visible for _, visible in everyone])
     cpus = _cpus(world, machines, devices, digests)
-    ranks = tuple(
-        Rank(i, host, device, share)
-        for i, (host, device, share) in enumerate(zip(hosts, devices, cpus, strict=True))
-    )
+    ranks = tuple(_rank(i, *each) for i, each in enumerate(zip(hosts, devices, cpus, machines, strict=True)))
     name = f"{world.size} ranks on {len(world.hosts)} host{'s' if len(world.hosts) > 1 else ''}"
     return replace(machines[0], name=name, ranks=ranks, links=_links(machines, ranks))
 
@@ -111,6 +108,12 @@ def gather_facts(world: World, read: Callable[[], Sequence[Fact]]) -> tuple[Fact
             for host in dict.fromkeys(hosts)
         }
     return tuple(structs.replace(fact, host=host) for host in facts for fact in facts[host])
+
+
+def _rank(index: int, host: str, device: str, cpus: tuple[int, ...], machine: Machine) -> Rank:
+    """Return a rank with what the description of its host says about its GPU."""
+    gpu = next((gpu for gpu in machine.gpus if gpu.name == device), Gpu(0, ""))
+    return Rank(index, host, device, cpus, gpu.model, gpu.bus_id, gpu.uuid)
 
 
 def _devices(world: World, machines: Sequence[Machine], visible: Sequence[Sequence[str]]) -> list[str]:

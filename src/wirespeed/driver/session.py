@@ -160,6 +160,7 @@ class Session:
             command=self.options.command,
             host=platform.node(),
             python=platform.python_version(),
+            libraries=self._libraries(),
             simulated=self.machine.simulated,
             machine=self.machine,
             options=recorded(self.options),
@@ -168,11 +169,15 @@ class Session:
             facts=self.options.facts,
         )
 
+    def _libraries(self) -> dict[str, str]:
+        """Return the versions of the libraries that the backends have loaded so far."""
+        return {k: v for backend in self.backends for k, v in backend.libraries().items()}
+
     def _known(self, *more: TestcaseResult) -> Document:
         """Return the Document of all results so far, with additional ones."""
         document = self._document
         found: dict[str, Any] = {
-            "libraries": {k: v for backend in self.backends for k, v in backend.libraries().items()},
+            "libraries": self._libraries(),
             "ended": _timestamp(),
             "seconds": time.monotonic() - self._started,
             "testcases": (*document.testcases, *more),

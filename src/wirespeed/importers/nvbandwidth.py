@@ -21,23 +21,26 @@ _DEVICE = re.compile(r"(?:Device )?(\d+): (.+?)(?: \(([0-9a-fA-F:.]+)\))?(?:: \(
 _PROCESS = re.compile(r"Process (\d+) \((.+?)\): device (\d+)(?:: (.+?)(?: \(([0-9a-fA-F:.]+)\))?)?")
 _RUNNING = re.compile(r"Running (\w+)\.")
 _WAIVED = re.compile(r"Waived:\s*(\w*)(?::\s*(.*))?")
+_MISSING = re.compile(r"ERROR: (Testcase (?:index )?(\S+) (?:not found|out of bound)!)")
 _TITLE = re.compile(r"\w.*\((GB/s|ns|%)\)|Bisect .*")
-_SUM = re.compile(r"SUM (\w+) (\S+)")
+_SUM = re.compile(r"(?:SUM|&&&& PERF) (\w+) (\S+)")
 _TITLE_PART = re.compile(r" (Read1|Read2|Write1|Write2|Total) ")
 #: Lines without values that every log may have.
 _KNOWN = re.compile(
     r"Built from Git version: |NOTE: |COEFFICIENT_OF_VARIATION |Performance can vary |WARNING: |"
     r"\s*Sample \d+: |(CUDA|Driver) |MPI version|Git |\s*(Bandwidth|Latency).*: (min|max|avg)|"
-    r"(min|max|average|Min|Max|Avg)\b.*[\d.]+$"
+    r"(min|max|average|Min|Max|Avg|MIN|MAX|AVG)\b.*[\d.]+$"
 )
-#: Testcases of nvbandwidth 0.9 and later that measure the same as one of ours.
-RENAMED = {"device_local_read_sm": "device_stream_read", "device_local_write_sm": "device_stream_write"}
 _NAMES = frozenset(case.name for case in TABLE)
 #: Testcases of nvbandwidth whose tables have a row and a column for each device.
 _PAIRS = frozenset(
     case.name for case in TABLE if case.index is not None and "device_to_device_" in case.name
     and "all_" not in case.name
 )  # fmt: skip
+#: Status in the JSON of a testcase without values.
+_WITHOUT_VALUES = ("Waived", "Error", "ERROR", "Not Found")
+#: In one process, nvbandwidth's first write is that of the column's GPU, and ours that of the row's.
+_OTHER_WRITE = {"write1": "write2", "write2": "write1"}
 #: Keys of tables; other names that begin like one of a testcase are those of other testcases.
 _KEYS = frozenset(
     (
@@ -103,6 +106,8 @@ class _TextOfRun:
             if name := match[1]:
                 found.outcomes[name] = (Status.WAIVED, text(match[2] or "waived in the log"))
                 self._measured = True
+        elif match := _MISSING.fullmatch(line):
+            found.outcomes[match[2]] = (Status.NOT_FOUND, text(match[1]))
         elif line.startswith(("ERROR", "[ERROR", "Error", "Assertion")):
             name = self._running or "the run"
             found.outcomes[name] = (Status.ERROR, text(line))
@@ -142,7 +147,7 @@ class _TextOfRun:
         if "utilization" not in title:
             table = _matrix(self._running, title, [values for _, values in rows], len(columns))
             self.found.tables.append(table)
-            square = table.testcase in _PAIRS or "_tma" in table.testcase
+            square = table.testcase in _PAIRS
             if square and len(table.values) < len(columns):
                 self.found.warnings.append(f"the table of {table.testcase} is incomplete")
         self._measured = True
@@ -211,7 +216,7 @@ def _entry(found: FoundLog, entry: dict[str, Any]) -> None:
     """Read a testcase of the JSON."""
     name, title = text(entry["name"]), text(str(entry.get("bandwidth_description", "")))
     status = str(entry.get("status", ""))
-    if status in ("Waived", "Error", "Not Found"):
+    if status in _WITHOUT_VALUES:
         kind = {"Waived": Status.WAIVED, "Error": Status.ERROR}.get(status, Status.NOT_FOUND)
         reason = entry.get("reason", entry.get("error", f"{status} in the log"))
         found.outcomes[_split(name)[0]] = (kind, text(str(reason)))
@@ -222,10 +227,19 @@ def _entry(found: FoundLog, entry: dict[str, Any]) -> None:
         except ValueError:
             found.unknown.append(text(f"{name}: {row}"))
     if not rows or not rows[0] or any(len(row) != len(rows[0]) for row in rows):
-        if status not in ("Waived", "Error", "Not Found"):
+        if status not in _WITHOUT_VALUES:
             found.warnings.append(f"{name} has no complete matrix")
         return
-    found.tables.append(_matrix(name, title, rows, len(rows[0])))
+    columns, tables = len(rows[0]), []
+    if name in _PAIRS and len(rows) == 3 * columns:  # the rows of all tables of a bidirectional testcase
+        part = "read" if "_read_" in name else "write"
+        for i, key in enumerate((f"{part}1", f"{part}2", "total")):
+            one = _matrix(name, title, rows[i * columns : (i + 1) * columns], columns)
+            tables.append(replace(one, key=key))
+    else:
+        tables.append(_matrix(name, title, rows, columns))
+    present = {(one.testcase, one.key) for one in found.tables if one.key}
+    found.tables += [one for one in tables if (one.testcase, one.key) not in present]
 
 
 def _scale(unit: Unit) -> float:
@@ -255,7 +269,6 @@ def _matrix(name: str, title: str, rows: list[list[float | None]], columns: int)
 
 def _split(name: str) -> tuple[str, str]:
     """Return the testcase and the key of the table that a name stands for: ``..._read_ce_total``."""
-    name = RENAMED.get(name, name)
     if name in _NAMES:
         return name, ""
     starts = [case for case in _NAMES if name.startswith(f"{case}_")]
@@ -291,12 +304,20 @@ def _finish(found: FoundLog, small: bool) -> None:
     version = re.match(r"v?(\d+)\.(\d+)", found.version)
     old = version is not None and (int(version[1]), int(version[2])) <= _OLD
     size = 0 if small else _OLD_BYTES if old and found.tool == "nvbandwidth" else _BYTES
-    found.tables = [_sized(table, size) for table in found.tables]
+    found.tables = [_sized(_meant(table, found.tables), size) for table in found.tables]
     if any(model.endswith(" SIMULATED") for model, _ in found.gpus):
         found.simulated = True
         found.gpus = [(model.removesuffix(" SIMULATED"), bus) for model, bus in found.gpus]
     if len(found.gpus) > MOST_DEVICES:
         found.gpus = found.gpus[:MOST_DEVICES]
+
+
+def _meant(table: FoundTable, tables: Sequence[FoundTable]) -> FoundTable:
+    """Return a table of writes with our key for it; 0.2 has one table, of the row's writes."""
+    several = len({one.key for one in tables if one.testcase == table.testcase}) > 1
+    if table.testcase.startswith("multinode") or not several:
+        return table
+    return replace(table, key=_OTHER_WRITE.get(table.key, table.key))
 
 
 def _sized(table: FoundTable, size: int) -> FoundTable:

@@ -25,8 +25,7 @@ from .log import FoundCollective, FoundLog, FoundTable
 
 #: Description of what no testcase measures.
 _NOT_COMPARABLE = "not comparable with a testcase of wirespeed"
-#: Testcases of newer versions of nvbandwidth, whose engine differs from that of one of ours.
-_BULK, _LOCAL = "_tma", ("device_local_copy_sm", "device_local_copy_tma")
+_TESTCASES = {case.name: case for case in TABLE}
 
 
 def results(machine: Machine, logs: Sequence[FoundLog]) -> tuple[list[TestcaseResult], int]:
@@ -58,20 +57,6 @@ def _other_tables(found: Sequence[TestcaseResult], result: TestcaseResult) -> in
     return None
 
 
-def case_of(name: str) -> Testcase | None:
-    """Return the testcase with a name of nvbandwidth; None if there is none."""
-    known = {case.name: case for case in TABLE}
-    if name in known:
-        return known[name]
-    base, engine = name.removesuffix(_BULK), Engine.SM_BULK
-    if name in _LOCAL:
-        base, engine = "device_local_copy", Engine.SM if name.endswith("_sm") else Engine.SM_BULK
-    elif base != name:
-        base = f"{base}_sm"
-    case = known.get(base)
-    return case and replace(case, name=name, engine=engine, index=None)
-
-
 def _tables(network: Network, log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
     """Yield the result of each testcase of a log, and how many of its values are not comparable."""
     groups: list[list[FoundTable]] = []
@@ -86,7 +71,7 @@ def _tables(network: Network, log: FoundLog) -> Iterator[tuple[TestcaseResult, i
     for tables in groups:
         if log.partial:
             tables = [_widened(table, gpus) for table in tables]
-        case = None if tables[0].why_not else case_of(tables[0].testcase)
+        case = None if tables[0].why_not else _TESTCASES.get(tables[0].testcase)
         status, reason = log.outcomes.pop(tables[0].testcase, (Status.PASSED, ""))
         if status is Status.WAIVED:  # it has values
             status, reason = Status.PASSED, ""
@@ -224,7 +209,7 @@ def _unplaced(
 def _failed(log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
     """Yield the testcases of a log that have no values."""
     for name, (status, reason) in log.outcomes.items():
-        case = case_of(name)
+        case = _TESTCASES.get(name)
         yield TestcaseResult(
             name, status, case.description if case else "", reason, case.index if case else None,
             str(case.engine) if case else "", case.counts if case else "",

@@ -133,6 +133,11 @@ class Style:
     judged : Judged or None
         What ``wirespeed check`` found, for JUnit, Prometheus, Markdown and HTML to show; None for a report of
         a run that was not checked.
+    dialect : str
+        Version of nvbandwidth whose output nvbandwidth's formats have: ``0.10``, ``0.8``; or
+        ``sailbandwidth``.
+    perf : bool
+        Whether nvbandwidth's text has lines ``&&&& PERF`` in place of sums.
     """
 
     width: int = 80
@@ -141,6 +146,8 @@ class Style:
     utilization: bool = False
     criteria: Criteria = BY_LIMITS
     judged: Judged | None = None
+    dialect: str = "0.10"
+    perf: bool = False
 
 
 Report = Callable[["Document", Style], str]

@@ -6,22 +6,62 @@ say so in the line of every device and in a note.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from msgspec.structs import replace
 
 from ..document import Cell, Document, Status, Table, TestcaseResult
-from ..model import Axis
-from ..topology import Machine
+from ..errors import UnknownTestcase
+from ..model import Axis, Executor, Memory, Operation, Transfer, Unit
+from ..testcases import find
+from ..topology import Machine, Rank
 from ..units import displayed
 from ..version import __version__
 from . import Style
 
-#: The versions of the programs whose format this is.
-COMPATIBLE = {"nvbandwidth": "v0.8", "sailbandwidth": "v2.1.0"}
+
+@dataclass(frozen=True)
+class Dialect:
+    """What distinguishes the output of a version of a program.
+
+    Parameters
+    ----------
+    program, version : str
+        Name and version at the start of the text.
+    json_version : str
+        Version in the JSON.
+    testcases : str
+        Version of nvbandwidth whose list of testcases it has.
+    exact : bool
+        Whether samples, ranges and the parts of bidirectional testcases have nvbandwidth's form, and unknown
+        testcases do not change the exit code.
+    variation : bool
+        Whether it prints coefficients of variation, and CUDA versions as ``13.2 (13020)``.
+    """
+
+    program: str
+    version: str
+    json_version: str
+    testcases: str
+    exact: bool = True
+    variation: bool = False
+
+
+#: Values of ``Style.dialect``.
+DIALECTS = {
+    "0.8": Dialect("nvbandwidth", "v0.8", "v0.8", "0.8"),
+    "0.10": Dialect("nvbandwidth", "v0.10.0", "v0.10.0", "0.10", variation=True),
+    "sailbandwidth": Dialect("sailbandwidth", "v2.1.0", "v0.8", "0.8", exact=False),
+}
 _WIDTH = 10
 #: Names of the axes whose labels are counts, and of the axis of pairs.
 _COUNTS, _PAIR = ("threads", "blocks"), "pair"
-#: Number of the testcase whose title has no unit.
-_BISECT = 47
+#: The testcase whose title has no unit, and how the names of testcases between processes begin.
+_BISECT, PROCESSES = "multinode_bisect_write_ce", "multinode_"
+#: Keys of tables: the two directions of a write, and the sum of a bidirectional testcase.
+_WRITES, TOTAL = ("write1", "write2"), "total"
+#: What nvbandwidth calls the samples of a total.
+_WHOLE = "Total Bandwidth "
 _SMALLER = (
     "NOTE: The buffer size is smaller than the default of 512 MiB; the default is suggested "
     "to reach peak bandwidth."
@@ -34,37 +74,68 @@ _NOTICE = (
 
 def render(document: Document, style: Style) -> str:
     """Return the whole report."""
-    parts = [header(document), *(testcase(document.machine, result, style) for result in document.testcases)]
+    parts = [
+        header(document, style),
+        *(testcase(document.machine, result, style) for result in document.testcases),
+    ]
     return "".join([*parts, footer(document)])
 
 
-def version(program: str = "nvbandwidth") -> str:
+def version(dialect: Dialect) -> str:
     """Return the two lines at the start of every output."""
-    return f"{program} Version: {COMPATIBLE[program]}\nBuilt from Git version: wirespeed {__version__}\n\n"
+    return (
+        f"{dialect.program} Version: {dialect.version}\nBuilt from Git version: wirespeed {__version__}\n\n"
+    )
 
 
-def header(document: Document, program: str = "nvbandwidth") -> str:
-    """Return versions, host and devices."""
-    machine = document.machine
+def header(document: Document, style: Style) -> str:
+    """Return versions, host and devices; in a job of several processes, the processes."""
+    machine, dialect = document.machine, DIALECTS[style.dialect]
     size = document.options.get("size")
     note = _SMALLER + "\n" if isinstance(size, int) and size < 512 * 2**20 else ""
+    note += "".join(f"NOTE: {warning}\n" for warning in document.warnings)
+    cuda, of_driver = str(machine.cuda), ""
+    if dialect.variation:
+        cuda, of_driver = f"{machine.cuda // 1000}.{machine.cuda % 1000 // 10} ({cuda})", " (API)"
     lines = [
-        f"CUDA Runtime Version: {machine.cuda}",
-        f"CUDA Driver Version: {machine.cuda}",
+        f"CUDA Runtime Version: {cuda}",
+        f"CUDA Driver Version{of_driver}: {cuda}",
         f"Driver Version: {machine.driver or 'none'}",
         "",
-        machine.host or document.host,
-        *(f"Device {i}: {device}" for i, device in enumerate(devices(machine))),
-        *(f"Process {rank.index} ({rank.host}): device {rank.device}" for rank in machine.ranks),
     ]
-    note += "".join(f"NOTE: {warning}\n" for warning in document.warnings)
-    return version(program) + note + "\n".join(lines) + "\n\n"
+    mpi = ""
+    if machine.ranks and dialect.exact:
+        mpi = f"MPI version: {document.libraries['mpi']}\n" if "mpi" in document.libraries else ""
+    else:
+        lines += [
+            machine.host or document.host,
+            *(f"Device {i}: {device}" for i, device in enumerate(devices(machine))),
+        ]
+    width = len(str(len(machine.ranks) - 1)) if dialect.exact else 0
+    lines += [
+        f"Process {rank.index:>{width}} ({rank.host}): device {_of_rank(rank, machine, dialect)}"
+        for rank in machine.ranks
+    ]
+    return version(dialect) + mpi + note + "\n".join(lines) + "\n\n"
 
 
 def devices(machine: Machine) -> list[str]:
     """Return the display name of every GPU: model and bus ID."""
-    mark = " SIMULATED" if machine.simulated else ""
-    return [f"{gpu.model}{mark} ({gpu.bus_id})" for gpu in machine.gpus]
+    return [_display(gpu.model, gpu.bus_id, machine) for gpu in machine.gpus]
+
+
+def _display(model: str, bus_id: str, machine: Machine) -> str:
+    return f"{model}{' SIMULATED' if machine.simulated else ''} ({bus_id})"
+
+
+def _of_rank(rank: Rank, machine: Machine, dialect: Dialect) -> str:
+    """Return index and display name of the GPU of a rank; the name of its device if that is no GPU."""
+    gpu = next((gpu for gpu in machine.gpus if gpu.name == rank.device), None)
+    model = rank.model or (gpu.model if gpu else "")
+    if not dialect.exact or not model:
+        return rank.device
+    bus_id = rank.bus_id or (gpu.bus_id if gpu else "")
+    return f"{rank.device.removeprefix('gpu')}: {_display(model, bus_id, machine)}"
 
 
 def testcase(machine: Machine, result: TestcaseResult, style: Style) -> str:
@@ -77,28 +148,49 @@ def testcase(machine: Machine, result: TestcaseResult, style: Style) -> str:
     result : TestcaseResult
         The result.
     style : Style
-        Whether to show samples and fractions of the limit.
+        Whether to show samples and fractions of the limit, and the dialect.
 
     Returns
     -------
     str
         The lines.
     """
+    dialect = DIALECTS[style.dialect]
     if result.status is Status.WAIVED:
         return f"Waived: {result.name}: {result.reason}\n\n"
     if result.status is Status.NOT_FOUND:
-        return f"ERROR: {result.reason}\n\n"
+        return f"ERROR: {result.reason}\n" + ("" if dialect.exact else "\n")
     text = [f"Running {result.name}.\n"]
+    if style.verbose and dialect.exact:
+        text.append(_all_samples(machine, result))
+    result = arranged(result, dialect)
     for table in result.tables:
-        if style.verbose:
+        if style.verbose and not dialect.exact:
             text.append(_samples(table))
-        text.append(_table(machine, result, table))
+        text.append(_table(machine, result, table, style))
         if style.utilization and "device_to_device" in result.name:
             text.append(_utilization(machine, table))
     if result.status is not Status.PASSED:
         text.append(f"ERROR: {result.name}: {result.reason}\n\n")
     text += [f"WARNING: {warning}\n" for warning in result.warnings]
     return "".join(text)
+
+
+def arranged(result: TestcaseResult, dialect: Dialect) -> TestcaseResult:
+    """Return a result whose tables have nvbandwidth's meaning.
+
+    In one process, nvbandwidth's first write of a pair is that of the column, not that of the row; between
+    processes, it is that of the row.
+    """
+    writes = {table.key: table for table in result.tables if table.key in _WRITES}
+    if not dialect.exact or not writes or result.name.startswith(PROCESSES):
+        return result
+    other = dict(zip(_WRITES, reversed(_WRITES), strict=True))
+    tables = tuple(
+        replace(table, cells=writes[other[table.key]].cells) if table.key in writes else table
+        for table in result.tables
+    )
+    return replace(result, tables=tables)
 
 
 def footer(document: Document) -> str:
@@ -110,7 +202,7 @@ def footer(document: Document) -> str:
 
 def title(result: TestcaseResult, table: Table) -> str:
     """Return a table's title with the unit in parentheses, as parsers of nvbandwidth's output expect."""
-    if result.index == _BISECT:
+    if result.name == _BISECT:
         return table.title
     return f"{table.title} ({displayed(table.unit)[1]})"
 
@@ -130,12 +222,27 @@ def _value(cell: Cell | None, scale: float) -> str:
     return "N/A" if cell is None or cell.value is None else f"{cell.value / scale:.2f}"
 
 
-def _table(machine: Machine, result: TestcaseResult, table: Table) -> str:
-    """Return a table with its title and the sum of its values."""
-    scale = displayed(table.unit)[0]
-    total = sum(table.values()) / scale
-    lines = [title(result, table), *_lines(machine, table, scale), "", f"SUM {result.key(table)} {total:.2f}"]
-    return "\n".join([*lines, "", ""])
+def _table(machine: Machine, result: TestcaseResult, table: Table, style: Style) -> str:
+    """Return a table with its title, the sum of its values and, if requested, their range and mean."""
+    scale, unit = displayed(table.unit)
+    dialect, key, values = DIALECTS[style.dialect], result.key(table), table.values()
+    figures = {"SUM": sum(values) / scale}
+    if dialect.variation and table.unit is not Unit.TIME and table is result.tables[-1]:
+        figures["COEFFICIENT_OF_VARIATION"] = variation(table)
+    if style.verbose and dialect.exact and values:
+        figures |= {"MIN": min(values) / scale, "MAX": max(values) / scale}
+        figures["AVG"] = sum(values) / len(values) / scale
+    lines = [f"{name} {key} {value:.2f}" for name, value in figures.items()]
+    if style.perf:
+        sign = "+" if table.unit.more_is_better else "-"
+        lines[0] = f"&&&& PERF {key} {figures['SUM']:.2f} {sign}{unit}"
+    return "\n".join([title(result, table), *_lines(machine, table, scale), "", *lines, "", ""])
+
+
+def variation(table: Table) -> float:
+    """Return the coefficient of variation of the samples of a cell, as the mean of all cells."""
+    found = [cell.statistics.cv for cell in table.cells if cell.statistics is not None]
+    return sum(found) / len(found) if found else 0.0
 
 
 def _lines(machine: Machine, table: Table, scale: float) -> list[str]:
@@ -159,6 +266,55 @@ def _utilization(machine: Machine, table: Table) -> str:
         return ""
     heading = f"{table.title.removesuffix(' bandwidth')} utilization ratio (%)"
     return "\n".join([heading, *_lines(machine, replace(table, cells=cells), 1.0), "", ""])
+
+
+def _all_samples(machine: Machine, result: TestcaseResult) -> str:
+    """Return one line per sample of all tables, in nvbandwidth's form and order: cell by cell."""
+    moves = _moves(machine, result)
+    lines = []
+    for table in result.tables if len(result.tables) == 1 else result.tables[:-1]:
+        scale, unit = displayed(table.unit)
+        for cell in table.cells:
+            labels = f"{table.rows.labels[cell.row]} -> {table.columns.labels[cell.column]}"
+            what = moves.get((table.key, cell.row, cell.column), labels)
+            lines += [
+                ((cell.row, cell.column, i), f"\tSample {i}: {what}: {value / scale:.2f} {unit}\n")
+                for i, value in enumerate(cell.samples)
+            ]
+    lines.sort(key=lambda line: line[0])  # stable: the parts of a cell remain in order
+    return "".join(line for _, line in lines)
+
+
+def _moves(machine: Machine, result: TestcaseResult) -> dict[tuple[str, int, int], str]:
+    """Return what the samples of each cell are: ``Host -> Device 0``, or a total."""
+    try:
+        plan = find(result.name).plan(machine)
+    except UnknownTestcase:  # of another package
+        return {}
+    return {
+        (place.table, place.row, place.column): (
+            _move(measurement.transfers[place.transfers[0]]) if len(place.transfers) == 1 else _WHOLE
+        )
+        for measurement in plan.measurements
+        for place in measurement.places
+        if measurement.transfers
+    }
+
+
+def _move(transfer: Transfer) -> str:
+    """Return the ends of a transfer; for a chase, who follows pointers where."""
+    start: Memory | Executor = transfer.source
+    end: Memory | Executor = transfer.destination
+    if transfer.operation is Operation.CHASE:
+        start, end = transfer.executor, transfer.source
+    return f"{_end(start)} -> {_end(end)}"
+
+
+def _end(one: Memory | Executor) -> str:
+    """Return nvbandwidth's name of a buffer."""
+    if one.rank is not None:
+        return f"Multinode node {one.rank}"
+    return f"Device {one.device.removeprefix('gpu')}" if one.device.startswith("gpu") else "Host"
 
 
 def _samples(table: Table) -> str:

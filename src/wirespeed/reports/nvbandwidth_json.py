@@ -1,22 +1,29 @@
-"""nvbandwidth's JSON, for programs that read it. Each part of a testcase has its own key."""
+"""nvbandwidth's JSON, for programs that read it.
+
+A bidirectional testcase has an entry of its name with the rows of all its tables, as in nvbandwidth, and one
+entry for each table.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 
 from ..document import Cell, Document, Status, Table, TestcaseResult
+from ..model import Unit
 from ..terminal import escaped
 from ..units import displayed
 from ..version import __version__
 from . import Style
-from .nvbandwidth import COMPATIBLE, devices, title
+from .nvbandwidth import DIALECTS, TOTAL, arranged, devices, title, variation
 
 _STATUS = {Status.PASSED: "Passed", Status.WAIVED: "Waived", Status.NOT_FOUND: "Not Found"}
 
 
 def render(document: Document, style: Style) -> str:
     """Return one object under the key ``nvbandwidth``; ``simulated`` is present only if true."""
-    machine = document.machine
+    machine, dialect = document.machine, DIALECTS[style.dialect]
     host = machine.host or document.host
     content: dict[str, object] = {
         "CUDA Runtime Version": machine.cuda,
@@ -24,7 +31,7 @@ def render(document: Document, style: Style) -> str:
         "GPU Device list": [f"{i}: {device}: ({host})" for i, device in enumerate(devices(machine))],
         "git_version": f"wirespeed {__version__}",
         "testcases": [entry for result in document.testcases for entry in _entries(result, style)],
-        "version": COMPATIBLE["nvbandwidth"],
+        "version": dialect.json_version,
     }
     if document.warnings:
         content["warning"] = "; ".join(document.warnings)
@@ -41,23 +48,37 @@ def dump(content: dict[str, object]) -> str:
     return escaped(text) + "\n"
 
 
-def error(message: str) -> str:
+def error(message: str, dialect: str) -> str:
     """Return an object with the reason why nothing was run."""
     return dump(
-        {"error": message, "git_version": f"wirespeed {__version__}", "version": COMPATIBLE["nvbandwidth"]}
+        {
+            "error": message,
+            "git_version": f"wirespeed {__version__}",
+            "version": DIALECTS[dialect].json_version,
+        }
     )
 
 
 def _entries(result: TestcaseResult, style: Style) -> list[dict[str, object]]:
-    """Return one entry for each table of a testcase."""
-    entry: dict[str, object] = {"name": result.name, "status": _STATUS.get(result.status, "Error")}
+    """Return the entries of a testcase."""
+    dialect = DIALECTS[style.dialect]
+    status = _STATUS.get(result.status, "Error")
+    if result.status is Status.NOT_FOUND and dialect.exact:
+        status = "ERROR"
+    entry: dict[str, object] = {"name": result.name, "status": status}
     if result.reason:
         entry["reason" if result.status is Status.WAIVED else "error"] = result.reason
     if result.warnings:
         entry["warning"] = "; ".join(result.warnings)
     if result.status is Status.WAIVED or not result.tables:
         return [entry]
-    return [{**entry, "name": result.key(table), **_matrix(result, table, style)} for table in result.tables]
+    result = arranged(result, dialect)
+    found = [{**entry, "name": result.key(table), **_matrix(result, table, style)} for table in result.tables]
+    if dialect.exact and result.tables[-1].key == TOTAL:
+        scale = displayed(result.tables[-1].unit)[0]
+        rows = [_row(row, scale) for table in result.tables for row in table.grid()]
+        found.insert(0, {**found[-1], "name": result.name, "bandwidth_matrix": rows})
+    return found
 
 
 def _matrix(result: TestcaseResult, table: Table, style: Style) -> dict[str, object]:
@@ -66,14 +87,21 @@ def _matrix(result: TestcaseResult, table: Table, style: Style) -> dict[str, obj
     values = [value / scale for value in table.values()]
     found: dict[str, object] = {
         "bandwidth_description": title(result, table),
-        "bandwidth_matrix": [[_text(cell, scale) for cell in row] for row in table.grid()],
+        "bandwidth_matrix": [_row(row, scale) for row in table.grid()],
         "sum": sum(values),
     }
+    if DIALECTS[style.dialect].variation and table.unit is not Unit.TIME and table is result.tables[-1]:
+        found["coefficient_of_variation"] = variation(table)
     if style.utilization and any(cell.limit for cell in table.cells):
         found["utilization_matrix"] = [[_utilization(cell) for cell in row] for row in table.grid()]
     if style.verbose and values:
         found |= {"min": min(values), "max": max(values), "average": sum(values) / len(values)}
     return found
+
+
+def _row(cells: Sequence[Cell | None], scale: float) -> list[str]:
+    """Return the texts of a row."""
+    return [_text(cell, scale) for cell in cells]
 
 
 def _text(cell: Cell | None, scale: float) -> str:

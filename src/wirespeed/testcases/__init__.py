@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ..errors import UnknownTestcase
 from ..model import Engine
@@ -21,6 +22,7 @@ __all__ = [
     "WaivedCell",
     "find",
     "missing",
+    "of_nvbandwidth",
     "select",
 ]
 
@@ -29,6 +31,19 @@ TABLE: tuple[Testcase, ...] = (
     *device.TESTCASES, *device.OWN, *processes.TESTCASES, *collectives.TESTCASES, *host.TESTCASES,
     *messages.TESTCASES, *sharing.TESTCASES,
 )  # fmt: skip
+
+
+def of_nvbandwidth(version: str) -> tuple[Testcase, ...]:
+    """Return the testcases that nvbandwidth 0.8 or 0.10 has, with the indices of that version."""
+    found = [case for case in TABLE if case.index is not None]
+    if version == "0.10":
+        return tuple(found)
+    later = [case.index or 0 for case in found if case.name in device.LATER]
+    return tuple(
+        replace(case, index=case.index - sum(index < case.index for index in later))
+        for case in found
+        if case.index is not None and case.name not in device.LATER
+    )
 
 
 def find(wanted: str, table: Sequence[Testcase] = TABLE) -> Testcase:

@@ -5,6 +5,7 @@ Names, order and definitions are those of nvbandwidth. The receiver executes all
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate, chain
 
@@ -26,7 +27,7 @@ from ..model import (
 from ..topology import Machine
 from ..units import MIB
 from .base import DEFAULT_SIZE, Cells, Layout, Pattern, Plan, PlanOptions, Testcase, Tier, single
-from .patterns import chase, chasing, copy, gpus, pairs, pairs_both_ways, star, within
+from .patterns import bulk, chase, chasing, copy, gpus, pairs, pairs_both_ways, star, within
 from .stream import stream
 
 HOST_ROW = Axis("CPU", ("host",))
@@ -87,6 +88,24 @@ def host(*, to_device: bool, opposite: bool = False, others: bool = False) -> Pa
     return pattern
 
 
+def host_total(*, to_device: bool) -> Pattern:
+    """1 x 1: one copy between each GPU and the host memory nearest to it, all at once; the total."""
+
+    def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+        group, size = gpus(machine), case.buffer_size(machine, options)
+        if reason := group.lacks(1):
+            return Plan.waive(reason)
+        transfers = []
+        for index, gpu in enumerate(group.parties):
+            near = _nearest(machine, index)
+            ends = (near, gpu.memory) if to_device else (gpu.memory, near)
+            transfers.append(Transfer(*ends, gpu.executor, case.engine, size))
+        cells: Cells = [(0, 0, tuple(transfers))]
+        return single(case, HOST_ROW, Axis("GPUs", ("all",)), cells, Reduce.WALL)
+
+    return pattern
+
+
 def chase_host(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
     """Plan 1 x GPUs: each GPU follows pointers through its nearest host memory."""
     group, size = gpus(machine), case.buffer_size(machine, options)
@@ -102,15 +121,40 @@ def chase_host(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
 _TO, _FROM, _BOTH = "CPU(row) -> GPU(column)", "CPU(row) <- GPU(column)", "CPU(row) <-> GPU(column)"
 _PULL, _PUSH, _PAIR = "GPU(row) -> GPU(column)", "GPU(row) <- GPU(column)", "GPU(row) <-> GPU(column) {part}"
 _READ, _WRITE = Access.READ, Access.WRITE
+Rows = tuple[Testcase, ...]
 _LOADED = "the other direction runs as load (copy engine) or in the same kernel (SM)"
 
 
-def _copies(engine: Engine) -> tuple[Testcase, ...]:
+def _row(
+    name: str, arrow: str, access: Access, pattern: Pattern, description: str, engine: Engine, kind: str
+) -> Testcase:
+    title = f"memcpy {kind.upper()} {arrow} bandwidth"
+    return Testcase(f"{name}_{kind}", description, pattern, title, engine, access)
+
+
+def _between(engine: Engine, kind: str, need: Callable[[Pattern], Pattern] = lambda one: one) -> Rows:
+    """Return the four testcases of pairs of GPUs; ``kind`` is the engine in nvbandwidth's terms."""
+
+    def row(name: str, arrow: str, access: Access, pattern: Pattern, description: str) -> Testcase:
+        return _row(f"device_to_device_{name}", arrow, access, need(pattern), description, engine, kind)
+
+    return (
+        row("memcpy_read", _PULL, _READ, pairs(gpus),
+            "the row's GPU pulls from the column's memory"),
+        row("memcpy_write", _PUSH, _WRITE, pairs(gpus),
+            "the row's GPU pushes to the column's memory"),
+        row("bidirectional_memcpy_read", _PAIR, _READ, pairs_both_ways(gpus),
+            "both GPUs of a pair pull from each other at once; each rate and the sum"),
+        row("bidirectional_memcpy_write", _PAIR, _WRITE, pairs_both_ways(gpus),
+            "both GPUs of a pair push to each other at once; each rate and the sum"),
+    )  # fmt: skip
+
+
+def _copies(engine: Engine) -> Rows:
     """Return the sixteen testcases that exist for copy engines and for SM kernels."""
 
     def row(name: str, arrow: str, access: Access, pattern: Pattern, description: str) -> Testcase:
-        title = f"memcpy {engine.upper()} {arrow} bandwidth"
-        return Testcase(f"{name}_{engine}", description, pattern, title, engine, access)
+        return _row(name, arrow, access, pattern, description, engine, engine)
 
     return (
         row("host_to_device_memcpy", _TO, _READ, host(to_device=True),
@@ -121,14 +165,7 @@ def _copies(engine: Engine) -> tuple[Testcase, ...]:
             f"host to GPU while {_LOADED}; one direction is reported"),
         row("device_to_host_bidirectional_memcpy", _BOTH, _WRITE, host(to_device=False, opposite=True),
             f"GPU to host while {_LOADED}; one direction is reported"),
-        row("device_to_device_memcpy_read", _PULL, _READ, pairs(gpus),
-            "the row's GPU pulls from the column's memory"),
-        row("device_to_device_memcpy_write", _PUSH, _WRITE, pairs(gpus),
-            "the row's GPU pushes to the column's memory"),
-        row("device_to_device_bidirectional_memcpy_read", _PAIR, _READ, pairs_both_ways(gpus),
-            "both GPUs of a pair pull from each other at once; each rate and the sum"),
-        row("device_to_device_bidirectional_memcpy_write", _PAIR, _WRITE, pairs_both_ways(gpus),
-            "both GPUs of a pair push to each other at once; each rate and the sum"),
+        *_between(engine, engine),
         row("all_to_host_memcpy", _FROM, _WRITE, host(to_device=False, others=True),
             "GPU to host while all other GPUs do the same as load"),
         row("all_to_host_bidirectional_memcpy", _BOTH, _WRITE,
@@ -191,6 +228,16 @@ def sm_scaling(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
 
 #: Testcases that nvbandwidth does not have.
 OWN = (
+    Testcase(
+        "all_to_host_sum_ce", "all GPUs copy to the host at once; the total",
+        host_total(to_device=False), "memcpy CE CPU(row) <- all GPUs total bandwidth", Engine.CE, _WRITE,
+        tier=Tier.STANDARD,
+    ),
+    Testcase(
+        "host_to_all_sum_ce", "all GPUs copy from the host at once; the total",
+        host_total(to_device=True), "memcpy CE CPU(row) -> all GPUs total bandwidth", Engine.CE, _READ,
+        tier=Tier.STANDARD,
+    ),
     *stream("device", gpus, Engine.SM, "by a kernel in the GPU's own memory", "GPU(column) ", DEFAULT_SIZE),
     Testcase(
         "device_saxpy", "z = s x + y in single precision, by a kernel in the GPU's own memory",
@@ -204,15 +251,50 @@ OWN = (
     ),
 )  # fmt: skip
 
-_LOCAL = Testcase(
-    "device_local_copy",
-    "a copy within the GPU's own memory, which moves twice the counted bytes",
-    within(gpus), "memcpy local GPU(column) bandwidth", Engine.CE, Access.LOCAL,
-    counts="every copied byte once (it is read and written)",
+_TWICE = "every copied byte once (it is read and written)"
+
+
+_WITHIN = within(gpus)
+
+
+def _local(
+    name: str, description: str, what: str, engine: Engine, pattern: Pattern = _WITHIN,
+    operation: Operation = Operation.COPY, counts: str = _TWICE,
+) -> Testcase:  # fmt: skip
+    return Testcase(
+        f"device_local_{name}", description, pattern, f"{what} GPU(column) bandwidth", engine, Access.LOCAL,
+        operation, counts=counts, tier=Tier.QUICK if engine is Engine.CE else Tier.STANDARD,
+    )  # fmt: skip
+
+
+_LOCAL = _local(
+    "copy", "a copy within the GPU's own memory, which moves twice the counted bytes", "memcpy local",
+    Engine.CE,
+)  # fmt: skip
+_BULK_PAIRS = tuple(replace(case, tier=Tier.STANDARD) for case in _between(Engine.SM_BULK, "tma", bulk))
+_LATER_LOCAL = (
+    _local("copy_sm", "a copy by a kernel within the GPU's own memory", "memcpy local SM", Engine.SM),
+    _local("read_sm", "a kernel loads the GPU's own memory and stores nothing", "read local SM", Engine.SM,
+           operation=Operation.READ, counts="every byte once"),
+    _local("write_sm", "a kernel stores to the GPU's own memory and loads nothing", "write local SM",
+           Engine.SM, operation=Operation.WRITE, counts="every byte once"),
+    Testcase(
+        "device_to_device_latency_tma",
+        "the row's GPU follows pointers through the column's memory by bulk copies into its shared memory: "
+        "time of one dependent copy",
+        bulk(chase(gpus, diagonal=False)), "Device to Device Latency TMA GPU(row) <-> GPU(column)",
+        Engine.SM_BULK, size=2 * MIB, fixed_size=True, unit=Unit.TIME, counts="", tier=Tier.STANDARD,
+    ),
+    _local("copy_tma", "bulk copies within the GPU's own memory, through shared memory", "memcpy local TMA",
+           Engine.SM_BULK, bulk(_WITHIN)),
 )  # fmt: skip
 
-#: nvbandwidth's thirty-five testcases of one process, in its order.
+#: nvbandwidth's forty-four testcases of one process, in its order.
 TESTCASES = tuple(
     replace(case, index=index)
-    for index, case in enumerate((*_copies(Engine.CE), *_copies(Engine.SM), *_LATENCIES, _LOCAL))
+    for index, case in enumerate(
+        (*_copies(Engine.CE), *_copies(Engine.SM), *_LATENCIES, *_BULK_PAIRS, _LOCAL, *_LATER_LOCAL)
+    )
 )
+#: Names of those that nvbandwidth 0.8 lacks.
+LATER = frozenset(case.name for case in (*_BULK_PAIRS, *_LATER_LOCAL))

@@ -18,7 +18,7 @@ from ..model import (
     Transfer,
 )
 from ..topology import Machine
-from .base import Cells, Layout, Pattern, Plan, PlanOptions, Testcase, both_ways, single
+from .base import Cells, Layout, Pattern, Plan, PlanOptions, Testcase, WaivedCell, both_ways, single
 from .pair_schedule import at_once, sampled
 
 NO_GPU = "no GPU was found"
@@ -163,6 +163,27 @@ def pairs(group_of: Grouping, *, diagonal: bool = False) -> Pattern:
         return group.scheduled(plan, options, case.title)
 
     return pattern
+
+
+def bulk(pattern: Pattern) -> Pattern:
+    """Return a pattern without the cells whose GPUs have no bulk copies."""
+
+    def planned(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+        plan = pattern(machine, case, options)
+        lacking = {gpu.name for gpu in machine.gpus if not gpu.has_bulk_copy}
+        measurements, waived = list[Measurement](), list[WaivedCell]()
+        for measurement in plan.measurements:
+            without = [t.executor.device for t in measurement.transfers if t.executor.device in lacking]
+            if not without:
+                measurements.append(measurement)
+                continue
+            reason = f"{without[0]} has no bulk copies (compute capability 9.0 or later)"
+            waived += [WaivedCell(p.table, p.row, p.column, reason) for p in measurement.places]
+        reason = plan.reason or ("" if measurements or not waived else waived[0].reason)
+        waived += plan.waived
+        return replace(plan, measurements=tuple(measurements), waived=tuple(waived), reason=reason)
+
+    return planned
 
 
 def pairs_both_ways(group_of: Grouping) -> Pattern:

@@ -59,7 +59,7 @@ _TOTAL = "total bandwidth"
 TESTCASES = tuple(
     replace(case, index=index)
     for index, case in zip(
-        (35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 47),
+        (44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 56),
         (
             *_pairs(Engine.CE),
             *_pairs(Engine.SM),

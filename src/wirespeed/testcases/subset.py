@@ -1,13 +1,19 @@
-"""A Testcase restricted to some of its cells, such as one device or one pair."""
+"""A Testcase restricted to some of its cells: a smaller table, or the same table with cells left out."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import random
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from itertools import combinations
 
-from ..model import Axis
+from ..errors import MachineError
+from ..model import Axis, Measurement
 from ..topology import Machine
-from .base import Plan, PlanOptions, Testcase
+from .base import Plan, PlanOptions, Testcase, WaivedCell
+
+#: Pairs of labels of a table of pairs, in either order.
+Pairs = Collection[frozenset[str]]
 
 
 def narrow(case: Testcase, rows: Collection[str] = (), columns: Collection[str] = ()) -> Testcase:
@@ -53,6 +59,75 @@ def narrow(case: Testcase, rows: Collection[str] = (), columns: Collection[str] 
         return Plan(tables, tuple(measurements), waived, reason)
 
     return replace(case, pattern=pattern)
+
+
+def only_pairs(case: Testcase, chosen: Callable[[Machine], Pairs], why: str) -> Testcase:
+    """Return a testcase that measures only some pairs. Its tables keep their shape.
+
+    Testcases without a table of pairs are not changed.
+
+    Parameters
+    ----------
+    case : Testcase
+        The testcase to restrict.
+    chosen : callable
+        Returns the pairs to measure, in both directions.
+    why : str
+        Reason of the cells that are left out.
+    """
+
+    def pattern(machine: Machine, _: Testcase, options: PlanOptions) -> Plan:
+        plan = case.pattern(machine, case, options)
+        if not plan.measurements or plan.tables[0].rows.labels != plan.tables[0].columns.labels:
+            return plan
+        labels, pairs = plan.tables[0].rows.labels, chosen(machine)
+        measurements, waived = list[Measurement](), list(plan.waived)
+        for whole in plan.measurements:
+            for measurement in whole.separate() if whole.independent else (whole,):
+                places = measurement.places
+                if frozenset((labels[places[0].row], labels[places[0].column])) in pairs:
+                    measurements.append(measurement)
+                else:
+                    waived += [WaivedCell(place.table, place.row, place.column, why) for place in places]
+        reason = "" if measurements else waived[0].reason
+        return replace(plan, measurements=tuple(measurements), waived=tuple(waived), reason=reason)
+
+    return replace(case, pattern=pattern)
+
+
+def named_pair(machine: Machine, uuids: Sequence[str]) -> Pairs:
+    """Return the pair of GPUs with these UUIDs, which may be shortened, and the pair of their ranks.
+
+    Raises
+    ------
+    MachineError
+        If a UUID does not name one GPU, or both name the same.
+    """
+    known = [(gpu.name, gpu.uuid) for gpu in machine.gpus if not machine.ranks]
+    known += [(str(rank.index), rank.uuid) for rank in machine.ranks]
+    found = []
+    for wanted in uuids:
+        fitting = [name for name, uuid in known if wanted and uuid.startswith(wanted)]
+        if len(fitting) != 1:
+            there = ", ".join(uuid for _, uuid in known if uuid) or "unknown"
+            fits = "several GPUs have" if fitting else "no GPU has"
+            raise MachineError(f"{fits} the UUID {wanted!r}; UUIDs of this machine: {there}")
+        found += fitting
+    if len(set(found)) < len(found):
+        raise MachineError(f"a pair has two different GPUs, but both UUIDs are {uuids[0]!r}")
+    return {frozenset(found)}
+
+
+def random_pairs(machine: Machine, count: int, seed: int) -> Pairs:
+    """Return random pairs of ranks: first so that each rank is in one, then any others."""
+    order = [str(rank.index) for rank in machine.ranks]
+    drawn = random.Random(seed)
+    drawn.shuffle(order)
+    first = list(zip(order[::2], order[1::2], strict=False))
+    first += [(order[-1], order[0])] if len(order) % 2 and len(order) > 1 else []
+    rest = list(combinations(order, 2))
+    drawn.shuffle(rest)
+    return set(list(dict.fromkeys(map(frozenset[str], (*first, *rest))))[:count])
 
 
 def _kept(axis: Axis, labels: Collection[str]) -> dict[int, int]:

@@ -107,6 +107,12 @@ def libraries(mpi: Any) -> dict[str, str]:
     return {"mpi": version(mpi), "mpi4py": mpi4py.__version__}
 
 
+def in_use() -> dict[str, str]:
+    """Return the versions of MPI and mpi4py if this process has started MPI; else nothing."""
+    mpi: Any = sys.modules.get("mpi4py.MPI")
+    return libraries(mpi) if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized() else {}
+
+
 class MessagesRefused(WirespeedError):
     """MPI cannot carry messages between the processes of this World."""
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _PACKAGES = (BINDINGS, *WHEELS.values(), "nvidia-ml-py")
 _CONFIDENTIAL = "the GPUs are in confidential computing mode: {} is not timed reliably by events"
+#: Operations of an engine; the engine sm supports all, and others only copies.
+_OPERATIONS = {Engine.SM_BULK: (Operation.COPY, Operation.CHASE)}
 #: cp.async.bulk.
 _BULK_CAPABILITY = (9, 0)
 #: Minimum duration of a sample for which several engines are tried: joining streams takes time.
@@ -108,8 +110,10 @@ class CudaBackend:
                 return f"{end.kind} memory of {end.device} does not belong to this machine"
             if end.device in self._gpus and end.device not in (gpu.name, *gpu.peers):
                 return f"{gpu.name} has no peer access to {end.device}"
-        if transfer.engine is not Engine.SM and not copy:
-            return f"the engine {transfer.engine} supports only copies"
+        does = _OPERATIONS.get(transfer.engine, (Operation.COPY,))
+        if transfer.engine is not Engine.SM and transfer.operation not in does:
+            only = ", ".join(does)
+            return f"the engine {transfer.engine} does not support {transfer.operation}, only {only}"
         if pageable and transfer.engine is not Engine.CE:
             return "kernels cannot access pageable memory"
         capability = tuple(int(part) for part in gpu.compute_capability.split(".") if part)

@@ -173,8 +173,8 @@ class Binder:
             self._kernel(bound, keys)
 
     def _take(self, memory: Memory, size: int, executor: Device) -> GpuBuffer:
-        virtual, affinity = self._options.virtual_memory, self._options.affinity
-        buffer = self._pool.take(memory, size, executor, virtual, affinity)
+        how = self._options
+        buffer = self._pool.take(memory, size, executor, how.virtual_memory, how.affinity, how.huge_pages)
         self.taken.append(buffer)
         return buffer
 
@@ -276,7 +276,8 @@ class Binder:
         )
         self.taken.append(ends)
         lane = self._lane(device)
-        work = Chase(lane, bound.buffers.sources[0], bound.transfer.bytes, ends.address)
+        kernel = "chase_bulk" if bound.transfer.engine is Engine.SM_BULK else "chase"
+        work = Chase(lane, bound.buffers.sources[0], bound.transfer.bytes, ends.address, kernel)
         bound.amount = float(work.accesses)
         bound.lanes.append((lane, work))
 

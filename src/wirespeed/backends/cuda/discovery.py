@@ -281,6 +281,7 @@ class _Reader:
                     self._node(f"gpu{len(gpus)}", bus_id, nodes),
                     cuda.attribute(bus_id, "MULTIPROCESSOR_COUNT"),
                     f"{major}.{minor}",
+                    uuid=cuda.uuid(bus_id),
                 )
             )
         return gpus
@@ -299,6 +300,7 @@ class _Reader:
             self._node(f"gpu{index}", bus_id, nodes),
             cores // _CORES.get(text, 128),
             text,
+            uuid=self._text("nvmlDeviceGetUUID", handle),
         )
 
     def _bus_id(self, handle: Any) -> str:

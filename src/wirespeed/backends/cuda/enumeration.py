@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from cuda.bindings import driver
 
@@ -34,6 +35,11 @@ class Cuda:
         """Return the model name."""
         text: bytes = check(driver.cuDeviceGetName, 256, self._handles[bus_id])
         return text.split(b"\0")[0].decode()
+
+    def uuid(self, bus_id: str) -> str:
+        """Return the UUID in the form of ``nvidia-smi -L``."""
+        found = check(driver.cuDeviceGetUuid, self._handles[bus_id])
+        return f"GPU-{UUID(bytes=bytes(found.bytes)[:16])}"
 
     def memory_bytes(self, bus_id: str) -> int:
         """Return the size of its memory."""

@@ -15,7 +15,7 @@ from ...errors import BackendError, OutOfMemory
 from ...model import Memory, MemoryKind
 from ...topology import Machine
 from ...units import MIB, format_size
-from ..host.memory import HostBuffer, HostBufferPool
+from ..host.memory import HUGE_REMEDY, HostBuffer, HostBufferPool, huge_bytes
 from . import vmm
 from .device import Device
 from .driver import check
@@ -71,7 +71,9 @@ class CudaBufferPool:
         self._free: list[GpuBuffer] = []
         self._all: list[GpuBuffer] = []
 
-    def take(self, memory: Memory, size: int, owner: Device, virtual: bool, affinity: bool) -> GpuBuffer:
+    def take(
+        self, memory: Memory, size: int, owner: Device, virtual: bool, affinity: bool, huge: bool = False
+    ) -> GpuBuffer:
         """Return a buffer of at least ``size`` bytes.
 
         Parameters
@@ -82,9 +84,13 @@ class CudaBufferPool:
             Whether to map device memory by virtual memory management.
         affinity : bool
             Whether to touch host memory from the CPUs of its node.
+        huge : bool
+            Whether new host memory must be in huge pages.
 
         Raises
         ------
+        BackendError
+            If host memory must be in huge pages, and the kernel does not provide them.
         OutOfMemory
             If there is not enough memory, including freed buffers; ``give_way`` may help.
         """
@@ -96,7 +102,10 @@ class CudaBufferPool:
             return buffer
         size = -(-max(size, 1) // GRANULE) * GRANULE
         try:
-            buffer = self._allocate(memory, size, owner, virtual, affinity)
+            if memory.kind is MemoryKind.DEVICE:
+                buffer = self._on_device(memory, size, virtual)
+            else:
+                buffer = self._on_host(memory, size, owner, affinity, huge)
         except OutOfMemory as error:
             raise self._explained(memory, size, error) from error
         self._all.append(buffer)
@@ -131,9 +140,7 @@ class CudaBufferPool:
             f"of {format_size(total)} is free ({error}); choose a smaller size, or end other processes on it"
         )
 
-    def _allocate(self, memory: Memory, size: int, owner: Device, virtual: bool, affinity: bool) -> GpuBuffer:
-        if memory.kind is not MemoryKind.DEVICE:
-            return self._on_host(memory, size, owner, affinity)
+    def _on_device(self, memory: Memory, size: int, virtual: bool) -> GpuBuffer:
         device = self._device(memory.device)
         device.use()
         if virtual:
@@ -145,7 +152,7 @@ class CudaBufferPool:
             release = _with(device, driver.cuMemFree, address)
         return GpuBuffer(memory, virtual, address, 0, size, release)
 
-    def _on_host(self, memory: Memory, size: int, owner: Device, affinity: bool) -> GpuBuffer:
+    def _on_host(self, memory: Memory, size: int, owner: Device, affinity: bool, huge: bool) -> GpuBuffer:
         """Return memory of a NUMA node, in huge pages if possible, pinned for all GPUs if requested.
 
         Registering existing memory is faster than cuMemHostAlloc, which clears it in one thread.
@@ -156,6 +163,13 @@ class CudaBufferPool:
             host = self._host.take(node.index, size, lambda b: self._touch(b, cpus))
         except BackendError as error:  # its message contains the amount of memory
             raise OutOfMemory(str(error)) from error
+        found = huge_bytes(host.address) if huge else host.bytes
+        if found is None or found < host.bytes:
+            self._host.give(host)
+            part = "an unknown part" if found is None else f"only {format_size(found)}"
+            raise BackendError(
+                f"{part} of a buffer of {format_size(host.bytes)} on {memory} is in huge pages; {HUGE_REMEDY}"
+            )
         if memory.kind is MemoryKind.PAGEABLE:
             return GpuBuffer(memory, False, 0, host.address, host.bytes, lambda: self._host.give(host))
         owner.use()

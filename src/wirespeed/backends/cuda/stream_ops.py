@@ -123,11 +123,13 @@ class Chase:
     ----------
     ends : int
         Device memory with a pointer per multiprocessor: the final position of its last launch.
+    kernel : str
+        Name of the kernel: ``chase``, or ``chase_bulk`` for bulk copies into shared memory.
     """
 
     loops = True
 
-    def __init__(self, lane: TimedStream, buffer: GpuBuffer, size: int, ends: int) -> None:
+    def __init__(self, lane: TimedStream, buffer: GpuBuffer, size: int, ends: int, kernel: str) -> None:
         self._base, self._nodes = buffer.address, size // NODE
         self._ends = ends
         self._lane = lane
@@ -135,9 +137,9 @@ class Chase:
         self._position = 0
         self._expected = [0] * self._multiprocessors
         self._arguments = Arguments(pointer(0), narrow(0), narrow(0), pointer(ends))
-        kernel = lane.device.kernel("chase", "chase")
+        function = lane.device.kernel("chase", kernel)
         self._launch = (
-            kernel, self._multiprocessors, 1, 1, 1, 1, 1, 0, lane.stream, self._arguments.address, 0,
+            function, self._multiprocessors, 1, 1, 1, 1, 1, 0, lane.stream, self._arguments.address, 0,
         )  # fmt: skip
         self._build(buffer, size)
 

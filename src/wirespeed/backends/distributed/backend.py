@@ -20,6 +20,7 @@ from ...model import Engine, Measurement, Memory, Operation, Role, Transfer
 from ...topology import Machine
 from ...worlds.base import World
 from ...worlds.descriptors import Descriptors
+from ...worlds.mpi import in_use
 from ..base import Backend, BackendOptions, CountsErrors, Describing, ObservesLinks
 from .endpoint import Endpoint, JobContext, SupportsDistributed
 from .exchange import Exchange
@@ -220,7 +221,7 @@ class DistributedBackend:
 
     def libraries(self) -> dict[str, str]:
         """Return the versions of the libraries that this process uses."""
-        return {k: v for backend in self._local for k, v in backend.libraries().items()}
+        return in_use() | {k: v for backend in self._local for k, v in backend.libraries().items()}
 
     def cancel(self) -> None:
         """Release everything that waits in this process; the Measurement then fails in all processes."""

@@ -6,16 +6,22 @@ import ctypes
 import mmap
 import os
 import platform
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...errors import BackendError, BackendLost
-from ...units import MIB, format_size
+from ...units import KIB, MIB, format_size
 from ..tree import HERE, TreePath
 from .procfs import available_bytes, read
 
 #: Size of a huge page on supported CPUs, and alignment of buffers.
 GRANULE = 2 * MIB
+#: What to do if buffers are not in huge pages.
+HUGE_REMEDY = (
+    "enable them (`echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled`) and free memory, "
+    "or do not require them"
+)
 #: Memory that is left to other processes.
 RESERVE_BYTES = 128 * MIB
 #: Number of the system call mbind by architecture. Source: the kernel's syscall tables.
@@ -159,6 +165,13 @@ class HostBufferPool:
                 f"memory for numa{buffer.node} ({how}) is on other nodes: {found}; "
                 "allow this process that node's memory (cpuset, container settings)"
             )
+
+
+def huge_bytes(address: int, root: TreePath = HERE) -> int | None:
+    """Return the bytes in huge pages of the mapping at an address; None if the kernel does not report it."""
+    section = re.compile(rf"^{address:x}-.*?^AnonHugePages: +\d+", re.MULTILINE | re.DOTALL)
+    found = read(root / "proc/self/smaps", section)
+    return int(found.split()[-1]) * KIB if found else None
 
 
 def _bind(buffer: HostBuffer) -> bool:

@@ -59,9 +59,14 @@ def _gpus(count: int, model: str, memory_bytes: int, capability: str, multiproce
     names = [f"gpu{i}" for i in range(count)]
     return tuple(
         Gpu(i, model, f"00000000:{i + 1:02x}:00", memory_bytes, numa(i), multiprocessors, capability,
-            tuple(n for n in names if n != f"gpu{i}") if peers else ())
+            tuple(n for n in names if n != f"gpu{i}") if peers else (), uuid=_uuid(0, i))
         for i in range(count)
     )  # fmt: skip
+
+
+def _uuid(host: int, gpu: int) -> str:
+    """Return a UUID that names host and GPU."""
+    return f"GPU-{host:08x}-0000-0000-0000-{gpu:012x}"
 
 
 def _cpu_rates(core: float, remote: float, source: str, efficiency: float = 0.85) -> list[EngineRate]:
@@ -259,7 +264,9 @@ def nvl72() -> Machine:
     for rank in range(hosts * per_host):
         device = f"gpu{rank % per_host}"
         vertex = f"{rank}/{device}"
-        ranks.append(Rank(rank, f"node{rank // per_host:02d}", device))
+        host, gpu = divmod(rank, per_host)
+        ranks.append(Rank(rank, f"node{host:02d}", device, (), "NVIDIA GB200", f"00000000:{gpu + 1:02x}:00",
+                          _uuid(host, gpu)))  # fmt: skip
         links.append(_memory(vertex, 7672 * _GBPS, "3996 MHz x 2 x 7680 bit", 450 * NANO))
         links += _both(vertex, "nvswitch", _NVLINK, 900 * _GBPS, "18 links x 50 GB/s", 250 * NANO)
         if rank < per_host:

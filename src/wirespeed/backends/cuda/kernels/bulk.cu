@@ -42,17 +42,7 @@ __device__ __forceinline__ void copy_ring(char* to, const char* from, u64 bytes,
     for (u64 k = 0; k < STAGES && k < total; ++k) load(k);
     for (u64 k = 0; k < total; ++k) {
         const u32 stage = k % STAGES, parity = k / STAGES % 2;
-        u32 done = 0;
-        while (!done)
-            asm volatile(
-                "{\n"
-                ".reg .pred p;\n"
-                "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-                "selp.u32 %0, 1, 0, p;\n"
-                "}"
-                : "=r"(done)
-                : "r"(barriers + 8 * stage), "r"(parity)
-                : "memory");
+        wait_for(barriers + 8 * stage, parity);
         asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to + storing),
                      "r"(data + stage * chunk), "r"(size(storing))
                      : "memory");

@@ -41,3 +41,20 @@ __device__ __forceinline__ void copy_tail(char* to, const char* from, u64 bytes,
     const u64 at = bytes / 16 * 16 + index;
     if (at < bytes) to[at] = from[at];
 }
+
+#if __CUDA_ARCH__ >= 900
+// Waits until the phase of an mbarrier in shared memory with this parity has completed.
+__device__ __forceinline__ void wait_for(u32 barrier, u32 parity) {
+    u32 done = 0;
+    while (!done)
+        asm volatile(
+            "{\n"
+            ".reg .pred p;\n"
+            "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+            "selp.u32 %0, 1, 0, p;\n"
+            "}"
+            : "=r"(done)
+            : "r"(barrier), "r"(parity)
+            : "memory");
+}
+#endif
