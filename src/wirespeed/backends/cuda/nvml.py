@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from ...document import GENERATION, IDLE, RETRAINED, THROTTLED, THROTTLED_BY, Quantity, State
 from ...topology import Gpu
-from .pci import LinkSpeed
+from ..pci import LinkSpeed
 
 K = TypeVar("K", bound=Hashable)
 _MEGA = 1e6
