@@ -77,7 +77,7 @@ def _document(options: argparse.Namespace) -> Document:
 
 def _examine(document: Document, options: argparse.Namespace) -> int:
     """Print what was found; return the exit code."""
-    from ..judging.causes import Weight
+    from ..judging.cause import Weight
     from ..judging.diagnosis import diagnose
     from ..judging.verdicts import Verdict, judge
     from ..reports._doctor import render

@@ -10,7 +10,8 @@ from ..effects import device_of, gpus_at, host_of
 from ..facts import Fact
 from ..results.cells import Key, placed
 from ..topology import LinkKind
-from .causes import CAUSES, Cause, Weight
+from .cause import Cause, Weight
+from .causes import CAUSES
 from .run_facts import facts_of
 from .seen_cells import slow_keys
 from .verdicts import Check

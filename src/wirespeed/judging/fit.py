@@ -23,7 +23,8 @@ from ..model import Measurement
 from ..network import Demand, Network, fair_shares
 from ..results.cells import Key
 from ..topology import Machine
-from .causes import CAUSES, Cause, Weight
+from .cause import Cause, Weight
+from .causes import CAUSES
 from .run_facts import facts_of
 from .seen_cells import Seen, seen_cells
 from .verdicts import Check
