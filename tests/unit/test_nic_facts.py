@@ -18,7 +18,8 @@ from wirespeed.backends.tree import Tree
 from wirespeed.facts import OFF, ON, Fact, Facts, Known
 from wirespeed.judging.cause import Weight
 from wirespeed.judging.causes import CAUSES
-from wirespeed.judging.diagnosis import diagnose
+from wirespeed.judging.diagnosis import _slow, diagnose
+from wirespeed.judging.seen_cells import slow_keys
 from wirespeed.reports import Style, _doctor
 from wirespeed.topology import Rank
 
@@ -303,3 +304,17 @@ def test_text_about_eight_nics(golden, tmp_path: Path, monkeypatch: pytest.Monke
         written(device, {"current_link_width": "8"})
     document = replace(wirespeed.described("simulated:hgx-h200-2"), facts=tuple(read(tmp_path)))
     golden("doctor/nics.txt", _doctor.render(document, diagnose(document), None, Style()))
+
+
+def test_nics_of_a_job_may_explain_slow_collectives() -> None:
+    """But not those of one host, nor transfers whose links are known."""
+    (errors,) = (one for one in CAUSES if one.name == "nic-errors")
+    ranks = (Rank(0, "a", "gpu0"), Rank(1, "b", "gpu0"))
+    names = ["all_reduce", "device_to_device_memcpy_read_ce"]
+    document = wirespeed.run(names, machine="simulated:hgx-h200-2+speed@gpu0-gpu1=0.2", samples=2)
+    keys = slow_keys(wirespeed.judge(document))
+    job = replace(document, machine=changed(document.machine, ranks=ranks))
+    found = [(one.collective, one.fits(errors, host, "")) for one in _slow(job, keys) for host in ("", "b")]
+    assert {True, False} == {collective for collective, _ in found}
+    assert all(collective is fits for collective, fits in found)
+    assert not any(one.fits(errors, "", "") for one in _slow(document, keys))
