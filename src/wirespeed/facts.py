@@ -35,6 +35,9 @@ class Known(StrEnum):
     DRIVER_LIBRARY = "version of the driver's library"
     NCCL_VARIABLES = "NCCL settings"
     NCCL_TRANSPORTS = "transports of NCCL"
+    NCCL_PLUGINS = "network plug-ins of NCCL"
+    NCCL_PLUGINS_ELSEWHERE = "network plug-ins outside the search path"
+    RDMA_FILES = "device files of RDMA"
     # Of a GPU.
     IOMMU_GROUP = "IOMMU group"
     NUMA_NODE = "NUMA node of the GPU"
@@ -67,6 +70,20 @@ class Known(StrEnum):
     PERSISTENCE = "persistence mode"
     UTILISATION = "utilisation"
     PROCESSES = "processes"
+    # Of a NIC, which also has the PCIe width. What is possible is what both ends of the link support.
+    NIC_DRIVER = "driver of the NIC"
+    NIC_ADDRESS = "PCI address"
+    PCIE_GENERATION = "PCIe generation"
+    # Of a port of a NIC: it is the NIC if that has only one, else NIC:PORT.
+    PORT_STATE = "state of the port"
+    PORT_PHYSICAL = "physical state of the port"
+    PORT_LAYER = "link layer of the port"
+    PORT_RATE = "rate of the port"
+    PORT_INTERFACE = "network interface of the port"
+    PORT_ERRORS = "errors of the port"
+    PORT_ERROR_KINDS = "kinds of errors of the port"
+    PORT_LOST = "lost links of the port"
+    PORT_CONGESTION = "congestion notifications of the port"
     # Of a GPU, while it was measured.
     THROTTLED_TIME = "throttled time"
     THROTTLED_BY = "throttled by"

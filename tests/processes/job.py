@@ -50,6 +50,9 @@ class Exchange:
     def transport(self) -> str:
         return "exchanges over TCP"
 
+    def facts(self) -> tuple[()]:
+        return ()
+
     def refuses(self, setting: Setting) -> str | None:
         return None
 

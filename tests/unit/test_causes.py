@@ -15,7 +15,8 @@ from wirespeed.backends.simulated import parse
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.facts import OFF, ON, Fact, Facts, Known
-from wirespeed.judging.causes import CAUSES, Weight
+from wirespeed.judging.cause import Weight
+from wirespeed.judging.causes import CAUSES
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.reports import Judged, Style, _check, _doctor
 from wirespeed.topology import Rank
@@ -30,6 +31,7 @@ OF_HOST = {
     Known.GOVERNOR: ("performance",), Known.NODES_PER_SOCKET: 1, Known.HYPERVISOR: OFF, Known.LOAD: 0.5,
     Known.PRESSURE: 0.0, Known.NCCL_VARIABLES: (), Known.DRIVER_KERNEL: "580.1",
     Known.DRIVER_LIBRARY: "580.1", Known.PEERMEM: ON,
+    Known.RDMA_FILES: ON, Known.NCCL_PLUGINS: (),
 }  # fmt: skip
 OF_GPU = {
     Known.PCIE_WIDTH: 16, Known.PCIE_WIDTH_POSSIBLE: 16, Known.PCIE_GENERATION_POSSIBLE: 4,
@@ -41,10 +43,16 @@ OF_GPU = {
     Known.REMAP_PENDING: OFF, Known.REMAP_FAILED: OFF, Known.MIG: OFF, Known.CONFIDENTIAL: OFF,
     Known.UTILISATION: 0, Known.PROCESSES: 0,
 }  # fmt: skip
+OF_NIC = {
+    Known.NIC_DRIVER: "mlx5_core", Known.PCIE_WIDTH: 16, Known.PCIE_WIDTH_POSSIBLE: 16,
+    Known.PCIE_GENERATION: 5, Known.PCIE_GENERATION_POSSIBLE: 5, Known.PORT_STATE: "ACTIVE",
+    Known.PORT_LAYER: "InfiniBand", Known.PORT_ERRORS: 0, Known.PORT_LOST: 0,
+}  # fmt: skip
 GOOD = (
     *(Fact(name, value) for name, value in OF_HOST.items()),
     *(Fact(Known.DIMM_BYTES, 64e9, "B", f"mc{i}") for i in range(2)),
     *(Fact(name, value, "", f"gpu{i}") for i in range(8) for name, value in OF_GPU.items()),
+    *(Fact(name, value, "", f"mlx5_{i}") for i in range(2) for name, value in OF_NIC.items()),
     *(Fact(Known.SWITCH, f"0000:0{i // 2}:00.0", "", f"gpu{i}") for i in range(8)),
     *(Fact(Known.IOMMU_GROUP, f"{i // 2}", "", f"gpu{i}") for i in range(8)),
 )
@@ -80,6 +88,10 @@ SIGNS = {
     "governor": (Fact(Known.GOVERNOR, ("powersave",)), ""),
     "numa-balancing": (Fact(Known.NUMA_BALANCING, ON), ""),
     "virtual": (Fact(Known.HYPERVISOR, "QEMU"), ""),
+    "nic-down": (Fact(Known.PORT_STATE, "DOWN", "", "mlx5_1"), ""),
+    "nic-pcie": (Fact(Known.PCIE_WIDTH, 8, "", "mlx5_1"), ""),
+    "nic-errors": (Fact(Known.PORT_ERRORS, 7, "", "mlx5_1"), ""),
+    "plugin-missing": (Fact(Known.NIC_DRIVER, "efa", "", "mlx5_1"), ""),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from wirespeed import backends
 from wirespeed.backends.host.host_facts import facts
 from wirespeed.backends.nccl.settings import settings
 from wirespeed.backends.simulated import parse
-from wirespeed.backends.tree import Tree, TreePath
+from wirespeed.backends.tree import HERE, Tree, TreePath
 from wirespeed.facts import OFF, ON, UNLIMITED, Facts, Known
 
 #: A container on a host with two sockets, as far as facts look at it.
@@ -93,6 +94,14 @@ def test_limits_that_are_none(tmp_path: Path) -> None:
     found = Facts(facts(tree(tmp_path, files)))
     assert found.text(Known.MEMLOCK) == UNLIMITED and found.text(Known.CPU_QUOTA) == UNLIMITED
     assert found.several(Known.IOMMU) == (OFF,) and found.text(Known.PEERMEM) == OFF
+
+
+def test_links_of_this_machine_and_of_a_folder_are_resolved(tmp_path: Path) -> None:
+    assert (HERE / "proc/self").resolve().name == str(os.getpid())
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("a/b")
+    root = Tree(tmp_path).root
+    assert (root / "link").resolve() == root / "a/b"
 
 
 def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:

@@ -138,6 +138,7 @@ def here(home: Path) -> Iterator[None]:
         patch.setattr("wirespeed.backends.cuda.discovery._Reader.cuda", None)
         patch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
         patch.delenv("NCCL_NVLS_ENABLE", raising=False)  # the channel over NCCL sets it
+        patch.delenv("LD_LIBRARY_PATH", raising=False)
         patch.setenv("NCCL_ALGO", "Ring")
         patch.setenv("HOME", str(home))
         yield

@@ -18,7 +18,7 @@ from wirespeed.backends.nccl.debug import Debug, transports
 from wirespeed.backends.tree import Tree
 from wirespeed.document import RETRAINED, THROTTLED_BY, Document, Quantity, State
 from wirespeed.facts import COUNTED, Fact, Facts, Known
-from wirespeed.judging.causes import Weight
+from wirespeed.judging.cause import Weight
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.run_facts import facts_of
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -19,6 +20,8 @@ from .tree import Tree, TreePath
 _MACHINE, _NVML, _ENVIRONMENT = "machine.json", "nvml.json", "environment.json"
 #: What makes a folder the root of a system.
 _PARTS = ("sys", "proc", _MACHINE)
+#: Variables that readers of facts look at.
+_VARIABLES = re.compile("NCCL_.*|LD_LIBRARY_PATH")
 _MOST_LINKS = 40
 #: File in each recorded folder, because archives and git forget empty folders. Readers do not see it.
 _EMPTY = ".folder"
@@ -51,7 +54,7 @@ class Recorder(Tree):
         OSError
             If a file cannot be written.
         """
-        variables = {name: text for name, text in self.environment.items() if name.startswith("NCCL_")}
+        variables = {name: text for name, text in self.environment.items() if _VARIABLES.fullmatch(name)}
         for name, content in ((_NVML, self.answers), (_ENVIRONMENT, variables)):
             (folder / name).write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
         for path, text in self._texts.items():

@@ -141,9 +141,9 @@ class TreePath:
     def resolve(self) -> TreePath:
         """Return the path without symbolic links; this path if it leads nowhere."""
         place = self.tree.real(self.path) if self.exists() else None
-        return (
-            self if place is None else TreePath(self.tree, PurePosixPath(place.relative_to(self.tree.folder)))
-        )
+        if place is None:
+            return self
+        return TreePath(self.tree, PurePosixPath(place.resolve().relative_to(self.tree.folder)))
 
     def glob(self, pattern: str) -> list[TreePath]:
         """Return the files and folders below that match a pattern, in order; names are those of a kernel."""

@@ -88,7 +88,7 @@ def _document(options: Namespace, adaptive: Adaptive | None) -> Document:
 
 def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) -> int:
     """Print what was found; return the exit code."""
-    from ..judging.causes import Weight
+    from ..judging.cause import Weight
     from ..judging.diagnosis import diagnose
     from ..judging.verdicts import Verdict, judge
     from ..reports._doctor import render

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..backends import SIMULATED, describe
-from ..backends.cuda import pci
+from ..backends import SIMULATED, describe, pci
 from ..data.gpus import GpuSheet, sheet_of, sheets
 from ..errors import MachineError, UsageError
 from ..model import Unit

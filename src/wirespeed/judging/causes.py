@@ -6,9 +6,7 @@ found. It claims no more than the facts say: whether it explains slow cells is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from collections.abc import Iterator
 from itertools import combinations
 
 from ..document import IDLE
@@ -16,85 +14,14 @@ from ..effects import device_of
 from ..facts import OFF, ON, Facts, Known
 from ..topology import LinkKind, Machine
 from ..units import GIB, MIB, format_size, many
-
-
-class Weight(StrEnum):
-    """Whether a cause is a defect on its own."""
-
-    DEFECT = "defect"  #: wrong on any machine: reported even if nothing is slow
-    CONDITION = "condition"  #: common on good machines: reported if it may explain slow cells
-
-
-@dataclass(frozen=True)
-class Sign:
-    """Something in the facts that speaks for a cause.
-
-    Parameters
-    ----------
-    device : str
-        Device that it is about; empty for the host.
-    text : str
-        What was found, as a sentence without a full stop.
-    weight : Weight or None
-        Whether it is a defect on its own; None for the weight of the cause.
-    host : str
-        Host that it is about; empty for the host of the first process.
-    """
-
-    device: str
-    text: str
-    weight: Weight | None = None
-    host: str = ""
-
-
-#: Yields what the facts of one host contain.
-Evidence = Callable[[Machine, Facts], Iterator[Sign]]
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Something that makes paths slow.
-
-    Parameters
-    ----------
-    name : str
-        Short name; also the anchor in ``docs/doctor.md``.
-    title : str
-        What is the case, for people.
-    weight : Weight
-        Whether it is a defect on its own.
-    slows : frozenset[LinkKind]
-        Kinds of the links that it slows down.
-    evidence : Callable
-        Yields what speaks for it, from the facts of one host.
-    confirm : str
-        Command that confirms it.
-    remedy : str
-        What to do.
-    collectives : bool
-        Whether it slows only collectives down.
-    """
-
-    name: str
-    title: str
-    weight: Weight
-    slows: frozenset[LinkKind]
-    evidence: Evidence
-    confirm: str
-    remedy: str
-    collectives: bool = False
-
-    def signs(self, machine: Machine, facts: Facts) -> Iterator[Sign]:
-        """Yield what speaks for it in the facts of all hosts, each with its host."""
-        for of_host in facts.of_each_host():
-            for sign in self.evidence(machine, of_host):
-                yield replace(sign, host=of_host.host)
-
+from . import nic_evidence
+from .cause import Cause, Evidence, Sign, Weight
 
 _PCIE = frozenset({LinkKind.PCIE, LinkKind.C2C})
 _NVLINK = frozenset({LinkKind.NVLINK})
 _MEMORY = frozenset({LinkKind.MEMORY})
 _HOST = frozenset({LinkKind.PCIE, LinkKind.C2C, LinkKind.MEMORY, LinkKind.SOCKET})
+_NETWORK = frozenset({LinkKind.NETWORK})
 _ALL = frozenset(LinkKind)
 
 #: Smallest size of /dev/shm that is not a container's default of 64 MB, and memlock of a current kernel.
@@ -397,8 +324,11 @@ def _virtual(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _peermem(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    if len({rank.host for rank in machine.ranks}) > 1 and facts.text(Known.PEERMEM) == OFF:
-        yield Sign("", "the module nvidia_peermem is not loaded")
+    if len({rank.host for rank in machine.ranks}) > 1:
+        if facts.text(Known.PEERMEM) == OFF:
+            yield Sign("", "the module nvidia_peermem is not loaded")
+        if facts.text(Known.RDMA_FILES) == OFF:
+            yield Sign("", "RDMA devices exist, but not /dev/infiniband/uverbs*")
 
 
 _DEFECT, _CONDITION = Weight.DEFECT, Weight.CONDITION
@@ -421,7 +351,7 @@ CAUSES = (
           "env | grep NCCL_; cat /etc/nccl.conf", "remove the setting", True),
     Cause("shm", "/dev/shm is small", _DEFECT, _ALL, _shm, "df -h /dev/shm",
           "docker run --shm-size=8g; Kubernetes: an emptyDir with medium Memory at /dev/shm", True),
-    Cause("memlock", "little memory may be locked", _DEFECT, frozenset({LinkKind.NETWORK}), _memlock,
+    Cause("memlock", "little memory may be locked", _DEFECT, _NETWORK, _memlock,
           "ulimit -l", "ulimit -l unlimited; docker run --ulimit memlock=-1"),
     Cause("busy-gpu", "another process uses the GPU", _DEFECT, _ALL, _busy, "nvidia-smi",
           "end the other process, or measure with wirespeed check --wait-idle 2min"),
@@ -435,6 +365,13 @@ CAUSES = (
           "nvidia-smi nvlink -e", "measure again and compare the counters; replace the module if they rise"),
     Cause("dimms", "memory controllers have different amounts of memory", _DEFECT, _MEMORY, _dimms,
           "sudo dmidecode -t 17", "fill the channels of all controllers equally"),
+    Cause("nic-down", "a port of a NIC is down", _DEFECT, _NETWORK, nic_evidence.down, "rdma link",
+          "check the cable, the switch port and the subnet manager"),
+    Cause("nic-pcie", "the PCIe link of a NIC runs at reduced width", _DEFECT, _NETWORK, nic_evidence.pcie,
+          "sudo lspci -vv | grep LnkSta:", "reseat the card or riser; check the bifurcation in the BIOS"),
+    Cause("plugin-missing", "NCCL has no network plug-in for EFA", _DEFECT, _NETWORK, nic_evidence.plugin,
+          "ldconfig -p | grep libnccl-net; echo $LD_LIBRARY_PATH",
+          "install aws-ofi-nccl, or add its folder to LD_LIBRARY_PATH", True),
     Cause("confined", "this process may not use all CPUs or NUMA nodes", _CONDITION, _HOST, _confined,
           "grep allowed_list /proc/self/status", "use the CPUs and memory next to the GPU: numactl, cpuset"),
     Cause("wrong-numa", "the GPU is not at the NUMA node that the system reports", _CONDITION, _HOST,
@@ -470,8 +407,13 @@ CAUSES = (
           "cpupower frequency-set -g performance"),
     Cause("numa-balancing", "the kernel balances NUMA nodes", _CONDITION, _HOST, _balancing,
           "cat /proc/sys/kernel/numa_balancing", "sysctl kernel.numa_balancing=0"),
-    Cause("peermem", "GPUDirect RDMA may not be in use", _CONDITION, frozenset({LinkKind.NETWORK}), _peermem,
-          "lsmod | grep nvidia_peermem", "modprobe nvidia-peermem, or dma-buf with Linux 5.12 and NCCL 2.23"),
+    Cause("peermem", "GPUDirect RDMA may not be in use", _CONDITION, _NETWORK, _peermem,
+          "lsmod | grep nvidia_peermem; ls /dev/infiniband",
+          "modprobe nvidia-peermem, or dma-buf with Linux 5.12 and NCCL 2.23; "
+          "containers need /dev/infiniband"),
+    Cause("nic-errors", "ports of NICs have errors", _CONDITION, _NETWORK, nic_evidence.errors,
+          "grep . /sys/class/infiniband/*/ports/*/*counters/*",
+          "measure again and compare the counters; if they rise, replace the cable, check PFC and ECN"),
     Cause("virtual", "the machine is virtual", _CONDITION, _PCIE, _virtual, "systemd-detect-virt",
           "ask the provider how GPUs, memory and CPUs are assigned"),
 )  # fmt: skip

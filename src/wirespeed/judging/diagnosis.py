@@ -12,7 +12,8 @@ from ..facts import Fact
 from ..results.cells import Key, placed
 from ..testcases import Testcase
 from ..topology import LinkKind
-from .causes import CAUSES, Cause, Weight
+from .cause import Cause, Weight
+from .causes import CAUSES
 from .run_facts import facts_of
 from .seen_cells import slow_keys
 from .verdicts import Check
@@ -177,7 +178,13 @@ class _Slow:
 
 
 def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
+    """Return what the slow cells load. The links between the hosts of a job are in no description.
+
+    They are loaded by collectives, and by cells whose links are unknown.
+    """
     links = document.machine.links
+    hosts = {host_of(document.machine, f"{rank.index}/{rank.device}") for rank in document.machine.ranks}
+    network = frozenset((LinkKind.NETWORK, host, "") for host in hosts if len(hosts) > 1)
     ends = {end for link in links for end in (link.source, link.destination)}
     places = {end: (host_of(document.machine, end), device_of(end)) for end in ends}
     return [
@@ -187,7 +194,8 @@ def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
                 for i, taken, _ in one.cell.links
                 if taken >= _LOADED
                 for end in (links[i].source, links[i].destination)
-            ),
+            )
+            | (network if one.result.collective or not one.cell.links else frozenset()),
             one.result.collective is not None,
         )
         for one in placed(document)

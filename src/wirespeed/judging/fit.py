@@ -20,7 +20,8 @@ from ..errors import MachineError
 from ..network import Network
 from ..results.cells import Key
 from ..topology import Machine
-from .causes import CAUSES, Cause, Weight
+from .cause import Cause, Weight
+from .causes import CAUSES
 from .predictions import Hypothesis, Predictions, Routes, devices_at, typical_rates
 from .run_facts import facts_of
 from .seen_cells import Seen, seen_cells

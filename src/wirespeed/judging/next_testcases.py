@@ -16,7 +16,8 @@ from ..network import Network
 from ..options import Tier
 from ..testcases import TABLE, Plan, Testcase
 from ..topology import Machine
-from .causes import CAUSES, Cause, Weight
+from .cause import Cause, Weight
+from .causes import CAUSES
 from .expectations import plan_options
 from .predictions import Hypothesis, Predictions, devices_at, typical_rates
 from .run_facts import facts_of

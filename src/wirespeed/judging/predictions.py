@@ -12,7 +12,7 @@ from ..limits import capped, demands, predicted, ring
 from ..model import Measurement
 from ..network import Demand, Network, fair_shares
 from ..topology import EngineRate, Machine
-from .causes import Cause
+from .cause import Cause
 
 #: What the transfers of each Measurement take of the links, by the identity of the Measurement.
 Routes = dict[int, list[Demand] | None]

@@ -17,8 +17,8 @@ from ...errors import BackendError, BackendLost, OutOfMemory
 from ...model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from ...topology import Gpu, Machine
 from ...units import MIB
+from .. import pci
 from ..base import BackendOptions
-from . import pci
 from .launch_config import NODE, WORD, unfit
 from .loaded_links import LoadedLinks
 from .nvml import Nvml, process_name

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ...errors import BackendError
 from ...topology import Gpu, Link, LinkKind, Machine, NumaNode
 from ...units import GB, MB
+from .. import pci
 from ..tree import HERE, TreePath
-from . import pci
 from .nvml import Nvml, Silence, decoded
 from .packages import BINDINGS, INSTALL
 from .recorded_nvml import opened

@@ -9,8 +9,8 @@ from typing import Any
 from ...facts import OFF, ON, Fact, Known
 from ...topology import Gpu
 from ...units import MB
+from .. import pci
 from ..tree import HERE, TreePath
-from . import pci
 from .nvml import Nvml, decoded, reasons_of
 
 #: Fields of the health mask of the fabric: shift, width in bits, the values that are a problem.
@@ -71,7 +71,7 @@ def _of_bus(gpu: Gpu, root: TreePath) -> Iterator[Fact]:
     yield _fact(gpu.name, Known.IOMMU_GROUP, group.resolve().name if group.exists() else OFF)
     found = pci.hops(device)
     if found and all(hop.is_credible for hop in found):
-        narrowest = min(found, key=lambda hop: (hop.width_now or hop.width) / hop.width)
+        narrowest = pci.narrowest(found)
         own = found[0].below
         yield _fact(gpu.name, Known.PCIE_WIDTH, narrowest.width_now or None)
         yield _fact(gpu.name, Known.PCIE_WIDTH_POSSIBLE, own.width or None)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from ...facts import Fact, Known
 from ...model import MemoryKind, Transfer
 from ...topology import LinkKind, Machine
+from .. import pci
 from ..tree import HERE, TreePath
-from . import pci
 from .nvml import Nvml
 
 #: Minimum and maximum number of readings of a slow link: one may fall between two copies; each takes ms.

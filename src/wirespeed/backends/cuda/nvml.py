@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 from ...document import GENERATION, IDLE, RETRAINED, THROTTLED, THROTTLED_BY, Quantity, State
 from ...topology import Gpu
-from .pci import LinkSpeed
+from ..pci import LinkSpeed
 
 K = TypeVar("K", bound=Hashable)
 
 #: Maximum number of fields of one call. After CUDA was initialised, NVML of driver 580 crashed in half of the
-#: processes that asked for the 51 counters of all NVLinks at once, after six of one link of which three exist.
+#: processes that asked for the 51 counters of all NVLinks at once, after six of one link with three.
 _FIELDS_AT_ONCE = 3
 _MEGA = 1e6
 _MILLI, _NANO = 1e-3, 1e-9

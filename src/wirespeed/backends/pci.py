@@ -1,15 +1,15 @@
-"""The PCIe links above a GPU, from the ports that sysfs shows."""
+"""The PCIe links above a device, from the ports that sysfs shows."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from ...topology import Link, LinkKind
-from ...units import GB
-from ..tree import HERE, TreePath
+from ..topology import Link, LinkKind
+from ..units import GB
+from .tree import HERE, TreePath
 
 #: GB/s of transaction layer packets over a PCIe lane by generation: GT/s x encoding / 8. The encoding is
 #: 8b/10b, from the third generation on 128b/130b. The sixth sends flits of 256 bytes: 236 of packets, 6 of
@@ -161,6 +161,11 @@ def hops(device: TreePath) -> list[Hop]:
     if len(found) % 2:
         return []
     return [Hop(*ends) for ends in zip(found[::2], found[1::2], strict=True)]
+
+
+def narrowest(found: Sequence[Hop]) -> Hop:
+    """Return the link with the lowest fraction of the lanes that both of its ends support."""
+    return min(found, key=lambda hop: (hop.width_now or hop.width) / hop.width)
 
 
 @dataclass(frozen=True)

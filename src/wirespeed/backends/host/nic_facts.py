@@ -1,0 +1,134 @@
+"""Facts of RDMA devices (InfiniBand, RoCE, EFA): PCIe links, ports, errors, and what NCCL needs for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ...facts import OFF, ON, Fact, Known
+from .. import pci
+from ..tree import HERE, TreePath
+from .procfs import number, read
+
+#: Counters of errors after which data is sent again, below a port. Source: sysfs-class-infiniband in the ABI
+#: documentation of Linux; for hw_counters, the drivers.
+_LINK_ERRORS = tuple(
+    f"counters/{name}"
+    for name in (
+        "symbol_error", "link_error_recovery", "port_rcv_errors", "local_link_integrity_errors",
+        "port_xmit_discards",
+    )
+)  # fmt: skip
+#: Driver -> its counters. EFA has no counters of the link.
+_ERRORS = {
+    "mlx5_core": (
+        *_LINK_ERRORS,
+        *(f"hw_counters/{name}" for name in (
+            "out_of_sequence", "packet_seq_err", "local_ack_timeout_err", "rnr_nak_retry_err",
+        )),
+    ),
+    "efa": tuple(f"hw_counters/{name}" for name in ("retrans_pkts", "retrans_timeout_events", "rx_drops")),
+}  # fmt: skip
+_LOST, _CONGESTION = "counters/link_downed", "hw_counters/np_cnp_sent"
+_RATE = re.compile(r"(\d{1,5}(?:\.\d)?) Gb/sec")
+#: Names of plug-ins in the cache of the loader, which is a binary file.
+_CACHED = re.compile(r"/[^\0\n]*/libnccl-net[^\0\n/]*")
+_PLUGIN = "libnccl-net*.so*"
+#: Folders of plug-ins that the loader does not search by itself.
+_FOLDERS = ("opt/amazon/ofi-nccl", "opt/aws-ofi-nccl")
+_UP = 1  #: bit of the flags of a network interface that is enabled (IFF_UP)
+_UNREADABLE = "the kernel does not show it here"
+
+
+def facts(root: TreePath = HERE) -> Iterator[Fact]:
+    """Yield the facts of the RDMA devices of a host; none if it has none.
+
+    Parameters
+    ----------
+    root : TreePath
+        Folder that contains ``sys``, ``dev``, ``etc`` and ``opt``.
+    """
+    nics = root.glob("sys/class/infiniband/*")
+    for nic in nics:
+        yield from _of_nic(nic)
+    if nics:
+        yield Fact(Known.RDMA_FILES, ON if root.glob("dev/infiniband/uverbs*") else OFF)
+        yield from _plugins(root)
+
+
+def _fact(device: str, name: str, value: float | str | tuple[str, ...] | None, unit: str = "") -> Fact:
+    return Fact(name, value, unit, device, "" if value is not None else _UNREADABLE)
+
+
+def _of_nic(nic: TreePath) -> Iterator[Fact]:
+    """Yield the driver, the PCIe links and the ports of a NIC."""
+    device = (nic / "device").resolve()
+    driver = device / "driver"
+    name = driver.resolve().name if driver.exists() else ""
+    yield _fact(nic.name, Known.NIC_DRIVER, name or None)
+    if pci.ADDRESS.fullmatch(device.name):
+        yield _fact(nic.name, Known.NIC_ADDRESS, device.name)
+    found = pci.hops(device)
+    if found and all(hop.is_credible for hop in found):
+        narrowest, own = pci.narrowest(found), found[0]
+        yield _fact(nic.name, Known.PCIE_WIDTH, narrowest.width_now or None)
+        yield _fact(nic.name, Known.PCIE_WIDTH_POSSIBLE, narrowest.width)
+        yield _fact(nic.name, Known.PCIE_NARROWEST, narrowest.below.address)
+        yield _fact(nic.name, Known.PCIE_GENERATION, own.generation_now or None)
+        yield _fact(nic.name, Known.PCIE_GENERATION_POSSIBLE, own.generation)
+    ports = nic.glob("ports/*")
+    for port in ports:
+        about = nic.name if len(ports) == 1 else f"{nic.name}:{port.name}"
+        yield from _of_port(port, about, device, name)
+
+
+def _of_port(port: TreePath, about: str, device: TreePath, driver: str) -> Iterator[Fact]:
+    """Yield the state and the errors of a port."""
+    state, physical = (
+        (read(port / file) or "").partition(": ")[2]
+        for file in ("state", "phys_state")  # "4: ACTIVE"
+    )
+    yield _fact(about, Known.PORT_STATE, state or None)
+    yield _fact(about, Known.PORT_PHYSICAL, physical or None)
+    if state not in ("", "ACTIVE"):
+        yield from _interface(device, about)
+    yield _fact(about, Known.PORT_LAYER, read(port / "link_layer"))
+    rate = _RATE.match(read(port / "rate") or "")
+    yield _fact(about, Known.PORT_RATE, float(rate[1]) if rate else None, "Gbit/s")
+    counters = _ERRORS.get(driver, _LINK_ERRORS)
+    counts = {path.rpartition("/")[2]: number(port / path) for path in counters}
+    known = {name: count for name, count in counts.items() if count is not None}
+    yield _fact(about, Known.PORT_ERRORS, sum(known.values()) if known else None)
+    if any(known.values()):
+        kinds = tuple(f"{count} {name}" for name, count in known.items() if count)
+        yield _fact(about, Known.PORT_ERROR_KINDS, kinds)
+    if driver != "efa":
+        yield _fact(about, Known.PORT_LOST, number(port / _LOST))
+    if (notifications := number(port / _CONGESTION)) is not None:  # RoCE
+        yield _fact(about, Known.PORT_CONGESTION, notifications)
+
+
+def _interface(device: TreePath, about: str) -> Iterator[Fact]:
+    """Yield whether a network interface of a NIC is enabled; an InfiniBand port may have none."""
+    if flags := [read(path) or "" for path in device.glob("net/*/flags")]:
+        up = any(re.fullmatch("0x[0-9a-f]{1,8}", text) and int(text, 16) & _UP for text in flags)
+        yield _fact(about, Known.PORT_INTERFACE, ON if up else OFF)
+
+
+def _plugins(root: TreePath) -> Iterator[Fact]:
+    """Yield the network plug-ins that NCCL would find, and if there are none, those that it would not."""
+    variables = root.tree.environment
+    searched = [one for one in variables.get("LD_LIBRARY_PATH", "").split(":") if one.startswith("/")]
+    named = [one for one in variables.get("NCCL_NET_PLUGIN", "").split(",") if one.startswith("/")]
+    cached = (root / "etc/ld.so.cache").read(_CACHED)
+    found = [path for folder in searched for path in (root / folder).glob(_PLUGIN)]
+    found += [root / name for name in (*named, *(cached or "").splitlines()) if (root / name).exists()]
+    unknown = "" if found or cached is not None else "there is no /etc/ld.so.cache"
+    yield Fact(Known.NCCL_PLUGINS, None if unknown else _paths(found), reason=unknown)
+    if not found:
+        patterns = [f"{folder}/{below}/{_PLUGIN}" for folder in _FOLDERS for below in ("lib*", "lib*/*")]
+        yield Fact(Known.NCCL_PLUGINS_ELSEWHERE, _paths([one for p in patterns for one in root.glob(p)]))
+
+
+def _paths(found: list[TreePath]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f"/{one.path}" for one in found))

@@ -1,0 +1,83 @@
+"""What a cause is: a record whose evidence yields the signs that the facts of a host contain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from ..facts import Facts
+from ..topology import LinkKind, Machine
+
+
+class Weight(StrEnum):
+    """Whether a cause is a defect on its own."""
+
+    DEFECT = "defect"  #: wrong on any machine: reported even if nothing is slow
+    CONDITION = "condition"  #: common on good machines: reported if it may explain slow cells
+
+
+@dataclass(frozen=True)
+class Sign:
+    """Something in the facts that speaks for a cause.
+
+    Parameters
+    ----------
+    device : str
+        Device that it is about; empty for the host.
+    text : str
+        What was found, as a sentence without a full stop.
+    weight : Weight or None
+        Whether it is a defect on its own; None for the weight of the cause.
+    host : str
+        Host that it is about; empty for the host of the first process.
+    """
+
+    device: str
+    text: str
+    weight: Weight | None = None
+    host: str = ""
+
+
+#: Yields what the facts of one host contain.
+Evidence = Callable[[Machine, Facts], Iterator[Sign]]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Something that makes paths slow.
+
+    Parameters
+    ----------
+    name : str
+        Short name; also the anchor in ``docs/doctor.md``.
+    title : str
+        What is the case, for people.
+    weight : Weight
+        Whether it is a defect on its own.
+    slows : frozenset[LinkKind]
+        Kinds of the links that it slows down.
+    evidence : Callable
+        Yields what speaks for it, from the facts of one host.
+    confirm : str
+        Command that confirms it.
+    remedy : str
+        What to do.
+    collectives : bool
+        Whether it slows only collectives down.
+    """
+
+    name: str
+    title: str
+    weight: Weight
+    slows: frozenset[LinkKind]
+    evidence: Evidence
+    confirm: str
+    remedy: str
+    collectives: bool = False
+
+    def signs(self, machine: Machine, facts: Facts) -> Iterator[Sign]:
+        """Yield what speaks for it in the facts of all hosts, each with its host."""
+        for of_host in facts.of_each_host():
+            for sign in self.evidence(machine, of_host):
+                yield replace(sign, host=of_host.host)
