@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .backends import describe as machine
     from .bandwidth import (
         Bandwidth,
+        Transfers,
         host2device_bandwidth,
         memory_bandwidth,
         memory_bandwidth_saxpy,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         p2p_bandwidth_bidirectional,
         p2p_bandwidth_bidirectional_all,
         theoretical_memory_bandwidth,
+        transfer,
     )
     from .document import Document
     from .errors import (
@@ -72,6 +74,7 @@ __all__ = [
     "RunOptions",
     "StorageError",
     "Testcase",
+    "Transfers",
     "UnknownTestcase",
     "UsageError",
     "VerificationError",
@@ -99,6 +102,7 @@ __all__ = [
     "run",
     "save",
     "theoretical_memory_bandwidth",
+    "transfer",
 ]
 
 _HOME = {
@@ -119,7 +123,11 @@ _HOME = {
     "save": ("results.store", "save"),
     "TESTCASES": ("testcases", "TABLE"),
     "Testcase": ("testcases", "Testcase"),
-    **{name: ("bandwidth", name) for name in __all__ if "bandwidth" in name or "Bandwidth" in name},
+    **{
+        name: ("bandwidth", name)
+        for name in __all__
+        if "bandwidth" in name.lower() or "transfer" in name.lower()
+    },
 }
 
 

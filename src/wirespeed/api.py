@@ -116,6 +116,9 @@ def run(
             raise UsageError("a simulated machine has ranks of its own: run it without a launcher")
         where = gather_machine(world, local)
     facts = _backends.facts(local) if world is None else gather_facts(world, lambda: _backends.facts(local))
+    for case in chosen:
+        if case.written:
+            case.plan(where, options)
     warnings = _restricted(local)
     if options.bulk:
         chosen, notes = _with_bulk(chosen, where)

@@ -37,6 +37,8 @@ def main(name: str, argv: Sequence[str]) -> int:
     options = _parser(name).parse_args(argv)
     if options.source and options.output:
         raise UsageError("-o saves a new measurement, --from judges saved ones: give one of them")
+    if options.source and options.file:
+        raise UsageError("-f is measured, --from judges saved runs: give one of them")
     by = criteria(options)
     gates = _gates(options)
     interrupted = None
