@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .backends import describe as machine
     from .bandwidth import (
         Bandwidth,
+        Transfers,
         host2device_bandwidth,
         memory_bandwidth,
         memory_bandwidth_saxpy,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         p2p_bandwidth_bidirectional,
         p2p_bandwidth_bidirectional_all,
         theoretical_memory_bandwidth,
+        transfer,
     )
     from .document import Document
     from .errors import (
@@ -73,6 +75,7 @@ __all__ = [
     "RunOptions",
     "StorageError",
     "Testcase",
+    "Transfers",
     "UnknownTestcase",
     "UsageError",
     "VerificationError",
@@ -101,6 +104,7 @@ __all__ = [
     "run",
     "save",
     "theoretical_memory_bandwidth",
+    "transfer",
 ]
 
 _HOME = {
@@ -122,7 +126,11 @@ _HOME = {
     "save": ("results.store", "save"),
     "TESTCASES": ("testcases", "TABLE"),
     "Testcase": ("testcases", "Testcase"),
-    **{name: ("bandwidth", name) for name in __all__ if "bandwidth" in name or "Bandwidth" in name},
+    **{
+        name: ("bandwidth", name)
+        for name in __all__
+        if "bandwidth" in name.lower() or "transfer" in name.lower()
+    },
 }
 
 

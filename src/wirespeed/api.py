@@ -125,6 +125,9 @@ def run(
 
         raise MachineError(f"huge pages are required, but switched off on {where.host}; {HUGE_REMEDY}")
     facts = _backends.facts(local) if world is None else gather_facts(world, lambda: _backends.facts(local))
+    for case in chosen:
+        if case.written:
+            case.plan(where, options)
     lacking = _lacking_bulk(where) if options.bulk else ""
 
     def prepared(cases: Iterable[Testcase]) -> tuple[Testcase, ...]:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from .facts import Fact
-from .model import Axis, Unit
+from .model import Axis, Expectation, Unit
 from .terminal import one_line
 from .topology import Machine
 
@@ -134,6 +134,8 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
         Statistics of the samples.
     samples : tuple[float, ...]
         All samples, in order, in the unit of the value.
+    expect : Expectation or None
+        What the user expected of the value, by which ``check`` judges it.
     """
 
     row: int
@@ -152,6 +154,7 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     wrong: Whole | None = None
     statistics: Statistics | None = None
     samples: tuple[Amount, ...] = ()
+    expect: Expectation | None = None
 
     @property
     def is_wrong(self) -> bool:

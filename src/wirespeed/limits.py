@@ -206,6 +206,8 @@ def allowances(
         bus = _of_collective(network, measurement.collective, ranges)
         none = Allowance(None, None, None, ())
         return [bus if place.reduce is Reduce.BUS else none for place in measurement.places]
+    if measurement.is_mixed:
+        return _next_to_collective(network, measurement, ranges)
     if not measurement.transfers:  # only routes of transfers are known
         return [Allowance(None, None, None, ())] * len(measurement.places)
     limits = ceilings(network, measurement)
@@ -241,6 +243,18 @@ def allowances(
         )
         found.append(Allowance(limit, peak if peak != limit else None, expected, tuple(links), shared))
     return found
+
+
+def _next_to_collective(
+    network: Network, measurement: Measurement, ranges: Sequence[Sequence[EngineRate]]
+) -> list[Allowance]:
+    """Return what the links allow for works next to a collective, whose load on links is not modelled.
+
+    The limits are those without the collective, or of the collective alone, and nothing is expected.
+    """
+    own = measurement.works[:1] if isinstance(measurement.works[0], Collective) else measurement.transfers
+    found = allowances(network, Measurement(own, measurement.places), ranges)
+    return [replace(one, expected=None) for one in found]
 
 
 def ring(members: Sequence[Memory]) -> tuple[Transfer, ...]:

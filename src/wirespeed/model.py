@@ -248,6 +248,8 @@ class Collective:
         Maximum ratio of the bus bandwidth to the rate of a link if the switch reduces.
     traffic : str
         How unequal parts are divided (``alltoallv``); empty for the default.
+    role : Role
+        Whether it is measured, or load for the transfers next to it.
     """
 
     operation: str
@@ -264,6 +266,7 @@ class Collective:
     judged: bool = True
     effective: float = 1.0
     traffic: str = ""
+    role: Role = Role.MEASURED
 
     @property
     def setting(self) -> str:
@@ -400,6 +403,28 @@ Work = Transfer | Collective | Message | Sharing
 
 
 @dataclass(frozen=True, slots=True)
+class Expectation:
+    """What the user expects of a value; None where nothing is expected.
+
+    Parameters
+    ----------
+    of_limit : float or None
+        Lowest fraction of the limit of the links.
+    least : float or None
+        Lowest value that passes, in base units.
+    most : float or None
+        Highest value that passes, in base units.
+    origin : str
+        Where ``least`` or ``most`` comes from, such as the name of a file; empty if it was given.
+    """
+
+    of_limit: float | None = None
+    least: float | None = None
+    most: float | None = None
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """A cell that a Measurement fills, and how its value follows from the times of a Sample.
 
@@ -416,6 +441,8 @@ class Place:
         process.
     factor : float
         Multiplier of the value: the bus factor of a collective, 0.5 for half the round-trip time.
+    expect : Expectation or None
+        What the user expects of the value.
     """
 
     table: str
@@ -424,6 +451,7 @@ class Place:
     reduce: Reduce = Reduce.FIRST
     transfers: tuple[int, ...] = (0,)
     factor: float = 1.0
+    expect: Expectation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,14 +475,19 @@ class Measurement:
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
-        """Its works that are Transfers: either all or none of them."""
+        """Its works that are Transfers: all or none of them, except next to a collective."""
         return tuple(work for work in self.works if isinstance(work, Transfer))
 
     @property
     def collective(self) -> Collective | None:
-        """The collective that it runs; None if it runs something else."""
+        """The collective that it runs; None if it runs something else, or transfers next to it."""
         work = self.works[0]
-        return work if isinstance(work, Collective) else None
+        return work if isinstance(work, Collective) and len(self.works) == 1 else None
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether it runs a collective next to transfers; all works of one kind are load."""
+        return len({type(work) for work in self.works}) > 1
 
     @property
     def uses_new_buffers(self) -> bool:

@@ -18,6 +18,7 @@ from wirespeed.model import (
     Memory,
     MemoryKind,
     Operation,
+    Place,
     Role,
     Sample,
     Transfer,
@@ -171,6 +172,20 @@ def test_loads_run_beside(backend: CudaBackend, machine: Machine, options: Backe
     sample = run(backend, options, there, back, copies=4)
     assert sample.seconds[1] > 0.5 * sample.seconds[0]
     assert sample.wall == sample.seconds[0]
+
+
+def test_a_load_outlasts_what_it_disturbs(
+    backend: CudaBackend, machine: Machine, options: BackendOptions
+) -> None:
+    chase = Transfer(
+        device("gpu0"), device("gpu0"), Executor("gpu0"), Engine.SM, 2 * MIB, operation=Operation.CHASE
+    )
+    load = replace(copy(host(machine), device("gpu0"), "gpu0", Engine.CE, MIB), role=Role.LOAD)
+    with backend.prepare(Measurement((chase, load), (Place("", 0, 0),)), options) as prepared:
+        prepared.sample(1)
+        sample = prepared.sample(2)
+        prepared.verify()
+    assert sample.seconds[1] > sample.seconds[0]
 
 
 def test_both_ways_overlap(backend: CudaBackend, options: BackendOptions, pair: tuple[str, str]) -> None:

@@ -31,7 +31,17 @@ from wirespeed.backends.distributed.endpoint import JobContext, LocalTransfer
 from wirespeed.backends.distributed.exchange import Exchange
 from wirespeed.backends.distributed.release import share_page
 from wirespeed.errors import BackendError, Unreachable
-from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Place, Transfer
+from wirespeed.model import (
+    Engine,
+    Executor,
+    Measurement,
+    Memory,
+    MemoryKind,
+    Operation,
+    Place,
+    Role,
+    Transfer,
+)
 from wirespeed.topology import Gpu, Machine, NumaNode
 from wirespeed.units import MIB
 from wirespeed.worlds.base import World
@@ -279,6 +289,23 @@ def test_a_time_that_cannot_be_is_no_measurement(cuda: Cuda, milliseconds: float
         pytest.raises(BackendError, match=r"events are .* s apart"),
     ):
         prepared.sample(1)
+
+
+def test_a_load_that_ended_early_is_repeated(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = cuda(2)
+    times = iter([0.010, 0.001, 0.010, 0.010, 0.014, 0.010, 0.010, 0.014, 0.010])
+    monkeypatch.setattr("wirespeed.backends.cuda.prepared._elapsed", lambda start, stop: next(times))
+    backend = CudaBackend(machine(2))
+    works = (transfer(0, 1, 0), replace(transfer(1, 0, 1), role=Role.LOAD))
+    with backend.prepare(Measurement(works, (Place("", 0, 0),)), BackendOptions(timeout=5)) as prepared:
+        enqueued = []
+        for copies in (1, 1, 20):
+            before = fake.calls.count("cuMemcpyAsync")
+            sample = prepared.sample(copies)
+            enqueued.append(fake.calls.count("cuMemcpyAsync") - before - 2)  # without the warm-up of each
+    assert enqueued == [1 + 1, 1 + 15, 20 + 20 * 15]  # it lasts 1.5 times as long
+    assert sample.amounts[1] == 15 * sample.amounts[0]
+    backend.close()
 
 
 def test_confidential_computing_waives_what_events_do_not_time() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import re
+import shlex
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -65,6 +66,22 @@ def test_the_commands_of_the_procedure_for_slow_machines_run(capsys: pytest.Capt
         assert "SIMULATED" in capsys.readouterr().out
 
 
+def test_the_commands_and_the_file_of_the_page_of_transfers_work(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from wirespeed.cli.main import main
+
+    page = (ROOT / "docs/transfers.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    Path("loader.toml").write_text(re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[0])
+    for block in re.findall(r"```console\n(.*?)```(?:\n\n```\n(.*?)```)?", page, re.DOTALL):
+        for command in re.findall(r"\$ wirespeed (.*)", block[0]):
+            assert main(shlex.split(command)) == 0, command
+        shown = capsys.readouterr().out
+        assert block[1] in shown, block[0]
+
+
 def test_what_a_prompt_shows_is_what_it_shows() -> None:
     page = (ROOT / "docs/python.md").read_text()
     session = "\n".join(re.findall(r"```pycon\n(.*?)```", page, re.DOTALL))
@@ -85,6 +102,7 @@ def test_every_option_that_the_readme_shows_exists(capsys: pytest.CaptureFixture
     for command in (
         "run",
         "check",
+        "transfer",
         "compare",
         "baseline",
         "list",

@@ -70,6 +70,7 @@ LAYERS = (
     ("results",),
     ("importers",),
     ("judging",),
+    ("language",),
     ("reports", "progress"),
     ("api",),
     ("bandwidth",),

@@ -19,9 +19,11 @@ from .functions import (
     theoretical_memory_bandwidth,
 )
 from .results import Bandwidth
+from .transfers import Transfers, transfer
 
 __all__ = [
     "Bandwidth",
+    "Transfers",
     "host2device_bandwidth",
     "memory_bandwidth",
     "memory_bandwidth_saxpy",
@@ -32,4 +34,5 @@ __all__ = [
     "p2p_bandwidth_bidirectional",
     "p2p_bandwidth_bidirectional_all",
     "theoretical_memory_bandwidth",
+    "transfer",
 ]

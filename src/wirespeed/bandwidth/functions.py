@@ -134,7 +134,7 @@ def memory_bandwidth(size: Size | None = None, *, device: str | None = None, **h
     where = described(how.get("machine"))
     name = one_device(where, device)
     case = narrow(find(_COPY[kind_of(where, name)]), columns=[name])
-    document = _measured([case], where, how, size)
+    document = measured([case], where, how, size)
     return _only("Memory Bandwidth", name, document, parts=2)
 
 
@@ -187,7 +187,7 @@ def memory_bandwidth_saxpy(
     where = described(how.get("machine"))
     name, number = one_device(where, device), number_type(dtype)
     case = narrow(find(_SAXPY[kind_of(where, name)][number]), columns=[name])
-    document = _measured([case], where, how, whole(size, _A_LENGTH) * BYTES[number])
+    document = measured([case], where, how, whole(size, _A_LENGTH) * BYTES[number])
     title = f"Memory Bandwidth (SAXPY, {number})"
     return _only(title, name, document, parts=3)
 
@@ -250,7 +250,7 @@ def host2device_bandwidth(size: Size | None = None, *, device: str | None = None
     kinds, ways = ("pageable", "pinned"), (f"{near} -> {name}", f"{name} -> {near}")
     found = {}
     for i, kind in enumerate(kinds):
-        document = _measured(cases, where, how, size, pageable=kind == "pageable")
+        document = measured(cases, where, how, size, pageable=kind == "pageable")
         for j, way in enumerate(ways):
             found[i, j] = _only(f"Host ({kind}) <-> Device Bandwidth", way, document, j)
     rows, columns = Axis("host memory", kinds), Axis("transfer", ways)
@@ -371,7 +371,7 @@ def p2p_bandwidth_bidirectional_all(
     return _matrix(title, _BOTH, devices, size, engine, how)
 
 
-def _measured(
+def measured(
     cases: Sequence[Testcase],
     machine: Machine,
     how: dict[str, Any],
@@ -380,7 +380,13 @@ def _measured(
     sizes: Sequence[int] | None = None,
     pageable: bool = False,
 ) -> Document:
-    """Run testcases and return the Document; raise if one did not pass."""
+    """Run testcases and return the Document.
+
+    Raises
+    ------
+    MeasurementFailed
+        If one did not pass.
+    """
     from ..progress import listener
 
     chosen = how if "options" in how else {"tier": Tier.QUICK, **how}
@@ -413,7 +419,7 @@ def _scaling(
     axis: tuple[str, str, int], *, parts: int,
 ) -> Bandwidth:  # fmt: skip
     """Return a curve over buffer sizes; ``axis`` is the quantity, its unit, and the bytes of each."""
-    document = _measured([case], machine, how, sizes=over)
+    document = measured([case], machine, how, sizes=over)
     result, (quantity, unit, each) = document.testcases[0], axis
     points = [_point(title, name, cell, document, result, parts) for cell in result.tables[0].cells]
     sizes = [point.bytes // each for point in points]
@@ -431,7 +437,7 @@ def _pair(
     where = described(how.get("machine"))
     a, b = pair_of(where, src, dst)
     name = family[kind_of(where, a)].format(engine_for(where, a, engine))
-    document = _measured([narrow(find(name), [a], [b])], where, how, size)
+    document = measured([narrow(find(name), [a], [b])], where, how, size)
     joint, parts = ("->", 1) if family is _PUSH else ("<->", 2)
     return _only(title, f"{a} {joint} {b}", document, parts=parts)
 
@@ -444,7 +450,7 @@ def _matrix(
     where = described(how.get("machine"))
     names = several(where, devices)
     testcase = family[kind_of(where, names[0])].format(engine_for(where, names[0], engine))
-    document = _measured([narrow(find(testcase), names, names)], where, how, size)
+    document = measured([narrow(find(testcase), names, names)], where, how, size)
     result = document.testcases[0]
     table = result.tables[-1]
     labels = table.rows.labels

@@ -43,6 +43,8 @@ def main(name: str, argv: Sequence[str]) -> int:
         raise UsageError("-o saves a new measurement, --from judges saved ones: give one of them")
     if len(options.source or ()) > 1 and options.format not in ("text", "json"):
         raise UsageError(f"{options.format} contains one run; give one file to --from, or use json")
+    if options.source and options.file:
+        raise UsageError("-f is measured, --from judges saved runs: give one of them")
     by = criteria(options)
     gates = _gates(options)
     from ..reports import Judged

@@ -19,6 +19,7 @@ from . import configuration
 
 if TYPE_CHECKING:
     from ..document import Document
+    from ..language.toml_file import Program
     from ..options import RunOptions
     from ..reports import Criteria, Style
 
@@ -250,6 +251,10 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
         help="testcases by name or nvbandwidth index (default: all)",
     ).completer = testcase_names  # type: ignore[attr-defined]  # fmt: skip
     what.add_argument(
+        "-f", "--file", action="append", default=[], metavar="FILE.toml",
+        help="measurements of a file (docs/transfers.md); repeatable",
+    )  # fmt: skip
+    what.add_argument(
         "-p", "--prefix", nargs="+", action="extend", default=[], metavar="PREFIX",
         help="testcases whose names start with PREFIX",
     ).completer = testcase_names  # type: ignore[attr-defined]  # fmt: skip
@@ -273,13 +278,35 @@ def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 def measuring(options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of ``wirespeed.run`` from the options of ``add_measuring``."""
+    programs = []
+    if options.file:
+        from ..language.toml_file import load
+
+        programs = [load(path) for path in options.file]
     return {
-        "testcases": options.testcase,
         "prefixes": options.prefix,
         "machine": options.machine,
-        "options": run_options(options),
         "command": " ".join(["wirespeed", *sys.argv[1:]]),
+        **with_programs(run_options(options), programs, options.testcase),
     }
+
+
+def with_programs(
+    given: RunOptions, programs: Sequence[Program], testcases: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the arguments of ``wirespeed.run`` for programs: their testcases, settings and text.
+
+    Raises
+    ------
+    UsageError
+        If a setting of a program differs from the options.
+    """
+    found: dict[str, Any] = {"testcases": [*testcases, *(case for one in programs for case in one.testcases)]}
+    for one in programs:
+        given = replace(given, **one.settings(vars(given)))
+    if programs:
+        found["described"] = {"transfers": [one.text for one in programs]}
+    return found | {"options": given}
 
 
 def check_format(name: str) -> None:

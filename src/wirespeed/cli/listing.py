@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from ..terminal import columns, escaped, visible
-from ..testcases import TABLE, PlanOptions, Testcase, Tier
+from ..testcases import TABLE, PlanOptions, Testcase, Tier, select
 from ..topology import Machine
-from .common import OK, add_machine, add_options, parser
+from .common import OK, add_machine, add_options, parser, testcase_names
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -18,25 +18,39 @@ def main(name: str, argv: Sequence[str]) -> int:
     arguments = parser(name, "List all testcases, and show which of them can run here.")
     add_machine(arguments)
     add_options(arguments, names=["tier"])
+    arguments.add_argument(
+        "-t", "--testcase", nargs="+", action="extend", default=[], metavar="NAME",
+        help="only these testcases",
+    ).completer = testcase_names  # type: ignore[attr-defined] # fmt: skip
     forms = arguments.add_mutually_exclusive_group()
     forms.add_argument("--short", action="store_true", help="only the names of those that can run here")
     forms.add_argument("--json", action="store_true", help="all testcases as JSON, with the reason why not")
+    forms.add_argument(
+        "--as", dest="form", choices=("transfers",), help="as a file for `wirespeed run -f` that you can edit"
+    )
     options = arguments.parse_args(argv)
     machine = describe(options.machine, glance=True)
-    reasons = _reasons(machine, options.tier)
+    cases = select(options.testcase)
+    if options.form:
+        from ..language.printing import file_of
+
+        how = PlanOptions(tier=Tier(options.tier))
+        print(visible(file_of([(case, case.plan(machine, how)) for case in cases], machine)), end="")
+        return OK
+    reasons = _reasons(machine, options.tier, cases)
     if options.json:
         print(escaped(_json(reasons)))
     elif options.short:
         print(visible("\n".join(case.name for case, why in reasons.items() if not why)))
     else:
-        print(visible(listing(machine, options.tier, columns())), end="")
+        print(visible(listing(machine, options.tier, columns(), cases)), end="")
     return OK
 
 
-def _reasons(machine: Machine, tier: str) -> dict[Testcase, str]:
+def _reasons(machine: Machine, tier: str, cases: Sequence[Testcase]) -> dict[Testcase, str]:
     """Return each testcase with the reason why it cannot run; empty if it can."""
     options = PlanOptions(tier=Tier(tier))
-    return {case: case.plan(machine, options).reason for case in TABLE}
+    return {case: case.plan(machine, options).reason for case in cases}
 
 
 def _json(reasons: Mapping[Testcase, str]) -> str:
@@ -55,16 +69,18 @@ def _json(reasons: Mapping[Testcase, str]) -> str:
     )  # fmt: skip
 
 
-def listing(machine: Machine, tier: str = Tier.STANDARD, width: int = 80) -> str:
-    """Return all testcases: those that can run, then the others by reason."""
-    reasons = _reasons(machine, tier)
-    runnable = [case for case in TABLE if not reasons[case]]
+def listing(
+    machine: Machine, tier: str = Tier.STANDARD, width: int = 80, cases: Sequence[Testcase] = TABLE
+) -> str:
+    """Return testcases: those that can run, then the others by reason."""
+    reasons = _reasons(machine, tier, cases)
+    runnable = [case for case in cases if not reasons[case]]
     where = f"on {machine.host or machine.name}" + (" (SIMULATED)" if machine.simulated else "")
-    lines = [f"{len(runnable)} of {len(TABLE)} testcases can run {where}", ""]
+    lines = [f"{len(runnable)} of {len(cases)} testcases can run {where}", ""]
     lines += [line for case in runnable for line in _entry(case, width)]
     for reason in dict.fromkeys(r for r in reasons.values() if r):
         lines += ["", f"not possible here: {reason}", ""]
-        lines += [line for case in TABLE if reasons[case] == reason for line in _entry(case, width)]
+        lines += [line for case in cases if reasons[case] == reason for line in _entry(case, width)]
     return "\n".join(lines) + "\n"
 
 

@@ -37,6 +37,7 @@ _RESEND_S = 0.01
 #: Command -> module with its ``main(name, argv)``, and a description.
 COMMANDS = {
     "run": ("run", "measure, print the results and save them"),
+    "transfer": ("transfer", "measure transfers that you define, or show what would be measured"),
     "check": ("check", "measure, and judge whether this machine is as fast as it should be"),
     "doctor": ("doctor", "name what may explain slow paths, with evidence and remedy"),
     "baseline": ("baseline", "create a baseline for check from runs of good machines"),
@@ -59,8 +60,8 @@ _OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 #: Options in place of a command; all others are those of `run`.
 _ABOUT = ("--version", "--help", "-h")
 #: Commands that measure this machine, and prefixes of arguments with which they do not.
-_MEASURING = ("run", "check", "doctor", "nvbandwidth", "sailbandwidth")
-_ELSEWHERE = ("--machine", "--from", "--no-measure", "--help", "-h", "--list", "-l")
+_MEASURING = ("run", "transfer", "check", "doctor", "nvbandwidth", "sailbandwidth")
+_ELSEWHERE = ("--machine", "--from", "--no-measure", "--help", "-h", "--list", "-l", "--dry-run")
 #: nccl-tests' programs, by operation; one entry in the help.
 COLLECTIVES = (
     "all_reduce", "all_gather", "reduce_scatter", "alltoall", "alltoallv", "broadcast", "reduce", "gather",

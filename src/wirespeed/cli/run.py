@@ -63,7 +63,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     def show(document: Document) -> None:
         if not options.quiet and not options.json_lines:
             print_report(document, options)
-            if options.format == "table" and not (options.testcase or options.prefix):
+            if options.format == "table" and not (options.testcase or options.prefix or options.file):
                 sys.stdout.write(_ending(document, options))
         if output and output.is_file() and descriptor(output) is None:
             print(visible(f"saved to {output} (`wirespeed show {output}` prints it again)"), file=sys.stderr)
@@ -73,7 +73,7 @@ def main(name: str, argv: Sequence[str]) -> int:
             world, lambda: run(
                 **measuring(options), output=output, force=options.force, listeners=watching, world=world
             ),
-            show, _exit_code,
+            show, exit_code,
         )  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def _ending(document: Document, options: argparse.Namespace) -> str:
     return render(document, judge(document), style(options))
 
 
-def _exit_code(document: Document) -> int:
+def exit_code(document: Document) -> int:
     """Return the exit code: 0, 1 on failure, 3 if nothing could be measured."""
     if not document.good:
         return FAILED

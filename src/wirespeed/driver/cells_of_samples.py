@@ -71,6 +71,7 @@ def cell_of(
         wrong=wrong,
         statistics=summary,
         samples=values,
+        expect=place.expect,
     )
 
 

@@ -26,6 +26,7 @@ from ..backends.base import (
     ReportsBusy,
     SpansProcesses,
 )
+from ..backends.mixed import assigned
 from ..document import (
     SCHEMA,
     UNFINISHED,
@@ -322,16 +323,11 @@ class Session:
         """Assign each Measurement to the first backend that runs it; return the others with the reason."""
         jobs, refused = [], []
         for measurement in measurements:
-            reasons = []
-            for backend in self.backends:
-                reason = backend.refuses(measurement)
-                if reason is None:
-                    jobs.append((backend, measurement))
-                    break
-                reasons.append(reason)
+            backend, reason = assigned(self.backends, measurement)
+            if backend:
+                jobs.append((backend, measurement))
             else:
-                why = "; ".join(filter(None, reasons))
-                refused.append((measurement, why or "there is no backend for it"))
+                refused.append((measurement, reason))
         return jobs, refused
 
     def _watch(

@@ -18,6 +18,7 @@ from ..network import Network
 from ..stopping import Rule
 from ..units import many
 from .cells_of_samples import cell_of
+from .concurrency import one_after_another
 from .contention import slowed, suspects
 from .listener import Filled
 from .partial_result import PartialResult
@@ -188,6 +189,8 @@ class Worker:
                 for place, by in zip(measurement.places, allowed, strict=True)
             ]
 
+        if warning := one_after_another(self.network, measurement, taken.samples):
+            outcome.warnings.append(warning)
         latest = cells(taken, wrong)
         before, wrong_before = outcome.taken.get(measurement, (None, None))
         if before:

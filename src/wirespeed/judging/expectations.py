@@ -19,7 +19,7 @@ from ..limits import allowances
 from ..model import Engine, Measurement, Reduce, Role
 from ..network import Network
 from ..options import PlanOptions, declared
-from ..testcases import TABLE
+from ..testcases import TABLE, Testcase
 from ..version import __version__
 
 
@@ -42,15 +42,12 @@ Plans = dict[tuple[str, str, str, str], tuple[Measurement, int]]
 
 def planned(document: Document) -> Plans:
     """Return how each cell of a run was measured, by making its plan again."""
-    known = {case.name: case for case in TABLE}
     options = plan_options(document)
     found: Plans = {}
     for result in document.testcases:
-        case = known.get(result.name)
+        case = tested(result)
         if case is None or not result.tables:
             continue
-        if case.engine is Engine.SM and result.engine == Engine.SM_BULK:
-            case = dataclasses.replace(case, engine=Engine.SM_BULK)
         with suppress(WirespeedError):  # the recorded machine is no longer a valid description
             plan = case.plan(document.machine, options)
             labels = {layout.key: (layout.rows.labels, layout.columns.labels) for layout in plan.tables}
@@ -63,6 +60,14 @@ def planned(document: Document) -> Plans:
                             i,
                         )
     return found
+
+
+def tested(result: TestcaseResult) -> Testcase | None:
+    """Return the testcase of a result, with the engine that it used; None if this version has none."""
+    case = next((case for case in TABLE if case.name == result.name), None)
+    if case and case.engine is Engine.SM and result.engine == Engine.SM_BULK:
+        return dataclasses.replace(case, engine=Engine.SM_BULK)
+    return case
 
 
 def plan_options(document: Document) -> PlanOptions:

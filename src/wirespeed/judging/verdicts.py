@@ -21,13 +21,14 @@ from ..document import (
     courses,
 )
 from ..errors import UsageError
-from ..model import Engine, Unit
+from ..model import Engine, Expectation, Unit
 from ..results.baseline import Baseline, Entry
 from ..results.cells import Key, Placed, placed
 from ..results.overrides import Override, check_links
 from ..terminal import one_line
 from ..testcases.host import STREAM
 from ..topology import LinkKind, Machine
+from ..units import GB, format_time
 from .expectations import renewed
 from .localise import Culprit, Observation, localise
 
@@ -173,7 +174,8 @@ def judge(
     """Judge every cell of a Document, and find the likely causes of low values.
 
     A rate is compared with the limit of its links, with its expected range and, if given, with its baseline,
-    which can only tighten the range; a latency only with its baseline. If several transfers share a memory
+    which can only tighten the range; a latency only with its baseline. What the user expects of a value
+    replaces its expected range. If several transfers share a memory
     of unknown capacity, the rate that the CPUs reached in the same run replaces the capacity.
 
     Parameters
@@ -286,15 +288,35 @@ def _judge(
         return replace(
             judgement, verdict=Verdict.IMPLAUSIBLE, limit=peak, least=least, normal=normal, why=why
         )
-    ranged = _by_range(judgement, one, value, machine, memories)
+    if cell.expect:
+        ranged = _by_expectation(judgement, value, cell.limit, cell.expect)
+    else:
+        ranged = _by_range(judgement, one, value, machine, memories)
     if entry is None:
         return ranged
     if DEVIATIONS * entry.spread >= 1:
         why = "the runs of the baseline differ too much"
         return replace(ranged, why=why) if ranged.verdict is Verdict.UNKNOWN else ranged
     compared = _by_baseline(judgement, value, entry, tolerance)
-    is_low = ranged.least is not None and value < ranged.least
+    is_low = ranged.verdict is Verdict.FAIL or (ranged.least is not None and value < ranged.least)
     return ranged if is_low and compared.verdict is Verdict.PASS else compared
+
+
+def _by_expectation(
+    judgement: Judgement, value: float, limit: float | None, expect: Expectation
+) -> Judgement:
+    """Judge a value by what the user expects of it, in place of the expected range."""
+    if expect.of_limit and limit is None:
+        why = f"expected {expect.of_limit:.0%} of the limit, but no limit is known"
+        return replace(judgement, verdict=Verdict.UNKNOWN, why=why)
+    least = max(expect.least or 0.0, (expect.of_limit or 0.0) * (limit or 0.0)) or None
+    low, high = least is not None and value < least, expect.most is not None and value > expect.most
+    bound = expect.most if high else least
+    text = format_time(bound or 0.0) if judgement.unit is Unit.TIME else f"{(bound or 0.0) / GB:.4g} GB/s"
+    origin = f"by {expect.origin}" if expect.origin else "of it"
+    why = f"{'below' if low else 'above'} the {text} that are expected {origin}" if low or high else ""
+    verdict = Verdict.FAIL if low or high else Verdict.PASS
+    return replace(judgement, verdict=verdict, least=least or expect.most, why=why)
 
 
 def _by_range(

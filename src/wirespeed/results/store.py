@@ -22,6 +22,7 @@ from ..document import LARGEST, SCHEMA, UNFINISHED, Document, Table, TestcaseRes
 from ..driver.listener import Filled, Listener
 from ..errors import DocumentError, MachineError, StorageError, UsageError
 from ..files import read
+from ..model import Expectation
 from ..terminal import escaped
 from ..topology import check
 from .upgrade import from_schema_1, upgraded
@@ -289,6 +290,10 @@ def _checked(document: Document) -> Document:
             for cell in table.cells:
                 if not (0 <= cell.row < rows and 0 <= cell.column < columns):
                     raise msgspec.ValidationError(f"a cell of {result.name} is outside of its table")
+                expect = cell.expect or Expectation(1.0)
+                bounds = (expect.of_limit, expect.least, expect.most)
+                if not all(0 < value <= LARGEST for value in bounds if value is not None):
+                    raise msgspec.ValidationError(f"a cell of {result.name} has an invalid expectation")
                 if any(not 0 <= link < links for link, *_ in cell.links):
                     raise msgspec.ValidationError(f"a cell of {result.name} uses a link that does not exist")
     return document

@@ -132,6 +132,8 @@ class Testcase:
         Number in nvbandwidth's list; None if nvbandwidth has no such testcase.
     swept : Callable or None
         Returns the pattern for several sizes; None if a sweep turns each cell into a curve.
+    written : bool
+        Whether the user wrote it, so that an error of its plan is an error of usage.
     """
 
     __test__ = False  # pytest: not a class of tests
@@ -151,6 +153,7 @@ class Testcase:
     tier: Tier = Tier.QUICK
     index: int | None = None
     swept: Callable[[tuple[int, ...]], Pattern] | None = None
+    written: bool = False
 
     def plan(self, machine: Machine, options: PlanOptions = PlanOptions()) -> Plan:
         """Return the plan of this testcase on a Machine; touches no hardware."""
@@ -179,7 +182,8 @@ def _shaped(plan: Plan, options: PlanOptions) -> Plan:
         return replace(transfer, executor=replace(executor, blocks=blocks, threads=threads))
 
     measurements = tuple(
-        replace(m, works=tuple(map(shape, m.transfers))) if m.transfers else m for m in plan.measurements
+        replace(m, works=tuple(shape(work) if isinstance(work, Transfer) else work for work in m.works))
+        for m in plan.measurements
     )
     return replace(plan, measurements=measurements)
 

@@ -73,7 +73,7 @@ def collective(
         over(()),
         "",
         Engine.NCCL,
-        size=_default_size,
+        size=default_size,
         counts="the array once (algorithm bandwidth), the bytes on each link (bus bandwidth)",
         tier=Tier.QUICK if name in _QUICK else Tier.STANDARD,
         swept=over,
@@ -145,7 +145,7 @@ def _judged(machine: Machine, ends: tuple[Memory, ...]) -> tuple[Memory, ...]:
     return ends if one_host and all(end.kind is MemoryKind.DEVICE for end in ends) else ()
 
 
-def _default_size(machine: Machine) -> int:
+def default_size(machine: Machine) -> int:
     """Return 1 GiB or the largest power of two that fits, in bytes; less in host memory."""
     if not machine.gpus:
         return _HOST_BYTES

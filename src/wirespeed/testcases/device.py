@@ -31,6 +31,8 @@ from .patterns import bulk, chase, chasing, copy, gpus, pairs, pairs_both_ways, 
 from .stream import stream
 
 HOST_ROW = Axis("CPU", ("host",))
+#: Bytes through which a GPU follows pointers.
+CHASE_SIZE = 2 * MIB
 
 
 def _nearest(machine: Machine, column: int, kind: MemoryKind = MemoryKind.PINNED) -> Memory:
@@ -192,13 +194,13 @@ _LATENCIES = (
         "host_device_latency_sm",
         "the GPU follows pointers through pinned host memory: time of one dependent load",
         chase_host, "memory latency SM CPU(row) <-> GPU(column)", Engine.SM,
-        size=2 * MIB, fixed_size=True, unit=Unit.TIME, counts="",
+        size=CHASE_SIZE, fixed_size=True, unit=Unit.TIME, counts="",
     ),
     Testcase(
         "device_to_device_latency_sm",
         "the row's GPU follows pointers through the column's memory: time of one dependent load",
         chase(gpus, diagonal=False), "Device to Device Latency SM GPU(row) <-> GPU(column)", Engine.SM,
-        size=2 * MIB, fixed_size=True, unit=Unit.TIME, counts="",
+        size=CHASE_SIZE, fixed_size=True, unit=Unit.TIME, counts="",
     ),
 )  # fmt: skip
 

@@ -21,12 +21,12 @@ _PACES = {
 }
 
 
-def _streaming(machine: Machine) -> int:
+def streaming_size(machine: Machine) -> int:
     """Return a size larger than the last caches of a node, in bytes."""
     return max(DEFAULT_SIZE, 2 * machine.last_cache_bytes())
 
 
-def _chased(machine: Machine) -> int:
+def chase_size(machine: Machine) -> int:
     """Return a size much larger than the last cache, at most an eighth of the smallest node's memory."""
     wanted = max(DEFAULT_SIZE, 4 * machine.last_cache_bytes())
     smallest = min((n.memory_bytes for n in machine.numa if n.memory_bytes), default=8 * wanted)
@@ -124,7 +124,7 @@ def loaded_latency(machine: Machine, case: Testcase, options: PlanOptions) -> Pl
             places = [Place("latency", i, j, Reduce.LATENCY, (0,))]
             loads = []
             if pace > 0:
-                loads.append(_load(case, party.memory, party, tuple(others), _streaming(machine), pace))
+                loads.append(_load(case, party.memory, party, tuple(others), streaming_size(machine), pace))
                 places.append(Place("bandwidth", i, j, Reduce.SUM, (1,)))
             measurements.append(Measurement((probe, *loads), tuple(places)))
     return Plan(
@@ -150,7 +150,7 @@ def _copies() -> tuple[Testcase, ...]:
     def row(name: str, title: str, access: Access, ways: int, does: str) -> Testcase:
         pattern = pairs(nodes, diagonal=True) if ways == 1 else pairs_both_ways(nodes)
         return Testcase(f"numa_to_numa_{name}_cpu", does, pattern, f"memcpy CPU NUMA(row) {title} bandwidth",
-                        Engine.CPU, access, size=_streaming)  # fmt: skip
+                        Engine.CPU, access, size=streaming_size)  # fmt: skip
 
     return (
         row("memcpy_read", "<- NUMA(column)", Access.READ, 1,
@@ -164,24 +164,24 @@ def _copies() -> tuple[Testcase, ...]:
         Testcase("all_nodes_local_copy_cpu",
                  "all nodes copy in their own memory at once; the sum is the total of the machine",
                  within(nodes, together=True), "memcpy CPU local, all nodes at once, bandwidth",
-                 Engine.CPU, Access.LOCAL, size=_streaming,
+                 Engine.CPU, Access.LOCAL, size=streaming_size,
                  counts="every copied byte once (it is read and written)"),
     )  # fmt: skip
 
 
 #: The STREAM kernels on host memory.
-STREAM = stream("host", nodes, Engine.CPU, "by all cores of a node in its own memory", "", _streaming)
+STREAM = stream("host", nodes, Engine.CPU, "by all cores of a node in its own memory", "", streaming_size)
 #: The host-memory testcases.
 TESTCASES = (
     *_copies(),
     *STREAM,
     Testcase("host_saxpy", "z = s x + y in single precision, by all cores of a node in its own memory",
              within(nodes), "saxpy bandwidth", Engine.CPU, Access.LOCAL, Operation.SAXPY,
-             size=_streaming, counted=3, counts="3 arrays"),
+             size=streaming_size, counted=3, counts="3 arrays"),
     Testcase("host_latency",
              "one of the row's cores follows a random cycle through the column's memory",
              chase(nodes, diagonal=True), "memory latency CPU NUMA(row) <- NUMA(column)", Engine.CPU,
-             size=_chased, fixed_size=True, unit=Unit.TIME, counts=""),
+             size=chase_size, fixed_size=True, unit=Unit.TIME, counts=""),
     Testcase("host_latency_ladder",
              "latency over working sets from 4 KiB to 1 GiB; each cache is a step",
              latency_ladder, "memory latency CPU over working sets", Engine.CPU,
@@ -189,9 +189,9 @@ TESTCASES = (
     Testcase("host_bandwidth_ladder",
              "local copies over sizes, and over the number of threads",
              bandwidth_ladder, "memcpy CPU local {part}, bandwidth", Engine.CPU, Access.LOCAL,
-             size=_streaming, counts="every copied byte once (it is read and written)"),
+             size=streaming_size, counts="every copied byte once (it is read and written)"),
     Testcase("host_loaded_latency",
              "latency on one core while the other cores of its node read at increasing rates",
-             loaded_latency, "loaded latency CPU: {part}", Engine.CPU, size=_chased, fixed_size=True,
+             loaded_latency, "loaded latency CPU: {part}", Engine.CPU, size=chase_size, fixed_size=True,
              unit=Unit.TIME, counts="every byte that the load reads once"),
 )  # fmt: skip

@@ -57,7 +57,9 @@ def sweep(case: Testcase, sizes: tuple[int, ...]) -> Testcase:
 
 
 def _label(layout: Layout, row: int, column: int) -> str:
-    """Return the name of a cell: only its column if there is one row."""
+    """Return the name of a cell: only its row if the columns have no name; only its column in one row."""
+    if not layout.columns.name:
+        return layout.rows.labels[row]
     if len(layout.rows.labels) == 1:
         return layout.columns.labels[column]
     return f"{layout.rows.labels[row]},{layout.columns.labels[column]}"

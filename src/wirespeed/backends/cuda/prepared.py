@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,9 @@ _QUEUE_COPIES = 100
 _UNWATCHED_COPIES, _QUEUE_FULL_S = 32, 0.5
 #: Copies that each stream gets per turn after the release.
 _TURN_COPIES = 64
+#: A load that ended before the measured transfers is repeated until it lasts this multiple of their time,
+#: at most this many times.
+_LOAD_LASTS, _MOST_REPEATS = 1.5, 10_000
 #: Time for work to end after a time-out or a cancellation, in s.
 _CANCEL_GRACE_S = 3.0
 _LONGEST_SLEEP_S = 1e-3
@@ -79,6 +83,8 @@ class CudaPrepared:
             raise
         #: Transfers whose work this process enqueues; of others it only fills or verifies buffers.
         self._moving = [bound for bound in self._bound if bound.lanes]
+        #: How often each of these makes the copies of a sample; more than once only for loads.
+        self._repeats = [1] * len(self._moving)
         self.buffers: list[Buffers] = [bound.buffers for bound in self._bound]
 
     def __enter__(self) -> Self:
@@ -112,14 +118,12 @@ class CudaPrepared:
         bound, measured = self._moving, [b for b in self._moving if b.measured]
         if not all(b.held for b in bound):
             self._gate.release()
-        with self._watched(), self._unblocking(copies):
+        with self._watched(), self._unblocking(copies * max(self._repeats)):
             for lane in self._lanes():
                 lane.device.use()
                 self._gate.hold(lane.device, lane.stream)
             self._warm_up(measured)
-            self._left = self._put([copies] * len(bound), _QUEUE_COPIES)
-            if not any(self._left):
-                self._put_ends(measured)
+            self._left = self._put([copies * times for times in self._repeats], _QUEUE_COPIES)
 
     def finish(self, copies: int) -> Sample:
         """After the release, enqueue the rest, wait for the end, and return the times of what it enqueued."""
@@ -128,14 +132,15 @@ class CudaPrepared:
         bound, measured = self._moving, [b for b in self._moving if b.measured]
         first = measured[0].lane
         with self._watched():
-            if any(self._left):
-                while any(self._left):
-                    self._left = self._put(self._left, _TURN_COPIES)
-                self._put_ends(measured)
+            while any(self._left):
+                self._left = self._put(self._left, _TURN_COPIES)
             self._await([first.end, *(b.lane.stop for b in bound)], f"running {self._measurement}")
+        seconds = [_elapsed(b.lane.start, b.lane.stop) for b in bound]
+        amounts = [b.amount * copies * times for b, times in zip(bound, self._repeats, strict=True)]
+        self._prolong_loads(seconds)
         return Sample(
-            tuple(_elapsed(b.lane.start, b.lane.stop) for b in bound),
-            tuple(b.amount * copies for b in bound),
+            tuple(seconds),
+            tuple(amounts),
             _elapsed(first.start, first.end if len(measured) > 1 else first.stop),
         )
 
@@ -195,7 +200,10 @@ class CudaPrepared:
                 other.wait(lane.start)
 
     def _put(self, left: Sequence[int], most: int) -> list[int]:
-        """Enqueue a turn of the remaining copies in every stream; return the number of remaining copies."""
+        """Enqueue a turn of the remaining copies in every stream; return the number of remaining copies.
+
+        The end of a transfer is recorded as soon as its copies are enqueued: loads may take longer.
+        """
         rest = []
         for bound, copies in zip(self._moving, left, strict=True):
             bound.device.use()
@@ -203,19 +211,35 @@ class CudaPrepared:
             for _, work in bound.lanes if turn else ():
                 work.put(turn)
             rest.append(copies - turn)
+            if turn and not rest[-1]:
+                self._put_end(bound)
+        of_measured = [i for i, bound in enumerate(self._moving) if bound.measured]
+        if any(left[i] for i in of_measured) and not any(rest[i] for i in of_measured):
+            self._put_end_of_all()
         return rest
 
-    def _put_ends(self, measured: Sequence[BoundCopy]) -> None:
-        """Record the end of every transfer, and of all measured transfers."""
-        for bound in self._moving:
-            for lane, _ in bound.lanes[1:]:
-                lane.record(lane.stop)
-                bound.lane.wait(lane.stop)
-            bound.lane.record(bound.lane.stop)
+    def _put_end(self, bound: BoundCopy) -> None:
+        """Record the end of a transfer whose copies are all enqueued."""
+        for lane, _ in bound.lanes[1:]:
+            lane.record(lane.stop)
+            bound.lane.wait(lane.stop)
+        bound.lane.record(bound.lane.stop)
+
+    def _put_end_of_all(self) -> None:
+        """Record the end of all measured transfers, whose copies are all enqueued."""
+        measured = [b for b in self._moving if b.measured]
         first = measured[0].lane
         for bound in measured[1:]:
             first.wait(bound.lane.stop)
         first.record(first.end)
+
+    def _prolong_loads(self, seconds: Sequence[float]) -> None:
+        """Repeat loads more often in the next samples if they ended before the measured transfers."""
+        wall = max(s for s, bound in zip(seconds, self._moving, strict=True) if bound.measured)
+        for i, bound in enumerate(self._moving):
+            if not bound.measured and seconds[i] < wall:
+                wanted = math.ceil(self._repeats[i] * _LOAD_LASTS * wall / seconds[i])
+                self._repeats[i] = min(wanted, _MOST_REPEATS)
 
     def _run_contents(self, what: str) -> None:
         with self._watched():

@@ -114,7 +114,7 @@ class DistributedBackend:
 
     def refuses(self, measurement: Measurement) -> str | None:
         """Return why the Measurement cannot run in this job, None if it can; the same in all processes."""
-        if not measurement.transfers:
+        if not measurement.transfers or measurement.is_mixed:
             return ""  # other backends run what is no transfer
         for transfer in measurement.transfers:
             ends = (transfer.source, transfer.destination, transfer.executor)

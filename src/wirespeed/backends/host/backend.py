@@ -49,7 +49,7 @@ class HostBackend:
 
     def refuses(self, measurement: Measurement) -> str | None:
         """Return why the Measurement cannot run here, None if it can."""
-        if not measurement.transfers:
+        if not measurement.transfers or measurement.is_mixed:
             return ""  # other backends run what is no transfer
         for transfer in measurement.transfers:
             if reason := self._refuses(transfer):

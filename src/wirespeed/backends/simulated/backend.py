@@ -75,6 +75,10 @@ class SimulatedBackend:
         self.released.clear()
         if measurement.collective:
             return self._of_collectives(measurement.collective, options).prepare(measurement, options)
+        if measurement.is_mixed:
+            from .mixed import SimulatedMix
+
+            return SimulatedMix(self, measurement, options)
         if isinstance(measurement.works[0], Message | Sharing):
             from .pairs import SimulatedPair
 

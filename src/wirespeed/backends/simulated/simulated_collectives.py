@@ -27,7 +27,7 @@ from ..provider import Case, Elapsed, Group, RankDevice
 from .faults import faulty
 
 #: Time of a launch, and latency of one level of a tree, in s.
-_LAUNCH_S, _HOP_S = 6e-6, 1.5e-6
+LAUNCH_S, HOP_S = 6e-6, 1.5e-6
 
 
 def _tree(ranks: int) -> int:
@@ -184,10 +184,10 @@ class SimulatedProvider:
         assert case is not None
         operation, ranks = case.setting.operation, case.ranks
         passing = operation.moved(case.counts, case.width, ranks) * operation.factor(ranks)
-        exact = _LAUNCH_S + _HOP_S * LEVELS[operation.name](ranks) + passing / self._rate
+        exact = LAUNCH_S + HOP_S * LEVELS[operation.name](ranks) + passing / self._rate
         iterations = tuple(self._noisy(exact) for _ in range(case.timing.iterations))
         mean = sum(iterations) / len(iterations)
-        return [Elapsed(mean, min(_LAUNCH_S, mean), iterations if case.timing.per_iteration else ())]
+        return [Elapsed(mean, min(LAUNCH_S, mean), iterations if case.timing.per_iteration else ())]
 
     def _noisy(self, seconds: float) -> float:
         return seconds * math.exp(self._random.gauss(0.0, self.machine.noise))

@@ -1,0 +1,246 @@
+"""Load of another backend: a collective next to transfers, or CPUs next to GPUs, in one process.
+
+What is measured runs on one backend, while the other one repeats the load in a second thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Self
+
+from ..document import State
+from ..errors import WirespeedError
+from ..model import Collective, Measurement, Role, Sample, Transfer, Work
+from .base import Backend, BackendOptions, Exchanging, Prepared, SpansProcesses, WarmsUp
+
+#: Duration of one sample of the load, in s: between two samples it pauses for less than 1 ms.
+_LOAD_SAMPLE_S = 0.05
+_MOST_COPIES = 1000
+
+
+def parts_of(measurement: Measurement) -> tuple[Measurement, Measurement]:
+    """Return the measured works with their places, and the load as a Measurement without places."""
+    works = [work for work in measurement.works if isinstance(work, Transfer | Collective)]
+    measured = tuple(work for work in works if work.role is Role.MEASURED)
+    load = tuple(replace(work, role=Role.MEASURED) for work in works if work.role is Role.LOAD)
+    return Measurement(measured, measurement.places), Measurement(load, ())
+
+
+def assigned(backends: Sequence[Backend], measurement: Measurement) -> tuple[Backend | None, str]:
+    """Return the backend that runs a Measurement: the first that does not refuse it; None with the reason.
+
+    Parameters
+    ----------
+    backends : Sequence[Backend]
+        The backends of this process.
+    measurement : Measurement
+        What to run.
+    """
+    reasons = []
+    for backend in backends:
+        reason = backend.refuses(measurement)
+        if reason is None:
+            return backend, ""
+        reasons.append(reason)
+    why = "; ".join(filter(None, reasons)) or "there is no backend for it"
+    if {work.role for work in measurement.works if isinstance(work, Transfer | Collective)} == set(Role):
+        return _split(backends, measurement, why)
+    return None, why
+
+
+def _split(backends: Sequence[Backend], measurement: Measurement, why: str) -> tuple[Backend | None, str]:
+    """Return the backend of measured works and of load for different backends; None with the reason."""
+    (measuring, refused), (loading, other) = (assigned(backends, part) for part in parts_of(measurement))
+    if measuring is None or loading is None:
+        return None, refused or other
+    several = any(isinstance(one, Exchanging) and one.exchange.world.size > 1 for one in (measuring, loading))
+    if measuring is loading or several:
+        return None, f"{why}; load of another backend is possible in one process only" if several else why
+    if any(_is_load(measurement.works[i]) for place in measurement.places for i in place.transfers):
+        return None, "the rate of a load of another backend is unknown"
+    return MixedBackend(measuring, loading), ""
+
+
+def _is_load(work: Work) -> bool:
+    return isinstance(work, Transfer | Collective) and work.role is Role.LOAD
+
+
+class MixedBackend:
+    """Runs a Measurement whose load belongs to another backend than what is measured.
+
+    Parameters
+    ----------
+    measuring, loading : Backend
+        Backends of the measured works and of the load.
+    """
+
+    def __init__(self, measuring: Backend, loading: Backend) -> None:
+        self.measuring, self.loading = measuring, loading
+        self.name = measuring.name
+        self.sample_seconds = measuring.sample_seconds
+        self.warnings: list[str] = _BothWarnings(measuring, loading)
+
+    @property
+    def setup_s(self) -> float:
+        """Minimum time-out of a stage, in s."""
+        both = (self.measuring, self.loading)
+        return max((one.setup_s for one in both if isinstance(one, SpansProcesses)), default=0.0)
+
+    @property
+    def can_cancel(self) -> bool:
+        """Whether ``cancel`` ends the current operation."""
+        return all(
+            one.can_cancel for one in (self.measuring, self.loading) if isinstance(one, SpansProcesses)
+        )
+
+    def refuses(self, measurement: Measurement) -> str | None:
+        """Return why one of the backends refuses its part; None if both run it."""
+        measured, load = parts_of(measurement)
+        return self.measuring.refuses(measured) or self.loading.refuses(load)
+
+    def prepare(self, measurement: Measurement, options: BackendOptions) -> MixedPrepared:
+        """Bind the resources of both parts."""
+        measured, load = parts_of(measurement)
+        with ExitStack() as stack:
+            loading = stack.enter_context(self.loading.prepare(load, options))
+            measuring = stack.enter_context(self.measuring.prepare(measured, options))
+            loads = tuple(map(_is_load, measurement.works))
+            return MixedPrepared(measuring, loading, loads, stack.pop_all())
+
+    def now(self) -> float:
+        """Return the time of the measuring backend, in s."""
+        return self.measuring.now()
+
+    def state(self) -> State:
+        """Return the state of the hardware, as both backends report it."""
+        return (*self.measuring.state(), *self.loading.state())
+
+    def libraries(self) -> dict[str, str]:
+        """Return the libraries of both backends."""
+        return self.measuring.libraries() | self.loading.libraries()
+
+    def interrupted(self) -> str:
+        """Return which process ended; empty if none did."""
+        both = (self.measuring, self.loading)
+        return next(
+            (why for one in both if isinstance(one, SpansProcesses) and (why := one.interrupted())), ""
+        )
+
+    def late(self, stage: str, seconds: float) -> WirespeedError | None:
+        """Identify the straggler after a time-out of a stage."""
+        for one in (self.measuring, self.loading):
+            if isinstance(one, SpansProcesses):
+                return one.late(stage, seconds)
+        return None
+
+    def cancel(self) -> None:
+        """Make a sample in another thread return soon, if possible."""
+        self.measuring.cancel()
+        self.loading.cancel()
+
+    def close(self) -> None:
+        """Do nothing: both backends belong to the session."""
+
+
+class _BothWarnings(list[str]):
+    """The warnings of two backends, which are read and cleared together."""
+
+    def __init__(self, *backends: Backend) -> None:
+        super().__init__()
+        self.backends = backends
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([text for backend in self.backends for text in backend.warnings])
+
+    def clear(self) -> None:
+        """Clear the warnings of both."""
+        for backend in self.backends:
+            backend.warnings.clear()
+
+
+class MixedPrepared:
+    """Both parts with their resources.
+
+    Parameters
+    ----------
+    measuring, loading : Prepared
+        The measured part, and the load.
+    loads : tuple[bool, ...]
+        Whether each work of the whole Measurement is load.
+    resources : ExitStack
+        Returns their resources.
+    """
+
+    def __init__(
+        self, measuring: Prepared, loading: Prepared, loads: tuple[bool, ...], resources: ExitStack
+    ) -> None:
+        self._measuring, self._loading, self._resources = measuring, loading, resources
+        self._loads = loads
+        self._copies = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._resources.__exit__(*error)  # type: ignore[arg-type]
+
+    def warm_up(self) -> None:
+        """Run both parts once, untimed, one after the other."""
+        if isinstance(self._measuring, WarmsUp):
+            self._measuring.warm_up()
+        else:
+            self._measuring.sample(1)
+        self._calibrate()
+
+    def sample(self, copies: int) -> Sample:
+        """Take a sample of the measured part while the load runs; the load has no times."""
+        self._calibrate()
+        with _Load(lambda: self._loading.sample(self._copies)):
+            found = self._measuring.sample(copies)
+        times = zip(found.seconds, found.amounts, strict=True)
+        placed = [(0.0, 0.0) if load else next(times) for load in self._loads]
+        seconds, amounts = zip(*placed, strict=True)
+        return replace(found, seconds=seconds, amounts=amounts)
+
+    def verify(self) -> int | None:
+        """Verify both parts; return the number of wrong elements of a collective."""
+        found = [one for one in (self._measuring.verify(), self._loading.verify()) if one is not None]
+        return sum(found) if found else None
+
+    def _calibrate(self) -> None:
+        """Choose the number of copies of a sample of the load."""
+        if not self._copies:
+            self._loading.sample(1)
+            wall = max(self._loading.sample(1).wall, 1e-9)
+            self._copies = max(1, min(_MOST_COPIES, round(_LOAD_SAMPLE_S / wall)))
+
+
+class _Load:
+    """Repeats a call in a thread until the context is left; its error is raised there."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+        self._stop, self._running = threading.Event(), threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._repeat, name="load", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+        self._running.wait()
+
+    def _repeat(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._running.set()
+                self._call()
+        except BaseException as error:  # raised by the measuring thread
+            self._error = error
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self._error is not None and error is None:
+            raise self._error

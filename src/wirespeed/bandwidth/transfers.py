@@ -1,0 +1,185 @@
+"""`wirespeed.transfer`: measure transfers that start together, and show their rates and latencies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..document import Cell, Document, Table, TestcaseResult
+from ..errors import MissingPackage
+from ..language.printing import line_of
+from ..language.toml_file import load, of_line
+from ..model import Transfer, Unit
+from ..reports import SIMULATED, Style, render
+from ..terminal import colored, columns
+from ..units import fitting
+from .arguments import described
+from .functions import measured
+from .results import Bandwidth
+
+if TYPE_CHECKING:
+    import pandas
+
+    from ..topology import Machine
+
+#: Columns of the data frame.
+_COLUMNS = ("testcase", "transfer", "at", "value", "unit", "limit", "min", "max", "n", "bytes")
+
+
+@dataclass(frozen=True, repr=False)
+class Transfers:
+    """Rates and latencies of transfers that started together.
+
+    ``result["gpu0->gpu1"]`` is a value by its label; ``bandwidths`` and ``latencies`` are all of them.
+
+    Parameters
+    ----------
+    document : Document
+        Document of the run.
+    """
+
+    document: Document
+
+    def _cells(self) -> Iterator[tuple[TestcaseResult, Table, Cell, str]]:
+        """Yield the measured cells with their labels."""
+        results = self.document.testcases
+        for result in results:
+            for table in result.tables:
+                for cell in table.cells:
+                    row, column = table.rows.labels[cell.row], table.columns.labels[cell.column]
+                    parts = [result.name] if len(results) > 1 else []
+                    parts += [row, column] if len(table.columns.labels) > 1 else [row]
+                    if cell.value is not None:
+                        yield result, table, cell, " ".join(parts)
+
+    @property
+    def bandwidths(self) -> dict[str, Bandwidth]:
+        """The rates: label -> bandwidth."""
+        return {
+            label: Bandwidth.one(
+                result.name, label, cell, bytes=cell.bytes, counts=result.counts, document=self.document,
+                simulated=self.document.simulated,
+            )
+            for result, table, cell, label in self._cells() if table.unit is Unit.RATE
+        }  # fmt: skip
+
+    @property
+    def latencies(self) -> dict[str, float]:
+        """The latencies: label -> seconds of one dependent load."""
+        return {label: cell.value for _, table, cell, label in self._cells()
+                if table.unit is Unit.TIME and cell.value is not None}  # fmt: skip
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._cells())
+
+    def __iter__(self) -> Iterator[str]:
+        return (label for *_, label in self._cells())
+
+    def __getitem__(self, label: str) -> Bandwidth | float:
+        """Return a bandwidth, or a latency in s, by its label."""
+        found: dict[str, Bandwidth | float] = {**self.bandwidths, **self.latencies}
+        if label not in found:
+            raise KeyError(f"there is no {label!r}; choose from {', '.join(found)}")
+        return found[label]
+
+    def _rows(self) -> list[list[str]]:
+        rows = [["", "value", "", "of limit"]]
+        for _, table, cell, label in self._cells():
+            scale, unit = fitting(table.unit, [cell.value or 0.0])
+            share = f"{cell.value / cell.limit:.0%}" if cell.value and cell.limit else ""
+            rows.append([label, f"{(cell.value or 0.0) / scale:.2f}", unit, share])
+        return rows
+
+    @property
+    def footer(self) -> str:
+        """The transfers, and whether no hardware was measured."""
+        texts = [result.description for result in self.document.testcases]
+        return " · ".join([*texts, *([SIMULATED] if self.document.simulated else [])])
+
+    def __repr__(self) -> str:
+        from ..reports._grid import aligned
+
+        return "\n".join([*(line.rstrip() for line in aligned(self._rows())), self.footer])
+
+    def plot(self) -> None:
+        """Print bars, or curves over an axis."""
+        print(render(self.document, "plot", Style(columns(), colored())), end="")
+
+    def _repr_html_(self) -> str:
+        """Return the result as a table for a notebook."""
+        from ..reports.html.tables import notebook_table
+
+        head, *rows = self._rows()
+        return notebook_table("Transfers", head[0], head[1:], rows, self.footer)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a data frame with one row for each value, in base units (B/s, s).
+
+        Raises
+        ------
+        MissingPackage
+            If pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingPackage("to_pandas()", "pandas") from error
+        rows = []
+        for result, table, cell, _ in self._cells():
+            known = cell.statistics
+            rows.append([
+                result.name, table.rows.labels[cell.row], table.columns.labels[cell.column], cell.value,
+                str(table.unit), cell.limit, known and known.min, known and known.max, known and known.n,
+                cell.bytes,
+            ])  # fmt: skip
+        frame = pandas.DataFrame(rows, columns=list(_COLUMNS))
+        frame.attrs |= {"simulated": self.document.simulated}
+        return frame
+
+
+def transfer(
+    what: str | Path | Transfer | Iterable[Transfer], *, machine: str | Machine | None = None, **how: Any
+) -> Transfers:
+    """Measure transfers that start together.
+
+    Parameters
+    ----------
+    what : str, Path, Transfer or Iterable[Transfer]
+        A line of transfers (docs/transfers.md), a file of measurements as a Path, or Transfers.
+    machine : str, Machine or None
+        None for this machine, ``"simulated:NAME"``, a machine file, or a Machine.
+    **how
+        Options of `wirespeed.run`. Without them, sampling stops when the median is known to ±1 %, or after
+        0.6 s per value.
+
+    Returns
+    -------
+    Transfers
+        The rates in B/s and latencies in s.
+
+    Raises
+    ------
+    UsageError
+        If the transfers are invalid; the message shows the place.
+    MeasurementFailed
+        If they cannot be measured here, or the data was wrong.
+
+    Examples
+    --------
+    >>> import wirespeed
+    >>> result = wirespeed.transfer("gpu0 -> gpu1; gpu2 -> gpu1", machine="simulated:dgx-a100-8")
+    >>> round(result.bandwidths["sum"].gb_per_s)
+    276
+    """
+    where = described(machine)
+    if isinstance(what, Path):
+        program = load(what)
+    else:
+        chosen = [what] if isinstance(what, Transfer) else what
+        program = of_line(chosen if isinstance(chosen, str) else line_of(chosen, where))
+    how |= program.settings(how) | {"described": {"transfers": [program.text]}}
+    size = how.pop("size", None)
+    sizes = how.pop("sizes", None)
+    return Transfers(measured(program.testcases, where, how, size, sizes=sizes))

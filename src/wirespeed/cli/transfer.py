@@ -1,0 +1,134 @@
+"""``wirespeed transfer``: measure transfers that start together, or show what would be measured."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..document import Document
+from ..errors import UsageError
+from ..options import GPU, HOW, JOB, STOP, WHAT
+from ..testcases.sweep import sweep
+from .common import (
+    OK,
+    add_machine,
+    add_options,
+    add_output,
+    add_report,
+    check_format,
+    parser,
+    print_report,
+    run_options,
+    texts_aside,
+    with_programs,
+)
+from .job import add_job, lead
+from .run import exit_code
+
+if TYPE_CHECKING:
+    from ..language.toml_file import Program
+
+
+def main(name: str, argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    options = _parser(name).parse_args(argv)
+    program = _program(options)
+    if options.dry_run:
+        return _dry_run(options, program)
+    return _measure(options, program, [name, *argv])
+
+
+def _parser(name: str) -> argparse.ArgumentParser:
+    arguments = parser(
+        name,
+        "Measure transfers that start together. The side from which the arrow comes executes:\n"
+        "gpu0 -> gpu1 is pushed by gpu0, gpu1 <- gpu0 is pulled by gpu1. docs/transfers.md has the language.",
+    )
+    what = arguments.add_argument_group(WHAT)
+    what.add_argument(
+        "line", nargs="*", metavar="TRANSFERS", help="such as 'gpu0 -> gpu1; gpu1 -> gpu0 1MiB'"
+    )
+    what.add_argument("-f", "--file", metavar="FILE.toml", help="measurements of a file (docs/transfers.md)")
+    what.add_argument("--from-transferbench", metavar="FILE", help="transfers of a file of TransferBench")
+    what.add_argument("--from-nvloom", metavar="FILE", help="transfers of a CSV file of nvloom")
+    what.add_argument(
+        "--dry-run", action="store_true",
+        help="show transfers, routes, shared links and limits, and measure nothing",
+    )  # fmt: skip
+    add_machine(what)
+    add_options(what, WHAT)
+    for group in (STOP, HOW, GPU):
+        add_options(arguments.add_argument_group(group), group)
+    add_job(arguments.add_argument_group(JOB))
+    out = arguments.add_argument_group("output")
+    add_output(out)
+    add_report(out)
+    return arguments
+
+
+def _program(options: argparse.Namespace) -> Program:
+    """Return the transfers of the line, or of the file of another tool."""
+    from ..language import nvloom, toml_file, transferbench
+    from ..worlds import launched
+
+    given = (options.line, options.file, options.from_transferbench, options.from_nvloom)
+    if sum(map(bool, given)) != 1:
+        raise UsageError(
+            "give transfers, such as 'gpu0 -> gpu1', or one file: -f, --from-transferbench or --from-nvloom"
+        )
+    if options.file:
+        return toml_file.load(options.file)
+    if options.from_transferbench:
+        return transferbench.load(options.from_transferbench)
+    if options.from_nvloom:
+        return nvloom.load(options.from_nvloom, "rank" if options.processes > 1 or launched() else "gpu")
+    return toml_file.of_line(" ".join(options.line))
+
+
+def _dry_run(options: argparse.Namespace, program: Program) -> int:
+    """Print what would be measured on this machine, or on a simulated one."""
+    from ..backends import connect, describe
+    from ..backends.mixed import assigned
+    from ..language.dry_run import dry_run
+    from ..reports._dry_run import FORMATS, render
+
+    if options.format not in FORMATS:
+        raise UsageError(f"--dry-run has the formats {', '.join(FORMATS)}, not {options.format!r}")
+    arguments = with_programs(run_options(options), [program])
+    chosen = arguments["options"]
+    machine = describe(options.machine)
+    if chosen.devices is not None:
+        machine = machine.only(chosen.devices)
+    cases = program.testcases if chosen.sizes is None else [sweep(c, chosen.sizes) for c in program.testcases]
+    backends = connect(machine)
+    try:
+        planned = dry_run(cases, machine, chosen, lambda one: assigned(backends, one)[1])
+    finally:
+        for backend in backends:
+            backend.close()
+    sys.stdout.write(render(planned, machine, options.format))
+    return OK
+
+
+def _measure(options: argparse.Namespace, program: Program, argv: Sequence[str]) -> int:
+    from ..api import run
+    from ..driver.jobs import join
+    from ..progress import listener
+
+    check_format(options.format)
+    world = join(options.processes, argv, options.timeout)
+
+    def show(document: Document) -> None:
+        print_report(document, options)
+
+    with texts_aside(options.output):
+        return lead(
+            world, lambda: run(
+                **with_programs(run_options(options), [program]), machine=options.machine, world=world,
+                output=options.output, force=options.force, listeners=listener(),
+                command=" ".join(["wirespeed", *sys.argv[1:]]),
+            ),
+            show, exit_code,
+        )  # fmt: skip

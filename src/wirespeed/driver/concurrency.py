@@ -1,0 +1,71 @@
+"""Whether the transfers of a Measurement really ran at the same time."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from itertools import pairwise
+
+from ..data import efficiencies
+from ..limits import allowances
+from ..model import Measurement, Operation, Place, Role, Sample
+from ..network import Network
+
+#: Transfers ran one after another if each needed this fraction of its typical time after the one before it
+#: had ended, and the first one ended no later than this multiple of its typical time.
+_LEAST, _MOST = 0.9, 1.15
+#: Only ends that are far apart tell: the earlier one at this fraction of the later one, or more.
+_NEAR = 0.2
+#: Typical fraction of the limit where no range is known.
+_TYPICAL = 0.8
+
+
+def one_after_another(network: Network, measurement: Measurement, samples: Sequence[Sample]) -> str:
+    """Return a warning if the measured transfers ran one after another; empty if they ran together.
+
+    The durations of transfers that start together and share a link end at the same time, or later ones end
+    within less time than they need alone. If a queue or an engine serialises them, each ends a whole duration
+    after the one before it.
+
+    Parameters
+    ----------
+    network : Network
+        Links of the machine, for the typical duration of each transfer alone.
+    measurement : Measurement
+        Transfers that start together.
+    samples : Sequence[Sample]
+        Its samples.
+    """
+    works = measurement.transfers
+    measured = [
+        i
+        for i, work in enumerate(works)
+        if work.role is Role.MEASURED and work.operation is not Operation.CHASE
+    ]
+    if len(measured) < 2 or measurement.is_mixed:
+        return ""
+    ends = sorted((statistics.median(s.seconds[i] for s in samples), i) for i in measured)
+    first, earliest = ends[0]
+    needed = {i: _alone(network, measurement, i, samples[0]) for i in measured}
+    if not all(needed.values()) or first > _MOST * needed[earliest]:
+        return ""
+    serial = all(
+        later - before >= _LEAST * needed[i] and before >= _NEAR * later
+        for (before, _), (later, i) in pairwise(ends)
+    )
+    if not serial:
+        return ""
+    order = ", then ".join(works[i].way for _, i in ends[:3]) + (", ..." if len(ends) > 3 else "")
+    return (
+        f"transfers that started together ran one after another ({order}): their rates are not those of "
+        "concurrent transfers; they may share a queue or a copy engine, so try the engine sm"
+    )
+
+
+def _alone(network: Network, measurement: Measurement, index: int, sample: Sample) -> float:
+    """Return the typical duration of a transfer alone, in s; 0 if unknown."""
+    work = measurement.transfers[index]
+    alone = Measurement((work,), (Place("", 0, 0),))
+    (allowed,) = allowances(network, alone, efficiencies())
+    rate = allowed.expected[1] if allowed.expected else (allowed.limit or 0.0) * _TYPICAL
+    return sample.amounts[index] * work.counted / rate if rate else 0.0

@@ -1,0 +1,314 @@
+"""What a run would measure: transfers, routes, shared links and limits. Nothing is measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..data import efficiencies
+from ..errors import MachineError
+from ..limits import allowances, demands
+from ..model import Collective, Engine, Measurement, Operation, Role, Transfer, Unit
+from ..network import Network, fair_shares
+from ..options import PlanOptions
+from ..testcases import Plan, Testcase
+from ..topology import LinkKind, Machine
+
+#: A link is full if its load reaches this fraction of its capacity.
+_FULL = 1 - 1e-6
+
+
+@dataclass(frozen=True)
+class PlannedWork:
+    """A transfer or a collective as it would run.
+
+    Parameters
+    ----------
+    source, destination : str
+        The memories; empty for a collective.
+    memory : tuple[str, str]
+        How they are allocated.
+    operation : str
+        What is done: ``copy``, ``read``, ``chase``, or a collective.
+    executor : str
+        The device that executes.
+    engine : str
+        What moves the bytes.
+    blocks, threads : int
+        Shape of the kernel, or number of CPUs; 0 for the choice of the backend.
+    bytes : int
+        Bytes of one buffer.
+    load : bool
+        Whether it is load, whose rate is not reported.
+    route : tuple[str, ...]
+        Vertices from the source over the executor to the destination; empty if unknown.
+    limit : float or None
+        Rate that the links allow while all transfers of the measurement run, in B/s; None if unknown.
+    alone : float or None
+        Rate that they allow if it runs alone, in B/s.
+    bound : str
+        What bounds it: a link (``gpu0->nvswitch``), a memory, or why that is unknown.
+    """
+
+    source: str
+    destination: str
+    memory: tuple[str, str]
+    operation: str
+    executor: str
+    engine: str
+    blocks: int
+    threads: int
+    bytes: int
+    load: bool
+    route: tuple[str, ...]
+    limit: float | None
+    alone: float | None
+    bound: str
+
+
+@dataclass(frozen=True)
+class PlannedLink:
+    """A link that the transfers of a measurement use.
+
+    Parameters
+    ----------
+    index : int
+        Index in the links of the machine.
+    name : str
+        Source and destination, or the device of a memory.
+    kind : str
+        Kind of the link.
+    capacity : float or None
+        Its rate, in B/s; None if unknown.
+    load : float
+        Bytes per second that it carries at the limits.
+    used_by : tuple[int, ...]
+        Numbers of the transfers that use it, from 0.
+    """
+
+    index: int
+    name: str
+    kind: str
+    capacity: float | None
+    load: float
+    used_by: tuple[int, ...]
+
+    @property
+    def full(self) -> bool:
+        """Whether it bounds transfers."""
+        return self.capacity is not None and self.load >= self.capacity * _FULL
+
+
+@dataclass(frozen=True)
+class PlannedValue:
+    """A value that a measurement would report.
+
+    Parameters
+    ----------
+    table, row, column : str
+        Its place.
+    unit : Unit
+        Its unit.
+    reduce : str
+        How it is made of the times.
+    of : tuple[int, ...]
+        Numbers of the transfers that it is made of.
+    limit : float or None
+        What the links allow, in B/s.
+    expected : tuple[float, float] or None
+        Lowest value that passes and typical value, in B/s.
+    """
+
+    table: str
+    row: str
+    column: str
+    unit: Unit
+    reduce: str
+    of: tuple[int, ...]
+    limit: float | None
+    expected: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class PlannedMeasurement:
+    """Works that would start together.
+
+    Parameters
+    ----------
+    testcase : str
+        Name of the testcase.
+    works : tuple[PlannedWork, ...]
+        The transfers.
+    links : tuple[PlannedLink, ...]
+        Links that they use.
+    values : tuple[PlannedValue, ...]
+        Values that are reported.
+    refused : str
+        Why it cannot run here; empty if it can.
+    """
+
+    testcase: str
+    works: tuple[PlannedWork, ...]
+    links: tuple[PlannedLink, ...]
+    values: tuple[PlannedValue, ...]
+    refused: str
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """Everything that a run would measure.
+
+    Parameters
+    ----------
+    machine : str
+        Name of the machine.
+    simulated : bool
+        Whether it exists only as a description.
+    measurements : tuple[PlannedMeasurement, ...]
+        The measurements, in order.
+    waived : tuple[str, ...]
+        What cannot be measured, with the reasons.
+    """
+
+    machine: str
+    simulated: bool
+    measurements: tuple[PlannedMeasurement, ...]
+    waived: tuple[str, ...]
+
+
+def dry_run(
+    testcases: Sequence[Testcase],
+    machine: Machine,
+    options: PlanOptions = PlanOptions(),
+    refuses: Callable[[Measurement], str] = lambda measurement: "",
+) -> DryRun:
+    """Return what a run of some testcases would measure.
+
+    Parameters
+    ----------
+    testcases : Sequence[Testcase]
+        The testcases.
+    machine : Machine
+        The machine.
+    options : PlanOptions
+        Options of the run.
+    refuses : Callable
+        Returns why no backend runs a measurement; empty if one does.
+
+    Raises
+    ------
+    UsageError
+        If a testcase is not valid on the machine.
+    """
+    network = Network(machine)
+    found, waived = [], []
+    for case in testcases:
+        plan = case.plan(machine, options)
+        found += [_measurement(case, plan, one, network, refuses) for one in plan.measurements]
+        reasons = [plan.reason] if plan.reason else [cell.reason for cell in plan.waived]
+        waived += [f"{case.name}: {reason}" for reason in dict.fromkeys(reasons)]
+    return DryRun(machine.name or machine.host, machine.simulated, tuple(found), tuple(waived))
+
+
+def _measurement(
+    case: Testcase,
+    plan: Plan,
+    one: Measurement,
+    network: Network,
+    refuses: Callable[[Measurement], str],
+) -> PlannedMeasurement:
+    layouts = {layout.key: layout for layout in plan.tables}
+    allowed = allowances(network, one, efficiencies())
+    values = tuple(
+        PlannedValue(
+            place.table, layouts[place.table].rows.labels[place.row],
+            layouts[place.table].columns.labels[place.column], layouts[place.table].unit, place.reduce,
+            place.transfers, by.limit, by.expected,
+        )
+        for place, by in zip(one.places, allowed, strict=True)
+    )  # fmt: skip
+    works, links = _works(one, network)
+    return PlannedMeasurement(case.name, works, links, values, refuses(one))
+
+
+def _works(one: Measurement, network: Network) -> tuple[tuple[PlannedWork, ...], tuple[PlannedLink, ...]]:
+    """Return the works with their limits, and the links that they use with their loads."""
+    transfers = one.transfers
+    needed = demands(network, one, ())
+    rates = fair_shares(needed, network.capacities()) if needed else [math.inf] * len(transfers)
+    load: dict[int, float] = {}
+    users: dict[int, list[int]] = {}
+    for number, (needs, rate) in enumerate(zip(needed or (), rates, strict=False)):
+        for link, weight in needs.weights.items():
+            users.setdefault(link, []).append(number)
+            load[link] = load.get(link, 0.0) + weight * (rate if math.isfinite(rate) else 0.0)
+    links = {
+        i: PlannedLink(
+            i,
+            _link_name(network, i),
+            network.links[i].kind,
+            network.links[i].capacity,
+            load[i],
+            tuple(users[i]),
+        )
+        for i in sorted(users)
+    }
+    works, number = [], 0
+    for work in one.works:
+        if isinstance(work, Collective):
+            works.append(_collective(work))
+            continue
+        assert isinstance(work, Transfer)
+        demand = needed[number] if needed else None
+        limit = rates[number] if math.isfinite(rates[number]) else None
+        alone = fair_shares([demand], network.capacities())[0] if demand else math.inf
+        bounds = [links[i].name for i in demand.weights if links[i].full] if demand else []
+        works.append(_transfer(work, network, limit, alone, bounds))
+        number += 1
+    return tuple(works), tuple(links.values())
+
+
+def _transfer(
+    work: Transfer, network: Network, limit: float | None, alone: float, bounds: Sequence[str]
+) -> PlannedWork:
+    if work.operation is Operation.CHASE:
+        bound = "latency: one load at a time"
+    elif limit is None:
+        bound = "no link with a known capacity"
+    else:
+        bound = ", ".join(bounds) or "unknown"
+    executor = work.executor
+    return PlannedWork(
+        str(work.source), str(work.destination), (work.source.kind, work.destination.kind), work.operation,
+        str(executor), work.engine, executor.blocks, executor.threads or len(executor.cpus),
+        work.bytes, work.role is Role.LOAD, _route(network, work), limit,
+        alone if math.isfinite(alone) else None, bound,
+    )  # fmt: skip
+
+
+def _collective(work: Collective) -> PlannedWork:
+    return PlannedWork(
+        "", "", ("", ""), work.setting, f"{work.ranks} ranks", Engine.NCCL, 0, 0, work.bytes,
+        work.role is Role.LOAD, (), None, None, "the links between the ranks",
+    )  # fmt: skip
+
+
+def _route(network: Network, work: Transfer) -> tuple[str, ...]:
+    """Return the vertices that the bytes of a transfer pass; empty if the route is unknown."""
+    source, executor, destination = network.ends(work)
+    ways = [(source, executor)]
+    if work.operation not in (Operation.CHASE, Operation.READ):
+        ways.append((executor, destination))
+    try:
+        links = [i for start, end in ways for i in network.route(start, end)]
+    except MachineError:
+        return ()
+    return (source, *(network.links[i].destination for i in links))
+
+
+def _link_name(network: Network, index: int) -> str:
+    link = network.links[index]
+    if link.kind is LinkKind.MEMORY and link.source == link.destination:
+        return f"memory of {link.source}"
+    return f"{link.source}->{link.destination}"

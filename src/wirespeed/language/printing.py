@@ -1,0 +1,247 @@
+"""From Transfers and plans to text that is parsed into the same again."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from ..errors import UsageError
+from ..model import Axis, Engine, Measurement, Memory, MemoryKind, Operation, Reduce, Role, Transfer
+from ..terminal import one_line
+from ..testcases import Layout, Plan, Testcase, WaivedCell
+from ..topology import Machine
+from ..units import GB, NANO
+
+_UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+#: Longest line of transfers in one string of a file.
+_LONG = 80
+
+
+def exact_size(size: int) -> str:
+    """Return a size in the largest unit that divides it."""
+    return next((f"{size // scale}{unit}" for scale, unit in _UNITS if size % scale == 0), f"{size}B")
+
+
+def numbers(values: Sequence[int]) -> str:
+    """Return numbers as ranges in brackets: ``[0-3,8]``."""
+    parts = []
+    for _, run in groupby(enumerate(values), key=lambda pair: pair[1] - pair[0]):
+        found = [value for _, value in run]
+        parts.append(f"{found[0]}-{found[-1]}" if len(found) > 1 else f"{found[0]}")
+    return f"[{','.join(parts)}]"
+
+
+def written(transfers: Sequence[Transfer], machine: Machine) -> list[str]:
+    """Return transfers that start together in the language.
+
+    Raises
+    ------
+    UsageError
+        If the language has no words for it.
+    """
+    nodes = Counter(str(one.executor) for one in transfers if one.engine is Engine.CPU)
+    return [_written(one, machine, alone=nodes[str(one.executor)] == 1) for one in transfers]
+
+
+def _written(one: Transfer, machine: Machine, *, alone: bool) -> str:
+    """Return one transfer; ``alone``: whether no other uses the cores of its node."""
+    of_cpus = one.engine is Engine.CPU
+    source, destination = _name(one.source, of_cpus), _name(one.destination, of_cpus)
+    executor = one.executor.device if one.executor.rank is None else f"rank{one.executor.rank}"
+    at_source = executor == source.removeprefix("pageable(").removesuffix(")")
+    gpus = {gpu.name for gpu in machine.gpus}
+    if one.operation is Operation.CHASE:
+        text = f"latency {executor} <- {source}"
+    elif one.operation in (Operation.READ, Operation.WRITE):
+        remote = one.source if one.operation is Operation.READ else one.destination
+        own = one.destination if one.operation is Operation.READ else one.source
+        if (own.device, own.rank) != (one.executor.device, one.executor.rank):
+            raise UsageError(f"the language has no words for {one}")
+        name = _name(remote, of_cpus)
+        text = f"{name} -> void" if one.operation is Operation.READ else f"void -> {name}"
+        text += "" if name == executor else f" by {executor}"
+    elif at_source:
+        text = f"{source} -> {destination}"
+    elif executor == destination:
+        of_host = one.source.kind is not MemoryKind.DEVICE and not of_cpus  # the GPU executes in any case
+        text = f"{source} -> {destination}" if of_host else f"{destination} <- {source}"
+    else:
+        text = f"{source} -> {destination} by {executor}"
+    usual = (
+        Engine.CPU if of_cpus
+        else Engine.CE if one.operation is Operation.COPY and one.executor.device in gpus
+        else Engine.SM
+    )  # fmt: skip
+    words = [text]
+    if one.operation not in (Operation.COPY, Operation.CHASE, Operation.READ, Operation.WRITE):
+        words.append(str(one.operation))
+    words += [str(one.engine)] if one.engine is not usual else []
+    words += [exact_size(one.bytes), *_shape(one, machine, alone=alone)]
+    words += [f"counted={one.counted}"] if one.counted != 1 else []
+    words += [f"rate={one.pace!r}"] if one.pace != 1 else []
+    return ("load " if one.role is Role.LOAD else "") + " ".join(words)
+
+
+def _name(memory: Memory, of_cpus: bool) -> str:
+    if memory.rank is not None:
+        return f"rank{memory.rank}"
+    return (
+        f"pageable({memory.device})" if memory.kind is MemoryKind.PAGEABLE and not of_cpus else memory.device
+    )
+
+
+def _shape(one: Transfer, machine: Machine, *, alone: bool) -> list[str]:
+    """Return the words for the shape of a kernel, or for CPUs that are not all cores."""
+    executor = one.executor
+    if one.engine is not Engine.CPU:
+        given = (("blocks", executor.blocks), ("threads", executor.threads))
+        return [f"{name}={count}" for name, count in given if count]
+    if executor.rank is not None:
+        cores = machine.ranks[executor.rank].cpus
+    else:
+        cores = next((node.cores for node in machine.numa if node.name == executor.device), ())
+    usual = cores[:1] if one.operation is Operation.CHASE else cores
+    if alone and executor.cpus == usual:
+        return []
+    if alone and executor.cpus == cores[: len(executor.cpus)]:
+        return [f"threads={len(executor.cpus)}"]
+    return [f"cpus={numbers(executor.cpus)}"]
+
+
+def line_of(transfers: Iterable[Transfer], machine: Machine) -> str:
+    """Return transfers that start together as one line.
+
+    Raises
+    ------
+    UsageError
+        If the language has no words for one of them.
+    """
+    return "; ".join(written(list(transfers), machine))
+
+
+def file_of(planned: Iterable[tuple[Testcase, Plan]], machine: Machine) -> str:
+    """Return testcases as a file that is parsed into the same plans.
+
+    Parameters
+    ----------
+    planned : Iterable[tuple[Testcase, Plan]]
+        The testcases with their plans.
+    machine : Machine
+        The machine that they were planned for.
+
+    Raises
+    ------
+    UsageError
+        If a testcase cannot be measured, or measures something other than transfers.
+    """
+    return "\n".join([heading(machine), *(testcase_text(case, plan, machine) for case, plan in planned)])
+
+
+def heading(machine: Machine) -> str:
+    """Return the first line of a file: a comment with the machine."""
+    name = f"{machine.name or machine.host}{' (SIMULATED)' * machine.simulated}"
+    return f"# Transfers on {one_line(name)}; docs/transfers.md explains the file\n"
+
+
+def testcase_text(case: Testcase, plan: Plan, machine: Machine) -> str:
+    """Return the sections of one testcase; parameters and errors as for ``file_of``."""
+    if plan.reason and not plan.measurements:
+        raise UsageError(f"{case.name} cannot be measured here: {plan.reason}")
+    if any(not one.transfers for one in plan.measurements):
+        kind = type(plan.measurements[0].works[0]).__name__.lower()
+        raise UsageError(
+            f"{case.name} measures a {kind}, which the language cannot express; it expresses transfers"
+        )
+    if any(one.is_mixed for one in plan.measurements):
+        raise UsageError(f"{case.name} has a collective next to transfers, whose cells have no labels")
+    lines = ["[[testcase]]", *_pairs(name=case.name, description=case.description, counts=case.counts,
+                                     engine=str(case.engine))]  # fmt: skip
+    layouts = {layout.key: layout for layout in plan.tables}
+    for layout in plan.tables:
+        lines += ["[[testcase.table]]", *_layout(layout)]
+    lines += [line for one in plan.measurements for line in _measurement(case.name, one, layouts, machine)]
+    lines += [line for cell in plan.waived for line in _waived(case.name, cell, layouts)]
+    return "\n".join(lines) + "\n"
+
+
+def _layout(layout: Layout) -> list[str]:
+    more = {"rows_alike": layout.rows_alike or None, "engine": layout.engine and str(layout.engine)}
+    return [
+        *_pairs(key=layout.key, title=layout.title, unit=str(layout.unit), **more),
+        f"rows = {_axis(layout.rows)}",
+        f"columns = {_axis(layout.columns)}",
+    ]
+
+
+def _axis(axis: Axis) -> str:
+    parts = [f"name = {quoted(axis.name)}", f"labels = {_list(axis.labels)}"]
+    parts += [f"values = [{', '.join(map(repr, axis.values))}]"] if axis.values else []
+    parts += [f"unit = {quoted(axis.unit)}"] if axis.unit else []
+    return f"{{ {', '.join(parts)} }}"
+
+
+def _measurement(name: str, one: Measurement, layouts: dict[str, Layout], machine: Machine) -> list[str]:
+    texts = written(one.transfers, machine)
+    line = "; ".join(texts)
+    shown = quoted(line) if len(line) <= _LONG else "[\n" + "".join(f"  {quoted(t)},\n" for t in texts) + "]"
+    values = []
+    for place in one.places:
+        layout = layouts[place.table]
+        parts = [f"table = {quoted(place.table)}"] if place.table else []
+        parts += [f"row = {quoted(layout.rows.labels[place.row])}"]
+        parts += [f"column = {quoted(layout.columns.labels[place.column])}"]
+        parts += [f"reduce = {quoted(str(place.reduce))}"] if place.reduce is not Reduce.FIRST else []
+        parts += [f"of = {list(place.transfers)}"] if place.transfers != (0,) else []
+        values.append(f"{{ {', '.join(parts)} }}")
+    return [
+        "", "[[measurement]]", f"name = {quoted(name)}", f"transfers = {shown}", f"values = {_cells(values)}",
+        *(["independent = true"] if one.independent else []), *_expected(one),
+    ]  # fmt: skip
+
+
+def _expected(one: Measurement) -> list[str]:
+    """Return what is expected of the values, which is the same for all rates and for all latencies."""
+    known: dict[str, str] = {}
+    for expect in (place.expect for place in one.places if place.expect):
+        known |= {"of_limit": f"{expect.of_limit!r}"} if expect.of_limit else {}
+        known |= {"least": quoted(f"{expect.least / GB:.12g} GB/s")} if expect.least else {}
+        known |= {"most": quoted(f"{expect.most / NANO:.12g} ns")} if expect.most else {}
+    return (
+        [f"expect = {{ {', '.join(f'{key} = {value}' for key, value in known.items())} }}"] if known else []
+    )
+
+
+def _waived(name: str, cell: WaivedCell, layouts: dict[str, Layout]) -> list[str]:
+    layout = layouts[cell.table]
+    parts = [f"table = {quoted(cell.table)}"] if cell.table else []
+    parts += [f"row = {quoted(layout.rows.labels[cell.row])}"]
+    parts += [f"column = {quoted(layout.columns.labels[cell.column])}"]
+    value = f"{{ {', '.join(parts)} }}"
+    return ["", "[[measurement]]", *_pairs(name=name, waived=cell.reason), f"values = [{value}]"]
+
+
+def _cells(values: Sequence[str]) -> str:
+    if len(values) == 1:
+        return f"[{values[0]}]"
+    return "[\n" + "".join(f"  {value},\n" for value in values) + "]"
+
+
+def _pairs(**given: str | bool | None) -> list[str]:
+    """Return lines ``key = value`` of what is not None."""
+    return [
+        f"{key} = {quoted(value) if isinstance(value, str) else str(value).lower()}"
+        for key, value in given.items()
+        if value is not None
+    ]
+
+
+def _list(texts: Iterable[str]) -> str:
+    return f"[{', '.join(map(quoted, texts))}]"
+
+
+def quoted(text: str) -> str:
+    """Return a string of TOML, whose escapes are those of JSON; it forbids DEL and lone surrogates, too."""
+    shown = json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return shown.encode("utf-8", "replace").decode()

@@ -1,0 +1,421 @@
+"""Testcases from parsed lines: tables, axes and expectations around the transfers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+from ..errors import UsageError
+from ..model import (
+    Axis,
+    Collective,
+    Engine,
+    Expectation,
+    Measurement,
+    Operation,
+    Place,
+    Reduce,
+    Role,
+    Transfer,
+    Unit,
+)
+from ..options import PlanOptions
+from ..testcases import Layout, Plan, Testcase, WaivedCell
+from ..topology import Machine
+from ..units import format_size
+from .resolve import Defaults, Labelled, devices_of, resolve
+from .source import Source
+from .syntax import Devices, Line
+
+#: Name of the testcase of a line without a name.
+LINE = "transfers"
+#: Keys of the tables if a testcase has rates and latencies.
+RATES, TIMES = "bandwidth", "latency"
+#: How a value is made: of each transfer, of the first, the sum of the rates, all bytes over the wall time.
+EACH, FIRST, SUM, WALL = "each", "first", "sum", "wall"
+REDUCTIONS = (EACH, FIRST, SUM, WALL)
+#: Axes of numbers, and the default of a transfer that each one changes.
+AXES = {"sizes": "size", "blocks": "blocks", "threads": "threads"}
+_COUNTS = "every copied byte once"
+
+
+@dataclass(frozen=True)
+class LabelledValue:
+    """A cell that a measurement fills, with its place given by labels.
+
+    Parameters
+    ----------
+    table : str
+        Key of the table.
+    row, column : str
+        Labels.
+    reduce : Reduce
+        How the times become the value.
+    of : tuple[int, ...]
+        Numbers of the transfers that it is made of, from 0.
+    """
+
+    table: str = ""
+    row: str = ""
+    column: str = ""
+    reduce: Reduce = Reduce.FIRST
+    of: tuple[int, ...] = (0,)
+
+
+@dataclass(frozen=True)
+class WantedValues:
+    """What a measurement expects of its values.
+
+    Parameters
+    ----------
+    of_limit : float or None
+        Lowest fraction of the limit of the links.
+    least : float or None
+        Lowest rate, in B/s.
+    most : float or None
+        Highest latency, in s.
+    like : Callable or None
+        Returns the expectation of a cell from a baseline: machine, testcase, table, row, column.
+    """
+
+    of_limit: float | None = None
+    least: float | None = None
+    most: float | None = None
+    like: Callable[[Machine, str, str, str, str], Expectation] | None = None
+
+    def of(self, unit: Unit, machine: Machine, cell: tuple[str, str, str, str]) -> Expectation | None:
+        """Return the expectation of a cell; None if nothing is expected of values of this unit."""
+        if self.like is not None:
+            return self.like(machine, *cell)
+        if unit is Unit.TIME:
+            return Expectation(most=self.most) if self.most else None
+        found = Expectation(self.of_limit, self.least)
+        return found if found != Expectation() else None
+
+
+@dataclass(frozen=True)
+class Definition:
+    """Transfers that start together, over an axis, and what is reported of them.
+
+    Parameters
+    ----------
+    line : Line or None
+        The transfers; None if they cannot be measured.
+    label : str
+        Label of the rows.
+    reduce : tuple[str, ...]
+        Which values are reported; empty for each and, of several rates, the sum.
+    sizes, blocks, threads : tuple[int, ...]
+        An axis: values for the transfers that do not name one.
+    each : tuple[Devices, ...]
+        An axis of devices, for which ``$`` stands in the line.
+    each_source : Source or None
+        Text of the axis of devices.
+    expect : WantedValues or None
+        What is expected of the values.
+    values : tuple[LabelledValue, ...]
+        Cells by their labels; empty for cells made from ``reduce``.
+    waived : str
+        Why the cells of ``values`` cannot be measured.
+    independent : bool
+        As in ``Measurement``.
+    """
+
+    line: Line | None
+    label: str = ""
+    reduce: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
+    threads: tuple[int, ...] = ()
+    each: tuple[Devices, ...] = ()
+    each_source: Source | None = None
+    expect: WantedValues | None = None
+    values: tuple[LabelledValue, ...] = ()
+    waived: str = ""
+    independent: bool = False
+
+    @property
+    def axis(self) -> tuple[str, tuple[int, ...]]:
+        """Name and values of its axis; empty if it has none."""
+        return next(
+            ((name, values) for name in AXES if (values := getattr(self, name))),
+            ("", ()),
+        )
+
+
+@dataclass(frozen=True)
+class TestcaseText:
+    """Measurements that fill the tables of one testcase.
+
+    Parameters
+    ----------
+    name : str
+        Name of the testcase.
+    definitions : tuple[Definition, ...]
+        The measurements.
+    description : str
+        What is measured; empty for the text of the lines.
+    counts : str
+        Which bytes count.
+    engine : Engine
+        What moves the bytes.
+    tables : tuple[Layout, ...]
+        Its tables; empty for tables made from the definitions.
+    """
+
+    name: str
+    definitions: tuple[Definition, ...]
+    description: str = ""
+    counts: str = _COUNTS
+    engine: Engine = Engine.CE
+    tables: tuple[Layout, ...] = ()
+
+    def testcase(self) -> Testcase:
+        """Return the testcase that plans the measurements on a machine."""
+        texts = "; ".join(" ".join(text.split()) for d in self.definitions if d.line for text in d.line.texts)
+        return Testcase(
+            self.name,
+            self.description or texts,
+            self._plan,
+            "",
+            self.engine,
+            counts=self.counts,
+            written=True,
+        )
+
+    def _plan(self, machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+        builder = _Builder(self, machine, options)
+        for definition in self.definitions:
+            builder.add(definition)
+        return builder.plan()
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of a table that is made from a definition: its label, unit, and the values of its cells."""
+
+    label: str
+    unit: Unit
+    column: int
+    place: Place
+    measurement: int
+
+
+@dataclass
+class _Builder:
+    """Collects the Measurements of a group, then makes its tables."""
+
+    group: TestcaseText
+    machine: Machine
+    options: PlanOptions
+    works: list[tuple[tuple[Transfer | Collective, ...], Definition, list[Place]]] = field(
+        default_factory=list
+    )
+    rows: list[_Row] = field(default_factory=list)
+    waived: list[WaivedCell] = field(default_factory=list)
+
+    def add(self, definition: Definition) -> None:
+        """Plan the measurements of a definition, one for each value of its axes."""
+        if definition.values:
+            self._add_placed(definition)
+            return
+        assert definition.line is not None
+        if self.group.tables:
+            raise definition.line.source.error(
+                f"the tables of {self.group.name!r} are given, so the measurement needs values", 0
+            )
+        if {d.axis for d in self.group.definitions} != {definition.axis}:
+            raise definition.line.source.error(
+                f"the measurements of {self.group.name!r} share a table and need the same axis", 0
+            )
+        devices = (
+            devices_of(definition.each, definition.each_source, self.machine)
+            if definition.each_source
+            else [""]
+        )
+        name, values = definition.axis
+        for device in devices:
+            for column, value in enumerate(values or (0,)):
+                given: dict[str, Any] = {
+                    "device": device,
+                    "size": self.options.size,
+                    AXES.get(name, "size"): value,
+                }
+                defaults = Defaults(**given) if name else self._defaults(device)
+                works = resolve(definition.line, self.machine, defaults)
+                self._add_made(definition, works, device, column)
+
+    def _defaults(self, device: str) -> Defaults:
+        return Defaults(self.options.size, device=device)
+
+    def _add_placed(self, definition: Definition) -> None:
+        """Add a measurement whose cells are given by labels."""
+        layouts = {layout.key: layout for layout in self.group.tables}
+        found = []
+        for value in definition.values:
+            if value.table not in layouts:
+                raise UsageError(f"{self.group.name}: there is no table {value.table!r}")
+            rows, columns = layouts[value.table].rows.labels, layouts[value.table].columns.labels
+            if value.row not in rows or value.column not in columns:
+                raise UsageError(
+                    f"{self.group.name}: the table {value.table!r} has no row {value.row!r} with a column "
+                    f"{value.column!r}"
+                )
+            place = Place(
+                value.table, rows.index(value.row), columns.index(value.column), value.reduce, value.of
+            )
+            if definition.expect:
+                unit = layouts[value.table].unit
+                cell = self.group.name, value.table, value.row, value.column
+                place = replace(place, expect=definition.expect.of(unit, self.machine, cell))
+            found.append(place)
+        if definition.line is None:
+            self.waived += [WaivedCell(p.table, p.row, p.column, definition.waived) for p in found]
+            return
+        works = tuple(one.work for one in resolve(definition.line, self.machine, self._defaults("")))
+        for place in found:
+            if why := _misplaced(place, layouts[place.table].unit, works):
+                raise definition.line.source.error(why, 0)
+        self.works.append((works, definition, found))
+
+    def _add_made(self, definition: Definition, works: Sequence[Labelled], device: str, column: int) -> None:
+        """Add a measurement whose cells follow from its reductions."""
+        found = list(_values(works, definition, self.group.name))
+        index = len(self.works)
+        for label, unit, place in found:
+            prefix = " ".join(filter(None, (definition.label, device)))
+            text = prefix if prefix and len(found) == 1 else " ".join(filter(None, (prefix, label)))
+            self.rows.append(_Row(text, unit, column, place, index))
+        self.works.append((tuple(one.work for one in works), definition, []))
+
+    def plan(self) -> Plan:
+        """Return the plan of everything that was added."""
+        tables = self.group.tables or self._tables()
+        measurements = []
+        for works, definition, places in self.works:
+            if definition.expect and definition.line and not any(place.expect for place in places):
+                raise definition.line.source.error(
+                    "no value is of the expected kind: of_limit and least judge rates, most latencies",
+                    0,
+                )
+            if reason := _barrier(self.machine, works):
+                self.waived += [WaivedCell(p.table, p.row, p.column, reason) for p in places]
+            else:
+                measurements.append(Measurement(works, tuple(places), definition.independent))
+        reason = "" if measurements or not self.waived else self.waived[0].reason
+        return Plan(tables, tuple(measurements), tuple(self.waived), reason)
+
+    def _tables(self) -> tuple[Layout, ...]:
+        """Make the tables of rows that were collected, and the places of their cells."""
+        units = list(dict.fromkeys(row.unit for row in self.rows))
+        name, values = self.group.definitions[0].axis
+        found = []
+        for unit in units:
+            kind = TIMES if unit is Unit.TIME else RATES
+            key = kind if len(units) > 1 else ""
+            own = [row for row in self.rows if row.unit is unit]
+            labels = _unique([(row.label, row.column) for row in own])
+            distinct = tuple(dict.fromkeys(labels))
+            columns = _axis(name, values) if name else Axis("", (kind,))
+            layout = Layout(key, f"{self.group.name}: {kind}", Axis("transfer", distinct), columns, unit)
+            found.append(layout)
+            for row, label in zip(own, labels, strict=True):
+                _, definition, places = self.works[row.measurement]
+                place = replace(row.place, table=key, row=distinct.index(label), column=row.column)
+                if definition.expect:
+                    cell = self.group.name, key, label, columns.labels[row.column]
+                    place = replace(place, expect=definition.expect.of(unit, self.machine, cell))
+                places.append(place)
+        return tuple(found)
+
+
+def _misplaced(place: Place, unit: Unit, works: Sequence[Transfer | Collective]) -> str:
+    """Return why a value cannot be made of the transfers that a file names; empty if it can."""
+    if any(i >= len(works) for i in place.transfers):
+        return f"a value names a transfer that is not one of {len(works)}"
+    if any(isinstance(work, Collective) for work in works):
+        return "next to a collective, values are chosen by reduce"
+    if all(work.role is Role.LOAD for work in works):
+        return "nothing is measured: every transfer is a load"
+    latency = {_is_chase(works[i]) for i in place.transfers}
+    if latency != {place.reduce is Reduce.LATENCY} or latency != {unit is Unit.TIME}:
+        return 'a value of latencies has reduce = "latency" and the unit "s", others have neither'
+    return ""
+
+
+def _unique(cells: Sequence[tuple[str, int]]) -> list[str]:
+    """Return a label for each cell, so that no two have the same label and column."""
+    seen: dict[tuple[str, int], int] = {}
+    found = []
+    for label, column in cells:
+        number = seen[label, column] = seen.get((label, column), 0) + 1
+        found.append(label if number == 1 else f"{label} #{number}")
+    return found
+
+
+def _axis(name: str, values: Sequence[int]) -> Axis:
+    if name == "sizes":
+        labels = tuple(format_size(value) for value in values)
+        return Axis("size of a buffer", labels, tuple(map(float, values)), "B")
+    return Axis(name, tuple(map(str, values)), tuple(map(float, values)))
+
+
+def _values(
+    works: Sequence[Labelled], definition: Definition, name: str
+) -> Iterator[tuple[str, Unit, Place]]:
+    """Yield label, unit and place of each value of a measurement."""
+    assert definition.line is not None
+    source = definition.line.source
+    measured = [i for i, one in enumerate(works) if one.work.role is Role.MEASURED]
+    if not measured:
+        raise source.error("nothing is measured: every transfer is a load", 0, len(source.text))
+    rates = [i for i in measured if not _is_chase(works[i].work)]
+    wanted = definition.reduce or (EACH, SUM)
+    for reduction in wanted:
+        if reduction in (EACH, FIRST):
+            for i in measured if reduction == EACH else measured[:1]:
+                work = works[i].work
+                if isinstance(work, Collective):
+                    factor = _bus_factor(work)
+                    yield works[i].label, Unit.RATE, Place("", 0, 0, Reduce.BUS, (i,), factor)
+                elif _is_chase(work):
+                    yield works[i].label, Unit.TIME, Place("", 0, 0, Reduce.LATENCY, (i,))
+                else:
+                    yield works[i].label, Unit.RATE, Place("", 0, 0, Reduce.FIRST, (i,))
+        elif len(rates) > 1 and not any(isinstance(works[i].work, Collective) for i in rates):
+            kind = Reduce.SUM if reduction == SUM else Reduce.WALL
+            yield reduction, Unit.RATE, Place("", 0, 0, kind, tuple(rates))
+        elif definition.reduce:
+            raise source.error(f"{reduction} needs at least two transfers with rates", 0, len(source.text))
+
+
+def _bus_factor(work: Collective) -> float:
+    from ..testcases.collective_ops import OPERATIONS
+
+    return OPERATIONS[work.operation].factor(work.ranks)
+
+
+def _is_chase(work: Transfer | Collective) -> bool:
+    return isinstance(work, Transfer) and work.operation is Operation.CHASE
+
+
+def _barrier(machine: Machine, works: Sequence[Transfer | Collective]) -> str:
+    """Return why a GPU cannot reach the memory of another; empty if all can."""
+    peers = {gpu.name: gpu.peers for gpu in machine.gpus}
+    for work in works:
+        if isinstance(work, Transfer) and work.executor.rank is None and work.executor.device in peers:
+            own = work.executor.device
+            for end in (work.source, work.destination):
+                if end.device in peers and end.device != own and end.device not in peers[own]:
+                    return f"{own} has no peer access to {end.device}"
+    return ""
+
+
+def grouped(named: Sequence[tuple[str, Definition]]) -> Iterator[tuple[str, tuple[Definition, ...]]]:
+    """Yield each name with its definitions, in the order of their first ones."""
+    order = {name: i for i, (name, _) in reversed(list(enumerate(named)))}
+    ordered = sorted(named, key=lambda one: order[one[0]])
+    for name, found in groupby(ordered, key=lambda one: one[0]):
+        yield name, tuple(definition for _, definition in found)

@@ -1,0 +1,405 @@
+"""From the parsed form to the Transfers of a machine: names, executors, engines and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from ..model import Collective, Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
+from ..testcases.base import DEFAULT_SIZE
+from ..testcases.collective_ops import OPERATIONS
+from ..testcases.collectives import default_size, members
+from ..testcases.data_types import BY_NAME
+from ..testcases.device import CHASE_SIZE
+from ..testcases.host import chase_size, streaming_size
+from ..topology import Machine
+from .cores import share_cores
+from .source import LanguageError, Source
+from .syntax import CollectiveStatement, Devices, Line, Span, Statement
+
+#: Largest number of transfers in a line.
+MOST_TRANSFERS = 4096
+_KERNELS = (Engine.SM, Engine.SM_BULK, Engine.SM_SPLIT)
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a transfer uses where its words say nothing.
+
+    Parameters
+    ----------
+    size : int or None
+        Bytes of one buffer; None for the default of its executor.
+    blocks : int
+        Blocks of a kernel; 0 for the choice of the backend.
+    threads : int
+        Threads of a block, and of CPUs; 0 for the choice of the backend and all cores.
+    device : str
+        Device for which ``$`` stands; empty if there is none.
+    """
+
+    size: int | None = None
+    blocks: int = 0
+    threads: int = 0
+    device: str = ""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A work with the label of its result.
+
+    Parameters
+    ----------
+    work : Transfer or Collective
+        The work.
+    label : str
+        Its label, such as ``gpu0->gpu1``.
+    """
+
+    work: Transfer | Collective
+    label: str
+
+
+@dataclass(frozen=True)
+class _End:
+    """A device of one side: the name by which sides are paired, and its memory (None for void)."""
+
+    base: str
+    memory: Memory | None
+
+
+def resolve(line: Line, machine: Machine, defaults: Defaults = Defaults()) -> tuple[Labelled, ...]:
+    """Return the works of a line on a machine.
+
+    Raises
+    ------
+    LanguageError
+        If a name does not exist on the machine, or a transfer is not possible.
+    """
+    found: list[Labelled] = []
+    statements: list[Statement | CollectiveStatement] = []
+    for statement in line.statements:
+        found += (
+            [_Resolver(statement.source, machine, defaults).collective(statement)]
+            if isinstance(statement, CollectiveStatement)
+            else _Resolver(statement.source, machine, defaults).transfers(statement)
+        )
+        statements += [statement] * (len(found) - len(statements))
+        if len(found) > MOST_TRANSFERS:
+            raise statement.source.error(
+                f"more than {MOST_TRANSFERS} transfers; use fewer devices", *statement.span
+            )
+    found = _Resolver(line.source, machine, defaults).with_cores(found, statements)
+    return _ordered(found, line)
+
+
+def _ordered(found: list[Labelled], line: Line) -> tuple[Labelled, ...]:
+    """Return the works of a line; next to a collective, those that are measured come first.
+
+    Raises
+    ------
+    LanguageError
+        If a line has two collectives, or measures a collective and transfers at once.
+    """
+    collectives = [one.work for one in found if isinstance(one.work, Collective)]
+    if not collectives:
+        return tuple(found)
+    own = next(one for one in line.statements if isinstance(one, CollectiveStatement))
+    if len(collectives) > 1:
+        raise own.source.error("a line has at most one collective", *own.span)
+    if len(found) == 1:
+        alone = f"`wirespeed run -t {own.operation}` measures it alone"
+        raise own.source.error(f"there is no transfer next to the collective; {alone}", *own.span)
+    roles = {one.work.role for one in found if one.work is not collectives[0]}
+    if len(roles) > 1 or own.role in roles:
+        raise own.source.error(
+            "a collective and transfers cannot be measured at once: put load before the collective, or "
+            "before all transfers", *own.span,
+        )  # fmt: skip
+    return tuple(sorted(found, key=lambda one: one.work.role is Role.LOAD))
+
+
+def devices_of(devices: Sequence[Devices], source: Source, machine: Machine) -> list[str]:
+    """Return the names of devices, such as those of an axis.
+
+    Raises
+    ------
+    LanguageError
+        If one does not exist.
+    """
+    if any(one.kind in ("void", "$") or one.wrappers for one in devices):
+        raise source.error("an axis names devices, such as gpus or gpu[0-3]", *devices[0].span)
+    return [end.base for end in _Resolver(source, machine, Defaults()).ends(devices)]
+
+
+class _Resolver:
+    """Knows a machine and the text, for errors."""
+
+    def __init__(self, source: Source, machine: Machine, defaults: Defaults) -> None:
+        self.source, self.machine, self.defaults = source, machine, defaults
+        self.gpus = {gpu.name: gpu for gpu in machine.gpus}
+        self.nodes = {node.name: node for node in machine.numa}
+
+    def wrong(self, message: str, span: Span) -> LanguageError:
+        return self.source.error(message, *span)
+
+    def transfers(self, statement: Statement) -> list[Labelled]:
+        """Return the transfers of a statement."""
+        found = []
+        for source, destination in self._pairs(statement):
+            for executor in self._executors(statement, source, destination):
+                transfer = self._transfer(statement, source, destination, executor)
+                found.append(Labelled(transfer, statement.label or _label(statement, source, destination)))
+        if not found:
+            raise self.wrong("no transfer is left: other() of the only device is empty", statement.span)
+        return found
+
+    def collective(self, statement: CollectiveStatement) -> Labelled:
+        """Return a collective of all GPUs or ranks, of floats and the sum, out of place."""
+        operation, number = OPERATIONS[statement.operation], BY_NAME["float"]
+        ends = members(self.machine)
+        if len(ends) < 2:
+            raise self.wrong(f"{operation.name} requires at least two GPUs", statement.span)
+        if reason := operation.why_not(len(ends)):
+            raise self.wrong(reason, statement.span)
+        size = statement.size or self.defaults.size or default_size(self.machine)
+        counts = operation.counts(size // number.bytes, number.bytes, len(ends))
+        work = Collective(
+            operation.name, number.name, "sum" if operation.operator is None else "",
+            0 if operation.rooted else -1, size, operation.moved(counts, number.bytes, len(ends)), len(ends),
+            ends, room=size, judged=operation.judged, effective=operation.effective, role=statement.role,
+        )  # fmt: skip
+        return Labelled(work, statement.label or operation.name)
+
+    def _pairs(self, statement: Statement) -> list[tuple[_End, _End]]:
+        """Pair the two sides: device by device if both name the same devices, else all with all."""
+        sources, destinations = self.ends(statement.sources), self.ends(statement.destinations)
+        sides = (*statement.sources, *statement.destinations)
+        if any("other" in devices.wrappers for devices in sides):
+            return [(a, b) for a, b in product(sources, destinations) if a.base != b.base]
+        if len(sources) > 1 and [end.base for end in sources] == [end.base for end in destinations]:
+            return list(zip(sources, destinations, strict=True))
+        if len(sources) * len(destinations) > MOST_TRANSFERS:
+            raise self.wrong(f"more than {MOST_TRANSFERS} transfers; use fewer devices", statement.span)
+        return list(product(sources, destinations))
+
+    def ends(self, devices: Sequence[Devices]) -> list[_End]:
+        """Return the memories of one side."""
+        return [end for one in devices for end in self._ends(one)]
+
+    def _ends(self, devices: Devices) -> list[_End]:
+        if devices.kind == "void":
+            if devices.wrappers:
+                raise self.wrong("void has no memory near it", devices.span)
+            return [_End("void", None)]
+        if devices.kind == "rank":
+            found = [self._rank(index, devices) for index in self._existing(devices)]
+        elif devices.kind == "$":
+            if not self.defaults.device:
+                raise self.wrong('$ stands for the device of an axis; add each = "gpus"', devices.span)
+            name = self.defaults.device
+            of_rank = name.startswith("rank")
+            found = [self._rank(int(name[4:]), devices) if of_rank else self._device(name)]
+        else:
+            found = [self._device(f"{devices.kind}{index}") for index in self._existing(devices)]
+        for wrapper in reversed(devices.wrappers):
+            if wrapper != "other":
+                found = [self._wrapped(wrapper, end, devices) for end in found]
+        return found
+
+    def _existing(self, devices: Devices) -> Sequence[int]:
+        """Return the numbers of devices, which must exist."""
+        there = {
+            "gpu": [gpu.index for gpu in self.machine.gpus],
+            "numa": [node.index for node in self.machine.numa],
+            "rank": [rank.index for rank in self.machine.ranks],
+        }[devices.kind]
+        if not there:
+            why = (
+                f" ({'; '.join(self.machine.notes)})" if self.machine.notes and devices.kind == "gpu" else ""
+            )
+            more = ": start several with --processes N or a launcher" if devices.kind == "rank" else ""
+            what = {"gpu": "GPU", "numa": "NUMA node", "rank": "ranks"}[devices.kind]
+            raise self.wrong(f"this machine has no {what}{why}{more}", devices.span)
+        if devices.indices is None:
+            return there
+        for index in devices.indices:
+            if index not in there:
+                name, known = f"{devices.kind}{index}", [f"{devices.kind}{i}" for i in there]
+                whole = there == list(range(len(there))) and len(there) > 2
+                listed = f"{known[0]} to {known[-1]}" if whole else ", ".join(known[:16])
+                raise self.wrong(f"{name}: this machine has {listed}", devices.span)
+        return devices.indices
+
+    def _device(self, name: str) -> _End:
+        """Return the memory of a device; host memory is pinned if a GPU executes."""
+        if name in self.gpus:
+            return _End(name, Memory(name, MemoryKind.DEVICE))
+        return _End(name, Memory(name, MemoryKind.PINNED))
+
+    def _rank(self, index: int, devices: Devices) -> _End:
+        rank = self.machine.ranks[index]
+        if devices.owned is not None:
+            owned = f"{devices.owned.kind}{(devices.owned.indices or (0,))[0]}"
+            if owned != rank.device:
+                raise self.wrong(f"rank{index} owns {rank.device}, not {owned}", devices.owned.span)
+        kind = MemoryKind.DEVICE if rank.device.startswith("gpu") else MemoryKind.PAGEABLE
+        return _End(f"rank{index}", Memory(rank.device, kind, index))
+
+    def _wrapped(self, wrapper: str, end: _End, devices: Devices) -> _End:
+        """Return the nearest host memory of a GPU, or pageable host memory."""
+        assert end.memory is not None
+        if end.memory.rank is not None:
+            raise self.wrong(
+                f"{wrapper}() is not possible for ranks, which own one memory each", devices.span
+            )
+        if wrapper == "near":
+            if end.memory.device not in self.gpus:
+                raise self.wrong(
+                    "near() takes a GPU: it is the NUMA node that is nearest to it", devices.span
+                )
+            node = f"numa{self.gpus[end.memory.device].numa}"
+            if node not in self.nodes:
+                raise self.wrong(f"the NUMA node of {end.memory.device} is unknown", devices.span)
+            return _End(end.base, Memory(node, MemoryKind.PINNED))
+        if end.memory.device in self.gpus:
+            raise self.wrong("pageable() takes host memory, such as numa0 or near(gpu0)", devices.span)
+        return replace(end, memory=replace(end.memory, kind=MemoryKind.PAGEABLE))
+
+    def _transfer(
+        self, statement: Statement, source: _End, destination: _End, executor: Executor
+    ) -> Transfer:
+        """Return one transfer: choose its engine and its operation."""
+        words, places = statement.words, statement.places
+        ends = [end for end in (source, destination) if end.memory is not None]
+        if not ends or (statement.latency and len(ends) < 2):
+            raise self.wrong("void is only one side of a transfer, and no side of a latency", statement.span)
+        gpu = executor.device in self.gpus
+        if words.operation and len(ends) < 2:
+            raise self.wrong(f"{words.operation} needs two memories", places["operation"])
+        operation = (
+            Operation.CHASE if statement.latency
+            else words.operation or Operation.COPY if len(ends) == 2
+            else Operation.READ if source.memory else Operation.WRITE
+        )  # fmt: skip
+        engine = words.engine or self._engine(gpu, operation)
+        if gpu == (engine is Engine.CPU):
+            fitting = "ce, sm, sm_bulk or sm_split" if gpu else "cpu"
+            raise self.wrong(f"{executor} executes with {fitting}, not with {engine}", places["engine"])
+        if operation is not Operation.COPY and engine not in (Engine.SM, Engine.CPU):
+            raise self.wrong(f"the engine {engine} only copies; a {operation} needs sm", places["engine"])
+        own = Memory(executor.device, MemoryKind.DEVICE if gpu else MemoryKind.PAGEABLE, executor.rank)
+        from_, to = (self._allocated(end.memory or own, gpu, statement) for end in (source, destination))
+        if operation is Operation.CHASE:
+            to = from_
+        executor = self._shaped(executor, engine, operation, statement)
+        pace = 1.0 if words.rate is None else words.rate
+        if words.rate is not None and (statement.role is not Role.LOAD or engine is not Engine.CPU):
+            raise self.wrong("only a load by CPUs has a rate: load numa0 -> void rate=25%", places["rate"])
+        return Transfer(
+            from_, to, executor, engine, self._size(statement, gpu, operation), statement.role, operation,
+            words.counted or 1, pace,
+        )  # fmt: skip
+
+    def _engine(self, gpu: bool, operation: Operation) -> Engine:
+        if not gpu:
+            return Engine.CPU
+        return Engine.CE if operation is Operation.COPY else Engine.SM
+
+    def _allocated(self, memory: Memory, gpu: bool, statement: Statement) -> Memory:
+        """Return a memory as its executor needs it: host memory of CPUs is pageable, that of GPUs pinned."""
+        if gpu:
+            return memory
+        if memory.kind is MemoryKind.DEVICE:
+            raise self.wrong("CPUs cannot access the memory of a GPU; use ce or sm", statement.span)
+        return replace(memory, kind=MemoryKind.PAGEABLE)
+
+    def _executors(self, statement: Statement, source: _End, destination: _End) -> list[Executor]:
+        """Return the devices that execute: the side that the arrow names, or those behind ``by``."""
+        if statement.executors:
+            chosen = self.ends(statement.executors)
+            bases = [end.base for end in chosen]
+            for side, end in ((statement.sources, source), (statement.destinations, destination)):
+                if len(bases) > 1 and bases == [one.base for one in self.ends(side)]:
+                    chosen = [one for one in chosen if one.base == end.base]  # each executes its own
+                    break
+            if any(end.memory is None for end in chosen):
+                raise self.wrong("void executes nothing", statement.executors[0].span)
+        else:
+            active, passive = (destination, source) if statement.pulls else (source, destination)
+            of_gpu = passive.memory is not None and passive.memory.device in self.gpus
+            if active.memory is None or (of_gpu and active.memory.device not in self.gpus):
+                active = passive  # void executes nothing, and CPUs cannot access the memory of GPUs
+            if active.memory is None:
+                raise self.wrong("void is only one side of a transfer", statement.span)
+            chosen = [active]
+        return [Executor(one.memory.device, one.memory.rank) for one in chosen if one.memory is not None]
+
+    def _shaped(
+        self, executor: Executor, engine: Engine, operation: Operation, statement: Statement
+    ) -> Executor:
+        """Return the executor with the shape of its kernel, or with its CPUs."""
+        words, places = statement.words, statement.places
+        if engine is not Engine.CPU:
+            if words.cpus:
+                raise self.wrong("only the engine cpu uses CPUs", places["cpus"])
+            kernel = engine in _KERNELS and operation is not Operation.CHASE
+            for name in ("blocks", "threads"):
+                if getattr(words, name) and not kernel:
+                    raise self.wrong(f"only a kernel has {name}: use sm, sm_bulk or sm_split", places[name])
+            if not kernel:
+                return executor
+            defaults = self.defaults if operation is Operation.COPY else Defaults()
+            return replace(
+                executor, blocks=words.blocks or defaults.blocks, threads=words.threads or defaults.threads
+            )
+        if words.blocks:
+            raise self.wrong("CPUs have threads=, not blocks=", places["blocks"])
+        if not words.cpus:
+            return executor  # cores are shared when all transfers are known
+        usable = {cpu for node in self.machine.numa for cpu in node.cpus}
+        if outside := [cpu for cpu in words.cpus if cpu not in usable]:
+            raise self.wrong(f"CPU {outside[0]} does not exist, or is not usable", places["cpus"])
+        return replace(executor, cpus=words.cpus[:1] if operation is Operation.CHASE else words.cpus)
+
+    def with_cores(
+        self, works: Sequence[Labelled], statements: Sequence[Statement | CollectiveStatement]
+    ) -> list[Labelled]:
+        """Give cores to the transfers by CPUs that do not name theirs."""
+        transfers = [one.work if isinstance(one.work, Transfer) else None for one in works]
+        wanted = [
+            0 if work is None or isinstance(statement, CollectiveStatement)
+            else 1 if work.operation is Operation.CHASE
+            else statement.words.threads or self.defaults.threads
+            for work, statement in zip(transfers, statements, strict=True)
+        ]  # fmt: skip
+
+        def refuse(index: int, message: str) -> LanguageError:
+            return statements[index].source.error(message, *statements[index].span)
+
+        cores = share_cores(transfers, wanted, self._cores, refuse)
+        return [
+            replace(one, work=replace(work, executor=replace(work.executor, cpus=cores[i])))
+            if work is not None and i in cores else one
+            for i, (one, work) in enumerate(zip(works, transfers, strict=True))
+        ]  # fmt: skip
+
+    def _cores(self, executor: Executor) -> tuple[int, ...]:
+        if executor.rank is not None:
+            return self.machine.ranks[executor.rank].cpus
+        return self.nodes[executor.device].cores
+
+    def _size(self, statement: Statement, gpu: bool, operation: Operation) -> int:
+        if statement.words.size:
+            return statement.words.size
+        if operation is Operation.CHASE:
+            return CHASE_SIZE if gpu else chase_size(self.machine)
+        return self.defaults.size or (DEFAULT_SIZE if gpu else streaming_size(self.machine))
+
+
+def _label(statement: Statement, source: _End, destination: _End) -> str:
+    """Return the label of the result of a transfer: ``gpu0->gpu1``, or ``gpu0 from gpu1`` for a latency."""
+    names = [f"rank{end.memory.rank}" if end.memory and end.memory.rank is not None
+             else end.memory.device if end.memory else end.base for end in (source, destination)]  # fmt: skip
+    return f"{names[1]} from {names[0]}" if statement.latency else f"{names[0]}->{names[1]}"

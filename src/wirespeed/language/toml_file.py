@@ -1,0 +1,320 @@
+"""Files of measurements, in TOML."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from ..document import LARGEST
+from ..errors import UsageError
+from ..judging.verdicts import DEVIATIONS, TOLERANCE
+from ..model import Engine, Expectation, Reduce, Unit
+from ..results import baseline
+from ..testcases import Layout, Testcase
+from ..topology import Machine
+from ..units import parse_duration, parse_rate, parse_sizes
+from .parser import parse, parse_devices
+from .printing import quoted
+from .program import LINE, REDUCTIONS, Definition, LabelledValue, TestcaseText, WantedValues, grouped
+from .source import Source, contents, nearest
+from .syntax import Line, RunSetting
+
+_Name = Annotated[str, msgspec.Meta(min_length=1)]
+_Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+
+
+class _Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    of_limit: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    least: str | None = None
+    most: str | None = None
+    like: str | None = None
+
+
+class _Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    row: str
+    column: str
+    table: str = ""
+    reduce: Literal["first", "sum", "wall", "latency"] = "first"
+    of: Annotated[tuple[Annotated[int, msgspec.Meta(ge=0)], ...], msgspec.Meta(min_length=1)] = (0,)
+
+
+class _Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: _Name
+    transfers: str | tuple[str, ...] = ()
+    label: str = ""
+    reduce: str | tuple[str, ...] = ()
+    sizes: str | tuple[str, ...] = ()
+    blocks: tuple[_Count, ...] = ()
+    threads: tuple[_Count, ...] = ()
+    each: str = ""
+    expect: _Expect | None = None
+    values: tuple[_Value, ...] = ()
+    waived: str = ""
+    independent: bool = False
+
+
+class _Testcase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    description: str = ""
+    counts: str = ""
+    engine: Engine = Engine.CE
+    table: tuple[Layout, ...] = ()
+
+
+class _TransferFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    measurement: tuple[_Measurement, ...] = ()
+    testcase: tuple[_Testcase, ...] = ()
+
+
+@dataclass(frozen=True)
+class Program:
+    """The testcases of a file or a line, and the settings of the run that it contains.
+
+    Parameters
+    ----------
+    testcases : tuple[Testcase, ...]
+        The testcases.
+    text : str
+        The text as a file, for the Document.
+    lines : tuple[Line, ...]
+        The parsed lines.
+    """
+
+    testcases: tuple[Testcase, ...]
+    text: str
+    lines: tuple[Line, ...]
+
+    def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of the run that the lines contain: option -> value.
+
+        Parameters
+        ----------
+        given : Mapping[str, Any]
+            Options of the run.
+
+        Raises
+        ------
+        LanguageError
+            If two lines, or a line and an option, contain different values.
+        """
+        found: dict[str, RunSetting] = {}
+        for line in self.lines:
+            for setting in line.settings:
+                values = (found.setdefault(setting.name, setting).value, given.get(setting.name))
+                if other := [value for value in values if value not in (None, setting.value)]:
+                    raise line.source.error(
+                        f"this applies to the whole run, which already has {setting.name} {other[0]}",
+                        *setting.span,
+                    )
+        return {name: setting.value for name, setting in found.items()}
+
+
+def of_line(text: str) -> Program:
+    """Return the testcase of one line of transfers.
+
+    Raises
+    ------
+    LanguageError
+        If it is invalid.
+    """
+    line = parse(text)
+    file = f"[[measurement]]\nname = {quoted(LINE)}\ntransfers = {quoted(text)}\n"
+    return Program((TestcaseText(LINE, (Definition(line),)).testcase(),), file, (line,))
+
+
+def load(path: str | Path) -> Program:
+    """Load the testcases of a TOML file.
+
+    Raises
+    ------
+    UsageError
+        If the file cannot be read or is invalid; with line and column where they are known.
+    """
+    return loads(contents(path), str(path))
+
+
+def loads(text: str, name: str = "", *, judged: bool = True) -> Program:
+    """Return the testcases of a text in TOML.
+
+    Parameters
+    ----------
+    text : str
+        The text.
+    name : str
+        Name of its file, for errors, and to find the baselines that it names.
+    judged : bool
+        Whether to read the baselines of ``like``; without it, no other file is read.
+
+    Raises
+    ------
+    UsageError
+        If it is invalid.
+    """
+    where = name or "the text"
+    try:
+        found = msgspec.convert(tomllib.loads(text), _TransferFile)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"{where} is not valid TOML: {error}") from error
+    except (ValueError, msgspec.ValidationError) as error:
+        raise UsageError(
+            f"{where}{_section(text, str(error))} is not valid: {error}{_hint(str(error))}"
+        ) from error
+    reader = _FileReader(text, name, judged)
+    named = [(one.name, reader.definition(i, one)) for i, one in enumerate(found.measurement)]
+    if not named:
+        raise UsageError(f"{where} has no measurement; add [[measurement]] with a name and transfers")
+    about = {one.name: one for one in found.testcase}
+    if unknown := about.keys() - {name for name, _ in named}:
+        raise UsageError(f"{where}: no measurement has the name of the testcase {min(unknown)!r}")
+    groups = []
+    for key, definitions in grouped(named):
+        one = about.get(key)
+        for layout in one.table if one else ():
+            if why := _invalid(layout):
+                raise UsageError(f"{where}: the table {layout.key!r} of {key!r} {why}")
+        groups.append(
+            TestcaseText(key, definitions, one.description, one.counts, one.engine, one.table)
+            if one else TestcaseText(key, definitions)
+        )  # fmt: skip
+    cases = tuple(group.testcase() for group in groups)
+    return Program(cases, text, tuple(reader.lines))
+
+
+def _invalid(layout: Layout) -> str:
+    """Return why a table cannot be filled; empty if it can."""
+    for axis in (layout.rows, layout.columns):
+        if axis.values and len(axis.values) != len(axis.labels):
+            return f"has {len(axis.labels)} labels, but {len(axis.values)} values"
+        if not all(0 <= value <= LARGEST for value in axis.values):
+            return f"has a value that is not from 0 to {LARGEST:g}"
+    if layout.engine is not None and set(re.findall(r"[{}]", layout.title.replace("{engine}", ""))):
+        return "has a title with braces other than {engine}"
+    return ""
+
+
+def _section(text: str, error: str) -> str:
+    """Return the line of the section that an error of msgspec names: ``, line 7``."""
+    if match := re.search(r"\$\.(measurement|testcase)\[(\d+)\]", error):
+        headings = list(re.finditer(rf"^\s*\[\[\s*{match[1]}\s*\]\]", text, re.MULTILINE))
+        if int(match[2]) < len(headings):
+            start = headings[int(match[2])].start()
+            line = text.count("\n", 0, start) + 1 + (text[start : start + 1] == "\n")
+            return f", line {line}"
+    return ""
+
+
+def _hint(error: str) -> str:
+    """Return the nearest valid key for an unknown one."""
+    match = re.search(r"unknown field `(\w+)`", error)
+    if match is None:
+        return ""
+    kinds = {".expect": _Expect, ".values": _Value, "$.testcase": _Testcase, "$.measurement": _Measurement}
+    kind = next((kind for part, kind in kinds.items() if part in error), _TransferFile)
+    return f"; {nearest(match[1], kind.__struct_fields__)}"
+
+
+class _FileReader:
+    """Reads the measurements of one file."""
+
+    def __init__(self, text: str, name: str, judged: bool) -> None:
+        self.text, self.name, self.judged = text, name, judged
+        self.lines: list[Line] = []
+        self._at, self._row = 0, 1
+
+    def source(self, text: str) -> Source:
+        """Return a string of the file with its place, found from where the last one was."""
+        at = self.text.find(text, self._at)
+        if at < 0:
+            self._at, self._row = 0, 1
+            at = self.text.find(text)
+        if at < 0:  # written with escapes
+            return Source(text, self.name)
+        self._row += self.text.count("\n", self._at, at)
+        self._at = at
+        return Source(text, self.name, self._row, at - self.text.rfind("\n", 0, at))
+
+    def definition(self, number: int, one: _Measurement) -> Definition:
+        """Return a measurement in its parsed form."""
+        where = f"{self.name + ': ' if self.name else ''}measurement {number + 1} ({one.name})"
+        texts = (one.transfers,) if isinstance(one.transfers, str) else one.transfers
+        if bool(texts) == bool(one.waived):
+            raise UsageError(f"{where}: give transfers, or waived with the reason why there are none")
+        if one.waived and not one.values:
+            raise UsageError(f"{where}: waived needs values, the cells that cannot be measured")
+        line = self._line(texts) if texts else None
+        reduce = (one.reduce,) if isinstance(one.reduce, str) else one.reduce
+        for word in filter(None, reduce):
+            if word not in REDUCTIONS:
+                raise UsageError(f"{where}: unknown reduce {word!r}; {nearest(word, REDUCTIONS)}")
+        given = [name for name in ("sizes", "blocks", "threads") if getattr(one, name)]
+        if len(given) > 1:
+            raise UsageError(f"{where}: give {given[0]} or {given[1]}; a table has one axis")
+        if one.values and (given or one.each or reduce or one.label):
+            raise UsageError(
+                f"{where}: values exclude label, reduce and axes, which make the cells themselves"
+            )
+        sizes = one.sizes if isinstance(one.sizes, str) else ",".join(one.sizes)
+        each = self.source(one.each) if one.each else None
+        try:
+            expected = self._expected(one.expect) if one.expect else None
+            over = tuple(sorted(set(parse_sizes(sizes)))) if sizes else ()
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from error
+        return Definition(
+            line, one.label, tuple(filter(None, reduce)), over, one.blocks, one.threads,
+            parse_devices(each) if each else (), each, expected,
+            tuple(LabelledValue(v.table, v.row, v.column, Reduce(v.reduce), v.of) for v in one.values),
+            one.waived, one.independent,
+        )  # fmt: skip
+
+    def _line(self, texts: tuple[str, ...]) -> Line:
+        """Parse the transfers of a measurement; several strings are one line."""
+        parts = [parse(self.source(text)) for text in texts]
+        self.lines += parts
+        statements = tuple(statement for part in parts for statement in part.statements)
+        return Line(parts[0].source, statements)
+
+    def _expected(self, one: _Expect) -> WantedValues | None:
+        """Return the expectation with its numbers."""
+        if one == _Expect():
+            raise UsageError("expect is empty; give of_limit, least, most or like")
+        if one.like and one != _Expect(like=one.like):
+            raise UsageError("like excludes of_limit, least and most")
+        if one.like:
+            return WantedValues(like=self._like(one.like)) if self.judged else None
+        return WantedValues(
+            one.of_limit,
+            parse_rate(one.least) if one.least else None,
+            parse_duration(one.most) if one.most else None,
+        )
+
+    def _like(self, name: str) -> _Like:
+        path = Path(self.name).parent / name if self.name else Path(name)
+        return _Like(name, baseline.load(path))
+
+
+@dataclass(frozen=True)
+class _Like:
+    """Expects the values of a baseline."""
+
+    name: str
+    baseline: baseline.Baseline
+
+    def __call__(self, machine: Machine, testcase: str, table: str, row: str, column: str) -> Expectation:
+        """Return the expectation of a cell."""
+        wanted = (testcase, table, row, column)
+        for key, entry in self.baseline.entries(machine).items():
+            if (key.testcase, key.table, key.row, key.column) == wanted:
+                allowed = max(TOLERANCE, DEVIATIONS * entry.spread)
+                if entry.unit is Unit.TIME:
+                    return Expectation(most=entry.median * (1 + allowed), origin=self.name)
+                return Expectation(least=entry.median * max(1 - allowed, 0), origin=self.name)
+        raise UsageError(
+            f"{self.name} has no value of {testcase} {row} {column}; make it from a run of this file"
+        )

@@ -1,0 +1,203 @@
+"""Configuration files of TransferBench, translated to the language.
+
+Its definitions: ROCm/TransferBench, docs/reference/transfer-definition-syntax.rst.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .foreign import program_of
+from .source import Source, contents
+from .toml_file import Program
+
+#: Letter of a memory -> its name in the language; ``{}`` is the number of the device.
+_MEMORIES = {"C": "numa{}", "P": "near(gpu{})", "H": "pageable(numa{})", "G": "gpu{}"}
+#: Letters without an equivalent, and why.
+_NO_MEMORY = {
+    "B": "coherent host memory", "D": "non-coherent host memory", "K": "uncached host memory",
+    "F": "fine-grained device memory", "U": "uncached or unpinned memory", "M": "managed memory",
+}  # fmt: skip
+#: Letter of an executor -> device and engine.
+_EXECUTORS = {"C": ("numa{}", "cpu"), "G": ("gpu{}", "sm"), "D": ("gpu{}", "ce"), "T": ("gpu{}", "sm_bulk")}
+_NO_EXECUTOR = {"B": "batched DMA", "I": "a NIC", "N": "the nearest NIC"}
+_WORD = re.compile(r"->|((?:(?!->)[^\s()])+)")
+_PLACE = re.compile(r"([A-Za-z])(\*|[0-9]+|\[[0-9,.]+\])?(.*)", re.ASCII)
+_BYTES = re.compile(r"([0-9]+)([KMG]?)", re.IGNORECASE | re.ASCII)
+#: Largest number of transfers in a line.
+_MOST = 1024
+
+
+@dataclass(frozen=True)
+class _Word:
+    """A word of the file with its place."""
+
+    text: str
+    start: int
+
+    @property
+    def span(self) -> tuple[int, int]:
+        return self.start, self.start + len(self.text)
+
+
+def load(path: str | Path) -> Program:
+    """Return the transfers of a configuration file of TransferBench; each of its lines is a testcase.
+
+    Raises
+    ------
+    UsageError
+        If the file cannot be read or is invalid, or has something without an equivalent.
+    """
+    return loads(contents(path), str(path))
+
+
+def loads(text: str, name: str = "") -> Program:
+    """Return the transfers of a text in the format of TransferBench.
+
+    Raises
+    ------
+    UsageError
+        If it is invalid, or has something without an equivalent.
+    """
+    source = Source(text, name)
+    tests = [
+        (f"line_{number}", _test(source, line))
+        for number, line in enumerate(re.finditer(r"[^\n]*(?:\n|$)", text), 1)
+        if line[0].strip() and not line[0].lstrip().startswith("#")
+    ]
+    return program_of(source, tests)
+
+
+def _test(source: Source, line: re.Match[str]) -> list[str]:
+    """Return the transfers of one line."""
+    words = [_Word(found[0], line.start() + found.start()) for found in _WORD.finditer(line[0]) if found[1]]
+    if not words:
+        raise source.error("there is no transfer", line.start())
+    count = _number(source, words[0], -_MOST, _MOST)
+    if not count:
+        raise source.error(f"the number of transfers is from 1 to {_MOST}, or negative", *words[0].span)
+    rest = iter(words[1:])
+    shared = None if count < 0 else _next(source, rest, words[0], "the number of sub-executors")
+    found = []
+    for _ in range(abs(count)):
+        origin = _next(source, rest, words[0], "a source")
+        by = _next(source, rest, words[0], "an executor")
+        to = _next(source, rest, words[0], "a destination")
+        each = shared or _next(source, rest, words[0], "the number of sub-executors")
+        size = "" if shared else _bytes(source, _next(source, rest, words[0], "the number of bytes"))
+        found.append(_transfer(source, origin, by, to, each, size))
+    if extra := next(rest, None):
+        raise source.error(f"the line has more than {abs(count)} transfers", *extra.span)
+    return found
+
+
+def _next(source: Source, words: Iterator[_Word], first: _Word, what: str) -> _Word:
+    found = next(words, None)
+    if found is None:
+        raise source.error(f"the line ends where {what} is expected", *first.span)
+    return found
+
+
+def _number(source: Source, word: _Word, least: int, most: int) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,9}", word.text, re.ASCII) or not least <= int(word.text) <= most:
+        raise source.error(f"{word.text!r} is not a whole number from {least} to {most}", *word.span)
+    return int(word.text)
+
+
+def _bytes(source: Source, word: _Word) -> str:
+    """Return a size; empty for 0, which stands for that of the command line."""
+    match = _BYTES.fullmatch(word.text)
+    if match is None or len(match[1]) > 15:
+        raise source.error(f"{word.text!r} is not a number of bytes, such as 1M", *word.span)
+    size = int(match[1]) * 1024 ** " KMG".index(match[2].upper() or " ")
+    if size % 4:
+        raise source.error("the number of bytes must be a multiple of 4", *word.span)
+    return f"{size}B" if size else ""
+
+
+def _transfer(source: Source, origin: _Word, by: _Word, to: _Word, each: _Word, size: str) -> str:
+    """Return one transfer in the language."""
+    wild = [word for word in (origin, by, to) if "*" in word.text or "[" in word.text]
+    if len(wild) > 1:
+        raise source.error(
+            "several wildcards in one transfer have no equivalent: TransferBench does not document what they "
+            "expand to; write the transfers, or a line of wirespeed", *wild[1].span,
+        )  # fmt: skip
+    device, engine = _executor(source, by)
+    of_cpus = engine == "cpu"
+    ends = [_memory(source, word, of_cpus) for word in (origin, to)]
+    if ends == ["void", "void"]:
+        raise source.error("a transfer needs a source or a destination", *to.span)
+    if "void" in ends and engine != "sm" and not of_cpus:
+        raise source.error(f"{by.text} only copies; reads and writes of one memory need G or C", *by.span)
+    count = _number(source, each, 0, 2**20)
+    if count == 0:
+        raise source.error(
+            "the search for the best number of sub-executors has no equivalent; measure an axis, such as "
+            "blocks = [1, 2, 4, 8] in a file of wirespeed", *each.span,
+        )  # fmt: skip
+    shape = {"cpu": f" threads={count}", "ce": ""}.get(engine, f" blocks={count}")
+    arrow = f"{ends[0]} -> {ends[1]} by {device}" if device != ends[0] else f"{ends[0]} -> {ends[1]}"
+    if device == ends[1] and "void" not in ends:
+        arrow = f"{ends[1]} <- {ends[0]}"
+    return f"{arrow} {engine} {size}{shape}".replace("  ", " ").strip()
+
+
+def _split(source: Source, word: _Word) -> tuple[str, str, str]:
+    """Return letter, numbers in the language and the rest of a memory or executor."""
+    if re.match(r"R[0-9*\[]", word.text):
+        raise source.error(
+            "ranks have no equivalent: a rank of TransferBench has all GPUs of its host, a rank of wirespeed "
+            "one; write e.g. rank0 -> rank1", *word.span,
+        )  # fmt: skip
+    match = _PLACE.fullmatch(word.text)
+    if match is None:
+        raise source.error(f"{word.text!r} is not a letter and a number, such as G0", *word.span)
+    numbers = match[2] or ""
+    if numbers.startswith("[") and not re.fullmatch(r"\[[0-9]{1,6}(?:(?:,|\.\.)[0-9]{1,6})*\]", numbers):
+        raise source.error(f"{numbers!r} is not a list of numbers, such as [0,2] or [0..3]", *word.span)
+    return match[1], numbers.replace("..", "-"), match[3]
+
+
+def _executor(source: Source, word: _Word) -> tuple[str, str]:
+    """Return device and engine of an executor."""
+    letter, numbers, rest = _split(source, word)
+    if letter in _NO_EXECUTOR:
+        raise source.error(f"the executor {letter} ({_NO_EXECUTOR[letter]}) has no equivalent", *word.span)
+    if letter not in _EXECUTORS:
+        known = ", ".join(_EXECUTORS)
+        raise source.error(f"there is no executor {letter!r}; choose from {known}", *word.span)
+    if rest:
+        raise source.error(f"{rest!r}: a chosen engine or part of a device has no equivalent", *word.span)
+    if not numbers:
+        raise source.error(f"the executor {letter} needs a number", *word.span)
+    device, engine = _EXECUTORS[letter]
+    return device.format(numbers), engine
+
+
+def _memory(source: Source, word: _Word, of_cpus: bool) -> str:
+    """Return a memory in the language."""
+    letter, numbers, rest = _split(source, word)
+    if rest:
+        reason = "one that reads once and writes to several" if rest[0].isalpha() else repr(rest)
+        raise source.error(
+            f"several memories of one transfer ({reason}) have no equivalent; write one transfer for each",
+            *word.span,
+        )
+    if letter == "N":
+        return "void"
+    if letter in _NO_MEMORY:
+        raise source.error(f"the memory {letter} ({_NO_MEMORY[letter]}) has no equivalent", *word.span)
+    if letter not in _MEMORIES:
+        known = ", ".join((*_MEMORIES, "N"))
+        raise source.error(f"there is no memory {letter!r}; choose from {known}", *word.span)
+    if not numbers:
+        raise source.error(f"the memory {letter} needs a number", *word.span)
+    if of_cpus and letter == "G":
+        raise source.error("CPUs cannot access the memory of a GPU here; use the executor G or D", *word.span)
+    if of_cpus and letter == "H":
+        letter = "C"  # CPUs use the same memory, pinned or not
+    return _MEMORIES[letter].format(numbers)

@@ -1,0 +1,127 @@
+"""A dry run: as text, as JSON, and as a page with a drawing of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+
+import msgspec
+
+from ..judging.verdicts import Verdict
+from ..language.dry_run import DryRun, PlannedMeasurement, PlannedWork
+from ..model import Unit
+from ..terminal import escaped, visible
+from ..topology import Machine
+from ..units import GB, format_size, many
+from . import SIMULATED
+from ._grid import aligned
+from .html.link_use import Use
+
+#: Formats of a dry run.
+FORMATS = ("table", "json", "html")
+#: Maximum number of measurements that the page draws.
+_DRAWN = 12
+
+
+def render(run: DryRun, machine: Machine, format: str) -> str:
+    """Return a dry run in one of ``FORMATS``."""
+    if format == "json":
+        return escaped(msgspec.json.format(msgspec.json.encode(run), indent=1).decode()) + "\n"
+    return _page(run, machine) if format == "html" else visible(_text(run))
+
+
+def _text(run: DryRun) -> str:
+    name = run.machine + (f" · {SIMULATED}" if run.simulated else "")
+    lines = [f"dry run on {name}", f"{many(len(run.measurements), 'measurement')}; nothing is measured"]
+    for number, one in enumerate(run.measurements, 1):
+        together = f"{many(len(one.works), 'transfer')}{' that start together' if len(one.works) > 1 else ''}"
+        lines += ["", f"{number}. {one.testcase}: {together}", *_table(one)]
+        lines += [f"  cannot run here: {one.refused}"] if one.refused else []
+    return "\n".join([*lines, *(f"not measured: {reason}" for reason in run.waived)]) + "\n"
+
+
+def _table(one: PlannedMeasurement) -> list[str]:
+    """Return the transfers, the links that they share and the values of a measurement."""
+    rows = [["  transfer", "executes", "size", "GB/s limit", "alone"]]
+    notes = []
+    for i, work in enumerate(one.works):
+        rows.append([
+            f"  {i}: {_name(work)}", f"{work.executor} {work.engine}{_shape(work)}", format_size(work.bytes),
+            _rate(work.limit), _rate(work.alone),
+        ])  # fmt: skip
+        route = " - ".join(work.route) or "unknown"
+        notes.append(f"  {i}: route {route}; bounded by {work.bound}")
+    for link in one.links:
+        if len(link.used_by) > 1:
+            users = ", ".join(map(str, link.used_by))
+            full = ", full" if link.full else ""
+            notes.append(f"  shared: {link.name} ({link.kind}, {_rate(link.capacity)} GB/s{full}) by {users}")
+    for value in one.values:
+        of = ", ".join(map(str, value.of))
+        place = " ".join(filter(None, (value.table, value.row, value.column)))
+        limit = f"limit {_rate(value.limit)} GB/s" if value.unit is Unit.RATE else "latency, no limit"
+        expected = (
+            f", expected {_rate(value.expected[0])} to {_rate(value.expected[1])}" if value.expected else ""
+        )
+        notes.append(f"  value {place}: {value.reduce} of {of}; {limit}{expected}")
+    return [line.rstrip() for line in aligned(rows)] + notes
+
+
+def _name(work: PlannedWork) -> str:
+    if not work.source:
+        name = work.operation
+    elif work.operation == "copy":
+        name = f"{work.source}->{work.destination}"
+    else:
+        name = f"{work.operation} {work.source}" + (
+            f" to {work.destination}" if work.destination != work.source else ""
+        )
+    pageable = " pageable" if "pageable" in work.memory and work.engine != "cpu" else ""
+    return f"{'load ' if work.load else ''}{name}{pageable}"
+
+
+def _shape(work: PlannedWork) -> str:
+    if work.engine == "cpu":
+        return f" {many(work.threads, 'thread')}"
+    return "".join(
+        f" {name}={count}" for name, count in (("blocks", work.blocks), ("threads", work.threads)) if count
+    )
+
+
+def _rate(value: float | None) -> str:
+    return "?" if value is None else f"{value / GB:.4g}"
+
+
+def _page(run: DryRun, machine: Machine) -> str:
+    """Return a page with a drawing of the machine for each measurement: the load of its links."""
+    from .html import svg, topology_drawing
+
+    style = files("wirespeed.reports.html").joinpath("style.css").read_text()
+    parts = []
+    for number, one in enumerate(run.measurements[:_DRAWN], 1):
+        drawing, _ = topology_drawing.draw(machine, _uses(one, machine))
+        parts.append(f"<h2>{number}. {escape(one.testcase)}</h2>")
+        if drawing is not None:
+            parts.append(f'<div class="drawing">{svg.markup(drawing)}</div>')
+        parts.append(f"<pre>{escape(visible(chr(10).join(_table(one))))}</pre>")
+    if len(run.measurements) > _DRAWN:
+        parts.append(f"<p>{many(len(run.measurements) - _DRAWN, 'more measurement')} not drawn</p>")
+    banner = f'<p class="banner">{SIMULATED}</p>' if run.simulated else ""
+    title = escape(f"Dry run on {run.machine}")
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f"<style>{style}</style></head><body><main><h1>{title}</h1>{banner}"
+        "<p>Load of each link at the limits, of its capacity, in GB/s: solid for links with room, dashed "
+        f"for full links, dotted for unused links.</p>{''.join(parts)}</main></body></html>\n"
+    )
+
+
+def _uses(one: PlannedMeasurement, machine: Machine) -> Sequence[Use]:
+    """Return the load of each link; a full link is marked as a warning."""
+    loads = {link.index: link for link in one.links}
+    return [
+        Use(link, None, Verdict.UNKNOWN) if (planned := loads.get(i)) is None
+        else Use(link, planned.load, Verdict.WARN if planned.full else Verdict.PASS)
+        for i, link in enumerate(machine.links)
+    ]  # fmt: skip

@@ -1,0 +1,133 @@
+"""Mutated transfers: lines, files, and those of other tools. None may end in anything but a UsageError.
+
+python -m tests.hostile.mutations [--inputs N] [--seed N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import wirespeed
+from wirespeed.backends import describe
+from wirespeed.errors import UsageError
+from wirespeed.judging.verdicts import judge
+from wirespeed.language import nvloom, toml_file, transferbench
+from wirespeed.language.toml_file import Program
+from wirespeed.results.store import decode, encode
+from wirespeed.topology import Machine
+
+LINES = (
+    "gpu0 -> gpu1; gpu1 -> gpu0 1MiB sm blocks=8 threads=64",
+    "near(gpu*) -> gpu* ce 256MiB copies=3",
+    "latency gpu0 <- gpu1; load gpu[0-3,6] to gpu1 sm",
+    "up: pageable(numa0) -> gpu0 by gpu1 and gpus from other(gpus)",
+    "load numa0 -> void cpus=[1-3] rate=25%; latency numa1 <- numa1",
+    "load all_reduce 1GiB; near gpus to gpus over=nccl",
+    "gpu0 -> gpu0 triad counted=3\nrank0 -> rank1.gpu1 # comment",
+)
+FILE = """[[testcase]]
+name = "pairs"
+engine = "sm"
+[[testcase.table]]
+key = ""
+title = "pairs"
+unit = "B/s"
+rows = { name = "GPU", labels = ["a"] }
+columns = { name = "GPU", labels = ["b"] }
+
+[[measurement]]
+name = "pairs"
+transfers = ["gpu0 -> gpu1", "load gpu1 -> gpu0"]
+values = [{ row = "a", column = "b", reduce = "first", of = [0] }]
+expect = { of_limit = 0.7 }
+
+[[measurement]]
+name = "curve"
+label = "near"
+each = "gpus"
+transfers = "near($) -> $"
+sizes = "64MiB:256MiB:x2"
+reduce = ["each", "first"]
+expect = { least = "40 GB/s" }
+"""
+CONFIG = """# comment
+1 4 (G0->G0->G1)
+-2 (G0->G0->G1 4 1M) (P1->D1->G0 8 0)
+1 32 (N0->G[0,1]->G0)
+"""
+ROWS = """id, kind, source, destination, iterations, memory, memory, direction, engine, size, comment
+0, bandwidth, 0, 1, default, device, device, write, ce, 256m, x
+0, latency, 1, 0, 100, device, ignored, ignored, ignored, ignored, y
+"""
+PARTS = (
+    "gpu", "gpu99", "numa0", "rank1", "void", "->", "<-", ";", ",", "(", ")", "[", "]", "*", "$", "=", "-",
+    ".", "near(", "other(", "by ", "load ", "latency ", "sm", "0", "-1", "1e9", "99999999999999999999",
+    "rate=", "blocks=", "cpus=[", "µ", "\x00", "\x1b[31m", "\u202e", "\n", "\t", "\ud800", "é" * 100, '"',
+    "'", "{", "}", "all_reduce", "G0G1", "R0", "true", "#", "x" * 500,
+)  # fmt: skip
+Parse = Callable[[str], Program]
+KINDS: dict[str, tuple[Parse, Sequence[str]]] = {
+    "line": (toml_file.of_line, LINES),
+    "file": (toml_file.loads, (FILE,)),
+    "transferbench": (transferbench.loads, (CONFIG,)),
+    "nvloom": (nvloom.loads, (ROWS,)),
+}
+
+
+def mutated(rng: random.Random, text: str) -> str:
+    """Return a text with one to four changes."""
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        at = rng.randrange(len(text) + 1)
+        change = rng.randrange(4)
+        if change == 0:
+            text = text[:at] + text[at + rng.randrange(1, 6) :]
+        elif change == 1:
+            text = text[:at] + rng.choice(PARTS) + text[at:]
+        elif change == 2:
+            start = rng.randrange(len(text) + 1)
+            text = text[:at] + text[start : start + rng.randrange(1, 20)] + text[at:]
+        else:
+            text = text[:at] + rng.choice(PARTS) + text[at + 1 :]
+    return text
+
+
+def survives(kind: str, text: str, machine: Machine) -> str:
+    """Parse, plan and measure a text; return ``valid``, or ``refused`` if it ends in a UsageError."""
+    try:
+        cases = KINDS[kind][0](text).testcases
+        for case in cases:
+            case.plan(machine)
+    except UsageError as error:
+        assert str(error)
+        return "refused"
+    document = wirespeed.run(cases, machine=machine, samples=1, copies=1)
+    judge(decode(encode(document), Path("a.json")))
+    return "valid"
+
+
+def run(inputs: int, seed: int) -> Counter[str]:
+    """Try mutated inputs of every kind on simulated machines; return how many were valid or refused."""
+    rng = random.Random(seed)
+    machines = [describe(f"simulated:{name}") for name in ("dgx-a100-8", "hgx-h200-2", "pcie-2-no-p2p")]
+    found: Counter[str] = Counter()
+    for _ in range(inputs):
+        kind = rng.choice(list(KINDS))
+        text = mutated(rng, rng.choice(KINDS[kind][1]))
+        try:
+            found[survives(kind, text, rng.choice(machines))] += 1
+        except BaseException:
+            print(f"{kind}: {text!r}")
+            raise
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--inputs", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    print(dict(run(options.inputs, options.seed)))
