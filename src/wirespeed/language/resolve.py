@@ -287,7 +287,8 @@ class _Resolver:
         if gpu == (engine is Engine.CPU):
             fitting = "ce, sm, sm_bulk or sm_split" if gpu else "cpu"
             raise self.wrong(f"{executor} executes with {fitting}, not with {engine}", places["engine"])
-        if operation is not Operation.COPY and engine not in (Engine.SM, Engine.CPU):
+        chases = operation is Operation.CHASE and engine is Engine.SM_BULK
+        if operation is not Operation.COPY and engine not in (Engine.SM, Engine.CPU) and not chases:
             raise self.wrong(f"the engine {engine} only copies; a {operation} needs sm", places["engine"])
         own = Memory(executor.device, MemoryKind.DEVICE if gpu else MemoryKind.PAGEABLE, executor.rank)
         from_, to = (self._allocated(end.memory or own, gpu, statement) for end in (source, destination))
