@@ -128,7 +128,8 @@ def _relative(
         groups.setdefault(observation.group, []).append(i)
     references: dict[Hashable, float] = {}
     deviations: dict[frozenset[LinkKind], list[float]] = {}
-    kinds = [frozenset(machine.links[link].kind for link, *_ in x.links) for x in observations]
+    kind_of = [link.kind for link in machine.links]
+    kinds = [frozenset([kind_of[link] for link, _, _ in x.links]) for x in observations]
     for group, members in groups.items():
         if len(members) >= _MIN_PEERS:
             cuts = statistics.quantiles((observations[i].ratio for i in members), n=20, method="inclusive")

@@ -77,6 +77,10 @@ class KeyFigure:
         above their limit, that with the largest.
     bad : int
         Number of values that are worse than expected.
+    lowest : float
+        Smallest of the values that ``typical`` is the median of.
+    testcases : tuple[str, ...]
+        Testcases of these values, sorted.
     """
 
     kind: PathKind
@@ -84,6 +88,8 @@ class KeyFigure:
     typical: Judgement
     worst: Judgement | None = None
     bad: int = 0
+    lowest: float = 0.0
+    testcases: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -181,7 +187,15 @@ def _key_figure(kind: PathKind, judgements: Sequence[Judgement]) -> KeyFigure | 
     verdicts = {one.verdict for one in rates}
     verdict = min(verdicts - {Verdict.UNKNOWN, Verdict.WAIVED} or verdicts, key=lambda one: one.rank)
     extreme = max if verdict is Verdict.IMPLAUSIBLE else min
-    return KeyFigure(kind, verdict, typical, extreme(bad, key=share, default=None), len(bad))
+    return KeyFigure(
+        kind,
+        verdict,
+        typical,
+        extreme(bad, key=share, default=None),
+        len(bad),
+        chosen[0].value or 0.0,
+        tuple(sorted({one.key.testcase for one in chosen})),
+    )
 
 
 def share(one: Judgement) -> float:

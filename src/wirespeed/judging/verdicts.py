@@ -325,7 +325,8 @@ def _by_range(
     """Judge a value by its expected range."""
     cell = one.cell
     if not cell.expected:
-        return replace(judgement, verdict=Verdict.UNKNOWN, why=_unjudged(one, machine))
+        why = _unjudged(one, machine)
+        return Judgement(one.key, one.unit, Verdict.UNKNOWN, value, judgement.limit, why=why)
     least, normal = cell.expected
     if cell.shared and value < least * (1 + WARN):
         return _by_memories(judgement, value, cell, machine, memories)
@@ -334,7 +335,7 @@ def _by_range(
         Verdict.FAIL: "below the expected range",
         Verdict.WARN: "at the low end of the expected range",
     }.get(verdict, "")
-    return replace(judgement, verdict=verdict, least=least, normal=normal, why=why)
+    return Judgement(one.key, one.unit, verdict, value, judgement.limit, least, normal, why)
 
 
 def _by_memories(
@@ -431,13 +432,14 @@ def _blame(
 ) -> list[Culprit]:
     """Find the culprits and record them with the cells; cells that would pass get a warning."""
     indices, observations = [], []
+    kind_of = [link.kind for link in machine.links]
     for i, (judgement, one) in enumerate(zip(judged, cells, strict=True)):
         cell = one.cell
         if i in exempt or not cell.value or not cell.limit or not cell.expected:
             continue
         if judgement.verdict is Verdict.BUSY or (cell.shared and judgement.verdict is not Verdict.PASS):
             continue  # another activity explains the value
-        kinds = tuple(sorted({machine.links[link].kind for link, *_ in cell.links}))
+        kinds = tuple(sorted({kind_of[link] for link, _, _ in cell.links}))
         normal = (judgement.normal or cell.expected[1]) / cell.limit
         low = judgement.verdict is Verdict.FAIL
         size = one.key.column if one.result.collective else ""  # the rate of a collective grows with it

@@ -294,7 +294,7 @@ def _checked(document: Document) -> Document:
                 bounds = (expect.of_limit, expect.least, expect.most)
                 if not all(0 < value <= LARGEST for value in bounds if value is not None):
                     raise msgspec.ValidationError(f"a cell of {result.name} has an invalid expectation")
-                if any(not 0 <= link < links for link, *_ in cell.links):
+                if any([not 0 <= link < links for link, _, _ in cell.links]):  # noqa: C419 - much faster
                     raise msgspec.ValidationError(f"a cell of {result.name} uses a link that does not exist")
     return document
 

@@ -1,0 +1,416 @@
+"""Many nodes: a small summary of each run, outliers, and what separates groups of nodes. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from ..document import Document
+from ..summary import median
+from ..terminal import one_line
+from ..topology import Machine
+from .diagnosis import Diagnosis
+from .overview import overview
+from .verdicts import Check
+
+#: Verdicts in words, the worst first.
+WORDS = ("FAIL", "WARN", "BUSY", "INTERRUPTED", "NOT JUDGED", "PASS")
+#: A node is an outlier if it differs from the median of its peers by this many robust standard deviations,
+#: and by this fraction of the median.
+OUTLIER_DEVIATIONS, OUTLIER_FRACTION = 5.0, 0.03
+#: Fewer nodes have no meaningful deviation.
+MIN_PEERS = 5
+#: Standard deviation of a normal distribution over its median absolute deviation.
+_DEVIATION_OF_MAD = 1.4826
+#: Two groups: minimum number of nodes and fraction of all nodes of each; distance of the medians in sums of
+#: both deviations (the halves of one normal distribution are about one such sum apart); empty range between
+#: the groups as a fraction of this distance.
+_GROUP_NODES, _GROUP_FRACTION, _GROUP_DEVIATIONS, _GROUP_GAP = 3, 0.03, 4.0, 0.2
+#: An attribute separates two groups if its values predict the group of this fraction of the nodes of each.
+_SEPARATED = 0.9
+#: Maximum number of separating attributes, and of values of each.
+_MOST_ATTRIBUTES, _MOST_VALUES = 4, 2
+#: Maximum length of texts of a summary, and number of its attributes: Documents may come from anybody.
+_LONGEST, _LONGEST_VALUE, _MOST_FACTS = 300, 80, 200
+#: No causes were looked for.
+_UNDIAGNOSED = Diagnosis((), 0, 0, (), False)
+#: Options that say nothing about how values were measured.
+_OTHER_OPTIONS = ("testcases", "prefixes", "seed")
+
+
+@dataclass(frozen=True)
+class FleetFigure:
+    """A key figure of a node.
+
+    Parameters
+    ----------
+    title : str
+        What the values are.
+    testcases : tuple[str, ...]
+        Testcases that measured them; only values of the same testcases are compared.
+    typical, lowest : float
+        Median and smallest value, in B/s.
+    bad : int
+        Number of values of this kind of path that are worse than expected.
+    """
+
+    title: str
+    testcases: tuple[str, ...]
+    typical: float
+    lowest: float
+    bad: int = 0
+
+
+@dataclass(frozen=True)
+class FleetNode:
+    """Summary of a run of one node.
+
+    Parameters
+    ----------
+    file : str
+        File of the run.
+    host : str
+        Name of the host, or of the machine if the host is unknown.
+    started : str
+        Start, as ISO 8601 text.
+    model : str
+        CPU and GPUs; nodes of one model are compared.
+    word : str
+        Verdict, one of ``WORDS``.
+    sentence, extent : str
+        The cause, and how much of the run it concerns.
+    figures : tuple[FleetFigure, ...]
+        Key figures.
+    attributes : Mapping[str, str]
+        What may separate groups of nodes: versions, settings, facts.
+    simulated : bool
+        Whether the machine is simulated.
+    diagnosed : bool
+        Whether causes were looked for; otherwise ``sentence`` names the slow device or link.
+    """
+
+    file: str
+    host: str
+    started: str
+    model: str
+    word: str
+    sentence: str
+    extent: str
+    figures: tuple[FleetFigure, ...] = ()
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    simulated: bool = False
+    diagnosed: bool = False
+
+    @property
+    def order(self) -> tuple[int, int, str, str]:
+        """Sort key: the worst first."""
+        return WORDS.index(self.word), -sum(figure.bad for figure in self.figures), self.host, self.file
+
+
+@dataclass(frozen=True)
+class Separation:
+    """An attribute whose values separate two groups of nodes.
+
+    Parameters
+    ----------
+    attribute : str
+        Name of the attribute.
+    slow, fast : str
+        Its most frequent values in the slower and in the faster group.
+    share : float
+        Fraction of the nodes whose group the value predicts, of the group with the smaller fraction.
+    """
+
+    attribute: str
+    slow: str
+    fast: str
+    share: float
+
+
+@dataclass(frozen=True)
+class TwoGroups:
+    """Two groups of nodes in one figure.
+
+    Parameters
+    ----------
+    title : str
+        The figure.
+    quantity : str
+        ``typical`` or ``lowest``.
+    model : str
+        Model of the nodes; empty for all models.
+    slow, fast : tuple[int, ...]
+        Indices of the nodes.
+    slow_median, fast_median : float
+        Medians, in B/s.
+    separations : tuple[Separation, ...]
+        Attributes that separate the groups equally well; empty if none does.
+    """
+
+    title: str
+    quantity: str
+    model: str
+    slow: tuple[int, ...]
+    fast: tuple[int, ...]
+    slow_median: float
+    fast_median: float
+    separations: tuple[Separation, ...]
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Many nodes.
+
+    Parameters
+    ----------
+    nodes : tuple[FleetNode, ...]
+        The nodes, the worst first.
+    models : Mapping[str, tuple[int, ...]]
+        Model -> indices of its nodes; the most frequent model first.
+    groups : tuple[TwoGroups, ...]
+        Groups of nodes: first those that an attribute separates, the most different first.
+    outliers : Mapping[tuple[int, str, str], float]
+        Index of a node, title of a figure, ``typical`` or ``lowest`` -> difference from the median of the
+        peers, as a fraction of it; without the lowest value where the typical one is an outlier, too.
+    """
+
+    nodes: tuple[FleetNode, ...]
+    models: Mapping[str, tuple[int, ...]]
+    groups: tuple[TwoGroups, ...]
+    outliers: Mapping[tuple[int, str, str], float]
+
+
+#: Quantity of a figure -> its value.
+QUANTITIES: Mapping[str, Callable[[FleetFigure], float]] = {
+    "typical": lambda figure: figure.typical,
+    "lowest": lambda figure: figure.lowest,
+}
+
+
+def node_summary(
+    file: str, document: Document, check: Check, diagnosis: Diagnosis | None = None
+) -> FleetNode:
+    """Return the summary of a run.
+
+    Parameters
+    ----------
+    file : str
+        Its file.
+    document : Document
+        The run.
+    check : Check
+        The judgement of its cells.
+    diagnosis : Diagnosis or None
+        Its causes; None if they were not looked for, which takes much longer than the rest.
+    """
+    machine = document.machine
+    found = overview(document, check, diagnosis or _UNDIAGNOSED)
+    return FleetNode(
+        file,
+        _short(machine.host or document.host or machine.name or "unknown host"),
+        _short(document.started),
+        _short(_model(machine)),
+        found.word,
+        _short(found.sentence),
+        _short(found.extent),
+        tuple(
+            FleetFigure(_short(one.title), one.testcases, one.typical.value or 0.0, one.lowest, one.bad)
+            for one in found.figures
+        ),
+        _attributes(document),
+        document.simulated,
+        diagnosis is not None,
+    )
+
+
+def analyse(nodes: Iterable[FleetNode]) -> Fleet:
+    """Return the nodes in order, with outliers and groups.
+
+    A node is compared with the nodes of its model whose figure is of the same testcases. If these form two
+    groups, it is compared with its group only.
+    """
+    ordered = sorted(nodes, key=lambda node: node.order)
+    models: dict[str, list[int]] = defaultdict(list)
+    peers: dict[tuple[str, str, tuple[str, ...]], dict[int, FleetFigure]] = defaultdict(dict)
+    for i, node in enumerate(ordered):
+        models[node.model].append(i)
+        for figure in node.figures:
+            peers[node.model, figure.title, figure.testcases][i] = figure
+            peers["", figure.title, figure.testcases][i] = figure
+    groups: list[TwoGroups] = []
+    outliers: dict[tuple[int, str, str], float] = {}
+    for (model, title, _), figures in sorted(peers.items(), key=lambda item: item[0][:2]):
+        if not model and len(models) == 1:
+            continue
+        told = False
+        for quantity, value_of in QUANTITIES.items():
+            values = {i: value_of(figure) for i, figure in figures.items()}
+            two = _groups(title, quantity, model, values, ordered)
+            if two and not told:
+                groups.append(two)
+                told = True
+            if model:
+                for members in (two.slow, two.fast) if two else (tuple(values),):
+                    found = differing({i: values[i] for i in members})
+                    outliers |= {
+                        (i, title, quantity): change
+                        for i, change in found.items()
+                        if (i, title, "typical") not in outliers
+                    }
+    groups.sort(key=lambda two: (not two.separations, two.slow_median / two.fast_median))
+    by_size = sorted(models, key=lambda model: (-len(models[model]), model))
+    return Fleet(tuple(ordered), {model: tuple(models[model]) for model in by_size}, tuple(groups), outliers)
+
+
+def centre(values: Iterable[float]) -> tuple[float, float]:
+    """Return the median, and the standard deviation estimated by the median absolute deviation."""
+    ordered = sorted(values)
+    middle = median(ordered)
+    return middle, _DEVIATION_OF_MAD * median(sorted(abs(value - middle) for value in ordered))
+
+
+def differing(values: Mapping[int, float]) -> dict[int, float]:
+    """Return the outliers: index -> difference from the median, as a fraction of the median."""
+    if len(values) < MIN_PEERS:
+        return {}
+    middle, deviation = centre(values.values())
+    allowed = max(OUTLIER_DEVIATIONS * deviation, OUTLIER_FRACTION * middle)
+    return {i: value / middle - 1 for i, value in values.items() if middle and abs(value - middle) > allowed}
+
+
+def boundary(values: Iterable[float]) -> float | None:
+    """Return the largest value of the lower of two groups; None if the values are one group.
+
+    Of all divisions with an empty range between the groups, the one with the smallest sum of absolute
+    deviations from both medians counts, which single outliers hardly influence.
+    """
+    ordered = sorted(values)
+    n = len(ordered)
+    fewest = max(_GROUP_NODES, round(_GROUP_FRACTION * n))
+    sums = [0.0, *accumulate(ordered)]
+
+    def distance(at: int) -> float:
+        return median(ordered[at:]) - median(ordered[:at])
+
+    def cost(first: int, end: int) -> float:
+        half = (end - first) // 2
+        return (sums[end] - sums[end - half]) - (sums[first + half] - sums[first])
+
+    possible = [
+        i
+        for i in range(fewest, n - fewest + 1)
+        if ordered[i] - ordered[i - 1] > max(_GROUP_GAP * distance(i), 0.0)
+    ]
+    if not possible:
+        return None
+    at = min(possible, key=lambda i: cost(0, i) + cost(i, n))
+    (low, low_deviation), (high, high_deviation) = centre(ordered[:at]), centre(ordered[at:])
+    least = max(OUTLIER_FRACTION * high, _GROUP_DEVIATIONS * (low_deviation + high_deviation))
+    return ordered[at - 1] if high - low > least else None
+
+
+def separating(
+    slow: Sequence[Mapping[str, str]], fast: Sequence[Mapping[str, str]]
+) -> tuple[Separation, ...]:
+    """Return the attributes that separate two groups best; none if no attribute separates them well.
+
+    A value that only one node has predicts nothing: serial numbers separate any two groups.
+
+    Parameters
+    ----------
+    slow, fast : Sequence[Mapping[str, str]]
+        Attributes of the nodes of both groups.
+    """
+    found = []
+    for name in dict.fromkeys(name for attributes in (*slow, *fast) for name in attributes):
+        low, high = (Counter(one.get(name, "unknown") for one in group) for group in (slow, fast))
+        shares = (_predicted(low, high) / len(slow), _predicted(high, low) / len(fast))
+        if min(shares) >= _SEPARATED:
+            found.append(Separation(name, _typical_of(low, high), _typical_of(high, low), min(shares)))
+    best = max((one.share for one in found), default=0.0)
+    return tuple(one for one in found if one.share == best)[:_MOST_ATTRIBUTES]
+
+
+def _own(counts: Counter[str], other: Counter[str]) -> dict[str, int]:
+    """Return the values that predict a group: those more frequent in it than in the other one."""
+    return {value: n for value, n in counts.most_common() if n > other[value] and n + other[value] > 1}
+
+
+def _predicted(counts: Counter[str], other: Counter[str]) -> int:
+    """Return the number of nodes of a group whose value predicts it."""
+    return sum(_own(counts, other).values())
+
+
+def _typical_of(counts: Counter[str], other: Counter[str]) -> str:
+    """Return the most frequent values that predict a group."""
+    values = list(_own(counts, other))
+    return " or ".join(values[:_MOST_VALUES]) + (" or others" if len(values) > _MOST_VALUES else "")
+
+
+def _groups(
+    title: str, quantity: str, model: str, values: Mapping[int, float], nodes: Sequence[FleetNode]
+) -> TwoGroups | None:
+    """Return the two groups that nodes form in a figure; None if they are one group."""
+    limit = boundary(values.values())
+    if limit is None:
+        return None
+    slow = tuple(i for i, value in values.items() if value <= limit)
+    fast = tuple(i for i, value in values.items() if value > limit)
+    return TwoGroups(
+        title,
+        quantity,
+        model,
+        slow,
+        fast,
+        median(sorted(values[i] for i in slow)),
+        median(sorted(values[i] for i in fast)),
+        separating([nodes[i].attributes for i in slow], [nodes[i].attributes for i in fast]),
+    )
+
+
+def _model(machine: Machine) -> str:
+    """Return CPU, GPUs and ranks. Unlike ``model_of``, without what settings of the firmware change."""
+    parts = [_gpus(machine), machine.cpu or "CPU of unknown model"]
+    return "; ".join([*filter(None, parts), *([f"{len(machine.ranks)} ranks"] if machine.ranks else [])])
+
+
+def _gpus(machine: Machine) -> str:
+    """Return the number of GPUs of each product."""
+    return ", ".join(f"{n} x {model}" for model, n in Counter(gpu.model for gpu in machine.gpus).items())
+
+
+def _attributes(document: Document) -> dict[str, str]:
+    """Return what may separate groups of nodes, as short texts; versions first."""
+    machine = document.machine
+    found = {
+        "NVIDIA driver": machine.driver,
+        "CUDA version of the driver": str(machine.cuda or ""),
+        "kernel": machine.kernel,
+        "GPUs": _gpus(machine),
+        "CPU": machine.cpu,
+        "NUMA nodes": str(len(machine.numa)),
+        "cores": str(sum(len(node.cores) for node in machine.numa)),
+        "transparent huge pages": machine.transparent_huge_pages,
+        "wirespeed": document.version,
+    }
+    facts: dict[str, set[str]] = defaultdict(set)
+    for fact in document.facts:
+        value = f"{fact.value:g}" if isinstance(fact.value, float) else fact.value
+        shown = ", ".join(value) or "none" if isinstance(value, tuple) else value
+        facts[fact.name].add("unknown" if shown is None else shown)
+    found |= {name: ", ".join(sorted(values)) for name, values in facts.items()}
+    found |= {f"library {name}": version for name, version in document.libraries.items()}
+    found |= {
+        f"option {name}": str(value)
+        for name, value in document.options.items()
+        if value is not None and name not in _OTHER_OPTIONS
+    }
+    named = [(name, text) for name, text in found.items() if text][:_MOST_FACTS]
+    return {_short(name, _LONGEST_VALUE): _short(text, _LONGEST_VALUE) for name, text in named}
+
+
+def _short(text: str, longest: int = _LONGEST) -> str:
+    """Return a text as one line of limited length."""
+    return one_line(text if len(text) <= longest else text[: longest - 1] + "…")

@@ -1,0 +1,251 @@
+"""Render many nodes as a page: one row per node, strip plots, outliers, and what separates groups."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...judging.fleet import QUANTITIES, WORDS, Fleet, FleetFigure, FleetNode, TwoGroups, analyse
+from ...summary import median
+from ...terminal import visible
+from ...units import GB, many
+from ...version import __version__
+from .. import SIMULATED
+from .._grid import number
+from .page import _policy, _source
+from .svg import Element, add, drawing, fitted, markup
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+#: Verdict in words -> CSS class and sign: never by colour only.
+_SHOWN = {
+    "FAIL": ("fail", "✖"), "WARN": ("warn", "▲"), "BUSY": ("warn", "?"), "INTERRUPTED": ("unknown", "■"),
+    "NOT JUDGED": ("unknown", "?"), "PASS": ("pass", "✓"),
+}  # fmt: skip
+#: Shape of a dot by CSS class, as a path around its centre.
+_SHAPES = {
+    "pass": "M-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0 -5 0",
+    "fail": "M-3.5 -3.5L3.5 3.5M3.5 -3.5L-3.5 3.5",
+    "warn": "M-3.5 3L3.5 3L0 -3.5Z",
+    "unknown": "M-2.5 -2.5H2.5V2.5H-2.5Z",
+}
+#: Pixels of a strip plot: width, margins, heights of a strip's name, its dots, and the axis.
+_WIDTH, _LEFT, _RIGHT, _NAME, _BAND, _AXIS = 440.0, 20.0, 24.0, 18.0, 56.0, 22.0
+#: Pixels between dots that would overlap.
+_DOT = 5.0
+#: Maximum number of models in a strip plot, of lines of outliers, and of hosts in a line; about this many
+#: ticks.
+_MOST_MODELS, _MOST_OUTLIERS, _MOST_HOSTS, _TICKS = 6, 20, 30, 5
+_STRIPS = {"typical": "median of each node", "lowest": "lowest value of each node"}
+
+
+def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
+    """Render a page of many nodes, which contains no Documents.
+
+    Parameters
+    ----------
+    nodes : Sequence[FleetNode]
+        Summaries of the runs.
+    failures : Sequence[str]
+        A line for each file that could not be read.
+    """
+    import jinja2
+    from markupsafe import Markup
+
+    def harmless(value: Any) -> Any:
+        return visible(value) if type(value) is str else value
+
+    environment = jinja2.Environment(autoescape=True, finalize=harmless, trim_blocks=True, lstrip_blocks=True)
+    fleet = analyse(nodes)
+    outliers, names = _outliers(fleet), _names([node.file for node in fleet.nodes])
+    style, script = _source("fleet.css"), _source("fleet.js")
+    titles = list(dict.fromkeys(figure.title for node in fleet.nodes for figure in node.figures))
+    counts = Counter(node.word for node in fleet.nodes)
+    slow = [node for node in fleet.nodes if node.word in ("FAIL", "WARN")]
+    letters = {model: _letter(i) for i, model in enumerate(fleet.models)}
+    text: str = environment.from_string(_source("fleet.html")).render(
+        many=many,
+        total=len(fleet.nodes),
+        verdicts=[(_SHOWN[word], word, counts[word]) for word in WORDS if counts[word]],
+        simulated=_banner([node.simulated for node in fleet.nodes]),
+        models=[
+            (letters[model], model, many(len(members), "node")) for model, members in fleet.models.items()
+        ],
+        groups=[_group(fleet, letters, two) for two in fleet.groups],
+        outliers=outliers[:_MOST_OUTLIERS],
+        more_outliers=sum(len(hosts) for hosts, _ in outliers[_MOST_OUTLIERS:]),
+        most=_MOST_HOSTS,
+        failures=failures,
+        diagnosed=sum(node.diagnosed for node in slow),
+        undiagnosed=sum(not node.diagnosed for node in slow),
+        strips=[_strips(fleet, letters, title) for title in titles],
+        more_models=max(0, len(fleet.models) - _MOST_MODELS),
+        titles=titles,
+        rows=[_row(fleet, letters, i, titles) | {"file": names[i]} for i in range(len(fleet.nodes))],
+        style=Markup(style),
+        script=Markup(script),
+        policy=_policy(style, script),
+        version=__version__,
+    )
+    return text
+
+
+def _banner(simulated: Sequence[bool]) -> str:
+    """Return whether the runs are simulated; empty if none is."""
+    return SIMULATED if all(simulated) else f"Some of the runs are {SIMULATED}" if any(simulated) else ""
+
+
+def _letter(index: int) -> str:
+    """Return the letter of a model: A, B, ..., Z, A1, ..."""
+    return "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[index % 26] + (str(index // 26) if index >= 26 else "")
+
+
+def _names(files: Sequence[str]) -> list[str]:
+    """Return the names of the files, with their folders if the names are not unique."""
+    names = [Path(file).name for file in files]
+    return names if len(set(names)) == len(names) else list(files)
+
+
+def _group(fleet: Fleet, letters: Mapping[str, str], two: TwoGroups) -> dict[str, Any]:
+    """Return the template's variables for two groups."""
+    what = two.title if two.quantity == "typical" else f"{two.title}, lowest value"
+    of = f" (model {letters[two.model]})" if two.model and len(letters) > 1 else ""
+    return {
+        "title": f"{what}{of}",
+        "text": f"{many(len(two.slow), 'node')} at {number(two.slow_median, GB)} GB/s, "
+        f"{many(len(two.fast), 'node')} at {number(two.fast_median, GB)} GB/s "
+        f"({1 - two.slow_median / two.fast_median:.0%} slower)",
+        "separations": two.separations,
+        "hosts": [(i, fleet.nodes[i].host) for i in two.slow],
+    }
+
+
+def _outliers(fleet: Fleet) -> list[tuple[list[tuple[int, str]], str]]:
+    """Return the outliers: indices and hosts with the same differences, the largest difference first."""
+    by_node: dict[int, list[tuple[float, str]]] = defaultdict(list)
+    for (i, title, quantity), change in fleet.outliers.items():
+        by_node[i].append((change, f"{title} {'' if quantity == 'typical' else 'lowest '}{_change(change)}"))
+    alike: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for i, found in sorted(by_node.items(), key=lambda item: -max(abs(change) for change, _ in item[1])):
+        alike["; ".join(text for _, text in found)].append((i, fleet.nodes[i].host))
+    return [(hosts, text) for text, hosts in alike.items()]
+
+
+def _change(change: float) -> str:
+    """Return a difference from the peers, for people."""
+    return f"{abs(change):.0%} {'below' if change < 0 else 'above'} peers"
+
+
+def _row(fleet: Fleet, letters: Mapping[str, str], index: int, titles: Sequence[str]) -> dict[str, Any]:
+    """Return the template's variables for a node."""
+    node = fleet.nodes[index]
+    by_title = {figure.title: figure for figure in node.figures}
+    css, sign = _SHOWN[node.word]
+    return {
+        "index": index,
+        "node": node,
+        "css": css,
+        "sign": sign,
+        "rank": WORDS.index(node.word),
+        "model": letters[node.model],
+        "figures": [_cell(fleet, index, title, by_title.get(title)) for title in titles],
+    }
+
+
+def _cell(fleet: Fleet, index: int, title: str, figure: FleetFigure | None) -> dict[str, Any]:
+    """Return the template's variables for a key figure of a node."""
+    if figure is None:
+        return {"title": title, "sort": "", "typical": "", "lowest": "", "notes": []}
+    notes = []
+    for quantity, name in (("typical", ""), ("lowest", "lowest ")):
+        if change := fleet.outliers.get((index, title, quantity)):
+            notes.append(f"{'▼' if change < 0 else '▲'} {name}{_change(change)}")
+    return {
+        "title": title,
+        "sort": f"{figure.typical:.6g}",
+        "typical": number(figure.typical, GB),
+        "lowest": number(figure.lowest, GB),
+        "notes": notes,
+    }
+
+
+def _strips(fleet: Fleet, letters: Mapping[str, str], title: str) -> dict[str, Any]:
+    """Return title and chart of a key figure: two strips for each model, with one dot per node."""
+    strips = []
+    for model in list(fleet.models)[:_MOST_MODELS]:
+        figures = {
+            i: figure
+            for i in fleet.models[model]
+            for figure in fleet.nodes[i].figures
+            if figure.title == title
+        }
+        for quantity, value_of in QUANTITIES.items():
+            if figures:
+                name = f"{letters[model]}: {_STRIPS[quantity]}" if len(letters) > 1 else _STRIPS[quantity]
+                strips.append((name, {i: value_of(figure) / GB for i, figure in figures.items()}))
+    shown = [value for _, values in strips for value in values.values()]
+    return {"title": title, "chart": _chart(fleet, title, strips) if shown else ""}
+
+
+def _chart(fleet: Fleet, title: str, strips: Sequence[tuple[str, Mapping[int, float]]]) -> Markup:
+    """Return strip plots with a common axis."""
+    low, high = _range(value for _, values in strips for value in values.values())
+    scale = (_WIDTH - _LEFT - _RIGHT) / (high - low)
+    height = len(strips) * (_NAME + _BAND) + _AXIS
+    svg = drawing(_WIDTH, height, f"{title}, GB/s: one dot per node")
+    for tick in _ticks(low, high):
+        x = _LEFT + (tick - low) * scale
+        add(svg, "line", "grid", x1=x, y1=_NAME, x2=x, y2=height - _AXIS)
+        add(svg, "text", "tick middle", f"{tick:.4g}", x=x, y=height - 6)
+    for row, (name, values) in enumerate(strips):
+        top = row * (_NAME + _BAND)
+        middle = median(sorted(values.values()))
+        label = f"{name}; median {number(middle)} GB/s"
+        add(svg, "text", "soft", fitted(label, _WIDTH - _LEFT), x=_LEFT, y=top + 13)
+        x = _LEFT + (middle - low) * scale
+        add(svg, "line", "median", x1=x, y1=top + _NAME, x2=x, y2=top + _NAME + _BAND)
+        places = {i: _LEFT + (value - low) * scale for i, value in values.items()}
+        for i, offset in sorted(_stacked(places).items(), reverse=True):  # the worst on top
+            _dot(svg, fleet.nodes[i], i, values[i], places[i], top + _NAME + _BAND / 2 + offset)
+    return markup(svg)
+
+
+def _dot(svg: Element, node: FleetNode, index: int, value: float, x: float, y: float) -> None:
+    """Add the dot of a node, which leads to its row; the shape shows the verdict."""
+    css, _ = _SHOWN[node.word]
+    link = add(svg, "a", href=f"#node-{index}", tabindex="-1")
+    dot = add(link, "path", f"dot {css}", d=_SHAPES[css], transform=f"translate({x:.1f} {y:.1f})")
+    add(dot, "title", text=f"{node.host}: {number(value)} GB/s, {node.word}")
+
+
+def _range(values: Iterable[float]) -> tuple[float, float]:
+    """Return the ends of the axis."""
+    found = list(values)
+    low, high = min(found), max(found)
+    margin = (high - low) * 0.03 or high * 0.05 or 1.0
+    return max(0.0, low - margin), high + margin
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Return round numbers of a range."""
+    rough = (high - low) / _TICKS
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
+    return [i * step for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def _stacked(places: Mapping[int, float]) -> dict[int, float]:
+    """Return a vertical offset for each dot, so that dots at the same place do not hide each other."""
+    columns: dict[int, list[int]] = defaultdict(list)
+    for i in sorted(places, key=lambda i: places[i]):
+        columns[round(places[i] / _DOT)].append(i)
+    found = {}
+    for members in columns.values():
+        step = min(_DOT, (_BAND - 2 * _DOT) / max(1, len(members) - 1))
+        for k, i in enumerate(members):
+            found[i] = ((k + 1) // 2) * step * (-1 if k % 2 else 1)
+    return found

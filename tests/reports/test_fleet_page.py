@@ -1,0 +1,139 @@
+"""The page of many nodes: from files, with files that cannot be read, and with hostile texts."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import re
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+import wirespeed
+from wirespeed.cli.main import main
+from wirespeed.document import Document
+from wirespeed.reports import Criteria
+from wirespeed.reports.html import fleet_files
+from wirespeed.reports.html.fleet import fleet_page
+from wirespeed.reports.html.fleet_files import read_nodes
+from wirespeed.results.store import save
+
+from .test_hostile import STRINGS, spoiled
+
+CASES = ["host_to_device_memcpy_ce", "device_to_device_memcpy_read_ce"]
+
+
+def named(document: Document, host: str, driver: str = "580.1") -> Document:
+    machine = dataclasses.replace(document.machine, host=host, driver=driver)
+    return replace(document, host=host, machine=machine)
+
+
+@pytest.fixture(scope="module")
+def good() -> Document:
+    return wirespeed.run(CASES, machine="simulated:hgx-h200-2", samples=3, copies=1)
+
+
+@pytest.fixture(scope="module")
+def slow() -> Document:
+    machine = "simulated:hgx-h200-2+speed@gpu0-gpu1=0.5"
+    return wirespeed.run(CASES, machine=machine, samples=3, copies=1)
+
+
+@pytest.fixture
+def files(good: Document, slow: Document, tmp_path: Path) -> list[str]:
+    """Eleven good nodes, and four slow ones with another driver."""
+    for i in range(15):
+        run = named(slow, f"node{i}", "575.9") if i < 4 else named(good, f"node{i}")
+        save(run, tmp_path / f"node{i:02}.json")
+    return [str(tmp_path / f"node{i:02}.json") for i in range(15)]
+
+
+def rows(text: str) -> list[str]:
+    body = text[text.index("<tbody>") : text.index("</tbody>")]
+    return [" ".join(html.unescape(re.sub("<[^>]*>", " ", row)).split()) for row in body.split("<tr ")[1:]]
+
+
+def test_more_than_ten_runs_make_a_page_of_nodes(files, tmp_path, capsys) -> None:
+    output = tmp_path / "fleet.html"
+    assert main(["report", *files, "-o", str(output)]) == 0
+    text = output.read_text()
+    found = rows(text)
+    assert len(found) == 15
+    assert all("✖ FAIL" in row for row in found[:4]) and all("✓ PASS" in row for row in found[4:])
+    assert "NVIDIA driver</strong>: 575.9 in the slower group, 580.1 in the faster one" in text
+    assert "GPU ↔ GPU: two groups" in text and "SIMULATED" in text
+    assert "document-0" not in text and output.stat().st_size < 100_000
+    assert text.count("<figcaption>") == 2 and text.count("<svg") == 2
+
+
+def test_ten_runs_are_compared_unless_a_page_of_nodes_is_requested(files, tmp_path) -> None:
+    output = tmp_path / "out.html"
+    assert main(["report", *files[:2], "-o", str(output)]) == 0
+    assert "Comparison" in output.read_text()
+    assert main(["report", *files[:2], "--fleet", "-o", str(output)]) == 0
+    assert len(rows(output.read_text())) == 2
+    assert main(["report", files[0], "--fleet", "-o", str(tmp_path / "out.md")]) == 2
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_others_are_shown(files, tmp_path, capsys) -> None:
+    broken, output = tmp_path / "broken\x1b.json", tmp_path / "fleet.html"
+    broken.write_text("{")
+    missing = str(tmp_path / "missing.json")
+    assert main(["report", *files, str(broken), missing, "-o", str(output)]) == 1
+    errors = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    assert len(errors) == 2
+    assert "broken␛.json is not a wirespeed Document" in errors[0] and "missing.json" in errors[1]
+    text = output.read_text()
+    assert len(rows(text)) == 15 and "2 files not shown" in text and "\x1b" not in text
+    assert main(["report", "--fleet", missing, "-o", str(output)]) == 2
+    assert "none of the runs can be shown" in capsys.readouterr().err
+
+
+def test_processes_read_the_same(files, monkeypatch) -> None:
+    alone = read_nodes(files, Criteria())
+    monkeypatch.setattr(fleet_files, "_DOCUMENTS_PER_PROCESS", 7)
+    monkeypatch.setattr(fleet_files.os, "sched_getaffinity", lambda _: {0, 1})
+    assert read_nodes(files, Criteria()) == alone
+
+
+def test_causes_are_looked_for_in_the_worst_nodes_only(files, monkeypatch) -> None:
+    monkeypatch.setattr(fleet_files, "MOST_DIAGNOSED", 3)
+    nodes, _ = read_nodes(files, Criteria())
+    assert [node.diagnosed for node in nodes] == [True] * 3 + [False] * 12
+    assert "NVLink gpu0" in nodes[3].sentence
+    text = fleet_page(nodes)
+    assert "Causes were looked for in 3 slow nodes, the worst. For 1 other slow node" in text
+
+
+@pytest.mark.parametrize("kind", STRINGS)
+def test_hostile_texts_are_harmless(kind, slow, tmp_path) -> None:
+    file = tmp_path / "run.json"
+    save(spoiled(slow, STRINGS[kind]), file)
+    nodes, failures = read_nodes([str(file)], Criteria())
+    assert not failures
+    hosts = [dataclasses.replace(nodes[0], host=STRINGS[kind], attributes={"NVIDIA driver": STRINGS[kind]})]
+    text = fleet_page([*nodes, *hosts], [STRINGS[kind]])
+    assert text.count("<script>") == 1 and text.count("<style>") == 1 and text.count("<tr ") == 2
+    assert "<img" not in text and "\x1b" not in text and "\u202e" not in text
+
+
+def test_it_opens_in_a_browser(files, browser) -> None:
+    nodes, _ = read_nodes(files, Criteria())
+    long = [dataclasses.replace(node, host=f"{node.host}-{'x' * 80}") for node in nodes]
+    for width in (390, 1440):
+        for shown in (nodes, long):
+            opened = browser.open(fleet_page(shown, ["broken.json is not a wirespeed Document"]), width)
+            page = opened.page
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            assert page.locator("svg .dot").count() == 15 * 2 * 2
+            page.fill("#filter", "575.9 fail")
+            assert page.locator("tbody tr:visible").count() == 4
+            assert page.inner_text("#matches") == "4 of 15"
+            page.fill("#filter", "")
+            if width > 1000:
+                page.click("thead button >> text=Host")
+                page.click("thead button >> text=Host")
+                assert page.locator("tbody th").first.inner_text().startswith("node14")
+            assert not opened.complaints and not opened.requests
+            page.close()
