@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,6 +62,15 @@ def test_transfers_that_end_one_duration_apart_were_serialised(
     one = measurement(line)
     found = one_after_another(NETWORK, one, [sample(one, *ends)] * 3)
     assert ("ran one after another (gpu" in found) is serial
+
+
+@pytest.mark.parametrize(("wall", "serial"), [(2.0, True), (1.3, False), (1.0, False)])
+def test_transfers_whose_clocks_start_at_their_turn_were_serialised(wall: float, serial: bool) -> None:
+    """As two copies by one copy engine of an H200: each at full speed, together twice that of the link."""
+    one = measurement("gpu0 -> gpu1; gpu0 -> gpu1")
+    both = sample(one, 1, 1)
+    found = one_after_another(NETWORK, one, [replace(both, wall=wall * both.wall)] * 3)
+    assert ("ran one after another" in found) is serial
 
 
 def test_the_warning_is_in_the_document(monkeypatch: pytest.MonkeyPatch) -> None:

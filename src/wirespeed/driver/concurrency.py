@@ -47,13 +47,17 @@ def one_after_another(network: Network, measurement: Measurement, samples: Seque
     ends = sorted((statistics.median(s.seconds[i] for s in samples), i) for i in measured)
     first, earliest = ends[0]
     needed = {i: _alone(network, measurement, i, samples[0]) for i in measured}
-    if not all(needed.values()) or first > _MOST * needed[earliest]:
-        return ""
-    serial = all(
+    together = all(needed.values()) and first <= _MOST * needed[earliest]
+    serial = together and all(
         later - before >= _LEAST * needed[i] and before >= _NEAR * later
         for (before, _), (later, i) in pairwise(ends)
     )
-    if not serial:
+    # Copy engines start the clock of a transfer when its turn comes: its duration does not show the wait.
+    queued = all(
+        s.wall >= _LEAST * sum(s.seconds[i] for i in measured) and s.wall > _MOST * max(s.seconds)
+        for s in samples
+    )
+    if not serial and not queued:
         return ""
     order = ", then ".join(works[i].way for _, i in ends[:3]) + (", ..." if len(ends) > 3 else "")
     return (
