@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+import webbrowser
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import DocumentError, UsageError
+from ..errors import DocumentError, UsageError, WirespeedError
 from ..terminal import one_line, visible
 from .common import FAILED, OK, add_judging, add_verbose, check_format, criteria, parser
 
@@ -35,8 +36,10 @@ def main(name: str, argv: Sequence[str]) -> int:
     )
     arguments.add_argument("files", metavar="RUN.json", nargs="+", help="saved runs")
     arguments.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FILE.html", help="file to write"
-    )
+        "-o", "--output", type=Path, metavar="FILE.html",
+        help="file to write (default: RUN.html next to RUN.json; of several, RUN-compared.html or RUN-fleet.html)",
+    )  # fmt: skip
+    arguments.add_argument("--open", action="store_true", help="open the page in the browser")
     arguments.add_argument(
         "--format",
         metavar="FORMAT",
@@ -48,36 +51,49 @@ def main(name: str, argv: Sequence[str]) -> int:
     add_judging(arguments.add_argument_group("criteria of HTML, JUnit and Prometheus"))
     add_verbose(arguments)
     options = arguments.parse_args(argv)
-    form = options.format or _FORMATS.get(options.output.suffix.lower())
+    is_fleet = options.fleet or len(options.files) > _MOST_COMPARED
+    kind = "-fleet" if is_fleet else "-compared" if len(options.files) > 1 else ""
+    output = options.output or _beside(options.files[0], kind, options.format or "html")
+    form = options.format or _FORMATS.get(output.suffix.lower())
     if form is None:
-        raise UsageError(f"cannot infer the format from {str(options.output)!r}; pass --format")
+        raise UsageError(f"cannot infer the format from {str(output)!r}; pass --format")
     check_format(form)
     if len(options.files) > 1 and form != "html":
         raise UsageError(f"only HTML reports can contain several runs; {form} contains one")
     if options.fleet and form != "html":
         raise UsageError(f"--fleet is an HTML page, not {form}; choose a name that ends with .html")
-    from ..results.store import DOCUMENT, holds, load, write
+    if options.open and form != "html":
+        raise UsageError(f"--open shows HTML, not {form}")
+    from ..results.store import DOCUMENT, holds
 
-    if holds(options.output, DOCUMENT):
-        raise UsageError(
-            f"{options.output} is a saved run, and a report must not replace it; choose another name"
-        )
-    if options.fleet or len(options.files) > _MOST_COMPARED:
-        return _fleet(options.files, options.output, criteria(options))
-    documents = [load(file) for file in options.files]
-    by = criteria(options)
-    with _progress(f"writing {options.output}"):
+    if holds(output, DOCUMENT):
+        raise UsageError(f"{output} is a saved run, and a report must not replace it; choose another name")
+    by, code = criteria(options), OK
+    if is_fleet:
+        code = _fleet(options.files, output, by)
+    else:
+        _report(options.files, output, form, by, verbose=options.verbose)
+    if options.open and not webbrowser.open(output.resolve().as_uri()):
+        raise WirespeedError(f"no browser was found; open {output} in one")
+    return code
+
+
+def _report(files: Sequence[str], output: Path, form: str, by: Criteria, *, verbose: bool) -> None:
+    """Write one run in any format, or several as a page."""
+    from ..results.store import load, write
+
+    documents = [load(file) for file in files]
+    with _progress(f"writing {output}"):
         if form == "html":
             from ..reports.html.page import page
 
-            text = page(documents, by=by)
+            text = page(documents, by=by, labels=_labels(files))
         else:
             from ..reports import Style, render
 
-            text = render(documents[0], form, Style(verbose=options.verbose, criteria=by))
-        write(options.output, text.encode("utf-8", "replace"))
-    print(visible(f"saved to {options.output}"), file=sys.stderr)
-    return OK
+            text = render(documents[0], form, Style(verbose=verbose, criteria=by))
+        write(output, text.encode("utf-8", "replace"))
+    print(visible(f"saved to {output}"), file=sys.stderr)
 
 
 def _fleet(files: Sequence[str], output: Path, by: Criteria) -> int:
@@ -98,6 +114,21 @@ def _fleet(files: Sequence[str], output: Path, by: Criteria) -> int:
     shown = f" ({len(nodes)} of {len(files)} runs)" if failures else ""
     print(visible(f"saved to {output}{shown}"), file=sys.stderr)
     return FAILED if failures else OK
+
+
+def _beside(file: str, kind: str, form: str) -> Path:
+    """Return the default file to write: next to a run, in the format's suffix."""
+    suffix = next((suffix for suffix, name in _FORMATS.items() if name == form), "")
+    run = Path(file)
+    if not suffix or not run.name:
+        raise UsageError(f"pass -o FILE: no default name for {form} of {file!r}")
+    return run.with_name(f"{run.stem}{kind}{suffix}")
+
+
+def _labels(files: Sequence[str]) -> list[str]:
+    """Return the names of the files, with their folders if the names are not unique."""
+    names = [Path(file).name for file in files]
+    return names if len(set(names)) == len(names) else list(files)
 
 
 def _progress(text: str) -> AbstractContextManager[object]:

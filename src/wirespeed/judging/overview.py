@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ..document import Document, Status
@@ -69,7 +69,8 @@ class KeyFigure:
     kind : PathKind
         The kind.
     verdict : Verdict
-        The worst verdict of all its values; those that cannot be judged or measured only count alone.
+        The worst verdict of all its values, and fail if wrong data arrived; values that cannot be judged
+        or measured only count alone.
     typical : Judgement
         The median value, with its limit and expected range.
     worst : Judgement or None
@@ -165,10 +166,16 @@ def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
         if one.value is not None and one.key.column:
             kind = path_kind(one.key.testcase, collective=one.key.testcase in collectives)
             by_kind.setdefault(kind, []).append(one)
+    figures = (_key_figure(kind, by_kind.get(kind, [])) for kind in PathKind if kind in _KEY_FIGURES)
+    wrong = {
+        path_kind(name, collective=name in collectives)
+        for names in check.corrupted.values()
+        for name in names
+    }
     return tuple(
-        figure
-        for kind in PathKind
-        if kind in _KEY_FIGURES and (figure := _key_figure(kind, by_kind.get(kind, []))) is not None
+        replace(figure, verdict=Verdict.FAIL) if figure.kind in wrong else figure
+        for figure in figures
+        if figure is not None
     )
 
 

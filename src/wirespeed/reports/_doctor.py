@@ -81,9 +81,16 @@ def _finding(finding: Finding, slow: int) -> Iterator[RenderableType]:
 
 def details(finding: Finding) -> RenderableType:
     """Return how a cause was found, how to confirm it, and what to do."""
-    cause = finding.cause
     rows = Table.grid(padding=(0, 2))
-    for name, text in (
+    for name, text in described(finding):
+        rows.add_row(Text(name, style="dim"), Text(text))
+    return Padding(rows, (0, 0, 0, 2))
+
+
+def described(finding: Finding) -> list[tuple[str, str]]:
+    """Return evidence, prediction, alternatives, confirmation and remedy of a cause, each with its name."""
+    cause = finding.cause
+    rows = (
         ("evidence", finding.evidence),
         ("predicted", _predicted(finding)),
         *(("or", other.title) for other in finding.others),
@@ -92,26 +99,34 @@ def details(finding: Finding) -> RenderableType:
         *(("", other.confirm) for other in finding.others if other.confirm != cause.confirm),
         ("remedy", cause.remedy),
         ("more", f"docs/doctor.md#{cause.name}"),
-    ):
-        if text:
-            rows.add_row(Text(name, style="dim"), Text(text))
-    return Padding(rows, (0, 0, 0, 2))
+    )
+    return [(name, text) for name, text in rows if text]
 
 
 def named(finding: Finding, slow: int) -> Text:
     """Return a line that names a finding, and how many slow cells it explains."""
-    explains = finding.cells or finding.lower
-    known = "likely cause: " if finding.likely else "possible cause: " if explains else "noticed: "
-    line = Text(known, style="bold")
-    line.append(finding.cause.title, style="bold red" if explains else "yellow")
+    line = Text(f"{certainty(finding)}: ", style="bold")
+    line.append(finding.cause.title, style="bold red" if finding.cells or finding.lower else "yellow")
     if finding.where:
         line.append(f" ({finding.where})")
+    if text := explained(finding, slow):
+        line.append(f", {text}", style="default")
+    return line
+
+
+def certainty(finding: Finding) -> str:
+    """Return how sure a finding is."""
+    if finding.likely:
+        return "likely cause"
+    return "possible cause" if finding.cells or finding.lower else "noticed"
+
+
+def explained(finding: Finding, slow: int) -> str:
+    """Return how many of the slow cells a finding explains; empty if it explains nothing."""
     if finding.cells:
         verb = "may explain" if finding.factor is None else "explains"
-        line.append(f", {verb} {finding.cells} of {many(slow, 'slow cell')}", style="default")
-    elif finding.lower:
-        line.append(f", explains {many(finding.lower, 'value')} below the typical ones", style="default")
-    return line
+        return f"{verb} {finding.cells} of {many(slow, 'slow cell')}"
+    return f"explains {many(finding.lower, 'value')} below the typical ones" if finding.lower else ""
 
 
 def _telling(finding: Finding) -> str:

@@ -55,13 +55,14 @@ def figures(found: Overview) -> RenderableType:
     for figure in found.figures:
         sign, color = _SIGNS.get(figure.verdict, ("-", "cyan"))
         rows.add_row(
-            Text(sign, style=color), Text(figure.title), Text(_rate(figure.typical), style="bold"),
-            _bar(figure), Text(_share(figure)),
+            Text(sign, style=color), Text(figure.title), Text(rate(figure.typical), style="bold"),
+            _bar(figure), Text(extent(figure)),
         )  # fmt: skip
     return rows
 
 
-def _rate(judgement: Judgement) -> str:
+def rate(judgement: Judgement) -> str:
+    """Return the value with its unit."""
     scale, unit = fitting(judgement.unit, [judgement.value or 0.0])
     return f"{short(judgement.value or 0.0, scale)} {unit}"
 
@@ -72,7 +73,7 @@ def short(value: float, scale: float) -> str:
     return f"{found:.0f}" if found >= 100 else f"{found:.1f}" if found >= 1 else f"{found:.2g}"
 
 
-def _share(figure: KeyFigure) -> str:
+def extent(figure: KeyFigure) -> str:
     """Return the fraction of the limit, and the worst value if it is bad."""
     one, worst = figure.typical, figure.worst
     scale, _ = fitting(one.unit, [one.value or 0.0])

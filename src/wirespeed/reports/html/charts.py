@@ -120,7 +120,7 @@ def _along(
     return lambda value: begin + (place(value) - first) / span * (end - begin)
 
 
-def draw_curves(svg: Element, curves: Sequence[Curve], frame: Frame) -> None:
+def draw_curves(svg: Element, curves: Sequence[Curve], frame: Frame, room: float = 118.0) -> None:
     """Draw curves. Up to ``_TOLD`` curves get distinct dashes and a name at their end.
 
     Parameters
@@ -131,6 +131,8 @@ def draw_curves(svg: Element, curves: Sequence[Curve], frame: Frame) -> None:
         The curves, in the units of the frame.
     frame : Frame
         Where the values are in the chart.
+    room : float
+        Room for the names of curves, in pixels.
     """
     told = len(curves) <= _TOLD
     ends: list[float] = []
@@ -148,12 +150,12 @@ def draw_curves(svg: Element, curves: Sequence[Curve], frame: Frame) -> None:
             while any(abs(y - other) < 12 for other in ends):
                 y += 12
             ends.append(y)
-            name = fitted(curve.name, 118)
+            name = fitted(curve.name, room)
             add(svg, "text", f"f{i}", name, x=frame.right + 8, y=y)
 
 
-def time_chart(title: str, curves: Sequence[Curve], unit: str) -> Element:
-    """Return quantities over time; the axis starts near their minimum.
+def time_chart(title: str, curves: Sequence[Curve], unit: str, end: float) -> Element:
+    """Return quantities over the time of the run; the other axis starts near their minimum.
 
     Parameters
     ----------
@@ -163,6 +165,8 @@ def time_chart(title: str, curves: Sequence[Curve], unit: str) -> Element:
         Values over the time in s.
     unit : str
         Unit of the values.
+    end : float
+        End of the axis in s; equal for all charts of a run, so that they can be compared.
 
     Returns
     -------
@@ -171,20 +175,20 @@ def time_chart(title: str, curves: Sequence[Curve], unit: str) -> Element:
     """
     low = min(y for c in curves for y in c.ys)
     high = max(y for c in curves for y in c.ys)
-    xs = sorted({x for c in curves for x in c.xs})
-    width, height, left = 420.0, 180.0, 54.0
-    longest = max(len(c.name) for c in curves[:_TOLD])
-    right = width - (min(90.0, longest * LETTER + 20) if 1 < len(curves) <= _TOLD else 10)
+    width, height, left, top, foot = 460.0, 150.0, 54.0, 24.0, 26.0
+    right = width - 64  # equal for all charts: room for names at the ends of curves
     span = high - low or abs(high) * 0.1 or 1.0
-    x = _along(xs[0], xs[-1], left, right, float)
-    y = _along(low - 0.05 * span, high + 0.05 * span, height - 36, 24, float)
+    x = _along(0.0, end or 1.0, left, right, float)
+    y = _along(low - 0.05 * span, high + 0.05 * span, height - foot, top, float)
     svg = drawing(width, height, f"{title}: from {low:g} to {high:g} {unit}", "chart")
-    add(svg, "text", "", f"{title} {f'[{unit}]' if unit else ''}", x=4, y=14)
+    add(svg, "text", "strong", f"{title} {f'[{unit}]' if unit else ''}", x=4, y=14)
     for mark in dict.fromkeys((low, high)):
         add(svg, "line", "grid", x1=left, x2=right, y1=y(mark), y2=y(mark))
         add(svg, "text", "tick end", f"{mark:.6g}", x=left - 5, y=y(mark) + 4)
-    add(svg, "line", "axis", x1=left, x2=right, y1=height - 36, y2=height - 36)
-    for value, css in ((xs[0], "tick"), (xs[-1], "tick end")):
-        add(svg, "text", css, f"{value:.0f} s", x=x(value), y=height - 20)
-    draw_curves(svg, curves, Frame(x, y, left, right, 24, height - 36))
+    for mark in steps(end)[1:]:
+        if mark <= end:
+            add(svg, "line", "grid", x1=x(mark), x2=x(mark), y1=top, y2=height - foot)
+            add(svg, "text", "tick middle", f"{mark:g} s", x=x(mark), y=height - 10)
+    add(svg, "line", "axis", x1=left, x2=right, y1=height - foot, y2=height - foot)
+    draw_curves(svg, curves, Frame(x, y, left, right, top, height - foot), width - right - 10)
     return svg

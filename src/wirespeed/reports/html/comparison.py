@@ -1,48 +1,59 @@
-"""Comparison of several runs in one page: medians side by side, and significant changes."""
+"""Comparison of several runs with the first: what changed by link and device, then by testcase."""
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...document import Document
 from ...errors import UsageError
-from ...model import Unit
-from ...results.compare import Change, Outcome, compare
+from ...judging.localise import Observation, localise
+from ...judging.overview import path_kind
+from ...results.cells import Key, Placed, placed
+from ...results.compare import Change, Comparison, Outcome, compare
 from ...summary import median
-from ...units import fitting
-from .._grid import number
+from ...units import fitting, many
+from .deviation import step
+from .tables import three
 
-_TOLD = 40
+#: Maximum number of changed cells shown for each run.
+_MOST_CELLS = 40
 _SIGNS = {Outcome.WORSE: "✖", Outcome.LOST: "✖", Outcome.BETTER: "✓"}
 _CSS = {Outcome.WORSE: "fail", Outcome.LOST: "fail", Outcome.BETTER: "pass"}
+_CHANGED = (Outcome.LOST, Outcome.WORSE, Outcome.BETTER)
 
 
 @dataclass(frozen=True)
 class Moved:
-    """One changed cell, as texts.
+    """Changed cells, as texts: one cell, or all of a link, device or kind of path.
 
     Parameters
     ----------
     where : str
-        Testcase, table, row and column.
+        Location of the cell, or name of the place.
     css : str
         CSS class of the outcome.
     outcome : str
         The outcome, with its sign.
-    before, after : str
-        Both values with their unit.
     change : str
-        Relative difference; empty if a value is missing.
+        Relative difference; of several cells the median change of speed; empty if a value is missing.
+    worst : str
+        Location of the most changed of several cells.
+    values : str
+        Both values of the cell, or of the most changed one.
+    cells : str
+        Number of cells.
     """
 
     where: str
     css: str
     outcome: str
-    before: str
-    after: str
     change: str
+    worst: str
+    values: str
+    cells: str
 
 
 @dataclass(frozen=True)
@@ -51,17 +62,67 @@ class Changes:
 
     Parameters
     ----------
-    letter : str
-        Letter of the other run.
+    index : int
+        Index of the other run in the page.
+    summary : str
+        Number of cells by outcome.
+    css : str
+        CSS class of the worst outcome.
+    places : tuple[Moved, ...]
+        Changes by link, device and kind of path.
     rows : tuple[Moved, ...]
         The changed cells, the worst first.
     more : str
         Number of omitted rows; empty if none are.
     """
 
-    letter: str
-    rows: tuple[Moved, ...]
-    more: str
+    index: int
+    summary: str
+    css: str
+    places: tuple[Moved, ...] = ()
+    rows: tuple[Moved, ...] = ()
+    more: str = ""
+
+
+@dataclass(frozen=True)
+class Against:
+    """A table of another run, compared with that of the first.
+
+    Parameters
+    ----------
+    css : str
+        CSS class of the colour of its most changed cell.
+    change : str
+        Relative difference of the medians.
+    worst : str
+        The most changed cell; empty without a significant change.
+    """
+
+    css: str = ""
+    change: str = ""
+    worst: str = ""
+
+
+@dataclass(frozen=True)
+class ComparedTable:
+    """A table in all runs.
+
+    Parameters
+    ----------
+    name : str
+        Name of the table.
+    first : str
+        Its median in the first run.
+    others : tuple[Against, ...]
+        The other runs.
+    extreme : float
+        The largest relative change of a cell; 0 without a significant one.
+    """
+
+    name: str
+    first: str
+    others: tuple[Against, ...]
+    extreme: float
 
 
 @dataclass(frozen=True)
@@ -70,18 +131,20 @@ class Compared:
 
     Parameters
     ----------
-    letters, summaries : tuple[str, ...]
-        Letter and number of changes of each run.
-    medians : tuple[tuple[str, tuple[str, ...]], ...]
-        Name of each table, and one median per run.
-    changes : tuple[Changes, ...]
-        Changes from the first run to each other one.
+    runs : tuple[Changes, ...]
+        The changes of each run, the first one included.
+    changed, same : tuple[ComparedTable, ...]
+        Tables with significant changes, the most changed first, and those without.
     """
 
-    letters: tuple[str, ...]
-    summaries: tuple[str, ...]
-    medians: tuple[tuple[str, tuple[str, ...]], ...]
-    changes: tuple[Changes, ...]
+    runs: tuple[Changes, ...]
+    changed: tuple[ComparedTable, ...]
+    same: tuple[ComparedTable, ...]
+
+    @property
+    def differing(self) -> list[Changes]:
+        """The runs with changes."""
+        return [run for run in self.runs if run.rows]
 
 
 def letter(index: int) -> str:
@@ -92,57 +155,145 @@ def letter(index: int) -> str:
 def compared(documents: Sequence[Document]) -> Compared:
     """Compare all runs with the first."""
     first, *others = documents
-    summaries, changes = ["reference"], []
+    runs = [Changes(0, "reference", "")]
+    comparisons: list[Comparison | None] = []
     for i, other in enumerate(others, 1):
         try:
             comparison = compare(first, other)
         except UsageError as error:
-            summaries.append(str(error))
+            runs.append(Changes(i, str(error), "unknown"))
+            comparisons.append(None)
             continue
-        counts = Counter(change.outcome for change in comparison.changes)
-        summaries.append(", ".join(f"{counts[o]} {o}" for o in Outcome if counts[o]))
-        moved = comparison.those(Outcome.LOST, Outcome.WORSE, Outcome.BETTER)
-        more = f"; the worst {_TOLD} of {len(moved)}" if len(moved) > _TOLD else ""
-        changes.append(Changes(letter(i), tuple(map(_moved, moved[:_TOLD])), more))
-    letters = tuple(map(letter, range(len(documents))))
-    return Compared(letters, tuple(summaries), _medians(documents), tuple(changes))
+        comparisons.append(comparison)
+        runs.append(_changes(i, comparison))
+    rows = _rows(first, comparisons)
+    changed = sorted((row for row in rows if row.extreme), key=lambda row: -row.extreme)
+    return Compared(tuple(runs), tuple(changed), tuple(row for row in rows if not row.extreme))
 
 
-def _medians(documents: Sequence[Document]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the median over the cells of each table, one text per run."""
-    found: dict[str, list[tuple[float, Unit] | None]] = {}
-    for i, document in enumerate(documents):
-        for result in document.testcases:
-            for table in result.tables:
-                if values := sorted(table.values()):
-                    row = found.setdefault(result.key(table), [None] * len(documents))
-                    row[i] = median(values), table.unit
-    return tuple(
-        (name, tuple(_against(values[0], value) for value in values)) for name, values in found.items()
+def _changes(index: int, comparison: Comparison) -> Changes:
+    """Return the changes of a run."""
+    counts = Counter(change.outcome for change in comparison.changes)
+    moved = comparison.those(*_CHANGED)
+    summary = ", ".join(f"{counts[o]} {o}" for o in (*_CHANGED, Outcome.ADDED, Outcome.SAME) if counts[o])
+    return Changes(
+        index,
+        summary,
+        next((_CSS[outcome] for outcome in _CHANGED if counts[outcome]), "pass" if moved else "unknown"),
+        tuple(_places(comparison)),
+        tuple(map(_moved, moved[:_MOST_CELLS])),
+        f"the worst {_MOST_CELLS} of {len(moved)}" if len(moved) > _MOST_CELLS else "",
     )
 
 
-def _against(first: tuple[float, Unit] | None, value: tuple[float, Unit] | None) -> str:
-    """Return a value and its relative difference from the first run."""
-    if value is None:
-        return ""
-    scale, unit = fitting(value[1], [value[0]])
-    text = f"{number(value[0], scale)} {unit}"
-    return f"{text} ({value[0] / first[0] - 1:+.1%})" if first and first is not value and first[0] else text
+def _places(comparison: Comparison) -> Iterable[Moved]:
+    """Yield the links and devices that explain the changed cells, then the kinds of paths of the others."""
+    cells = {one.key: one for one in placed(comparison.second)}
+    for outcome in (Outcome.WORSE, Outcome.BETTER):
+        known = [one for one in comparison.changes if one.before and one.after and one.key in cells]
+        observations = [_observation(i, one, cells[one.key], outcome) for i, one in enumerate(known)]
+        left = {i for i, one in enumerate(known) if one.outcome is outcome}
+        for culprit in localise(comparison.second.machine, observations):
+            yield _place(culprit.described, outcome, [known[i] for i in culprit.cells])
+            left -= set(culprit.cells)
+        yield from _kinds(outcome, [known[i] for i in sorted(left)], cells)
+    yield from _kinds(Outcome.LOST, comparison.those(Outcome.LOST), cells)
+
+
+def _observation(index: int, change: Change, one: Placed, outcome: Outcome) -> Observation:
+    """Return a change as a slow cell to explain; an improvement is a slow cell of the run before."""
+    speed = 1 + change.change if outcome is Outcome.WORSE else 1 / (1 + change.change)
+    return Observation(index, min(speed, 1.0), 1.0, one.cell.links, change.outcome is outcome)
+
+
+def _kinds(outcome: Outcome, changes: Sequence[Change], cells: dict[Key, Placed]) -> Iterable[Moved]:
+    """Yield the changes that no link explains by kind of path."""
+    kinds: dict[str, list[Change]] = {}
+    for change in changes:
+        one = cells.get(change.key)
+        collective = one is not None and one.result.collective is not None
+        kinds.setdefault(path_kind(change.key.testcase, collective=collective).value, []).append(change)
+    for kind, several in kinds.items():
+        yield _place(kind, outcome, several)
+
+
+def _place(name: str, outcome: Outcome, changes: Sequence[Change]) -> Moved:
+    """Return the changes at a link, device or kind of path."""
+    extreme = max(changes, key=lambda one: abs(one.change))
+    ratios = [one.change for one in changes if one.before and one.after]
+    return Moved(
+        name,
+        _CSS[outcome],
+        f"{_SIGNS[outcome]} {outcome}",
+        f"{statistics.median(ratios):+.1%}" if ratios else "",
+        f"{extreme.key.testcase} {extreme.key.place}".strip(),
+        _values(extreme),
+        many(len(changes), "value"),
+    )
 
 
 def _moved(change: Change) -> Moved:
     """Return a changed cell as texts."""
-    outcome = change.outcome
-    scale, unit = fitting(change.unit, [v for v in (change.before, change.after) if v])
-    before, after = (
-        f"{number(value, scale)} {unit}" if value else "n/a" for value in (change.before, change.after)
-    )
     return Moved(
         f"{change.key.testcase} {change.key.place}".strip(),
-        _CSS.get(outcome, ""),
-        f"{_SIGNS.get(outcome, '')} {outcome}",
-        before,
-        after,
-        f"{change.after / change.before - 1:+.1%}" if change.before and change.after else "",
+        _CSS.get(change.outcome, ""),
+        f"{_SIGNS.get(change.outcome, '')} {change.outcome}",
+        _difference(change),
+        "",
+        _values(change) + (f" ({change.reason})" if change.reason else ""),
+        "",
     )
+
+
+def _difference(change: Change) -> str:
+    """Return the relative difference of both values; empty if one is missing."""
+    return f"{change.after / change.before - 1:+.1%}" if change.before and change.after else ""
+
+
+def _values(change: Change) -> str:
+    """Return both values of a cell with their unit."""
+    scale, unit = fitting(change.unit, [v for v in (change.before, change.after) if v])
+    before, after = (three(v / scale) if v else "n/a" for v in (change.before, change.after))
+    return f"{before} → {after} {unit}"
+
+
+def _rows(first: Document, comparisons: Sequence[Comparison | None]) -> list[ComparedTable]:
+    """Return each table of the first run, compared with all others."""
+    changes = [_by_table(one.changes if one else ()) for one in comparisons]
+    found = []
+    for result in first.testcases:
+        for table in result.tables:
+            if not (values := sorted(table.values())):
+                continue
+            scale, unit = fitting(table.unit, [median(values)])
+            own = [one.get((result.name, table.key), []) for one in changes]
+            against = tuple(map(_against, own))
+            extremes = (abs(c.change) or 1.0 for several in own for c in several if c.outcome in _CHANGED)
+            text = f"{three(median(values) / scale)} {unit}"
+            found.append(ComparedTable(result.key(table), text, against, max(extremes, default=0.0)))
+    return found
+
+
+def _by_table(changes: Iterable[Change]) -> dict[tuple[str, str], list[Change]]:
+    """Return changes by testcase and table."""
+    found: dict[tuple[str, str], list[Change]] = {}
+    for change in changes:
+        found.setdefault((change.key.testcase, change.key.table), []).append(change)
+    return found
+
+
+def _against(changes: Sequence[Change]) -> Against:
+    """Return a table of another run as texts: its median, and its most changed cell."""
+    pairs = [(one.before, one.after) for one in changes if one.before and one.after]
+    significant = [one for one in changes if one.outcome in _CHANGED]
+    if not pairs:
+        return Against("w4" if significant else "", "", "no value" if significant else "")
+    before, after = (median(sorted(values)) for values in zip(*pairs, strict=True))
+    difference = f"{after / before - 1:+.1%}"
+    if not significant:
+        return Against("", difference)
+    extreme = max(significant, key=lambda one: (one.outcome is Outcome.LOST, abs(one.change)))
+    text = _difference(extreme) or "no value"
+    where = ", ".join(filter(None, (extreme.key.row, extreme.key.column)))
+    speed = 1 + extreme.change if _difference(extreme) else 0.0
+    return Against(step(speed), difference, f"{_SIGNS[extreme.outcome]} {text} {where}")

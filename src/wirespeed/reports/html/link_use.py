@@ -10,7 +10,7 @@ from ...judging.verdicts import Check, Judgement, Verdict
 from ...model import Unit
 from ...results.cells import Placed
 from ...topology import Link, LinkKind, Machine
-from .tables import Judgements
+from .deviation import Judgements
 
 #: A cell measures a link if only this link bounds it: their limits differ by at most this fraction.
 _SAME = 0.01
@@ -32,11 +32,17 @@ class Use:
         The rate, in B/s; None if no cell measures the link.
     verdict : Verdict
         The worst verdict on it.
+    speed : float or None
+        The rate relative to the typical value of its expected range; None if no range is known.
+    index : int
+        Index of the link in the machine.
     """
 
     link: Link
     measured: float | None
     verdict: Verdict
+    speed: float | None = None
+    index: int = 0
 
     @property
     def share(self) -> float | None:
@@ -85,7 +91,9 @@ def uses(machine: Machine, cells: Iterable[Placed], judgements: Judgements, chec
         value, judgement = best.get(i, (None, None))
         verdict = judgement.verdict if judgement else Verdict.UNKNOWN
         verdict = min((verdict, *blamed.get(i, ())), key=lambda v: v.rank)
-        found.append(Use(link, value, verdict))
+        normal = judgement.normal if judgement else None
+        speed = (judgement.value or 0.0) / normal if judgement and normal else None
+        found.append(Use(link, value, verdict, speed, i))
     return found
 
 

@@ -18,28 +18,6 @@
     return parsed.get(run);
   };
 
-  for (const button of document.querySelectorAll("button.download")) {
-    button.addEventListener("click", async () => {
-      const blob = new Blob([await textOf(button.dataset.run)], { type: "application/json" });
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(blob);
-      link.download = button.dataset.name;
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-    });
-  }
-
-  // Large tables are packed, and unpacked when opened. They were escaped before packing.
-  for (const details of document.querySelectorAll("details.packed")) {
-    details.addEventListener("toggle", async () => {
-      const source = details.querySelector("script");
-      if (!details.open || !source) return;
-      const inside = new DOMParser().parseFromString(await unpack(source), "text/html");
-      source.replaceWith(...inside.body.childNodes);
-      details.querySelectorAll("table.heat").forEach(enliven);
-    }, { passive: true });
-  }
-
   const make = (name, attributes = {}, text = "") => {
     const element = document.createElementNS(SVG, name);
     for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
@@ -77,7 +55,7 @@
     const most = Math.max(...counts), start = width - right + 14;
     counts.forEach((count, i) => {
       const upper = y(low + (i + 1) / bins * (high - low)), lower = y(low + i / bins * (high - low));
-      svg.append(make("rect", { x: start, y: upper + 0.5, height: Math.max(2, lower - upper - 1), class: "bar",
+      svg.append(make("rect", { x: start, y: upper + 0.5, height: Math.max(2, lower - upper - 1), class: "histogram",
                                 width: count / most * (right - 50) }));
       if (count) svg.append(make("text", { x: start + count / most * (right - 50) + 4, y: (upper + lower) / 2 + 4 },
                                  String(count)));
@@ -88,14 +66,13 @@
   };
 
   const show = async (table, cell) => {
-    const [run, testcase, index] = table.dataset.at.split(".").map(Number);
-    const row = cell.parentElement.sectionRowIndex, column = cell.cellIndex - 1;
+    const line = cell.parentElement, [run, testcase, index] = line.dataset.at.split(".").map(Number);
+    const column = cell.cellIndex - 1, i = Number(line.dataset.i ?? column), j = Number(line.dataset.j ?? column);
+    const panel = table.closest(".block").querySelector(".detail");
     const result = (await documentOf(run)).testcases[testcase], data = result.tables[index];
-    const [i, j] = table.dataset.turned ? [column, row] : [row, column];
     const found = (data.cells || []).find((one) => one.row === i && one.column === j);
     const unit = table.dataset.unit, divisor = Number(table.dataset.divisor);
-    const panel = table.parentElement.nextElementSibling.nextElementSibling;
-    panel.replaceChildren(tag("h4", `${result.name} ${data.key} ${data.rows.labels[i]}, ${data.columns.labels[j]}`));
+    panel.replaceChildren(tag("p", `${result.name} ${data.key} ${data.rows.labels[i]}, ${data.columns.labels[j]}`, "strong"));
     table.querySelector(".chosen")?.classList.remove("chosen");
     cell.classList.add("chosen");
     if (!found || found.value === undefined || found.value === null) {
@@ -105,7 +82,7 @@
       if (s) facts.push(`${Math.round(s.confidence * 100)} % interval ${short(s.low / divisor)} to ${short(s.high / divisor)}`,
                         `mean ${short(s.mean / divisor)}`, `n ${s.n}`);
       if (found.limit) facts.push(`limit ${short(found.limit / divisor)}`);
-      if (found.expected) facts.push(`normal from ${short(found.expected[0] / divisor)}, typically ${short(found.expected[1] / divisor)}`);
+      if (found.expected) facts.push(`expected ${short(found.expected[0] / divisor)} to ${short(found.expected[1] / divisor)}`);
       if (found.copies > 1) facts.push(`${found.copies} copies per sample`);
       panel.append(tag("p", facts.join(" · ")));
       if (cell.title) panel.append(tag("p", cell.title));
@@ -119,21 +96,21 @@
     panel.hidden = false;
   };
 
-  const enliven = (table) => {
-    const cells = (row) => [...row.cells].slice(1);
+  // Cells are reached with Tab and arrow keys.
+  const walk = (table) => {
     const rows = [...table.tBodies[0].rows];
     if (!rows.length || rows[0].cells.length < 2) return;
     table.setAttribute("role", "grid");
     rows[0].cells[1].tabIndex = 0;
     const go = (from, row, column) => {
       const to = rows[row]?.cells[column];
-      if (!to || column < 1) return;
+      if (!to || column < 1 || to.classList.contains("x")) return;
       from.tabIndex = -1;
       to.tabIndex = 0;
       to.focus();
     };
     table.addEventListener("keydown", (event) => {
-      const cell = event.target.closest("td");
+      const cell = event.target.closest("td:not(.x)");
       if (!cell) return;
       const row = cell.parentElement.sectionRowIndex, column = cell.cellIndex;
       const moves = { ArrowUp: [row - 1, column], ArrowDown: [row + 1, column], ArrowLeft: [row, column - 1],
@@ -144,7 +121,7 @@
       event.preventDefault();
     });
     table.addEventListener("click", (event) => {
-      const cell = event.target.closest("td");
+      const cell = event.target.closest("td:not(.x)");
       if (!cell) return;
       table.querySelector("td[tabindex='0']")?.setAttribute("tabindex", "-1");
       cell.tabIndex = 0;
@@ -152,7 +129,133 @@
       show(table, cell);
     });
   };
-  document.querySelectorAll("table.heat").forEach(enliven);
+
+  // Devices and links of a run by name, each with the indices of its links, which cells name too.
+  const places = new Map();
+  const filter = document.getElementById("filter"), count = document.querySelector("output");
+  const linksOf = (element) => new Set(element.dataset.links.split(" ").filter(Boolean));
+  const meet = (links, other) => other.some((link) => links.has(link));
+
+  // The cells of a query: a place, or words that name a testcase, row or column.
+  const matcher = (query, known) => {
+    const whole = known?.get(query), terms = whole ? [query] : query.split(/\s+/).filter(Boolean);
+    return (words, labels, links) => terms.every((term) => {
+      const place = known?.get(term);
+      if (place && links) return meet(place, links);
+      return labels.includes(term) || (!place && words.includes(term)) || labels.some((label) => !place && label.includes(term));
+    });
+  };
+
+  const apply = (query, fold) => {
+    query = query.trim().toLowerCase();
+    let values = 0;
+    for (const body of document.querySelectorAll(".run-body")) {
+      const known = places.get(body.dataset.run), matches = matcher(query, known);
+      const chosen = known?.get(query);
+      for (const place of body.querySelectorAll(".place")) {
+        place.classList.toggle("faint", Boolean(chosen) && !meet(chosen, place.dataset.links.split(" ")));
+      }
+      for (const group of body.querySelectorAll("details.group")) {
+        let hits = 0;
+        for (const part of group.querySelectorAll(".part")) {
+          const words = part.dataset.cases.toLowerCase();
+          let own = 0;
+          for (const table of part.querySelectorAll("table.heat")) {
+            const heads = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.toLowerCase());
+            for (const line of table.tBodies[0].rows) {
+              const named = (line.dataset.case ?? words).toLowerCase(), label = line.cells[0].textContent.trim().toLowerCase();
+              for (const cell of line.querySelectorAll("td:not(.x)")) {
+                const fits = !query || matches(named, [label, heads[cell.cellIndex]], cell.dataset.l?.split(" "));
+                cell.classList.toggle("faint", !fits);
+                own += fits;
+              }
+            }
+          }
+          if (!own && part.querySelector("details.packed script")) own = Number(matches(words, [], undefined));
+          if (fold) part.hidden = !own;
+          hits += own;
+        }
+        values += hits;
+        if (!fold) continue;
+        group.hidden = !hits;
+        if (query && hits) group.querySelectorAll(":scope > .more").forEach((more) => { more.open = true; });
+        if (query && hits) group.open = true;
+      }
+    }
+    if (fold && count) count.textContent = query ? `${values} values` : "";
+  };
+
+  const choose = (name) => {
+    filter.value = filter.value === name ? "" : name;
+    apply(filter.value, true);
+  };
+
+  const enlivenPlace = (place) => {
+    const name = place.dataset.place, body = place.closest(".run-body"), run = body.dataset.run;
+    if (!places.has(run)) places.set(run, new Map());
+    if (!places.get(run).has(name.toLowerCase())) {
+      places.get(run).set(name.toLowerCase(), linksOf(place));
+      const option = document.createElement("option");
+      option.value = name;
+      document.getElementById("places").append(option);
+    }
+    place.addEventListener("click", () => choose(name));
+    place.addEventListener("pointerenter", () => apply(name, false));
+    place.addEventListener("pointerleave", () => apply(filter.value, false));
+    if (place.querySelector(".link")) return; // keyboards reach devices in the drawing, and links in the filter
+    place.setAttribute("role", "button");
+    place.setAttribute("aria-label", `Show the values of ${name}`);
+    place.tabIndex = 0;
+    place.ownerSVGElement.setAttribute("role", "group");
+    place.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      choose(name);
+    });
+  };
+
+  // Large parts are packed, and unpacked when opened. They were escaped before packing.
+  const unfold = (details) => {
+    details.addEventListener("toggle", async () => {
+      const source = details.querySelector(":scope > script");
+      if (!details.open || !source) return;
+      const inside = new DOMParser().parseFromString(await unpack(source), "text/html");
+      const added = [...inside.body.childNodes];
+      source.replaceWith(...added);
+      added.filter((node) => node.nodeType === Node.ELEMENT_NODE).forEach(enliven);
+      if (filter.value) apply(filter.value, true);
+    }, { passive: true });
+  };
+
+  const download = (button) => {
+    button.addEventListener("click", async () => {
+      const blob = new Blob([await textOf(button.dataset.run)], { type: "application/json" });
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(blob);
+      link.download = button.dataset.name;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+    });
+  };
+
+  const enliven = (root) => {
+    root.querySelectorAll("table.heat").forEach(walk);
+    root.querySelectorAll("details.packed").forEach(unfold);
+    root.querySelectorAll("button.download").forEach(download);
+    root.querySelectorAll(".place").forEach(enlivenPlace);
+  };
+  enliven(document.body);
+  filter.addEventListener("input", () => apply(filter.value, true));
+
+  // A link into something folded opens it.
+  const reveal = () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+    target?.querySelector(":scope > details.run")?.setAttribute("open", "");
+    if (target?.closest("details")) target.scrollIntoView();
+  };
+  addEventListener("hashchange", reveal);
+  if (location.hash) reveal();
 
   // Print collapsed sections, except packed tables.
   let opened = [];

@@ -34,8 +34,8 @@ def drawing(width: float, height: float, title: str, css: str = "") -> Element:
     Element
         The chart.
     """
-    em = f"{width / _EM:.1f}em"
-    svg = Element("svg", viewBox=f"0 0 {width:g} {height:g}", width=em, role="img")
+    size = {} if css == "machine" else {"width": f"{width / _EM:.1f}em"}
+    svg = Element("svg", {"viewBox": f"0 0 {width:g} {height:g}", **size, "role": "img"})
     if css:
         svg.set("class", css)
     ET.SubElement(svg, "title").text = one_line(title)

@@ -1,28 +1,86 @@
-"""Tables of cells: heat maps with values, and the values of curves."""
+"""Tables of cells: matrices, testcases as rows of one table, and the values of curves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...document import Table, TestcaseResult
+from ...document import Cell, Table, TestcaseResult
 from ...judging.verdicts import Judgement, Verdict
-from ...results.cells import Key, key_of
+from ...results.cells import key_of
 from ...terminal import one_line, visible
-from .._grid import Grid, GridCell, digest
-from .._plots import Scale, scale_of, short
+from ...units import fitting
+from .._grid import Grid, digest, mark
 from .charts import curve_chart
+from .deviation import ColorScale, Judgements
 from .embedded_data import packed
+from .signs import BAD, shown
 from .svg import markup
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-_STEPS = 10
 #: Tables with more cells are embedded packed, and unpacked when you open them.
 _LARGE = 400
-_SIGNS = {Verdict.WARN: "low", Verdict.FAIL: "bad", Verdict.IMPLAUSIBLE: "odd"}
-Judgements = Mapping[Key, Judgement]
+#: Classes of the cells that a sign marks.
+_MARKED = {Verdict.WARN: "low", Verdict.FAIL: "bad", Verdict.IMPLAUSIBLE: "odd", Verdict.BUSY: "busy"}
+#: A cell uses a link that its transfers load by this fraction of the capacity.
+_LOADED = 0.2
+
+
+def three(value: float) -> str:
+    """Format a value with at least three digits.
+
+    Parameters
+    ----------
+    value : float
+        The value, in the display unit.
+
+    Returns
+    -------
+    str
+        The number without its unit.
+    """
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:.{digits}f}" if value >= 1 else f"{value:.3g}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A table of a testcase, and where it is in the page.
+
+    Parameters
+    ----------
+    at : str
+        Index of run, testcase and table in the page, as its script reads it.
+    result : TestcaseResult
+        The testcase.
+    table : Table
+        The measured values.
+    """
+
+    at: str
+    result: TestcaseResult
+    table: Table
+
+    def judgement(self, cell: Cell, judgements: Judgements) -> Judgement | None:
+        """Return the verdict on a cell; None without one."""
+        return judgements.get(key_of(self.result, self.table, cell))
+
+    def verdict(self, judgements: Judgements) -> Verdict:
+        """Return the worst verdict of its cells; of those without a value, only failures count."""
+        found = [
+            one.verdict
+            for cell in self.table.cells
+            if (one := self.judgement(cell, judgements)) and (cell.value is not None or one.verdict in BAD)
+        ]
+        return min(found, key=lambda one: one.rank, default=Verdict.UNKNOWN)
+
+    def colors(self, judgements: Judgements) -> ColorScale:
+        """Return what the colours of its values are relative to."""
+        cells = [(cell, self.judgement(cell, judgements)) for cell in self.table.cells]
+        return ColorScale.of(self.table.unit, cells)
 
 
 def spelled(
@@ -46,9 +104,14 @@ def spelled(
     str
         The markup; labels are escaped.
     """
-    head = "".join(f'<th scope="col">{_label(label)}</th>' for label in (heading, *columns))
     body = "".join(f'<tr><th scope="row">{_label(name)}</th>{"".join(cells)}</tr>' for name, cells in rows)
-    return f"<table{attributes}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<table{attributes}>{_head((heading, *columns))}<tbody>{body}</tbody></table>"
+
+
+def _head(labels: Sequence[str]) -> str:
+    """Return the head of a table as markup."""
+    cells = "".join(f'<th scope="col">{_label(label)}</th>' for label in labels)
+    return f"<thead><tr>{cells}</tr></thead>"
 
 
 def notebook_table(
@@ -81,108 +144,195 @@ def notebook_table(
     return f"{table}<small>{escape(note)}</small>"
 
 
-def table_markup(result: TestcaseResult, table: Table, at: str, judgements: Judgements) -> Markup:
-    """Return a table as a heat map, or as a chart with its values below.
+def matrix(part: Part, judgements: Judgements) -> Markup:
+    """Return a table as a heat map; a large one is packed.
 
     Parameters
     ----------
-    result : TestcaseResult
-        The testcase of the table.
-    table : Table
-        The measured values.
-    at : str
-        Index of run, testcase and table in the page, as its script reads it.
+    part : Part
+        The table.
     judgements : Mapping[Key, Judgement]
-        The verdicts on the cells.
-
-    Returns
-    -------
-    Markup
-        The table, under its title if the testcase has several.
+        The verdicts on its cells.
     """
-    from markupsafe import Markup, escape
+    from markupsafe import Markup
 
-    known = table.values()
-    title = escape(visible(table.title))
-    heading = Markup("<h4>{}</h4>").format(title) if len(result.tables) > 1 else Markup()
-    if not known:
-        reasons = dict.fromkeys(one_line(cell.reason) for cell in table.cells)
-        return heading + Markup("<p>{}</p>").format("; ".join(reasons) or digest(table))
-    body = _heat(result, table, at, judgements, scale_of(known))
-    if table.is_curve:
-        chart = curve_chart(table)
-        assert chart is not None
-        return heading + Markup("<figure>{}</figure><details><summary>Values</summary>{}</details>").format(
-            markup(chart), body
-        )
+    table = part.table
+    body = _heat(part, judgements, part.colors(judgements))
     if len(table.cells) <= _LARGE:
-        return heading + body
-    return heading + Markup(
+        return body
+    return Markup(
         '<p>{}</p><details class="packed needs-js"><summary>Show the {} x {} table</summary>'
         '<script type="application/octet-stream">{}</script></details>'
     ).format(digest(table), len(table.rows.labels), len(table.columns.labels), packed(body.encode()))
 
 
-def _heat(result: TestcaseResult, table: Table, at: str, judgements: Judgements, scale: Scale) -> Markup:
-    """Return the cells as a table with colours."""
-    from markupsafe import Markup, escape
+def curve(part: Part, judgements: Judgements) -> Markup:
+    """Return a table as a chart, with its values below."""
+    from markupsafe import Markup
 
-    grid = Grid.of(table, short)
-    rows, columns, unit = grid.rows, grid.columns, grid.unit
+    chart = curve_chart(part.table)
+    assert chart is not None
+    values = _heat(part, judgements, ColorScale(part.table.unit, colored=False))
+    return Markup("<figure>{}</figure><details><summary>Values</summary>{}</details>").format(
+        markup(chart), values
+    )
 
-    def cell(entry: GridCell) -> str:
-        judgement = judgements.get(key_of(result, table, entry.cell)) if entry.cell else None
-        return _cell(entry, judgement, scale)
 
-    body = ((label, map(cell, entries)) for label, entries in zip(rows.labels, grid.entries, strict=True))
-    turned = ' data-turned="1"' if grid.turned else ""
-    caption = f"{one_line(table.title)}, {unit}; rows: {rows.name}, columns: {columns.name}"
+def _heat(part: Part, judgements: Judgements, colors: ColorScale) -> Markup:
+    """Return the cells of one table, with colours if there is something expected."""
+    from markupsafe import Markup
+
+    grid = Grid.of(part.table, three)
+    fixed, lines = "j" if grid.turned else "i", []
+    for i, (label, entries) in enumerate(zip(grid.rows.labels, grid.entries, strict=True)):
+        cells = "".join(
+            _cell(part, entry.cell, str(entry), colors, judgements)
+            if entry.cell
+            else f"<td>{entry.text}</td>"
+            for entry in entries
+        )
+        lines.append(
+            f'<tr data-at="{part.at}" data-{fixed}="{i}"><th scope="row">{_label(label)}</th>{cells}</tr>'
+        )
+    about = f"{grid.unit}; rows: {grid.rows.name}, columns: {grid.columns.name}"
+    caption = "; ".join(filter(None, (about, _expectation([part], grid.scale, judgements))))
+    return Markup(
+        _framed(part.at, one_line(caption), "", grid.unit, grid.scale, grid.columns.labels, "".join(lines))
+    )
+
+
+def rows(title: str, parts: Sequence[Part], judgements: Judgements) -> Markup:
+    """Return tables of one row or one column each as the rows of one table, the worst first.
+
+    Parameters
+    ----------
+    title : str
+        Title of the table.
+    parts : Sequence[Part]
+        Tables with equal labels and unit.
+    judgements : Mapping[Key, Judgement]
+        The verdicts on their cells.
+
+    Returns
+    -------
+    Markup
+        A table with a row for each testcase.
+    """
+    from markupsafe import Markup
+
+    scale, unit = fitting(parts[0].table.unit, [v for part in parts for v in part.table.values()])
+    labels = _vector(parts[0].table)
+    ranges = [_expectation([part], scale, judgements) for part in parts]
+    lines = []
+    for part, expectation in zip(parts, ranges, strict=True):
+        table, colors = part.table, part.colors(judgements)
+        across = len(table.rows.labels) == 1
+        found = {cell.column if across else cell.row: cell for cell in table.cells}
+        cells = "".join(
+            _cell(part, found[i], _text(found[i], scale), colors, judgements) if i in found else "<td>-</td>"
+            for i in range(len(labels))
+        )
+        if any(ranges):
+            cells += f'<td class="x">{expectation.removeprefix("expected ")}</td>'
+        word = shown(part.verdict(judgements))
+        sign = f'<span class="verdict {word.css}" title="{word.text}">{word.sign}</span> '
+        name, fixed = part.result.name, "i" if across else "j"
+        lines.append(
+            f'<tr data-at="{part.at}" data-{fixed}="0"{_given("data-case", name)}>'
+            f'<th scope="row">{sign}{_label(name)}</th>{cells}</tr>'
+        )
+    head = (*labels, "expected") if any(ranges) else labels
+    return Markup(_framed(parts[0].at, "", f"{title}, {unit}", unit, scale, head, "".join(lines)))
+
+
+def _vector(table: Table) -> tuple[str, ...]:
+    """Return the labels along a table of one row or one column."""
+    return tuple(table.columns.labels if len(table.rows.labels) == 1 else table.rows.labels)
+
+
+def vector_key(part: Part) -> tuple[object, ...] | None:
+    """Return what tables that share one table in the page have in common; None for matrices and curves."""
+    table = part.table
+    if len(table.columns.labels) == 1 or (len(table.rows.labels) == 1 and not table.is_curve):
+        return table.unit, table.key, _vector(table)
+    return None
+
+
+def _framed(
+    at: str, caption: str, title: str, unit: str, scale: float, labels: Sequence[str], body: str
+) -> str:
+    """Return a table with its caption, or else a title for screen readers, and a place for samples."""
+    from markupsafe import escape
+
     name = f"table-{at.replace('.', '-')}"
-    attributes = (
-        f' class="heat" aria-labelledby="{name}" data-at="{at}"{turned}'
-        f' data-unit="{unit}" data-divisor="{grid.scale:g}"'
+    above = f'<p class="caption" id="{name}">{escape(visible(caption))}</p>' if caption else ""
+    named = (
+        f'class="heat" aria-labelledby="{name}"'
+        if caption
+        else f'class="heat cases"{_given("aria-label", title)}'
     )
-    text = (
-        f'<p class="caption" id="{name}">{escape(visible(caption))}</p>'
-        f'<div class="scroll">{spelled(unit, columns.labels, body, attributes)}</div>'
-        f"{_scale(scale, grid.scale, unit)}"
+    return (
+        f'<div class="block">{above}<div class="scroll">'
+        f'<table {named} data-unit="{unit}" data-divisor="{scale:g}">'
+        f"{_head((unit, *labels))}<tbody>{body}</tbody></table></div>"
         '<div class="detail" role="region" aria-live="polite" aria-label="Samples of the chosen cell" hidden>'
-        "</div>"
+        "</div></div>"
     )
-    return Markup(text)
+
+
+def _expectation(parts: Sequence[Part], scale: float, judgements: Judgements) -> str:
+    """Return the expected range of some tables: the lowest and the highest typical value."""
+    found = [
+        judgement
+        for part in parts
+        for cell in part.table.cells
+        if (judgement := part.judgement(cell, judgements)) and judgement.least and judgement.normal
+    ]
+    if not found:
+        return ""
+    ends = [bound for one in found for bound in (one.least, one.normal) if bound]
+    return f"expected {three(min(ends) / scale)} to {three(max(ends) / scale)}"
 
 
 def _label(label: str) -> str:
-    """Return a label as markup; the title of a long one shows all of it."""
+    """Return a label as markup that breaks after underscores; the title of a long one shows all of it."""
     from markupsafe import escape
 
     shown = one_line(label)
-    title = f' title="{escape(shown)}"' if len(shown) > 24 else ""
-    return f"<span{title}>{escape(shown)}</span>" if title else str(escape(shown))
+    title = f' title="{escape(shown)}"' if len(shown) > 48 else ""
+    text = str(escape(shown)).replace("_", "_<wbr>")
+    return f"<span{title}>{text}</span>" if title else text
 
 
-def _cell(entry: GridCell, judgement: Judgement | None, scale: Scale) -> str:
-    """Return a cell as markup: colour of its value, mark, and its verdict or remark as title."""
+def _attribute(text: str) -> str:
+    """Return a text as the value of an attribute."""
     from markupsafe import escape
 
-    cell = entry.cell
-    if cell is None:
-        return f"<td>{entry.text}</td>"
+    return str(escape(one_line(text)))
+
+
+def _text(cell: Cell, scale: float) -> str:
+    """Return the value of a cell with its mark."""
+    return "n/a" if cell.value is None else mark(cell) + three(cell.value / scale)
+
+
+def _cell(part: Part, cell: Cell, text: str, colors: ColorScale, judgements: Judgements) -> str:
+    """Return a cell as markup: colour of its value, mark, links, and its verdict or remark as title."""
+    judgement = part.judgement(cell, judgements)
     if cell.value is None:
-        return f'<td class="none" title="{escape(one_line(cell.reason))}">{entry.text}</td>'
-    css, title = f"h{scale.step(cell.value, _STEPS)}", cell.reason
-    if judgement is not None and judgement.verdict in _SIGNS:
-        css = f'"{css} {_SIGNS[judgement.verdict]}"'
+        css = "w4 bad" if judgement and judgement.verdict in BAD else "none"
+        return f'<td class="{css}"{_given("title", cell.reason)}>{text}</td>'
+    classes, title = [colors.css(cell.value, judgement)], cell.reason
+    if judgement is not None and judgement.verdict in _MARKED:
+        classes.append(_MARKED[judgement.verdict])
         title = f"{judgement.verdict}: {judgement.explanation}"
-    about = f' title="{escape(one_line(title))}"' if title else ""
-    return f"<td class={css}{about}>{entry}</td>"
+    if cell.is_wrong and (judgement is None or judgement.verdict not in BAD):
+        classes.append("bad")
+    css = " ".join(filter(None, classes))
+    links = " ".join(str(link) for link, load, _ in cell.links if load >= _LOADED)
+    return f"<td{_given('class', css)}{_given('data-l', links)}{_given('title', title)}>{text}</td>"
 
 
-def _scale(scale: Scale, divisor: float, unit: str) -> str:
-    """Return the scale of the colours as markup."""
-    low, high = short(scale.low / divisor), short(scale.high / divisor)
-    swatches = "".join(f'<span class="h{i}"></span>' for i in range(_STEPS))
-    return (
-        f'<div class="scale" role="img" aria-label="Colours from {low} to {high} {unit}">'
-        f"{low} {swatches} {high} {unit}</div>"
-    )
+def _given(name: str, value: str) -> str:
+    """Return an attribute as markup; empty without a value."""
+    return f' {name}="{_attribute(value)}"' if value else ""

@@ -69,7 +69,10 @@ def charts_and_texts(document: Document) -> tuple[list[Element], list[tuple[str,
             course = texts.setdefault(one.label, [])
             if not course or course[-1] != one.shown:
                 course.append(one.shown)
-    charts = [_chart(quantity, unit, found) for (quantity, unit), found in series.items()]
+    end = max(
+        (time for found in series.values() for points in found.values() for time, _ in points), default=0.0
+    )
+    charts = [_chart(quantity, unit, found, end) for (quantity, unit), found in series.items()]
     return charts, [(label, _course(course)) for label, course in texts.items()]
 
 
@@ -80,12 +83,12 @@ def _course(values: list[str]) -> str:
     return " → ".join(shown) + more
 
 
-def _chart(quantity: str, unit: str, found: Series) -> Element:
-    """Return the chart of a quantity of one or several devices."""
+def _chart(quantity: str, unit: str, found: Series, end: float) -> Element:
+    """Return the chart of a quantity of one or several devices, until the end of the run."""
     largest = max(abs(y) for points in found.values() for _, y in points)
     scale, prefix = next(((s, p) for s, p in _SCALES if largest >= 10 * s), (1.0, ""))
     curves = [
         Curve(device or quantity, tuple(x for x, _ in points), tuple(y / scale for _, y in points))
         for device, points in found.items()
     ]
-    return time_chart(quantity, curves, f"{prefix}{unit}")
+    return time_chart(quantity, curves, f"{prefix}{unit}", end)

@@ -1,30 +1,41 @@
-"""Diagram of the machine: NUMA nodes above, GPUs below, switches between; links with their use."""
+"""Diagram of the machine: NUMA nodes above, GPUs below, switches between; links with their use.
+
+A link is as thick as its capacity and has the colour of its share of what is expected. Each link and device
+names the links that it stands for, by which the script of the page filters the tables.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ...judging.verdicts import Verdict
+from ...terminal import one_line
 from ...topology import LinkKind, Machine
 from ...units import GB, format_size, many
-from .._plots import short
+from .deviation import step
 from .link_use import Use
+from .signs import SIGNS
 from .svg import Element, add, drawing, fitted
+from .tables import three
 
-#: Sign next to the colour of each verdict.
-SIGNS = {
-    Verdict.PASS: "✓", Verdict.WARN: "▲", Verdict.FAIL: "✖", Verdict.IMPLAUSIBLE: "‼", Verdict.UNKNOWN: "?",
-    Verdict.BUSY: "?", Verdict.WAIVED: "–",
-}  # fmt: skip
-_MARGIN, _GAP = 16.0, 14.0
+_WIDTH = 1120.0
+_MARGIN, _GAP = 12.0, 14.0
 _HOST_HEIGHT, _SWITCH_HEIGHT, _GPU_HEIGHT = 62.0, 30.0, 62.0
-#: GPUs per row, and the minimum and maximum width of each.
-_PER_ROW, _LEAST, _MOST = 8, 118.0, 210.0
+#: Width of a NUMA node, GPUs per row, and the maximum width of a GPU and of a switch.
+_HOST_WIDTH, _PER_ROW, _MOST, _SWITCH_WIDTH = 190.0, 8, 190.0, 150.0
 #: With more links between GPUs than this, labels would overlap; the table has the values.
 _LABELLED = 6
-_LABEL_LETTER = 5.4
+_LABEL_LETTER = 5.8
+#: Capacity of the thickest link, in B/s, if no link has more.
+_LARGEST = 400 * GB
+#: Width of a link of the largest capacity, and of one that has none or nearly none, in pixels.
+_THICK, _THIN = 9.0, 2.0
+#: Drawings of more GPUs than this are a tangle; a matrix of pairs takes their place.
+MOST_DRAWN = 16
+_HARMLESS = (Verdict.PASS, Verdict.UNKNOWN, Verdict.WAIVED)
 
 
 @dataclass(frozen=True)
@@ -56,7 +67,7 @@ class Box:
 
 
 @dataclass
-class _Vertices:
+class Vertices:
     """The vertices of a machine by kind, in order.
 
     Parameters
@@ -71,14 +82,9 @@ class _Vertices:
     fabrics: list[str] = field(default_factory=list)
 
 
-def css_of(verdict: Verdict) -> str:
-    """Return the CSS class of a verdict."""
-    return "unknown" if verdict is Verdict.WAIVED else str(verdict)
-
-
 def used(uses: Sequence[Use]) -> str:
     """Return measured rate of limit, forward / backward, in GB/s."""
-    measured = [short(use.measured / GB) if use.measured else "–" for use in uses]
+    measured = [three(use.measured / GB) if use.measured else "–" for use in uses]
     capacities = dict.fromkeys(use.link.capacity for use in uses)
     limits = [f"{capacity / GB:.4g}" if capacity else "?" for capacity in capacities]
     shown = measured[:1] if len(set(measured)) == 1 else measured
@@ -91,30 +97,9 @@ def worst(uses: Sequence[Use]) -> Verdict:
     return min(known, key=lambda v: v.rank) if known else Verdict.UNKNOWN
 
 
-def draw(machine: Machine, uses: Sequence[Use]) -> tuple[Element | None, bool]:
-    """Return the diagram, None if no parts of the machine are known; and whether every link has a label.
-
-    Parameters
-    ----------
-    machine : Machine
-        The machine.
-    uses : Sequence[Use]
-        Its links with their use.
-
-    Returns
-    -------
-    tuple[Element or None, bool]
-        The diagram, and whether each link has a label.
-    """
-    vertices = _sorted(machine)
-    if not (vertices.hosts or vertices.gpus):
-        return None, True
-    return _Drawing(machine, uses, vertices).svg()
-
-
-def _sorted(machine: Machine) -> _Vertices:
+def vertices(machine: Machine) -> Vertices:
     """Return the vertices of a machine by kind."""
-    found = _Vertices(hosts=[node.name for node in machine.numa])
+    found = Vertices(hosts=[node.name for node in machine.numa])
     gpus = {f"{rank.index}/{rank.device}" for rank in machine.ranks if not rank.cpus}
     if not gpus:
         gpus = {gpu.name for gpu in machine.gpus}
@@ -133,115 +118,139 @@ def _sorted(machine: Machine) -> _Vertices:
     return found
 
 
+def draw(machine: Machine, uses: Sequence[Use], marked: Mapping[str, Verdict]) -> Element | None:
+    """Return the diagram; None if no parts of the machine are known, or too many for a diagram.
+
+    Parameters
+    ----------
+    machine : Machine
+        The machine.
+    uses : Sequence[Use]
+        Its links with their use.
+    marked : Mapping[str, Verdict]
+        Devices and switches to highlight.
+
+    Returns
+    -------
+    Element or None
+        The diagram.
+    """
+    found = vertices(machine)
+    if not (found.hosts or found.gpus) or len(found.gpus) > MOST_DRAWN:
+        return None
+    return _Drawing(machine, uses, found, marked).svg()
+
+
 class _Drawing:
     """Place the boxes, then draw links below and labels above them."""
 
-    def __init__(self, machine: Machine, uses: Sequence[Use], vertices: _Vertices) -> None:
+    def __init__(
+        self, machine: Machine, uses: Sequence[Use], found: Vertices, marked: Mapping[str, Verdict]
+    ) -> None:
         self.machine = machine
-        self.vertices = vertices
+        self.vertices = found
+        self.marked = marked
         self.memory = {u.link.source: u for u in uses if u.link.kind is LinkKind.MEMORY}
         self.between: dict[tuple[str, str], list[Use]] = {}
+        self.at: dict[str, list[Use]] = {}
         for use in uses:
+            ends = (use.link.source, use.link.destination)
+            for end in dict.fromkeys(ends):
+                self.at.setdefault(end, []).append(use)
             if use.link.kind is not LinkKind.MEMORY:
-                ends = (use.link.source, use.link.destination)
                 key = ends if ends[::-1] not in self.between else ends[::-1]
                 self.between.setdefault(key, []).append(use)
+        capacities = (use.link.capacity or 0.0 for several in self.between.values() for use in several)
+        self.largest = max(_LARGEST, *capacities)
+        gpus = set(found.gpus)
+        self.direct = [pair for pair in self.between if set(pair) <= gpus]
         self.boxes: dict[str, Box] = {}
         self.buses: dict[str, list[Box]] = {}
-        self.width = self._width()
         self.height = self._place()
-
-    def _width(self) -> float:
-        """Return the width of the diagram."""
-        columns = min(_PER_ROW, max(len(self.vertices.gpus), 1))
-        each = _MOST if columns <= 4 else _LEAST
-        gpus = columns * each + (columns - 1) * self._gap(columns)
-        hosts = len(self.vertices.hosts) * 190.0 + (len(self.vertices.hosts) - 1) * 150.0
-        return max(gpus, hosts, 420.0) + 2 * _MARGIN
-
-    def _gap(self, columns: int) -> float:
-        """Return the gap between GPUs; directly linked GPUs need room for a label."""
-        direct = columns == 2 and not self.vertices.fabrics
-        return 190.0 if direct else 40.0 if columns <= 4 else _GAP
 
     def _place(self) -> float:
         """Place all boxes; return the height of the diagram."""
         y = _MARGIN
-        self._row(self.vertices.hosts, y, _HOST_HEIGHT, 190.0, 150.0)
+        self._row(self.vertices.hosts, y, _HOST_HEIGHT, _HOST_WIDTH)
         y += _HOST_HEIGHT if self.vertices.hosts else 0.0
-        y += 44 if self.vertices.bridges or self.vertices.gpus else 0.0
+        y += 62 if self.vertices.bridges or self.vertices.gpus else 0.0
         if self.vertices.bridges:
-            each = min(150.0, (self.width - 2 * _MARGIN) / len(self.vertices.bridges) - _GAP)
-            self._row(self.vertices.bridges, y, _SWITCH_HEIGHT, max(26.0, each), None)
-            y += _SWITCH_HEIGHT + 48
+            self._row(self.vertices.bridges, y, _SWITCH_HEIGHT, _SWITCH_WIDTH)
+            y += _SWITCH_HEIGHT + 62
         gpus = self.vertices.gpus
         lonely = len(self.vertices.fabrics) == 1
         for start in range(0, len(gpus), _PER_ROW):
             row = gpus[start : start + _PER_ROW]
-            columns = min(_PER_ROW, len(gpus))
-            self._row(row, y, _GPU_HEIGHT, _MOST if columns <= 4 else _LEAST, self._gap(columns))
+            self._row(row, y, _GPU_HEIGHT, _MOST)
             y += _GPU_HEIGHT + 14
             if lonely:
-                y += 36
-                bus = Box(_MARGIN / 2, y, self.width - _MARGIN, 20)
+                y += 40
+                bus = Box(_MARGIN, y, _WIDTH - 2 * _MARGIN, 26)
                 self.buses.setdefault(self.vertices.fabrics[0], []).append(bus)
-                y += 20 + 40
-        direct = [pair for pair in self.between if set(pair) <= set(gpus)]
-        if len(direct) > 1 or (direct and len(gpus) > 2):
+                y += 26 + (40 if start + _PER_ROW < len(gpus) else 0)
+        if len(self.direct) > 1 or (self.direct and len(gpus) > 2):
             y += 150
         if self.vertices.fabrics and not lonely:
             y += 60
-            self._row(self.vertices.fabrics, y, _SWITCH_HEIGHT, 110.0, None)
+            self._row(self.vertices.fabrics, y, _SWITCH_HEIGHT, 110.0)
             y += _SWITCH_HEIGHT
-        return y + 4
+        return y + 6
 
-    def _row(self, names: list[str], y: float, height: float, each: float, gap: float | None) -> None:
-        """Place boxes side by side, centred; without a gap, spread them over the width."""
-        if not names:
-            return
-        if gap is None:
-            step = (self.width - 2 * _MARGIN) / len(names)
-            for i, name in enumerate(names):
-                self.boxes[name] = Box(_MARGIN + (i + 0.5) * step - each / 2, y, each, height)
-            return
-        x = (self.width - len(names) * each - (len(names) - 1) * gap) / 2
+    def _row(self, names: list[str], y: float, height: float, most: float) -> None:
+        """Spread boxes over the width."""
+        step_ = (_WIDTH - 2 * _MARGIN) / max(1, len(names))
+        each = max(26.0, min(most, step_ - _GAP))
         for i, name in enumerate(names):
-            self.boxes[name] = Box(x + i * (each + gap), y, each, height)
+            self.boxes[name] = Box(_MARGIN + (i + 0.5) * step_ - each / 2, y, each, height)
 
-    def svg(self) -> tuple[Element, bool]:
-        """Return the diagram, and whether all its links have a label."""
+    def svg(self) -> Element:
+        """Return the diagram."""
         title = (
             f"{many(len(self.vertices.hosts), 'NUMA node')}, {many(len(self.vertices.gpus), 'GPU')}, "
             f"{many(len(self.vertices.bridges) + len(self.vertices.fabrics), 'switch', 'switches')} "
-            "and their links; "
-            "the table of links has the same values"
+            "and their links; the table of links has the same values"
         )
-        svg = drawing(self.width, self.height, title)
+        svg = drawing(_WIDTH, self.height, title, "machine")
         labels: list[tuple[float, float, Sequence[Use]]] = []
+        bars = [box for buses in self.buses.values() for box in pairwise(buses)]
+        for above, below in bars:
+            add(svg, "line", "axis", x1=_WIDTH - 20, x2=_WIDTH - 20, y1=above.bottom, y2=below.y)
+        labelled = len(self.direct) <= _LABELLED
+        ordered = sorted(self.between.items(), key=lambda one: -worst(one[1]).rank)  # bad links on top
+        for ends, uses in ordered:
+            self._link(svg, ends, uses, labels, labelled=labelled)
         for name, buses in self.buses.items():
             self._bus(svg, name, buses)
-        several = len([pair for pair in self.between if set(pair) <= set(self.vertices.gpus)])
-        for ends, uses in self.between.items():
-            self._link(svg, ends, uses, labels, labelled=several <= _LABELLED)
         for name, box in self.boxes.items():
             self._box(svg, name, box)
         for x, y, joined in labels:
-            verdict = worst(joined)
-            text = f"{SIGNS[verdict]} {used(joined)}"
-            wide = len(text) * _LABEL_LETTER
-            add(svg, "rect", "halo", x=x - wide / 2, y=y - 11, width=wide, height=14)
-            add(svg, "text", f"label middle {css_of(verdict)}", text, x=x, y=y)
-        return svg, several <= _LABELLED
+            self._label(svg, x, y, joined)
+        return svg
+
+    def _place_of(self, svg: Element, name: str, uses: Iterable[Use]) -> Element:
+        """Return a new group of a device or link by which tables can be filtered."""
+        links = " ".join(str(use.index) for use in uses)
+        return add(svg, "g", "place", data_place=one_line(name), data_links=links)
+
+    def _label(self, svg: Element, x: float, y: float, uses: Sequence[Use]) -> None:
+        """Draw the use of a link next to it."""
+        verdict = worst(uses)
+        quiet = verdict in _HARMLESS
+        text = used(uses) if verdict is Verdict.PASS else f"{SIGNS[verdict]} {used(uses)}"
+        wide = len(text) * _LABEL_LETTER + 6
+        x = min(max(x, wide / 2 + 2), _WIDTH - wide / 2 - 2)
+        add(svg, "rect", "halo", x=x - wide / 2, y=y - 11, width=wide, height=15, rx=4)
+        css = "label middle soft" if quiet else f"label middle strong {verdict}"
+        add(svg, "text", css, text, x=x, y=y)
 
     def _bus(self, svg: Element, name: str, buses: list[Box]) -> None:
         """Draw a switch to which all GPUs are linked as bars."""
+        group = self._place_of(svg, name, self.at.get(name, ()))
         for box in buses:
-            add(svg, "rect", "box", x=box.x, y=box.y, width=box.width, height=box.height, rx=4)
+            css = f"box {self.marked.get(name, '')}".rstrip()
+            add(group, "rect", css, x=box.x, y=box.y, width=box.width, height=box.height, rx=8)
             text = fitted(name, box.width - 20)
-            add(svg, "text", "inside middle", text, x=box.middle, y=box.y + 14)
-        for above, below in pairwise(buses):
-            x = above.x + above.width - 2
-            add(svg, "line", "axis", x1=x, x2=x, y1=above.bottom, y2=below.y)
+            add(group, "text", "name middle", text, x=box.middle, y=box.y + 18)
 
     def _link(
         self, svg: Element, ends: tuple[str, str], uses: list[Use],
@@ -256,19 +265,35 @@ class _Drawing:
             path, at = self._sideways(upper, lower, ends)
             show = labelled
         else:
-            x = self._column(upper, lower)
-            path = f"M{x[0]:.1f},{upper.bottom:.1f} L{x[1]:.1f},{lower.y:.1f}"
-            at = (self._label_x(x, upper, lower), self._label_y(upper, lower))
+            top, foot = self._column(upper, lower)
+            wide = lower.width > 2 * upper.width
+            path, at = f"M{top:.1f},{upper.bottom:.1f} L{foot:.1f},{lower.y:.1f}", (top, lower.y - 15)
+            if not wide:  # the label is on the straight end
+                bend, half = lower.y - 24, (upper.bottom + lower.y - 24) / 2
+                path = (
+                    f"M{top:.1f},{upper.bottom:.1f} C{top:.1f},{half:.1f} {foot:.1f},{half:.1f} "
+                    f"{foot:.1f},{bend:.1f} L{foot:.1f},{lower.y:.1f}"
+                )
+                at = foot, lower.y - 9
             show = True
         verdict = worst(uses)
-        line = add(svg, "path", f"link {css_of(verdict)}", d=path)
+        group = self._place_of(svg, f"{ends[0]}–{ends[1]}", uses)
         words = "; ".join(
             f"{use.link.kind} {use.link.source} to {use.link.destination}: {used([use])} GB/s, {use.verdict}"
             for use in uses
         )
-        add(line, "title", text=words)
+        add(group, "title", text=words)
+        speeds = [use.speed for use in uses if use.speed is not None]
+        color = step(min(1.0, *speeds), verdict) if speeds else "none"
+        add(group, "path", f"link {color} {verdict}", d=path, stroke_width=self._thickness(uses))
+        add(group, "path", "hit", d=path)
         if show:
             labels.append((*at, uses))
+
+    def _thickness(self, uses: Sequence[Use]) -> float:
+        """Return the width of a line for a capacity."""
+        capacity = max((use.link.capacity or 0.0 for use in uses), default=0.0)
+        return _THIN + (_THICK - _THIN) * math.sqrt(capacity / self.largest)
 
     def _end(self, name: str, other: str) -> Box | None:
         """Return the position of a vertex; for a bus, the piece below the other end."""
@@ -281,17 +306,8 @@ class _Drawing:
         """Return the x positions at which a link leaves the upper and reaches the lower box."""
         if lower.width > 2 * upper.width:
             return upper.middle, upper.middle
-        below = lower.middle
-        inside = min(max(below, upper.x + 12), upper.x + upper.width - 12)
-        return inside, below
-
-    def _label_x(self, x: tuple[float, float], upper: Box, lower: Box) -> float:
-        """Return the horizontal position of the label of a link."""
-        return x[1] if lower.width < 2 * upper.width else x[0]
-
-    def _label_y(self, upper: Box, lower: Box) -> float:
-        """Return the vertical position of the label of a link."""
-        return lower.y - 10 if lower.width < 2 * upper.width else (upper.bottom + lower.y) / 2 + 4
+        inside = min(max(lower.middle, upper.x + 12), upper.x + upper.width - 12)
+        return inside, lower.middle
 
     def _sideways(self, a: Box, b: Box, ends: tuple[str, str]) -> tuple[str, tuple[float, float]]:
         """Return path and position of the label of a link between neighbours."""
@@ -301,8 +317,8 @@ class _Drawing:
         if beside >= 120 and (hosts or len(self.vertices.gpus) == 2):
             y = left.y + left.height / 2
             start, end = left.x + left.width, right.x
-            return f"M{start:.1f},{y:.1f} L{end:.1f},{y:.1f}", ((start + end) / 2, y - 8)
-        depth = min(130.0, 24 + (right.middle - left.middle) * 0.28)
+            return f"M{start:.1f},{y:.1f} L{end:.1f},{y:.1f}", ((start + end) / 2, y - 10)
+        depth = min(130.0, 24 + (right.middle - left.middle) * 0.2)
         y = left.bottom
         middle = (left.middle + right.middle) / 2
         path = f"M{left.middle:.1f},{y:.1f} Q{middle:.1f},{y + 2 * depth:.1f} {right.middle:.1f},{y:.1f}"
@@ -310,20 +326,25 @@ class _Drawing:
 
     def _box(self, svg: Element, name: str, box: Box) -> None:
         """Draw a vertex with what is known of it."""
-        rect = add(svg, "rect", "box", x=box.x, y=box.y, width=box.width, height=box.height, rx=6)
+        group = self._place_of(svg, name, self.at.get(name, ()))
+        verdict = self.marked.get(name)
+        css = f"box {verdict or ''}".rstrip()
+        rect = add(group, "rect", css, x=box.x, y=box.y, width=box.width, height=box.height, rx=9)
         add(rect, "title", text=self._about(name))
+        title = f"{SIGNS[verdict]} {name}" if verdict else name
         if name in self.vertices.bridges or name in self.vertices.fabrics:
-            text = fitted(name, box.width - 4)
-            add(svg, "text", "inside middle", text, x=box.middle, y=box.y + box.height / 2 + 4)
+            text = fitted(title, box.width - 4)
+            add(group, "text", "middle", text, x=box.middle, y=box.y + box.height / 2 + 4)
             return
-        add(svg, "text", "inside name middle", fitted(name, box.width - 8), x=box.middle, y=box.y + 18)
-        about = fitted(self._about(name), box.width - 8)
-        add(svg, "text", "inside soft middle", about, x=box.middle, y=box.y + 35)
+        add(group, "text", "name middle", fitted(title, box.width - 8), x=box.middle, y=box.y + 20)
+        about = fitted(self._about(name), box.width - 6)
+        add(group, "text", "soft middle", about, x=box.middle, y=box.y + 36)
         if use := self.memory.get(name):
-            verdict = use.verdict
-            text = f"{SIGNS[verdict]} {used([use])}" if use.measured else "? memory"
-            css = f"inside middle {css_of(verdict)}"
-            add(svg, "text", css, fitted(text, box.width), x=box.middle, y=box.y + 53)
+            quiet = use.verdict in _HARMLESS
+            text = used([use]) if use.verdict is Verdict.PASS else f"{SIGNS[use.verdict]} {used([use])}"
+            text = text if use.measured else "not measured"
+            css = "soft middle" if quiet else f"middle strong {use.verdict}"
+            add(group, "text", css, fitted(text, box.width), x=box.middle, y=box.y + 52)
 
     def _about(self, name: str) -> str:
         """Return the model of a GPU, or cores and memory of a NUMA node."""
@@ -331,7 +352,8 @@ class _Drawing:
         for gpu in self.machine.gpus:
             if gpu.name == device:
                 rank = next((r for r in self.machine.ranks if f"{r.index}/{r.device}" == name), None)
-                return f"{rank.host} {gpu.model}" if rank else gpu.model
+                model = gpu.model.removeprefix("NVIDIA ")
+                return f"{rank.host} {model}" if rank else model
         for node in self.machine.numa:
             if node.name == name:
                 return f"{len(node.cores)} cores, {format_size(node.memory_bytes)}"

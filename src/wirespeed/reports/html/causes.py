@@ -1,0 +1,95 @@
+"""What explains the run: causes with evidence and remedy, culprits, wrong data, conditions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...document import Document
+from ...judging.overview import Overview
+from ...judging.verdicts import Check, Verdict
+from ...units import many
+from .._doctor import certainty, described, explained
+from .._explanations import explanations
+from .signs import Shown, shown
+
+#: Maximum number of testcases that a note names.
+_NAMED = 4
+#: Names of the parts of a cause whose text is a command.
+_COMMANDS = ("to confirm", "")
+
+
+@dataclass(frozen=True)
+class CauseView:
+    """A cause as the page shows it.
+
+    Parameters
+    ----------
+    certainty : str
+        How sure it is.
+    css : str
+        CSS class: whether it explains slow values.
+    title : str
+        The cause, and its place.
+    explained : str
+        How many slow values it explains.
+    rows : tuple[tuple[str, str, bool], ...]
+        Evidence, confirmation and remedy: name, text, and whether the text is a command.
+    """
+
+    certainty: str
+    css: str
+    title: str
+    explained: str
+    rows: tuple[tuple[str, str, bool], ...]
+
+
+def causes(found: Overview) -> tuple[CauseView, ...]:
+    """Return all causes of a run, the one that explains most first."""
+    diagnosis = found.diagnosis
+    return tuple(
+        CauseView(
+            certainty(one),
+            "fail" if one.cells and one.likely else "warn" if one.cells or one.lower else "unknown",
+            f"{one.cause.title} ({one.where})" if one.where else one.cause.title,
+            explained(one, diagnosis.slow),
+            tuple((name, text, name in _COMMANDS) for name, text in described(one)),
+        )
+        for one in diagnosis.findings
+    )
+
+
+def notes(document: Document, check: Check, found: Overview) -> list[tuple[Shown, str]]:
+    """Return what else matters to the verdict: wrong data, slow links, what is unexplained or accepted.
+
+    Parameters
+    ----------
+    document : Document
+        The run.
+    check : Check
+        Its verdicts.
+    found : Overview
+        Its overview.
+
+    Returns
+    -------
+    list[tuple[Shown, str]]
+        Each with its sign, the worst first.
+    """
+    fail, warn, passed = (shown(str(one)) for one in (Verdict.FAIL, Verdict.WARN, Verdict.WAIVED))
+    lines = []
+    if document.interrupted:
+        lines.append((shown("interrupted"), f"Run interrupted: {document.interrupted}"))
+    for way, testcases in check.corrupted.items():
+        more = f" and {len(testcases) - _NAMED} more" if len(testcases) > _NAMED else ""
+        lines.append((fail, f"Wrong data from {way}: {', '.join(testcases[:_NAMED])}{more}"))
+    for culprit in check.culprits:
+        cells = many(len(culprit.cells), "value")
+        lines.append((fail, f"Slow: {culprit.described} at {culprit.ratio:.0%} of expected ({cells})"))
+    if found.diagnosis.unexplained and found.diagnosis.slow:
+        slow = many(found.diagnosis.slow, "slow value")
+        lines.append((warn, f"No cause is known for {found.diagnosis.unexplained} of {slow}"))
+    lines += [(warn, text) for text in explanations(document)]
+    for override, accepted in check.accepted.items():
+        what = f"accepted in {many(accepted, 'value')}" if accepted else "override not needed"
+        lines.append((passed, f"{what}: {override}: {override.reason}"))
+    return lines

@@ -1,0 +1,188 @@
+"""The first screen: verdict, cause and extent, the machine, and a tile for each kind of path."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...document import Document
+from ...judging.overview import KeyFigure, Overview, PathKind, share
+from ...terminal import one_line
+from ...units import fitting, format_time
+from .._overview import extent, rate, short
+from .signs import Shown, shown
+from .svg import Element, add, markup
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+__all__ = ["Headline", "Tile", "extent", "headline", "rate", "tiles"]
+
+
+@dataclass(frozen=True)
+class Headline:
+    """What the page says first.
+
+    Parameters
+    ----------
+    word : str
+        PASS, WARN, FAIL, BUSY, NOT JUDGED or INTERRUPTED.
+    css : str
+        CSS class of the verdict.
+    sentence : str
+        The cause, or what is the case.
+    extent : str
+        How much of the run it concerns.
+    host : str
+        Name of the host.
+    facts : tuple[str, ...]
+        GPUs with driver, CPUs; date, version and duration.
+    date : str
+        When the run began.
+    """
+
+    word: str
+    css: str
+    sentence: str
+    extent: str
+    host: str
+    facts: tuple[str, ...]
+    date: str
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A key figure.
+
+    Parameters
+    ----------
+    title : str
+        Kind of path.
+    verdict : Shown
+        The worst verdict of its values.
+    value, unit : str
+        The typical rate.
+    lines : tuple[str, ...]
+        Fraction of the limit, expected range, and the worst value.
+    bar : Markup
+        Bar up to the limit; empty without a limit.
+    target : str
+        ID of the section with its values.
+    """
+
+    title: str
+    verdict: Shown
+    value: str
+    unit: str
+    lines: tuple[str, ...]
+    bar: Markup
+    target: str
+
+
+def headline(document: Document, found: Overview) -> Headline:
+    """Return what the page of a run says first."""
+    machine = document.machine
+    gpus = [f"{n} × {one_line(model)}" for model, n in Counter(gpu.model for gpu in machine.gpus).items()]
+    cores = sum(len(node.cores) for node in machine.numa)
+    parts = [*gpus, f"driver {machine.driver}" if machine.driver else ""]
+    if not gpus:
+        parts = [machine.cpu, f"{cores} cores" if cores else ""]
+    parts.append(f"{len(machine.ranks)} ranks" if machine.ranks else "")
+    when = _date(document.started)
+    seconds = "" if document.simulated else format_time(document.seconds)
+    about = (when, f"wirespeed {document.version}", seconds)
+    css = "unknown" if found.word == "NOT JUDGED" else "warn" if found.word in _SOFT else str(found.verdict)
+    return Headline(
+        found.word,
+        css,
+        found.sentence,
+        found.extent,
+        one_line(machine.host or document.host or "unknown host"),
+        tuple(" · ".join(filter(None, line)) for line in (parts, about)),
+        when,
+    )
+
+
+#: Words that concern the run, not the machine.
+_SOFT = ("BUSY", "INTERRUPTED")
+
+
+def _date(started: str) -> str:
+    """Return the minute at which a run began."""
+    zone = " UTC" if started.endswith("Z") else ""
+    return one_line(started[:16].replace("T", " ")) + zone
+
+
+def tiles(found: Overview, target: Callable[[PathKind], str]) -> tuple[Tile, ...]:
+    """Return a tile for each key figure.
+
+    Parameters
+    ----------
+    found : Overview
+        The overview of a run.
+    target : callable
+        Returns the ID of the section of a kind of path.
+    """
+    return tuple(_tile(figure, target(figure.kind)) for figure in found.figures)
+
+
+def _tile(figure: KeyFigure, target: str) -> Tile:
+    """Return the tile of a key figure."""
+    one, worst = figure.typical, figure.worst
+    scale, unit = fitting(one.unit, [one.value or 0.0])
+    lines = [
+        f"{(one.value or 0.0) / one.limit:.0%} of {short(one.limit, scale)}"
+        if one.limit
+        else "no limit known"
+    ]
+    if one.least and one.normal:
+        lines.append(f"expected from {short(one.least, scale)}, typically {short(one.normal, scale)}")
+    if worst:
+        key = worst.key
+        where = key.testcase if figure.kind is PathKind.COLLECTIVES else f"{key.row} → {key.column}"
+        lines.append(f"worst {short(worst.value or 0.0, scale)} ({share(worst):.0%}): {where}")
+    bar = _bar(figure, lines)
+    title = (
+        figure.title[0].upper() + figure.title[1:]
+        if figure.kind is not PathKind.COLLECTIVES
+        else figure.title
+    )
+    return Tile(
+        title, shown(figure.verdict), short(one.value or 0.0, scale), unit, tuple(lines), bar, target
+    )  # fmt: skip
+
+
+def _bar(figure: KeyFigure, lines: list[str]) -> Markup:
+    """Return a bar from nothing to the limit: the expected range, the typical and the worst value."""
+    from markupsafe import Markup
+
+    one, worst = figure.typical, figure.worst
+    if not one.limit:
+        return Markup()
+    svg = Element("svg", {"class": "bar", "role": "img", "width": "100%", "height": "18"})
+    add(svg, "title", text="; ".join(lines))
+    add(svg, "rect", "track", x=0, y=5, width="100%", height=8, rx=4)
+    if one.least and one.normal:
+        left, right = min(1.0, one.least / one.limit), min(1.0, one.normal / one.limit)
+        add(svg, "rect", "fine", x=_percent(left), y=5, width=_percent(1 - left), height=8)
+        add(svg, "rect", "band", x=_percent(left), y=5, width=_percent(right - left), height=8)
+    if worst:
+        _mark(svg, "worst", share(worst))
+    _mark(svg, "typical", (one.value or 0.0) / one.limit)
+    return markup(svg)
+
+
+def _mark(svg: Element, css: str, at: float) -> None:
+    """Add a mark to a bar; the worst value is lower and has another shape."""
+    x = _percent(min(0.985, max(0.015, at)))
+    if css == "worst":
+        add(svg, "circle", css, cx=x, cy=9, r=5)
+    else:
+        add(svg, "line", css, x1=x, x2=x, y1=1, y2=17)
+
+
+def _percent(part: float) -> str:
+    """Return a fraction as a position in a bar."""
+    return f"{part * 100:.1f}%"

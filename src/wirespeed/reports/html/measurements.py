@@ -1,0 +1,304 @@
+"""The measurements of a run by kind of path: failures first, what is as expected folded."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ...document import Document, Status, TestcaseResult
+from ...judging.overview import KeyFigure, PathKind, path_kind
+from ...judging.verdicts import Check, Judgement, Verdict
+from ...model import Engine, Unit
+from ...terminal import one_line
+from ...units import many
+from .deviation import Judgements
+from .headline import extent, rate
+from .signs import BAD, Shown, shown
+from .tables import Part, curve, matrix, rows, vector_key
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+#: Order of engines side by side.
+_ENGINES = tuple(Engine)
+_UNITS = {Unit.RATE: "Rates", Unit.TIME: "Times", Unit.FREQUENCY: "Messages per second"}
+_ACCESS = re.compile(r"_?(read|write)(?=_|\d|$)")
+#: Maximum number of families with bad values that are not folded: one cause often slows down all of them.
+_OPEN = 2
+#: Widths of the blocks that stand side by side, by their number of columns.
+_WIDTHS = ((4, "small"), (8, "medium"))
+
+
+@dataclass(frozen=True)
+class Block:
+    """A table or a chart of one or several testcases.
+
+    Parameters
+    ----------
+    title : str
+        Its heading.
+    verdict : Shown
+        The worst verdict.
+    cases : str
+        Names and descriptions of its testcases, for the filter.
+    body : Markup
+        The table or chart.
+    """
+
+    title: str
+    verdict: Shown
+    cases: str
+    body: Markup
+
+
+@dataclass(frozen=True)
+class Family:
+    """Blocks that stand side by side: read and write, copy engine and kernels.
+
+    Parameters
+    ----------
+    width : str
+        CSS class of the width of a block.
+    blocks : tuple[Block, ...]
+        The blocks.
+    bad : bool
+        Whether a value of them is worse than expected.
+    """
+
+    width: str
+    blocks: tuple[Block, ...]
+    bad: bool
+
+
+@dataclass(frozen=True)
+class PathGroup:
+    """The testcases of a kind of path.
+
+    Parameters
+    ----------
+    id : str
+        ID of its section.
+    title : str
+        Kind of path.
+    verdict : Shown
+        The worst verdict.
+    summary : str
+        Key figure, and how many values are as expected.
+    bad : bool
+        Whether it contains values worse than expected, or a testcase that failed.
+    reasons : tuple[tuple[Shown, str], ...]
+        Why values are bad, not judged or missing.
+    families : tuple[Family, ...]
+        What to show: those with bad values, or all of them if none is bad.
+    alike : tuple[Family, ...]
+        More of them with bad values.
+    more : tuple[Family, ...]
+        Those that are as expected, in a group with bad ones.
+    about : tuple[tuple[str, str], ...]
+        Name and description of each testcase.
+    """
+
+    id: str
+    title: str
+    verdict: Shown
+    summary: str
+    bad: bool
+    reasons: tuple[tuple[Shown, str], ...]
+    families: tuple[Family, ...]
+    alike: tuple[Family, ...]
+    more: tuple[Family, ...]
+    about: tuple[tuple[str, str], ...]
+
+
+def group_id(run: int, kind: PathKind) -> str:
+    """Return the ID of the section of a kind of path."""
+    return f"paths-{run}-{list(PathKind).index(kind)}"
+
+
+def grouped(
+    run: int, document: Document, check: Check, judgements: Judgements, figures: Iterable[KeyFigure]
+) -> tuple[PathGroup, ...]:
+    """Return the measured testcases by kind of path, the worst first.
+
+    Parameters
+    ----------
+    run : int
+        Index of the run in the page.
+    document : Document
+        The run.
+    check : Check
+        Its verdicts.
+    judgements : Mapping[Key, Judgement]
+        The same by the location of their cell.
+    figures : Iterable[KeyFigure]
+        The key figures of its overview.
+    """
+    by_kind: dict[PathKind, list[tuple[int, TestcaseResult]]] = {}
+    for i, result in enumerate(document.testcases):
+        if result.status is not Status.WAIVED:
+            kind = path_kind(result.name, collective=result.collective is not None)
+            by_kind.setdefault(kind, []).append((i, result))
+    known = {figure.kind: figure for figure in figures}
+    found = []
+    for kind in PathKind:
+        if kind in by_kind:
+            names = {result.name for _, result in by_kind[kind]}
+            own = [one for one in check.judgements if one.key.testcase in names]
+            found.append(_group(run, kind, by_kind[kind], check, own, judgements, known.get(kind)))
+    return tuple(sorted(found, key=lambda group: not group.bad))
+
+
+def _group(
+    run: int, kind: PathKind, results: Sequence[tuple[int, TestcaseResult]], check: Check,
+    own: Sequence[Judgement], judgements: Judgements, figure: KeyFigure | None,
+) -> PathGroup:  # fmt: skip
+    """Return the testcases of one kind of path; ``own`` are the verdicts on them, the worst first."""
+    families = _families(run, results, judgements)
+    bad = any(one.verdict in BAD for one in own)
+    verdicts = {one.verdict for one in own if one.key.column or one.verdict in BAD}
+    worst = min(verdicts - {Verdict.UNKNOWN, Verdict.WAIVED} or verdicts or {Verdict.UNKNOWN},
+                key=lambda one: one.rank)  # fmt: skip
+    counts = Counter(one.verdict for one in own if one.key.column)
+    any_bad = any(one.bad for one in families)
+    failing = [one for one in families if one.bad]
+    shown_first, alike = failing[:_OPEN], failing[_OPEN:]
+    key = f"{rate(figure.typical)}, {extent(figure)}" if figure else ""
+    return PathGroup(
+        group_id(run, kind),
+        kind.value,
+        shown(worst),
+        " · ".join(filter(None, (key, _counted(counts)))),
+        bad,
+        tuple(_reasons([result for _, result in results], check, own)),
+        _joined(shown_first if any_bad else families),
+        _joined(alike),
+        _joined(one for one in families if any_bad and not one.bad),
+        tuple((result.name, _about(result)) for _, result in results),
+    )
+
+
+def _about(result: TestcaseResult) -> str:
+    """Return what a testcase measures."""
+    return "; ".join(filter(None, (result.description, f"counts {result.counts}" if result.counts else "")))
+
+
+def _counted(counts: Counter[Verdict]) -> str:
+    """Return how many values are worse than expected, normal, and not judged."""
+    bad, normal = sum(counts[one] for one in BAD), counts[Verdict.PASS]
+    unjudged = counts[Verdict.UNKNOWN] + counts[Verdict.BUSY]
+    parts = [
+        f"{bad} of {many(bad + normal, 'value')} worse than expected" if bad else "",
+        f"{normal} normal" if normal and not bad else "",
+        f"{unjudged} not judged" if unjudged else "",
+        f"{counts[Verdict.WAIVED]} not possible or accepted" if counts[Verdict.WAIVED] else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _reasons(
+    results: Sequence[TestcaseResult], check: Check, own: Sequence[Judgement]
+) -> Iterable[tuple[Shown, str]]:
+    """Yield why testcases failed, and why values are bad, not judged or missing, the most frequent first."""
+    wrong = {name for names in check.corrupted.values() for name in names}
+    here = {result.name for result in results}
+    for way, names in check.corrupted.items():
+        if count := len(here.intersection(names)):
+            yield shown(str(Verdict.FAIL)), f"wrong data from {way} in {many(count, 'testcase')}"
+    for result in results:
+        if not result.status.good and result.name not in wrong:
+            word = "interrupted" if result.status is Status.INTERRUPTED else str(Verdict.FAIL)
+            yield shown(word), f"{result.name}: {result.status}: {result.reason}"
+    counts = Counter(
+        (one.verdict, one.explanation)
+        for one in own
+        if one.key.column and one.explanation and one.verdict is not Verdict.PASS
+        if one.value is not None or one.key.testcase not in wrong
+    )
+    for (verdict, why), count in sorted(counts.items(), key=lambda one: (one[0][0].rank, -one[1])):
+        yield shown(verdict), f"{many(count, 'value')}: {why}"
+    notes: dict[str, list[str]] = {}
+    failed = {one.key.testcase for one in own if one.verdict in BAD}
+    for result in results:
+        causes = check.causes.get(result.name, ()) if result.name in failed else ()
+        for text in (*result.warnings, *causes):
+            notes.setdefault(text, []).append(result.name)
+    for text, cases in notes.items():
+        where = cases[0] if len(cases) == 1 else many(len(cases), "testcase")
+        yield shown(Verdict.WARN), f"{text} (in {where})"
+
+
+def _families(
+    run: int, results: Sequence[tuple[int, TestcaseResult]], judgements: Judgements
+) -> list[Family]:
+    """Return the blocks of some testcases, those with bad values first."""
+    vectors: dict[tuple[object, ...], list[Part]] = {}
+    others: dict[tuple[str, str], list[Part]] = {}
+    for i, result in results:
+        for j, table in enumerate(result.tables):
+            part = Part(f"{run}.{i}.{j}", result, table)
+            if not table.values():
+                continue
+            if key := vector_key(part):
+                vectors.setdefault(key, []).append(part)
+            else:
+                others.setdefault((_stem(result), _ACCESS.sub("", table.key)), []).append(part)
+    found = [_shared(parts, judgements) for parts in vectors.values()]
+    found += [_beside(parts, judgements) for parts in others.values()]
+    return sorted(found, key=lambda family: not family.bad)
+
+
+def _joined(families: Iterable[Family]) -> tuple[Family, ...]:
+    """Return families with neighbours of equal width as one, so that they share rows."""
+    found: list[Family] = []
+    for family in families:
+        if found and found[-1].width == family.width:
+            found[-1] = replace(found[-1], blocks=found[-1].blocks + family.blocks)
+        else:
+            found.append(family)
+    return tuple(found)
+
+
+def _stem(result: TestcaseResult) -> str:
+    """Return what testcases that differ only in engine and access have in common."""
+    return _ACCESS.sub("", result.name.removesuffix(f"_{result.engine}"))
+
+
+def _shared(parts: Sequence[Part], judgements: Judgements) -> Family:
+    """Return one table for several testcases."""
+    verdicts = {id(part): part.verdict(judgements) for part in parts}
+    ordered = sorted(parts, key=lambda part: verdicts[id(part)] not in BAD)
+    table = parts[0].table
+    title = f"{_UNITS[table.unit]}: {table.key}" if table.key else _UNITS[table.unit]
+    worst = min(verdicts.values(), key=lambda one: one.rank)
+    cases = " ".join(_searched(part) for part in parts)
+    width = "medium" if len(table.cells) <= 2 else "large"
+    block = Block(title, shown(worst), cases, rows(title, ordered, judgements))
+    return Family(width, (block,), worst in BAD)
+
+
+def _beside(parts: Sequence[Part], judgements: Judgements) -> Family:
+    """Return tables that stand side by side: copy engine, kernels; read, write."""
+
+    def order(part: Part) -> tuple[int, str]:
+        engine = part.result.engine
+        return [*_ENGINES, engine].index(engine), part.result.name
+
+    blocks, bad = [], False
+    for part in sorted(parts, key=order):
+        verdict = part.verdict(judgements)
+        bad = bad or verdict in BAD
+        draw = curve if part.table.is_curve else matrix
+        title = f"{part.result.name}: {part.table.key}" if len(part.result.tables) > 1 else part.result.name
+        blocks.append(Block(one_line(title), shown(verdict), _searched(part), draw(part, judgements)))
+    columns = max(len(part.table.columns.labels) for part in parts)
+    curves = any(part.table.is_curve for part in parts)
+    width = "curve" if curves else next((css for most, css in _WIDTHS if columns <= most), "large")
+    return Family(width, tuple(blocks), bad)
+
+
+def _searched(part: Part) -> str:
+    """Return the text that the filter searches for a table."""
+    return one_line(f"{part.result.name} {part.table.key} {part.result.description}")

@@ -1,0 +1,134 @@
+"""Machines of many GPUs as a matrix: the slowest share of what is expected, for each pair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+
+from ...judging.verdicts import Judgement, Verdict
+from ...model import Unit
+from ...results.cells import Placed
+from ...terminal import one_line
+from ...topology import Machine
+from ...units import many
+from .deviation import STEPS, Judgements, step
+from .link_use import Use
+from .signs import BAD
+from .svg import Element, add, drawing, fitted
+
+_SIDE, _LEFT, _TOP = 12.0, 118.0, 30.0
+
+
+def pair_matrix(
+    machine: Machine,
+    gpus: Sequence[str],
+    uses: Sequence[Use],
+    cells: Iterable[Placed],
+    judgements: Judgements,
+) -> Element | None:
+    """Return the matrix; None if no rate between GPUs was measured.
+
+    Parameters
+    ----------
+    machine : Machine
+        The machine.
+    gpus : Sequence[str]
+        Its GPUs, in order.
+    uses : Sequence[Use]
+        Its links with their use, by which tables can be filtered.
+    cells : Iterable[Placed]
+        All cells of the run.
+    judgements : Mapping[Key, Judgement]
+        The verdicts on them.
+
+    Returns
+    -------
+    Element or None
+        The drawing.
+    """
+    names = {str(rank.index): f"{rank.index}/{rank.device}" for rank in machine.ranks}
+    index = {gpu: i for i, gpu in enumerate(gpus)}
+    slowest: dict[tuple[int, int], Judgement | None] = {}
+    for one in cells:
+        if one.unit is not Unit.RATE or one.cell.value is None:
+            continue
+        ends = [index.get(names.get(end, end)) for end in (one.key.row, one.key.column)]
+        if ends[0] is None or ends[1] is None or ends[0] == ends[1]:
+            continue
+        judgement, at = judgements.get(one.key), (ends[0], ends[1])
+        if at not in slowest or _badness(judgement) < _badness(slowest[at]):
+            slowest[at] = judgement
+    return _drawn(machine, gpus, uses, slowest) if slowest else None
+
+
+def _badness(judgement: Judgement | None) -> tuple[int, float]:
+    """Return a sort key: the worst verdict, then the slowest."""
+    if judgement is None or not judgement.normal:
+        return Verdict.UNKNOWN.rank, 0.0
+    return judgement.verdict.rank, (judgement.value or 0.0) / judgement.normal
+
+
+def _drawn(
+    machine: Machine,
+    gpus: Sequence[str],
+    uses: Sequence[Use],
+    slowest: Mapping[tuple[int, int], Judgement | None],
+) -> Element:
+    """Draw the matrix: neighbours of one colour are one rectangle, and bad pairs have a title."""
+    count = len(gpus)
+    bad = sum(1 for one in slowest.values() if one and one.verdict in BAD)
+    title = f"{many(count, 'GPU')}: {many(bad, 'pair')} of {len(slowest)} worse than expected"
+    svg = drawing(_LEFT + count * _SIDE + 4, _TOP + count * _SIDE + 4, title, "matrix")
+    add(svg, "text", "soft", "the worst value of each pair", x=_LEFT, y=14)
+    for row in range(count):
+        y = _TOP + row * _SIDE
+        colors = [_css(slowest, (row, column)) for column in range(count)]
+        for (css, _), run in groupby(
+            enumerate(colors), key=lambda one: (one[1], one[1] in _ALONE and one[0])
+        ):
+            columns = [column for column, _ in run]
+            wide = len(columns) * _SIDE - 1
+            rect = add(
+                svg, "rect", f"cell {css}", x=_LEFT + columns[0] * _SIDE, y=y, width=wide, height=_SIDE - 1
+            )
+            judgement = slowest.get((row, columns[0]))
+            if judgement and judgement.verdict in BAD:
+                add(rect, "title", text=f"{gpus[row]} and {gpus[columns[0]]}: {judgement.explanation}")
+    _labels(svg, machine, gpus, uses)
+    return svg
+
+
+#: Colours whose cells are drawn one by one.
+_ALONE = {css for css, least in STEPS if least < 0.95 or least > 1.0}
+
+
+def _css(slowest: Mapping[tuple[int, int], Judgement | None], at: tuple[int, int]) -> str:
+    """Return the CSS class of a pair."""
+    judgement = slowest.get(at)
+    if at not in slowest:
+        return "empty"
+    if judgement is None or not judgement.normal:
+        return "none"
+    if judgement.verdict is Verdict.PASS:
+        return "n"
+    return step((judgement.value or 0.0) / judgement.normal, judgement.verdict)
+
+
+def _labels(svg: Element, machine: Machine, gpus: Sequence[str], uses: Sequence[Use]) -> None:
+    """Name the GPUs at the left, and separate hosts."""
+    hosts = {f"{rank.index}/{rank.device}": rank.host for rank in machine.ranks}
+    links: dict[str, list[str]] = {}
+    for use in uses:
+        for end in dict.fromkeys((use.link.source, use.link.destination)):
+            links.setdefault(end, []).append(str(use.index))
+    length = len(gpus) * _SIDE
+    for i, gpu in enumerate(gpus):
+        at = i * _SIDE
+        group = add(svg, "g", "place", data_place=one_line(gpu), data_links=" ".join(links.get(gpu, ())))
+        name = f"{hosts[gpu]} {gpu.partition('/')[2]}" if gpu in hosts else gpu
+        text = fitted(name, _LEFT - 6)
+        add(group, "text", "tick end", text, x=_LEFT - 4, y=_TOP + at + _SIDE - 2.5)
+        add(group, "rect", "hit", x=0, y=_TOP + at, width=_LEFT, height=_SIDE)
+        if i and hosts.get(gpu) != hosts.get(gpus[i - 1]):
+            add(svg, "line", "grid", x1=_LEFT, x2=_LEFT + length, y1=_TOP + at - 0.5, y2=_TOP + at - 0.5)
+            add(svg, "line", "grid", x1=_LEFT + at - 0.5, x2=_LEFT + at - 0.5, y1=_TOP, y2=_TOP + length)

@@ -1,0 +1,177 @@
+"""A run as the page shows it: the variables of the templates in ``sections.html``."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from ...document import Document, Status
+from ...judging.outcomes import INTERRUPTED, outcomes
+from ...judging.overview import Overview, overview
+from ...judging.verdicts import Check, Verdict
+from ...results.cells import placed
+from ...terminal import one_line
+from ...units import GB, format_size
+from .. import SIMULATED
+from .causes import causes, notes
+from .comparison import letter
+from .embedded_data import packed_document
+from .headline import headline, tiles
+from .link_use import Use, uses
+from .measurements import group_id, grouped
+from .pair_matrix import pair_matrix
+from .signs import shown
+from .svg import markup
+from .tables import three
+from .telemetry import charts_and_texts
+from .topology_drawing import MOST_DRAWN, draw, vertices
+
+
+def run_view(index: int, document: Document, check: Check, room: int, label: str) -> dict[str, Any]:
+    """Return the template's variables for one run.
+
+    Parameters
+    ----------
+    index : int
+        Index of the run in the page.
+    document : Document
+        The run.
+    check : Check
+        Its verdicts.
+    room : int
+        Maximum size of the embedded Document, in bytes.
+    label : str
+        Name of the run; empty for a letter and its host.
+    """
+    found = overview(document, check)
+    check = _without_interruption(document, check)
+    judgements = {judgement.key: judgement for judgement in check.judgements}
+    head = headline(document, found)
+    machine, cells = document.machine, list(placed(document))
+    used = uses(machine, cells, judgements, check)
+    drawn = draw(machine, used, _marked(document, check, found))
+    gpus = vertices(machine).gpus
+    is_matrix = len(gpus) > MOST_DRAWN
+    if is_matrix:
+        drawn = pair_matrix(machine, gpus, used, cells, judgements)
+    charts, changes = charts_and_texts(document)
+    text, note = packed_document(document, room)
+    by_reason: dict[str, list[str]] = {}
+    for result in document.testcases:
+        if result.status is Status.WAIVED:
+            by_reason.setdefault(result.reason, []).append(one_line(result.name))
+    return {
+        "index": index,
+        "label": one_line(label) or f"{letter(index)}: {head.host}",
+        "verdict": found.verdict,
+        "overall": shown(INTERRUPTED if found.word == "INTERRUPTED" else str(found.verdict), found.word),
+        "headline": head,
+        "tiles": tiles(found, lambda kind: group_id(index, kind)),
+        "file": _file_name(head.host, document.started),
+        "simulated": f"{SIMULATED} (machine {machine.name})" if document.simulated else "",
+        "causes": causes(found),
+        "notes": notes(document, check, found),
+        "groups": grouped(index, document, check, judgements, found.figures),
+        "waived": sum(map(len, by_reason.values())),
+        "waived_by_reason": list(by_reason.items()),
+        "facts": _facts(document),
+        "drawing": markup(drawn) if drawn is not None else None,
+        "is_matrix": is_matrix,
+        "links": [_link(use) for use in used],
+        "charts": [markup(chart) for chart in charts],
+        "changes": changes,
+        "environment": _surroundings(document),
+        "packed": text,
+        "note": note,
+    }
+
+
+def _without_interruption(document: Document, check: Check) -> Check:
+    """Return the verdicts with values that the user prevented as unknown: they are no failures."""
+    words = outcomes(document, check).judgements
+    if INTERRUPTED not in words:
+        return check
+    judgements = tuple(
+        replace(one, verdict=Verdict.UNKNOWN, why=one.why or "interrupted") if word == INTERRUPTED else one
+        for one, word in zip(check.judgements, words, strict=True)
+    )
+    return replace(check, judgements=judgements)
+
+
+def _marked(document: Document, check: Check, found: Overview) -> dict[str, Verdict]:
+    """Return the devices and switches to highlight: places of causes, ends of wrong data, busy devices."""
+    names = {end for link in document.machine.links for end in (link.source, link.destination)}
+    marked = {one.place: Verdict.FAIL for one in found.diagnosis.findings if one.cells and one.likely}
+    marked |= {name: Verdict.FAIL for culprit in check.culprits for name in culprit.names}
+    wrong = check.corrupted.keys()
+    marked |= {end: Verdict.FAIL for a in names for b in names if f"{a}->{b}" in wrong for end in (a, b)}
+    busy = {device: Verdict.BUSY for result in document.testcases for device in result.busy}
+    marked = busy | marked
+    return {name: verdict for name, verdict in marked.items() if name in names}
+
+
+def _file_name(host: str, started: str) -> str:
+    """Return a file name for the downloaded Document that is safe on every system."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", f"wirespeed-{host[:40]}-{started[:20]}").strip("-") + ".json"
+
+
+def _facts(document: Document) -> str:
+    """Return CPU, memory and GPUs."""
+    machine = document.machine
+    cores = sum(len(node.cores) for node in machine.numa)
+    parts = [machine.cpu, machine.architecture, f"{cores} cores" if cores else ""]
+    memory = sum(node.memory_bytes for node in machine.numa)
+    parts.append(format_size(memory) if memory else "")
+    parts += [f"{n} x {model}" for model, n in Counter(gpu.model for gpu in machine.gpus).items()]
+    parts.append(f"{len(machine.ranks)} ranks" if machine.ranks else "")
+    return " · ".join(part for part in parts if part)
+
+
+def _link(use: Use) -> dict[str, Any]:
+    """Return the row of a link in the table of links."""
+    link = use.link
+    own = link.source == link.destination
+    joint = f"memory of {link.source}" if own else f"{link.source} → {link.destination}"
+    return {
+        "name": joint,
+        "kind": str(link.kind),
+        "measured": three(use.measured / GB) if use.measured else "",
+        "limit": f"{link.capacity / GB:.4g}" if link.capacity else "unknown",
+        "share": f"{use.share:.0%}" if use.share else "",
+        "verdict": shown(use.verdict),
+        "origin": link.origin,
+    }
+
+
+def _surroundings(document: Document) -> list[tuple[str, str]]:
+    """Return names and values of the environment, without empty ones."""
+    machine = document.machine
+    options = {key: value for key, value in document.options.items() if key != "testcases"}
+    rows = {
+        "wirespeed": document.version,
+        "command": document.command,
+        "begun": document.started,
+        "ended": document.ended,
+        "host": machine.host or document.host,
+        "machine": machine.name,
+        "CPU": machine.cpu,
+        "kernel": machine.kernel,
+        "Python": document.python,
+        "NVIDIA driver": machine.driver,
+        "driver CUDA version": f"{machine.cuda // 1000}.{machine.cuda % 1000 // 10}" if machine.cuda else "",
+        "transparent huge pages": machine.transparent_huge_pages,
+        "libraries": ", ".join(f"{name} {version}" for name, version in document.libraries.items()),
+        "options": ", ".join(f"{key} {value}" for key, value in options.items() if value is not None),
+        "notes": "; ".join(machine.notes),
+    }
+    rows |= {f"{gpu.name}": _gpu(gpu) for gpu in machine.gpus}
+    return [(name, text) for name, text in rows.items() if text]
+
+
+def _gpu(gpu: Any) -> str:
+    """Return model, memory and location of a GPU."""
+    memory = format_size(gpu.memory_bytes) if gpu.memory_bytes else ""
+    capability = f"compute capability {gpu.compute_capability}" if gpu.compute_capability else ""
+    return ", ".join(part for part in (gpu.model, memory, capability, gpu.bus_id, f"numa{gpu.numa}") if part)
