@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import pytest
 from msgspec.structs import replace
@@ -16,11 +17,12 @@ from tests.conftest import SHAPES, SPECS
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Statistics, Status
 from wirespeed.reports.html.page import page
+from wirespeed.reports.html.tables import three
 from wirespeed.results.store import decode, encode
 
 from .conftest import RECORDED
 
-VOID = {"meta", "link", "br", "img", "input", "hr"}
+VOID = {"meta", "link", "br", "img", "input", "hr", "wbr"}
 
 
 class Tree(HTMLParser):
@@ -69,6 +71,13 @@ def test_it_is_whole_and_has_landmarks(html):
         assert attributes["aria-labelledby"] in ids
     assert all(svg.get("role") == "img" for svg in tree.of("svg"))
     assert html.count("<title>") >= 1 + len(tree.of("svg"))
+    levels = [int(name[1]) for name in names if re.fullmatch("h[1-6]", name)]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    for table in (attributes for name, attributes in tree.tags if name == "table"):
+        named = table.get("aria-labelledby") in ids or table.get("aria-label")
+        assert named or table.get("class") in ("list", "list runs", "medians")  # these have a caption
+    assert {label["for"] for label in tree.of("label")} == {field["id"] for field in tree.of("input")}
 
 
 def test_nothing_but_its_own_script_and_style_may_act(html):
@@ -97,14 +106,14 @@ def test_every_measured_value_is_in_it(html, recorded):
         for table in result.tables:
             for value in table.values():
                 shown = value / 1e9 if value > 1 else value * 1e9
-                assert f"{shown:.1f}" in text or f"{shown:.0f}" in text, (result.name, table.key, value)
-    assert "Cells: 49 unknown, 96 pass." in text and "55.39 / 55.31 of 63.01" in text
+                assert three(shown) in text, (result.name, table.key, value)
+    assert "96 normal, 49 not judged" in text and "55.4 / 55.3 of 63.01" in text
 
 
 def test_links_show_measured_over_limit(recorded, html):
     text = Tree(html).text
     assert "4595 of 4814" in text  # the fastest kernel on it only writes
-    assert "395.9 of 478.1" in text  # the same both ways
+    assert "396 of 478.1" in text  # the same both ways
 
 
 def test_a_slow_link_is_marked_in_the_drawing():
@@ -114,10 +123,11 @@ def test_a_slow_link_is_marked_in_the_drawing():
     html = page([slow])
     row = re.search(r"<th scope=\"row\">gpu3 → nvswitch</th><td>nvlink</td>(.*?)</tr>", html)
     measured, limit, share = re.findall(r'class="number">([^<]*)<', row[1])
-    assert float(measured) == pytest.approx(138, rel=0.01) and (limit, share) == ("300.00", "46%")
-    marked = re.findall(r'<path [^>]*class="link fail"[^>]*><title>([^<]*)', html)
+    assert float(measured) == pytest.approx(138, rel=0.01) and (limit, share) == ("300", "46%")
+    marked = re.findall(r'<title>([^<]*)</title><path [^>]*class="link w3 fail"', html)
     assert len(marked) == 1 and "gpu3 to nvswitch" in marked[0] and "fail" in marked[0]
-    assert "✖" in html and "Likely cause: NVLink gpu3-&gt;nvswitch" in html
+    assert "✖ 276 / 138 of 300" in html or "✖ 138 / 276 of 300" in html
+    assert re.search(r'<h1><span class="word">FAIL</span> <span class="why">NVLink gpu3-&gt;nvswitch', html)
 
 
 @pytest.mark.parametrize("name", sorted(set(SHAPES) - {"nvl72"}))
@@ -140,15 +150,49 @@ def test_times_of_collectives_are_in_microseconds(capsys, tmp_path):
     arguments = ["--machine", "simulated:dgx-a100-8", "-g", "8", "-b", "8", "-e", "64M", "-f", "64"]
     assert main(["all_reduce_perf", *arguments, "--output", str(saved)]) == 0
     text = Tree(page([wirespeed.load(saved)])).text
-    assert "all_reduce float sum: time, µs" in text and "Peak:" in text
+    assert "all_reduce: time" in text and "µs; rows: size" in text and "Peak:" in text
     plot = wirespeed.render(wirespeed.load(saved), "plot")
     assert "µs" in plot and "1e+0" not in plot
 
 
 def test_a_simulated_pass_is_no_pass(eight):
     html = page([eight])
-    assert "SIMULATED: no hardware was measured" in html
-    assert "simulated: no verdict on hardware" in html
+    header = html[html.index("<header") : html.index("</header>")]
+    assert "SIMULATED: no hardware was measured" in header and "<title>PASS (simulated) · dgx-a100-8" in html
+
+
+def test_a_run_is_written_next_to_it_and_opened(tmp_path, capsys, monkeypatch):
+    for name in ("before.json", "after.json"):
+        (tmp_path / name).write_bytes(RECORDED.read_bytes())
+    seen: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda address: seen.append(address) is None)
+    runs = [str(tmp_path / "before.json"), str(tmp_path / "after.json")]
+    assert main(["report", runs[0], "--open"]) == 0
+    assert seen == [(tmp_path / "before.html").as_uri()] and "before.html" in capsys.readouterr().err
+    assert main(["report", *runs]) == 0
+    compared = (tmp_path / "before-compared.html").read_text()
+    assert ">before.json</a>" in compared and ">after.json</a>" in compared
+    assert main(["report", runs[0], "--format", "markdown"]) == 0 and (tmp_path / "before.md").exists()
+    monkeypatch.setattr("webbrowser.open", lambda _: False)
+    assert main(["report", runs[0], "--open"]) == 1
+    assert (
+        capsys.readouterr().err.splitlines()[-1].startswith("wirespeed: error: no browser was found; open ")
+    )
+
+
+def test_equal_file_names_are_told_apart_by_their_folders(tmp_path):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "run.json").write_bytes(RECORDED.read_bytes())
+    files = [str(tmp_path / folder / "run.json") for folder in ("one", "two")]
+    assert main(["report", *files, "-o", str(tmp_path / "x.html")]) == 0
+    html = (tmp_path / "x.html").read_text()
+    assert all(f">{file}</a>" in html for file in files)
+
+
+def test_labels_are_those_of_all_runs(recorded):
+    with pytest.raises(wirespeed.UsageError, match="1 labels for 2 runs"):
+        page([recorded, recorded], labels=["before"])
 
 
 def test_runs_are_compared():
@@ -159,8 +203,7 @@ def test_runs_are_compared():
     ).text
     assert "✖ worse" in text and "-50." in text and "1 worse, 1 same" in text
     assert "no cell has a value in both Documents" in text
-    for letter in "ABC":
-        assert f"{letter}: Results" in text
+    assert "no cell has a value in both Documents" in text
 
 
 def test_the_page_of_a_run_is_the_same_again(recorded, html):
@@ -199,6 +242,7 @@ def test_waived_and_broken_testcases(recorded):
     document = replace(recorded, testcases=(broken,), interrupted="the GPU is gone")
     html = page([decode(encode(document), "memory")])
     assert "lost &lt;it&gt;" in html and "Run interrupted: the GPU is gone" in html
+    assert f"{first.name}: error: the GPU is gone" in Tree(html).text
 
 
 @pytest.mark.parametrize("suffix", ["html", "md", "csv", "prom", "xml", "txt", "json"])
@@ -221,6 +265,8 @@ def test_the_command_writes_by_the_name_of_the_file(suffix, tmp_path, capsys):
         ([str(RECORDED), "-o", "x.md", "--format", "nonsense"], "there is no format"),
         ([str(RECORDED), str(RECORDED), "-o", "x.md"], "only HTML reports can contain several runs"),
         ([str(RECORDED), "-o", "/nowhere/x.html"], "the folder does not exist"),
+        ([str(RECORDED), "-o", "x.md", "--open"], "--open shows HTML, not markdown"),
+        ([str(RECORDED), "--format", "plot"], "pass -o FILE"),
     ],
 )
 def test_wrong_use_is_one_line(arguments, message, capsys):

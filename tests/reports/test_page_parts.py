@@ -1,0 +1,190 @@
+"""Parts of the page: colours, their contrast, groups by kind of path, the drawing, causes."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+from msgspec.structs import replace
+
+import wirespeed
+from wirespeed.judging.verdicts import Judgement, Verdict, judge
+from wirespeed.model import Unit
+from wirespeed.reports.html.deviation import STEPS, ColorScale, step
+from wirespeed.reports.html.page import page
+from wirespeed.reports.html.tables import three
+from wirespeed.results.cells import Key
+
+STYLE = (files("wirespeed.reports.html") / "style.css").read_text("utf-8")
+#: Copies between two GPUs, side by side in the page, and more of them.
+PAIRS = [
+    f"device_to_device_{both}memcpy_{access}_{engine}"
+    for both in ("", "bidirectional_")
+    for engine in ("sm", "ce")
+    for access in ("write", "read")
+]
+KEY = Key("x", "", "a", "b")
+
+
+def run(machine: str, *testcases: str) -> wirespeed.Document:
+    return wirespeed.run(testcases, machine=f"simulated:{machine}", samples=3, copies=1)
+
+
+def themes() -> dict[str, dict[str, str]]:
+    """The variables of the style: light, dark, print."""
+    light, dark, paper = re.findall(r":root \{(.*?)\}", STYLE, re.DOTALL)
+    read = (dict(re.findall(r"--([\w-]+): (#\w+)", block)) for block in (light, dark, paper))
+    return dict(zip(("light", "dark", "print"), read, strict=True))
+
+
+def luminance(color: str) -> float:
+    digits = color[1:] if len(color) == 7 else "".join(2 * one for one in color[1:])
+    parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of two colours as WCAG 2 defines it."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark", "print"])
+def test_text_is_legible_on_every_background(theme):
+    colors = themes()[theme]
+    texts = ("text", "soft", "link", "pass", "warn", "fail", "unknown", "implausible")
+    pairs = [(text, back) for text in texts for back in ("page", "panel")]
+    pairs += [(f"{css}-text", css) for css, _ in STEPS] + [("text", "track")]
+    for text, back in pairs:
+        assert contrast(colors[text], colors[back]) >= 4.5, (theme, text, back)
+    for mark in ("fail", "wire", "s0"):  # lines and marks
+        assert contrast(colors[mark], colors["page"]) >= 2.3, (theme, mark)
+
+
+def test_slow_is_darker_than_healthy_which_is_nearly_the_page():
+    for theme, darker in (("light", True), ("dark", False)):
+        colors = themes()[theme]
+        assert contrast(colors["n"], colors["page"]) < 1.3
+        assert contrast(colors["w4"], colors["page"]) > 3
+        assert (luminance(colors["w4"]) < luminance(colors["n"])) == darker
+
+
+@pytest.mark.parametrize(
+    ("speed", "verdict", "css"),
+    [
+        (1.0, Verdict.PASS, "n"),
+        (0.5, Verdict.FAIL, "w4"),
+        (0.93, Verdict.PASS, "w1"),
+        (1.0, Verdict.WARN, "w1"),
+        (1.0, Verdict.FAIL, "w2"),
+        (1.1, Verdict.PASS, "c1"),
+        (0.9, Verdict.IMPLAUSIBLE, "c2"),
+        (0.0, Verdict.FAIL, "w4"),
+    ],
+)
+def test_colours_diverge_and_follow_the_verdict(speed, verdict, css):
+    assert step(speed, verdict) == css
+
+
+def test_values_that_pass_are_the_middle_of_the_colours(recorded):
+    cell = recorded.testcases[0].tables[0].cells[0]
+
+    def judged(value: float, verdict: Verdict) -> tuple[object, Judgement]:
+        return replace(cell, value=value), Judgement(KEY, Unit.RATE, verdict, value, 300.0, 210.0, 249.0)
+
+    values = [judged(276.0, Verdict.PASS)] * 3 + [judged(138.0, Verdict.FAIL)]
+    colors = ColorScale.of(Unit.RATE, values)
+    assert [colors.css(one.value, judgement) for one, judgement in values] == ["n", "n", "n", "w4"]
+    assert not ColorScale.of(Unit.RATE, values[:2]).colored  # two values say nothing about each other
+    late = [(replace(cell, value=value), None) for value in (*[1e-6] * 12, 2e-6)]
+    assert ColorScale.of(Unit.TIME, late).css(2e-6, None) == "w4"
+    assert ColorScale.of(Unit.TIME, late[-3:]).css(2e-6, None) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(276.4, "276"), (25.96, "26.0"), (9.3, "9.30"), (1304.2, "1304"), (0.01234, "0.0123")]
+)
+def test_values_have_three_digits(value, text):
+    assert three(value) == text
+
+
+def test_failures_come_first_and_passes_are_folded():
+    html = page([run("dgx-a100-8+nvlinks=6@gpu3", "0", "1", *PAIRS, "host_stream_triad")])
+    groups = re.findall(
+        r'<details class="group" id="[^"]*"( open)?>\n<summary><h3>.*?</span></span>(.*?)</h3>', html
+    )
+    assert groups == [(" open", "GPU ↔ GPU"), ("", "host ↔ GPU"), ("", "host memory")]
+    opened = html[html.index("GPU ↔ GPU</h3>") : html.index("host ↔ GPU</h3>")]
+    order = re.findall(r"<article[^>]*>\s*<h4>.*?</span></span>(.*?)</h4>", opened)[:3]
+    assert [name.replace("<wbr>", "") for name in order] == [
+        "device_to_device_memcpy_read_ce",
+        "device_to_device_memcpy_write_ce",
+        "device_to_device_memcpy_read_sm",
+    ]
+    assert "more tables with values worse than expected" in opened
+    shared = html[html.index("host ↔ GPU</h3>") : html.index("host memory</h3>")]
+    assert shared.count("<table") == 1 and shared.count("data-case=") == 2  # rows of one table
+
+
+def test_causes_have_evidence_and_remedy():
+    html = page([run("dgx-a100-8+nvlinks=6@gpu3", "4", "5")])
+    cause = html[html.index('id="causes-0"') : html.index('id="results-0"')]
+    for text in (
+        "likely cause",
+        "NVLinks are down (gpu3)",
+        "evidence",
+        "remedy",
+        "<code>nvidia-smi nvlink -s",
+    ):
+        assert text in cause
+    assert '<a href="#causes-0">evidence and remedy</a>' in html[: html.index("<main")]
+
+
+def test_the_culprit_is_marked_and_links_are_as_thick_as_their_capacity():
+    html = page([run("dgx-a100-8+nvlinks=6@gpu3", "0", "4", "5")])
+    assert re.search(r'data-place="gpu3"[^>]*><rect [^>]*class="box fail"', html) and "✖ gpu3</text>" in html
+    widths = {
+        kind: float(re.search(rf"<title>{kind} [^<]*</title><path [^>]*stroke-width=\"([\d.]+)\"", html)[1])
+        for kind in ("pcie", "nvlink")
+    }
+    assert widths["nvlink"] > 1.5 * widths["pcie"]
+
+
+def test_wrong_data_and_busy_devices_are_marked():
+    wrong = page([run("dgx-a100-8+corrupt@gpu3->gpu5", "4", "5")])
+    for gpu in ("gpu3", "gpu5"):
+        assert re.search(rf'data-place="{gpu}"[^>]*><rect [^>]*class="box fail"', wrong)
+    assert "✖ gpu4" not in wrong and 'class="w4 bad"' in wrong and 'class="tile fail"' in wrong
+    busy = page([run("hgx-h200-2+busy@gpu1", "0", "4")])
+    assert '<span class="word">BUSY</span>' in busy and 'class="box busy"' in busy
+
+
+def test_many_gpus_are_a_matrix(seventy_two):
+    html = page([seventy_two])
+    drawn = html[html.index('<svg viewBox="0 0 986 898"') : html.index("</svg>")]
+    assert "72 GPUs: 0 pairs of 5112 worse than expected" in drawn and drawn.count("data-place") == 72
+    slow = replace(
+        seventy_two,
+        testcases=tuple(
+            replace(one, tables=(replace(one.tables[0], cells=tuple(
+                replace(cell, value=cell.value / 2) if cell.row == 5 and cell.value else cell
+                for cell in one.tables[0].cells)),))
+            for one in seventy_two.testcases[:1]
+        ),
+    )  # fmt: skip
+    assert len(re.findall(r'class="cell w4"><title>5/gpu1 and', page([slow]))) == 71
+
+
+def test_many_runs_are_packed(recorded):
+    few, many = (page([recorded] * count) for count in (2, 9))
+    assert 'class="run packed' not in few and many.count('class="run packed') == 9
+    assert len(many) < 3 * len(few)
+
+
+def test_the_reasons_of_a_group_are_counted(eight):
+    html = page([eight])
+    assert "56 values: latency needs a baseline" in html
+    check = judge(eight)
+    assert sum(one.why == "latency needs a baseline" for one in check.judgements) >= 56
