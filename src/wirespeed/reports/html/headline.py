@@ -138,7 +138,7 @@ def _tile(figure: KeyFigure, target: str) -> Tile:
         else "no limit known"
     ]
     if one.least and one.normal:
-        lines.append(f"expected from {short(one.least, scale)}, typically {short(one.normal, scale)}")
+        lines.append(f"expected ≥ {short(one.least, scale)}, typical {short(one.normal, scale)}")
     if worst:
         key = worst.key
         where = key.testcase if figure.kind is PathKind.COLLECTIVES else f"{key.row} → {key.column}"

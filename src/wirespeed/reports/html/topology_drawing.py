@@ -342,7 +342,8 @@ class _Drawing:
         if use := self.memory.get(name):
             quiet = use.verdict in _HARMLESS
             text = used([use]) if use.verdict is Verdict.PASS else f"{SIGNS[use.verdict]} {used([use])}"
-            text = text if use.measured else "not measured"
+            if not use.measured:
+                text = "not measured" if use.link.capacity else "capacity unknown"
             css = "soft middle" if quiet else f"middle strong {use.verdict}"
             add(group, "text", css, fitted(text, box.width), x=box.middle, y=box.y + 52)
 
