@@ -184,7 +184,7 @@ def time_chart(title: str, curves: Sequence[Curve], unit: str, end: float) -> El
     add(svg, "text", "strong", f"{title} {f'[{unit}]' if unit else ''}", x=4, y=14)
     for mark in dict.fromkeys((low, high)):
         add(svg, "line", "grid", x1=left, x2=right, y1=y(mark), y2=y(mark))
-        add(svg, "text", "tick end", f"{mark:.6g}", x=left - 5, y=y(mark) + 4)
+        add(svg, "text", "tick end", f"{mark:.4g}", x=left - 5, y=y(mark) + 4)
     for mark in steps(end)[1:]:
         if mark <= end:
             add(svg, "line", "grid", x1=x(mark), x2=x(mark), y1=top, y2=height - foot)

@@ -238,15 +238,15 @@ def _families(
     others: dict[tuple[str, str], list[Part]] = {}
     for i, result in results:
         for j, table in enumerate(result.tables):
-            part = Part(f"{run}.{i}.{j}", result, table)
             if not table.values():
                 continue
+            part = Part.of(f"{run}.{i}.{j}", result, table, judgements)
             if key := vector_key(part):
                 vectors.setdefault(key, []).append(part)
             else:
                 others.setdefault((_stem(result), _ACCESS.sub("", table.key)), []).append(part)
-    found = [_shared(parts, judgements) for parts in vectors.values()]
-    found += [_beside(parts, judgements) for parts in others.values()]
+    found = [_shared(parts) for parts in vectors.values()]
+    found += [_beside(parts) for parts in others.values()]
     return sorted(found, key=lambda family: not family.bad)
 
 
@@ -266,20 +266,19 @@ def _stem(result: TestcaseResult) -> str:
     return _ACCESS.sub("", result.name.removesuffix(f"_{result.engine}"))
 
 
-def _shared(parts: Sequence[Part], judgements: Judgements) -> Family:
+def _shared(parts: Sequence[Part]) -> Family:
     """Return one table for several testcases."""
-    verdicts = {id(part): part.verdict(judgements) for part in parts}
-    ordered = sorted(parts, key=lambda part: verdicts[id(part)] not in BAD)
+    ordered = sorted(parts, key=lambda part: part.verdict not in BAD)
     table = parts[0].table
     title = f"{_UNITS[table.unit]}: {table.key}" if table.key else _UNITS[table.unit]
-    worst = min(verdicts.values(), key=lambda one: one.rank)
+    worst = min((part.verdict for part in parts), key=lambda one: one.rank)
     cases = " ".join(_searched(part) for part in parts)
     width = "medium" if len(table.cells) <= 2 else "large"
-    block = Block(title, shown(worst), cases, rows(title, ordered, judgements))
+    block = Block(title, shown(worst), cases, rows(title, ordered))
     return Family(width, (block,), worst in BAD)
 
 
-def _beside(parts: Sequence[Part], judgements: Judgements) -> Family:
+def _beside(parts: Sequence[Part]) -> Family:
     """Return tables that stand side by side: copy engine, kernels; read, write."""
 
     def order(part: Part) -> tuple[int, str]:
@@ -288,11 +287,10 @@ def _beside(parts: Sequence[Part], judgements: Judgements) -> Family:
 
     blocks, bad = [], False
     for part in sorted(parts, key=order):
-        verdict = part.verdict(judgements)
-        bad = bad or verdict in BAD
+        bad = bad or part.verdict in BAD
         draw = curve if part.table.is_curve else matrix
         title = f"{part.result.name}: {part.table.key}" if len(part.result.tables) > 1 else part.result.name
-        blocks.append(Block(one_line(title), shown(verdict), _searched(part), draw(part, judgements)))
+        blocks.append(Block(one_line(title), shown(part.verdict), _searched(part), draw(part)))
     columns = max(len(part.table.columns.labels) for part in parts)
     curves = any(part.table.is_curve for part in parts)
     width = "curve" if curves else next((css for most, css in _WIDTHS if columns <= most), "large")

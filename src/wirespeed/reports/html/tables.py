@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...document import Cell, Table, TestcaseResult
@@ -58,29 +59,32 @@ class Part:
         The testcase.
     table : Table
         The measured values.
+    judged : tuple[tuple[Cell, Judgement | None], ...]
+        Its cells with their verdicts.
     """
 
     at: str
     result: TestcaseResult
     table: Table
+    judged: tuple[tuple[Cell, Judgement | None], ...]
 
-    def judgement(self, cell: Cell, judgements: Judgements) -> Judgement | None:
-        """Return the verdict on a cell; None without one."""
-        return judgements.get(key_of(self.result, self.table, cell))
+    @classmethod
+    def of(cls, at: str, result: TestcaseResult, table: Table, judgements: Judgements) -> Part:
+        """Return a table with the verdicts on its cells."""
+        judged = ((cell, judgements.get(key_of(result, table, cell))) for cell in table.cells)
+        return cls(at, result, table, tuple(judged))
 
-    def verdict(self, judgements: Judgements) -> Verdict:
-        """Return the worst verdict of its cells; of those without a value, only failures count."""
-        found = [
-            one.verdict
-            for cell in self.table.cells
-            if (one := self.judgement(cell, judgements)) and (cell.value is not None or one.verdict in BAD)
-        ]
+    @cached_property
+    def verdict(self) -> Verdict:
+        """The worst verdict of its cells; of those without a value, only failures count."""
+        known = ((cell, one.verdict) for cell, one in self.judged if one)
+        found = {verdict for cell, verdict in known if cell.value is not None or verdict in BAD}
         return min(found, key=lambda one: one.rank, default=Verdict.UNKNOWN)
 
-    def colors(self, judgements: Judgements) -> ColorScale:
-        """Return what the colours of its values are relative to."""
-        cells = [(cell, self.judgement(cell, judgements)) for cell in self.table.cells]
-        return ColorScale.of(self.table.unit, cells)
+    @property
+    def colors(self) -> ColorScale:
+        """What the colours of its values are relative to."""
+        return ColorScale.of(self.table.unit, self.judged)
 
 
 def spelled(
@@ -144,20 +148,18 @@ def notebook_table(
     return f"{table}<small>{escape(note)}</small>"
 
 
-def matrix(part: Part, judgements: Judgements) -> Markup:
+def matrix(part: Part) -> Markup:
     """Return a table as a heat map; a large one is packed.
 
     Parameters
     ----------
     part : Part
         The table.
-    judgements : Mapping[Key, Judgement]
-        The verdicts on its cells.
     """
     from markupsafe import Markup
 
     table = part.table
-    body = _heat(part, judgements, part.colors(judgements))
+    body = _heat(part, part.colors)
     if len(table.cells) <= _LARGE:
         return body
     return Markup(
@@ -166,27 +168,28 @@ def matrix(part: Part, judgements: Judgements) -> Markup:
     ).format(digest(table), len(table.rows.labels), len(table.columns.labels), packed(body.encode()))
 
 
-def curve(part: Part, judgements: Judgements) -> Markup:
+def curve(part: Part) -> Markup:
     """Return a table as a chart, with its values below."""
     from markupsafe import Markup
 
     chart = curve_chart(part.table)
     assert chart is not None
-    values = _heat(part, judgements, ColorScale(part.table.unit, colored=False))
+    values = _heat(part, ColorScale(part.table.unit, colored=False))
     return Markup("<figure>{}</figure><details><summary>Values</summary>{}</details>").format(
         markup(chart), values
     )
 
 
-def _heat(part: Part, judgements: Judgements, colors: ColorScale) -> Markup:
+def _heat(part: Part, colors: ColorScale) -> Markup:
     """Return the cells of one table, with colours if there is something expected."""
     from markupsafe import Markup
 
     grid = Grid.of(part.table, three)
+    judged = {(cell.row, cell.column): judgement for cell, judgement in part.judged}
     fixed, lines = "j" if grid.turned else "i", []
     for i, (label, entries) in enumerate(zip(grid.rows.labels, grid.entries, strict=True)):
         cells = "".join(
-            _cell(part, entry.cell, str(entry), colors, judgements)
+            _cell(entry.cell, judged[entry.cell.row, entry.cell.column], str(entry), colors)
             if entry.cell
             else f"<td>{entry.text}</td>"
             for entry in entries
@@ -195,13 +198,13 @@ def _heat(part: Part, judgements: Judgements, colors: ColorScale) -> Markup:
             f'<tr data-at="{part.at}" data-{fixed}="{i}"><th scope="row">{_label(label)}</th>{cells}</tr>'
         )
     about = f"{grid.unit}; rows: {grid.rows.name}, columns: {grid.columns.name}"
-    caption = "; ".join(filter(None, (about, _expectation([part], grid.scale, judgements))))
+    caption = "; ".join(filter(None, (about, _expectation(part, grid.scale))))
     return Markup(
         _framed(part.at, one_line(caption), "", grid.unit, grid.scale, grid.columns.labels, "".join(lines))
     )
 
 
-def rows(title: str, parts: Sequence[Part], judgements: Judgements) -> Markup:
+def rows(title: str, parts: Sequence[Part]) -> Markup:
     """Return tables of one row or one column each as the rows of one table, the worst first.
 
     Parameters
@@ -210,8 +213,6 @@ def rows(title: str, parts: Sequence[Part], judgements: Judgements) -> Markup:
         Title of the table.
     parts : Sequence[Part]
         Tables with equal labels and unit.
-    judgements : Mapping[Key, Judgement]
-        The verdicts on their cells.
 
     Returns
     -------
@@ -222,19 +223,18 @@ def rows(title: str, parts: Sequence[Part], judgements: Judgements) -> Markup:
 
     scale, unit = fitting(parts[0].table.unit, [v for part in parts for v in part.table.values()])
     labels = _vector(parts[0].table)
-    ranges = [_expectation([part], scale, judgements) for part in parts]
+    ranges = [_expectation(part, scale) for part in parts]
     lines = []
     for part, expectation in zip(parts, ranges, strict=True):
-        table, colors = part.table, part.colors(judgements)
-        across = len(table.rows.labels) == 1
-        found = {cell.column if across else cell.row: cell for cell in table.cells}
-        cells = "".join(
-            _cell(part, found[i], _text(found[i], scale), colors, judgements) if i in found else "<td>-</td>"
-            for i in range(len(labels))
-        )
+        colors, across = part.colors, len(part.table.rows.labels) == 1
+        found = {
+            cell.column if across else cell.row: _cell(cell, judgement, _text(cell, scale), colors)
+            for cell, judgement in part.judged
+        }
+        cells = "".join(found.get(i, "<td>-</td>") for i in range(len(labels)))
         if any(ranges):
             cells += f'<td class="x">{expectation.removeprefix("expected ")}</td>'
-        word = shown(part.verdict(judgements))
+        word = shown(part.verdict)
         sign = f'<span class="verdict {word.css}" title="{word.text}">{word.sign}</span> '
         name, fixed = part.result.name, "i" if across else "j"
         lines.append(
@@ -280,18 +280,11 @@ def _framed(
     )
 
 
-def _expectation(parts: Sequence[Part], scale: float, judgements: Judgements) -> str:
-    """Return the expected range of some tables: the lowest and the highest typical value."""
-    found = [
-        judgement
-        for part in parts
-        for cell in part.table.cells
-        if (judgement := part.judgement(cell, judgements)) and judgement.least and judgement.normal
-    ]
-    if not found:
-        return ""
-    ends = [bound for one in found for bound in (one.least, one.normal) if bound]
-    return f"expected {three(min(ends) / scale)} to {three(max(ends) / scale)}"
+def _expectation(part: Part, scale: float) -> str:
+    """Return the expected range of a table: the lowest and the highest typical value."""
+    known = {(one.least, one.normal) for _, one in part.judged if one}
+    ends = [bound for bounds in known if all(bounds) for bound in bounds if bound]
+    return f"expected {three(min(ends) / scale)} to {three(max(ends) / scale)}" if ends else ""
 
 
 def _label(label: str) -> str:
@@ -316,9 +309,8 @@ def _text(cell: Cell, scale: float) -> str:
     return "n/a" if cell.value is None else mark(cell) + three(cell.value / scale)
 
 
-def _cell(part: Part, cell: Cell, text: str, colors: ColorScale, judgements: Judgements) -> str:
+def _cell(cell: Cell, judgement: Judgement | None, text: str, colors: ColorScale) -> str:
     """Return a cell as markup: colour of its value, mark, links, and its verdict or remark as title."""
-    judgement = part.judgement(cell, judgements)
     if cell.value is None:
         css = "w4 bad" if judgement and judgement.verdict in BAD else "none"
         return f'<td class="{css}"{_given("title", cell.reason)}>{text}</td>'
@@ -330,7 +322,9 @@ def _cell(part: Part, cell: Cell, text: str, colors: ColorScale, judgements: Jud
         classes.append("bad")
     css = " ".join(filter(None, classes))
     links = " ".join(str(link) for link, load, _ in cell.links if load >= _LOADED)
-    return f"<td{_given('class', css)}{_given('data-l', links)}{_given('title', title)}>{text}</td>"
+    of_links = f' data-l="{links}"' if links else ""
+    of_css = f' class="{css}"' if css else ""
+    return f"<td{of_css}{of_links}{_given('title', title)}>{text}</td>"
 
 
 def _given(name: str, value: str) -> str:
