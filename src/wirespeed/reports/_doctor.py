@@ -18,6 +18,7 @@ from ..judging.verdicts import Check, Verdict
 from ..units import format_size, many
 from . import SIMULATED, Style
 from ._console import heading, printed, warnings
+from ._judged import certainty
 
 #: Maximum number of testcases whose names are shown.
 _MOST_NAMED = 8
@@ -112,13 +113,6 @@ def named(finding: Finding, slow: int) -> Text:
     if text := explained(finding, slow):
         line.append(f", {text}", style="default")
     return line
-
-
-def certainty(finding: Finding) -> str:
-    """Return how sure a finding is."""
-    if finding.likely:
-        return "likely cause"
-    return "possible cause" if finding.cells or finding.lower else "noticed"
 
 
 def explained(finding: Finding, slow: int) -> str:

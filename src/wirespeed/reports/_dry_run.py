@@ -100,7 +100,7 @@ def _page(run: DryRun, machine: Machine) -> str:
     style = files("wirespeed.reports.html").joinpath("style.css").read_text()
     parts = []
     for number, one in enumerate(run.measurements[:_DRAWN], 1):
-        drawing, _ = topology_drawing.draw(machine, _uses(one, machine))
+        drawing = topology_drawing.draw(machine, _uses(one, machine))
         parts.append(f"<h2>{number}. {escape(one.testcase)}</h2>")
         if drawing is not None:
             parts.append(f'<div class="drawing">{svg.markup(drawing)}</div>')

@@ -10,15 +10,21 @@ from ..units import displayed, many
 from ._grid import number
 
 
+def certainty(finding: Finding) -> str:
+    """Return how sure a finding is."""
+    if finding.likely:
+        return "likely cause"
+    return "possible cause" if finding.cells or finding.lower else "noticed"
+
+
 def cause_text(finding: Finding) -> str:
     """Return a finding as one line: cause, place, cells, evidence and remedy."""
-    explains = finding.cells or finding.lower
-    known = "likely cause" if finding.likely else "possible cause" if explains else "noticed"
     place = f" ({finding.where})" if finding.where else ""
     others = "".join(f" or {other.title}" for other in finding.others)
     cells = f", {many(finding.cells, 'slow cell')}" if finding.cells else ""
     evidence = f"; evidence: {finding.evidence}" if finding.evidence else ""
-    return f"{known}: {finding.cause.title}{place}{others}{cells}{evidence}; remedy: {finding.cause.remedy}"
+    found = f"{certainty(finding)}: {finding.cause.title}{place}{others}"
+    return f"{found}{cells}{evidence}; remedy: {finding.cause.remedy}"
 
 
 def applicable(compared: GateComparison) -> list[GateResult]:

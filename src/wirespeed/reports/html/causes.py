@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...document import Document
+from ...judging.gate_verdicts import GateComparison, GateResult, GateVerdict
 from ...judging.overview import Overview
 from ...judging.verdicts import Check, Verdict
 from ...units import many
-from .._doctor import certainty, described, explained
+from .._doctor import described, explained
 from .._explanations import explanations
+from .._judged import applicable, certainty, gate_text
 from .signs import Shown, shown
 
+#: Verdicts of gates by the verdict that looks alike.
+_OF_GATES = {
+    GateVerdict.FAIL: Verdict.FAIL, GateVerdict.IMPOSSIBLE: Verdict.UNKNOWN,
+    GateVerdict.UNCLEAR: Verdict.UNKNOWN, GateVerdict.PASS: Verdict.PASS,
+}  # fmt: skip
 #: Maximum number of testcases that a note names.
 _NAMED = 4
 #: Names of the parts of a cause whose text is a command.
@@ -41,6 +49,37 @@ class CauseView:
     title: str
     explained: str
     rows: tuple[tuple[str, str, bool], ...]
+
+
+@dataclass(frozen=True)
+class GatesView:
+    """A set of published gates as the page shows it.
+
+    Parameters
+    ----------
+    title : str
+        Name of the set, and when it was read.
+    rows : tuple[tuple[str, str, Shown, str], ...]
+        Each gate that applies: what it measures, its threshold, the verdict, and what was measured.
+    """
+
+    title: str
+    rows: tuple[tuple[str, str, Shown, str], ...]
+
+
+def gates(comparisons: Iterable[GateComparison]) -> tuple[GatesView, ...]:
+    """Return the comparisons with gates of which some apply."""
+    return tuple(
+        GatesView(f"Gates of {one.gates.name} (read {one.gates.read})", tuple(map(_gate, found)))
+        for one in comparisons
+        if (found := applicable(one))
+    )
+
+
+def _gate(result: GateResult) -> tuple[str, str, Shown, str]:
+    """Return the row of a gate."""
+    verdict = shown(_OF_GATES[result.verdict], result.verdict)
+    return result.gate.measures, str(result.gate.at_least), verdict, gate_text(result)
 
 
 def causes(found: Overview) -> tuple[CauseView, ...]:

@@ -17,7 +17,7 @@ from ...judging.verdicts import Verdict
 from ...terminal import visible
 from ...units import many
 from ...version import __version__
-from .. import BY_LIMITS, SIMULATED, Criteria
+from .. import BY_LIMITS, SIMULATED, Criteria, Judged
 from .comparison import Changes, compared
 from .embedded_data import ROOM, packed
 from .headline import Headline
@@ -37,6 +37,7 @@ def page(
     documents: Sequence[Document],
     room: int = ROOM,
     by: Criteria = BY_LIMITS,
+    judged: Judged | None = None,
     labels: Sequence[str] = (),
 ) -> str:
     """Render one page of a run, or of several runs, which are compared with the first.
@@ -49,6 +50,8 @@ def page(
         Maximum size of the embedded Documents, in bytes.
     by : Criteria
         What values are judged by.
+    judged : Judged or None
+        What ``wirespeed check`` found about the only run; None if it was not checked.
     labels : Sequence[str]
         A name for each run, such as its file name; empty for letters and hosts.
 
@@ -66,7 +69,14 @@ def page(
     style, script = _source("style.css"), _source("script.js")
     with _no_collections():
         runs = [
-            run_view(i, document, by.judge(document), room // len(documents), labels[i] if labels else "")
+            run_view(
+                i,
+                document,
+                judged.check if judged else by.judge(document),
+                room // len(documents),
+                labels[i] if labels else "",
+                judged,
+            )
             for i, document in enumerate(documents)
         ]
         comparison = compared(documents) if len(documents) > 1 else None
@@ -137,6 +147,8 @@ def _contents(runs: Sequence[dict[str, Any]], *, compare: bool) -> list[tuple[st
     found = [("machine-0", "Machine")]
     if run["causes"] or run["notes"]:
         found.append(("causes-0", "Causes" if run["causes"] else "Notes"))
+    if run["gates"]:
+        found.append(("gates-0", "Gates"))
     found.append(("results-0", "Measurements"))
     if run["charts"] or run["changes"]:
         found.append(("state-0", "State"))

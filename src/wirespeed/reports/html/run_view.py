@@ -14,8 +14,8 @@ from ...judging.verdicts import Check, Verdict
 from ...results.cells import placed
 from ...terminal import one_line
 from ...units import GB, format_size
-from .. import SIMULATED
-from .causes import causes, notes
+from .. import SIMULATED, Judged
+from .causes import causes, gates, notes
 from .comparison import letter
 from .embedded_data import packed_document
 from .headline import headline, tiles
@@ -29,7 +29,9 @@ from .telemetry import charts_and_texts
 from .topology_drawing import MOST_DRAWN, draw, vertices
 
 
-def run_view(index: int, document: Document, check: Check, room: int, label: str) -> dict[str, Any]:
+def run_view(
+    index: int, document: Document, check: Check, room: int, label: str, judged: Judged | None
+) -> dict[str, Any]:
     """Return the template's variables for one run.
 
     Parameters
@@ -44,8 +46,10 @@ def run_view(index: int, document: Document, check: Check, room: int, label: str
         Maximum size of the embedded Document, in bytes.
     label : str
         Name of the run; empty for a letter and its host.
+    judged : Judged or None
+        What ``wirespeed check`` found; None if it was not checked.
     """
-    found = overview(document, check)
+    found = overview(document, check, judged.diagnosis if judged else None)
     check = _without_interruption(document, check)
     judgements = {judgement.key: judgement for judgement in check.judgements}
     head = headline(document, found)
@@ -72,6 +76,7 @@ def run_view(index: int, document: Document, check: Check, room: int, label: str
         "file": _file_name(head.host, document.started),
         "simulated": f"{SIMULATED} (machine {machine.name})" if document.simulated else "",
         "causes": causes(found),
+        "gates": gates(judged.gates if judged else ()),
         "notes": notes(document, check, found),
         "groups": grouped(index, document, check, judgements, found.figures),
         "waived": sum(map(len, by_reason.values())),

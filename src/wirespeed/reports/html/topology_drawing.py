@@ -118,7 +118,9 @@ def vertices(machine: Machine) -> Vertices:
     return found
 
 
-def draw(machine: Machine, uses: Sequence[Use], marked: Mapping[str, Verdict]) -> Element | None:
+def draw(
+    machine: Machine, uses: Sequence[Use], marked: Mapping[str, Verdict] | None = None
+) -> Element | None:
     """Return the diagram; None if no parts of the machine are known, or too many for a diagram.
 
     Parameters
@@ -127,8 +129,8 @@ def draw(machine: Machine, uses: Sequence[Use], marked: Mapping[str, Verdict]) -
         The machine.
     uses : Sequence[Use]
         Its links with their use.
-    marked : Mapping[str, Verdict]
-        Devices and switches to highlight.
+    marked : Mapping[str, Verdict] or None
+        Devices and switches to highlight; None for none.
 
     Returns
     -------
@@ -138,7 +140,7 @@ def draw(machine: Machine, uses: Sequence[Use], marked: Mapping[str, Verdict]) -
     found = vertices(machine)
     if not (found.hosts or found.gpus) or len(found.gpus) > MOST_DRAWN:
         return None
-    return _Drawing(machine, uses, found, marked).svg()
+    return _Drawing(machine, uses, found, marked or {}).svg()
 
 
 class _Drawing:
