@@ -37,7 +37,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     arguments.add_argument("files", metavar="RUN.json", nargs="+", help="saved runs")
     arguments.add_argument(
         "-o", "--output", type=Path, metavar="FILE.html",
-        help="file to write (default: next to RUN.json, RUN.html; of several, RUN-compared.html, RUN-fleet.html)",
+        help="file to write (default: RUN.html, RUN-compared.html or RUN-fleet.html, next to the first run)",
     )  # fmt: skip
     arguments.add_argument("--open", action="store_true", help="open the page in the browser")
     arguments.add_argument(
