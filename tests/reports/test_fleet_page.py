@@ -73,6 +73,9 @@ def test_ten_runs_are_compared_unless_a_page_of_nodes_is_requested(files, tmp_pa
     assert "Comparison" in output.read_text()
     assert main(["report", *files[:2], "--fleet", "-o", str(output)]) == 0
     assert len(rows(output.read_text())) == 2
+    assert main(["report", *files[:2] * 6, "--compare", "-o", str(output)]) == 0
+    assert "Changes" in output.read_text()
+    assert main(["report", *files[:2] * 26, "--compare", "-o", str(output)]) == 2
     assert main(["report", files[0], "--fleet", "-o", str(tmp_path / "out.md")]) == 2
 
 

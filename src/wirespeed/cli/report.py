@@ -23,7 +23,7 @@ _FORMATS = {
 }  # fmt: skip
 
 #: Maximum number of runs that are compared with each other; more make a page with one row per node.
-_MOST_COMPARED = 10
+_MOST_COMPARED, _LARGEST_COMPARISON = 10, 50
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -45,13 +45,18 @@ def main(name: str, argv: Sequence[str]) -> int:
         metavar="FORMAT",
         help="format (default: by the suffix: .html, .md, .csv, .prom for Prometheus, .xml for JUnit, .txt)",
     )
-    arguments.add_argument(
+    kinds = arguments.add_mutually_exclusive_group()
+    kinds.add_argument(
         "--fleet", action="store_true", help="one row per node, as with more than 10 runs; without the values"
     )
+    kinds.add_argument("--compare", action="store_true", help="compare more than 10 runs, up to 50")
     add_judging(arguments.add_argument_group("criteria of HTML, JUnit and Prometheus"))
     add_verbose(arguments)
     options = arguments.parse_args(argv)
-    is_fleet = options.fleet or len(options.files) > _MOST_COMPARED
+    most = _LARGEST_COMPARISON if options.compare else _MOST_COMPARED
+    if options.compare and len(options.files) > most:
+        raise UsageError(f"a comparison is of at most {most} runs; without --compare there is a row for each")
+    is_fleet = options.fleet or len(options.files) > most
     kind = "-fleet" if is_fleet else "-compared" if len(options.files) > 1 else ""
     output = options.output or _beside(options.files[0], kind, options.format or "html")
     form = options.format or _FORMATS.get(output.suffix.lower())

@@ -169,9 +169,10 @@ def _nvlinks(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _nvlinks_everywhere(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    fewer = {sign.device for sign in _nvlinks(machine, facts)}  # than others: not by design
     for gpu in machine.gpus:
         down, up = (facts.number(name, gpu.name) for name in (Known.NVLINKS_INACTIVE, Known.NVLINKS))
-        if down and up:
+        if down and up and gpu.name not in fewer:
             yield Sign(gpu.name, f"{down:.0f} of {down + up:.0f} links are inactive")
 
 
@@ -393,8 +394,9 @@ CAUSES = (
           _lowered, "nvidia-smi -q -d POWER,CLOCK", "nvidia-smi -pl WATTS; nvidia-smi -rac; nvidia-smi -rmc"),
     Cause("nccl-settings", "settings of NCCL are not its defaults", _CONDITION, _ALL, _nccl,
           "env | grep NCCL_; cat /etc/nccl.conf", "measure without the setting", True),
-    Cause("nvlinks-inactive", "NVLinks are inactive on all GPUs", _CONDITION, _NVLINK, _nvlinks_everywhere,
-          "nvidia-smi nvlink -s", "expected for bridged models such as H100 NVL; else reset the GPUs"),
+    Cause("nvlinks-inactive", "NVLinks are inactive, as many as on other GPUs", _CONDITION, _NVLINK,
+          _nvlinks_everywhere, "nvidia-smi nvlink -s",
+          "expected for bridged models such as H100 NVL; else reset the GPUs"),
     Cause("confidential", "the GPUs are in confidential computing mode", _CONDITION, _HOST,
           _mode(Known.CONFIDENTIAL), "nvidia-smi conf-compute -f", "expected: host copies are encrypted"),
     Cause("mig", "a GPU is divided into instances", _CONDITION, _ALL, _mode(Known.MIG), "nvidia-smi -L",
