@@ -161,7 +161,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the fact as a file would have it: numbers are floats, and impossible ones are unreadable."""
         if not isinstance(self.value, (int, float)):
             return self
-        if abs(self.value) <= _LARGEST:  # false for what is not a number
+        if abs(self.value) <= _LARGEST:  # false for NaN
             return msgspec.structs.replace(self, value=float(self.value))
         return msgspec.structs.replace(self, value=None, reason="the number is impossible")
 

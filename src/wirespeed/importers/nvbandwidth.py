@@ -284,7 +284,7 @@ def _axes(case: str) -> tuple[str, str]:
 
 
 def _labels(case: str, columns: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the labels of rows and columns of a testcase with so many columns."""
+    """Return the labels of rows and columns of a testcase with this number of columns."""
     if case.startswith("multinode"):
         ranks = tuple(str(i) for i in range(columns))
         one = "all_to_one" in case or "all_from_one" in case

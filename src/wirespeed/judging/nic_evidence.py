@@ -36,7 +36,7 @@ def down(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _weight(facts: Facts, port: str, active: list[str]) -> Weight | None:
-    """Return whether it is a defect that a port is not active; None if NCCL is told not to use it."""
+    """Return whether it is a defect that a port is not active; None if NCCL must not use it."""
     chosen = _chosen(facts, port)
     if chosen is False:
         return None

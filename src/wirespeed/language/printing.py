@@ -229,7 +229,7 @@ def _cells(values: Sequence[str]) -> str:
 
 
 def _pairs(**given: str | bool | None) -> list[str]:
-    """Return lines ``key = value`` of what is not None."""
+    """Return lines ``key = value``; values that are None have none."""
     return [
         f"{key} = {quoted(value) if isinstance(value, str) else str(value).lower()}"
         for key, value in given.items()
