@@ -416,7 +416,7 @@ def receive(data: bytes) -> str:
     return ""
 
 
-def simulated(spec: str | None = None, real: Callable[..., Any] = backends.describe) -> Any:
+def simulated(spec: str | None = None, real: Callable[..., Any] = backends.describe, **_: object) -> Any:
     """Describe a simulated machine where this one was meant: nothing is measured here."""
     return real(SPECS[0] if spec is None else spec)
 
