@@ -18,7 +18,7 @@ SECRET = b"the secret of jobs of threads"
 
 
 def worlds(size: int, timeout: float = 10.0) -> list[World]:
-    """Return the Worlds of so many threads."""
+    """Return the Worlds of so many threads; `timeout` is that of exchanges, not of joining."""
     return _joined(size, timeout, lambda rank: None)
 
 
@@ -40,11 +40,14 @@ def _joined(size: int, timeout: float, before: Callable[[int], None]) -> list[Wo
     def one(rank: int) -> World:
         before(rank)
         if rank == 0:
-            return gather(listeners, SECRET, size, "threads", timeout)
-        return connect([("127.0.0.1", port)], SECRET, rank, size, "threads", timeout)
+            return gather(listeners, SECRET, size, "threads", 10.0)
+        return connect([("127.0.0.1", port)], SECRET, rank, size, "threads", 10.0)
 
     with ThreadPoolExecutor(size) as pool:
-        return list(pool.map(one, range(size)))
+        joined = list(pool.map(one, range(size)))
+    for world in joined:
+        world.timeout = timeout
+    return joined
 
 
 def together(some: list[World], work: Callable[[World], Any]) -> list[Any]:

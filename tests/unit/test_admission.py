@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import stat
 import threading
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -226,6 +228,18 @@ def test_control_characters_of_a_peer_are_neutralised(capfd: pytest.CaptureFixtu
         world.check(SECONDS)
     shown = capfd.readouterr().err + str(caught.value) + str(world.members[1])
     assert "\x1b" not in shown and "\x07" not in shown and "evil" in shown and "red" in shown
+
+
+def test_a_rank_with_half_of_its_connections_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = 0.0
+    monkeypatch.setattr(rendezvous, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + late))
+    leader = Leader()
+    half = leader.dial()
+    enter(half, SECRET, soon())
+    half.send(hello(), soon())
+    assert half.receive(soon()) == ["welcome", ""]
+    late = SECONDS
+    assert re.search(r"1 of 2 ranks did not connect to rank 0 .*: 1$", leader.error())
 
 
 # A fake rank 0.

@@ -287,7 +287,8 @@ def gather(
         while any(len(found) < size - 1 for found in channels.values()):
             look()
             if time.monotonic() >= deadline:
-                missing = [str(rank) for rank in range(size) if rank not in members]
+                complete = {0}.union(set.intersection(*(set(found) for found in channels.values())))
+                missing = [str(rank) for rank in range(size) if rank not in complete]
                 why = f" (not admitted: {one_line(lobby.refusal)})" if lobby.refusal else ""
                 raise WorldError(
                     f"timed out after {timeout:g} s: {len(missing)} of {size} ranks did not connect "
