@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import backends as _backends
 from .backends.base import Backend, BackendOptions, ReportsBusy
 from .document import SCHEMA, Document
-from .driver.jobs import gather_facts, gather_machine
+from .driver.jobs import gather_facts, gather_machine, gather_observed
 from .errors import MachineError, MeasurementTimeout, UsageError
 from .model import Engine, Operation, Unit
 from .options import RunOptions, Tier, agreed, changed, takes_options
@@ -152,6 +153,7 @@ def run(
         dict(described or {}),
         facts,
         (lambda document: prepared(following(document))) if following else None,
+        None if world is None else partial(gather_observed, world),
     )
     first = world is None or world.rank == 0  # the others measure and say nothing
     watching = list(listeners) if first else []

@@ -50,6 +50,7 @@ class Known(StrEnum):
     AER = "PCIe errors that were not corrected"
     AER_CORRECTED = "corrected PCIe errors"
     BAR1 = "size of BAR1"
+    VBIOS = "VBIOS"
     MEMORY = "size of the memory"
     NVLINKS = "active NVLinks"
     NVLINKS_INACTIVE = "inactive NVLinks"
@@ -84,6 +85,7 @@ class Known(StrEnum):
     PORT_ERROR_KINDS = "kinds of errors of the port"
     PORT_LOST = "lost links of the port"
     PORT_CONGESTION = "congestion notifications of the port"
+    PORT_RETRIED = "errors of the port during the run"
     # Of a GPU, while it was measured.
     THROTTLED_TIME = "throttled time"
     THROTTLED_BY = "throttled by"
@@ -99,7 +101,7 @@ class Known(StrEnum):
     PCIE_WIDTH_LOADED_POSSIBLE = "possible PCIe width of this link"
 
 
-#: Counter of a GPU -> what its increase during a run is.
+#: Counter of a GPU or NIC -> what its increase during a run is.
 COUNTED = {
     "PCIe replays": Known.PCIE_RETRIED,
     "PCIe NAKs received": Known.PCIE_RETRIED,
@@ -122,6 +124,7 @@ COUNTED = {
     "recoveries of all NVLinks": Known.NVLINK_FAILED,
     "link recoveries of all NVLinks": Known.NVLINK_FAILED,
     "failed link recoveries of all NVLinks": Known.NVLINK_FAILED,
+    "errors of the port": Known.PORT_RETRIED,
 }
 
 #: Value of a fact that is on or off.

@@ -7,24 +7,30 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import wirespeed
+from wirespeed import backends as _backends
 from wirespeed.backends.base import BackendOptions, Prepared
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend, SimulatedMeasurement
 from wirespeed.document import UNFINISHED, Document, Quantity, State, Status, TestcaseResult
 from wirespeed.driver import session
 from wirespeed.driver.listener import Listener
+from wirespeed.driver.session import Session
+from wirespeed.driver.session_options import Observed, SessionOptions
 from wirespeed.facts import Fact
 from wirespeed.model import Measurement, Sample, Transfer
-from wirespeed.testcases import Testcase
+from wirespeed.stopping import Fixed
+from wirespeed.testcases import Testcase, select
 from wirespeed.topology import LinkKind
+from wirespeed.worlds.base import RankLost
 
 TWO = "simulated:hgx-h200-2"
 
@@ -92,6 +98,36 @@ def test_counters_are_read_at_the_start_and_the_end_and_links_are_observed_betwe
     assert {transfer.source.device for transfer in backend.observed} >= {"numa0"}
     assert document.facts[-1] == Fact("observed", float(len(backend.observed)))
     assert len([fact for fact in document.facts if fact.name == "observed"]) == 1
+
+
+def _job(gather: Callable[[Observed], Observed]) -> Document:
+    options = SessionOptions(select(["0", "1"]), rule=Fixed(1, 1), gather=gather)
+    return Session(_backends.describe(TWO), [Watched()], options).run()
+
+
+def test_what_other_hosts_observed_is_part_of_the_run() -> None:
+    def gather(here: Observed) -> Observed:
+        assert [q.value for q in (*here.before, *here.after)] == [1.0, 2.0]
+        assert [fact.name for fact in here.facts] == ["observed"]
+        far = Quantity("mlx5_0", "errors of the port", 3.0, host="b", counter=True)
+        return Observed((far,), (structs.replace(far, value=8.0),), (Fact("far", 1.0, host="b"),))
+
+    document = _job(gather)
+    assert [q.value for q in document.testcases[0].state_before if q.host] == [3.0]
+    assert [q.value for q in document.testcases[-1].state_after if q.counter] == [2.0, 8.0]
+    assert [fact.name for fact in document.facts] == ["observed", "far"]
+
+
+def test_a_job_that_falls_apart_after_its_last_measurement_keeps_everything() -> None:
+    def gather(_: Observed) -> Observed:
+        raise RankLost("rank 1 has ended")
+
+    document = _job(gather)
+    assert document.warnings == (
+        "what the other hosts observed during the run is not known: rank 1 has ended",
+    )
+    assert [result.status for result in document.testcases] == [Status.PASSED] * 2
+    assert [q.value for q in document.testcases[-1].state_after if q.counter] == [2.0]
 
 
 def test_wrong_data_is_not_looked_for_where_that_was_asked() -> None:

@@ -82,7 +82,7 @@ def test_what_nvml_reports(tmp_path: Path) -> None:
         tmp_path,
         nvmlDeviceGetBAR1MemoryInfo=SimpleNamespace(bar1Total=256 << 20),
         nvmlDeviceGetNvLinkState=state,
-        nvmlDeviceGetCurrentClocksThrottleReasons=0x4,
+        nvmlDeviceGetCurrentClocksThrottleReasons=0x4, nvmlDeviceGetVbiosVersion="96.00.74",
         nvmlDeviceGetEnforcedPowerLimit=600_000, nvmlDeviceGetPowerManagementDefaultLimit=700_000,
         nvmlDeviceGetApplicationsClock=2619, nvmlDeviceGetRemappedRows=(0, 1, 1, 0),
         nvmlSystemGetConfComputeState=SimpleNamespace(ccFeature=0), nvmlDeviceGetMigMode=(0, 0),
@@ -99,6 +99,7 @@ def test_what_nvml_reports(tmp_path: Path) -> None:
         700,
     )
     assert found.number(Known.MEMORY_CLOCK, "gpu0") == 2.619e9
+    assert found.text(Known.VBIOS, "gpu0") == "96.00.74"
     assert found.number(Known.ECC_ERRORS, "gpu0") == 1
     assert (found.text(Known.REMAP_PENDING, "gpu0"), found.text(Known.REMAP_FAILED, "gpu0")) == (ON, OFF)
     assert (found.text(Known.MIG, "gpu0"), found.text(Known.CONFIDENTIAL, "gpu0")) == (OFF, OFF)

@@ -12,7 +12,9 @@ from threading import local
 import pytest
 
 from tests.threads import together, worlds, worlds_on
-from wirespeed.driver.jobs import gather_facts, gather_machine, join
+from wirespeed.document import Quantity
+from wirespeed.driver.jobs import gather_facts, gather_machine, gather_observed, join
+from wirespeed.driver.session_options import Observed
 from wirespeed.errors import UsageError
 from wirespeed.facts import Fact, Facts, Known
 from wirespeed.topology import Gpu, Link, LinkKind, Machine, NumaNode
@@ -28,6 +30,18 @@ NVLINK = tuple(
 GPUS = tuple(Gpu(i, "X", f"00000000:0{i}:00", uuid=f"GPU-{i}") for i in range(2))
 HOST = Machine("a", numa=(NODE,))
 NODE_OF_2 = Machine("g", numa=(NODE,), gpus=GPUS, links=NVLINK)
+
+
+def test_what_the_other_hosts_observed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def seen(rank: int) -> Observed:
+        counts = (Quantity("mlx5_0", "errors of the port", float(rank), counter=True) for _ in range(2))
+        return Observed((next(counts),), (next(counts),), (Fact(Known.NCCL_TRANSPORTS, (f"{rank}",)),))
+
+    found = together(worlds_on(monkeypatch, ["a", "b", "a", "b"]), lambda w: gather_observed(w, seen(w.rank)))
+    assert all(one == found[0] for one in found)
+    (before,), (after,), (fact,) = found[0].before, found[0].after, found[0].facts
+    assert before == after == Quantity("mlx5_0", "errors of the port", 1.0, host="b", counter=True)
+    assert fact == Fact(Known.NCCL_TRANSPORTS, ("1",), host="b")
 
 
 def test_a_gpu_for_each_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:

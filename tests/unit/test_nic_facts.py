@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.backends.host.nic_facts import facts
+from wirespeed.backends.host.nic_facts import counters, facts
 from wirespeed.backends.recording import Recorder, opened, record_in
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.tree import Tree
-from wirespeed.facts import OFF, ON, Fact, Facts, Known
+from wirespeed.facts import COUNTED, OFF, ON, Fact, Facts, Known
 from wirespeed.judging.cause import Weight
 from wirespeed.judging.causes import CAUSES
 from wirespeed.judging.diagnosis import _slow, diagnose
@@ -195,6 +195,23 @@ def test_errors(tmp_path: Path) -> None:
          "mlx5_7: 5 symbol_error, 70 packet_seq_err; mlx5_6: 60 packet_seq_err; mlx5_5: 50 packet_seq_err; "
          "4 other ports with up to 40 errors each before the run"),
     ]  # fmt: skip
+
+
+def test_errors_during_a_run_are_named_before_older_ones(tmp_path: Path) -> None:
+    port = port_of(server(tmp_path)[2])
+    written(port, {"hw_counters/packet_seq_err": "7"})
+    (before,) = (one for one in counters(Tree(tmp_path, {}).root) if one.value)
+    written(port, {"hw_counters/packet_seq_err": "207", "counters/symbol_error": "1"})
+    (after,) = (one for one in counters(Tree(tmp_path, {}).root) if one.value)
+    assert (before.device, before.name) == (after.device, after.name) == ("mlx5_2", "errors of the port")
+    assert isinstance(before.value, float) and isinstance(after.value, float)
+    assert before.counter and COUNTED[before.name] is Known.PORT_RETRIED
+    during = Fact(Known.PORT_RETRIED, after.value - before.value, device="mlx5_2")
+    assert signs(read(tmp_path), during) == [
+        ("nic-errors", Weight.DEFECT, "mlx5_2: 201 errors during the run")
+    ]
+    few = Fact(Known.PORT_RETRIED, 3.0, device="mlx5_2")
+    assert signs(read(tmp_path), few) == [("nic-errors", Weight.CONDITION, "mlx5_2: 3 errors during the run")]
 
 
 def test_pcie_links(tmp_path: Path) -> None:

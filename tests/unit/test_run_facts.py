@@ -139,7 +139,11 @@ def test_counters_of_nvml() -> None:
 def test_every_counter_of_errors_becomes_a_fact() -> None:
     links = {f"{name} of all NVLinks" for name in nvml._ERRORS_OF_LINK}
     others = {name for name in nvml._COUNTERS if "ECC" not in name}
-    ports = {"uncorrected PCIe errors of all ports", "corrected PCIe errors of all ports"}
+    ports = {
+        "uncorrected PCIe errors of all ports",
+        "corrected PCIe errors of all ports",
+        "errors of the port",
+    }
     assert COUNTED.keys() == (nvml._PCIE.keys() - {RETRAINED}) | links | others | ports
 
 

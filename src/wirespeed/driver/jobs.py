@@ -7,7 +7,8 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -15,9 +16,12 @@ from msgspec import structs
 from ..errors import UsageError
 from ..facts import Fact
 from ..topology import Gpu, Link, Machine, NumaNode, Rank
+from .session_options import Observed
 
 if TYPE_CHECKING:
     from ..worlds.base import World
+
+T = TypeVar("T")
 
 #: Maximum number of processes to start on a host.
 _MOST_PROCESSES = 1024
@@ -99,15 +103,39 @@ def gather_facts(world: World, read: Callable[[], Sequence[Fact]]) -> tuple[Fact
     read : Callable
         Returns the facts of this host.
     """
+    facts = _of_hosts(world, read, list[Fact], "reading the facts of all hosts")
+    return tuple(structs.replace(fact, host=host) for host in facts for fact in facts[host])
+
+
+def gather_observed(world: World, observed: Observed) -> Observed:
+    """Return what the other hosts observed during a run. All ranks must call it, and return the same.
+
+    Parameters
+    ----------
+    world : World
+        The processes of the job.
+    observed : Observed
+        What this process observed; that of the first rank of each host counts.
+    """
+    hosts = _of_hosts(world, lambda: observed, Observed, "asking all hosts what they observed")
+    return Observed(
+        *(
+            tuple(structs.replace(one, host=host) for host, seen in hosts.items() if host for one in of(seen))
+            for of in (attrgetter("before"), attrgetter("after"), attrgetter("facts"))
+        )
+    )
+
+
+def _of_hosts(world: World, read: Callable[[], object], kind: type[T], doing: str) -> dict[str, T]:
+    """Return what the first rank of each host reads, by host; that of rank 0 is the empty text."""
     hosts = [member.host for member in world.members]
     speaks = hosts.index(hosts[world.rank]) == world.rank
-    sent = world.allgather(msgspec.json.encode(read()) if speaks else b"", "reading the facts of all hosts")
+    sent = world.allgather(msgspec.json.encode(read()) if speaks else b"", doing)
     with _DECODING:
-        facts = {
-            "" if host == hosts[0] else host: msgspec.json.decode(sent[hosts.index(host)], type=list[Fact])
+        return {
+            "" if host == hosts[0] else host: msgspec.json.decode(sent[hosts.index(host)], type=kind)
             for host in dict.fromkeys(hosts)
         }
-    return tuple(structs.replace(fact, host=host) for host in facts for fact in facts[host])
 
 
 def _rank(index: int, host: str, device: str, cpus: tuple[int, ...], machine: Machine) -> Rank:

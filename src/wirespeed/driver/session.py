@@ -44,6 +44,7 @@ from ..errors import (
     UnknownTestcase,
     WirespeedError,
 )
+from ..facts import Fact
 from ..model import Engine, Measurement
 from ..network import Network
 from ..testcases import Testcase
@@ -54,7 +55,7 @@ from .contention import blocking, scheduled
 from .listener import Listener
 from .observations import observations
 from .partial_result import PartialResult
-from .session_options import SessionOptions, recorded
+from .session_options import Observed, SessionOptions, recorded
 from .worker import CANCEL_GRACE_S, NO_CANCEL_GRACE_S, Worker
 
 #: How long a cancelled call may take to return after Ctrl-C in a job of several processes, in s: the launcher
@@ -106,6 +107,10 @@ class Session:
         self._read: tuple[float, tuple[Backend, ...], State] = (-math.inf, (), ())
         #: Backends whose slow counters were read before their first testcase.
         self._counting: list[CountsErrors] = []
+        #: What they were.
+        self._counted: State = ()
+        #: Facts that other hosts of the job found while they measured.
+        self._elsewhere: tuple[Fact, ...] = ()
 
     def run(self) -> Document:
         """Run every testcase and return the Document.
@@ -183,15 +188,16 @@ class Session:
             "seconds": time.monotonic() - self._started,
             "testcases": (*document.testcases, *more),
             "options": document.options,
-            "facts": self.options.facts,
         }
+        observed: list[Fact] = []
         for backend in self.backends:
             if isinstance(backend, Describing):
                 described = backend.describe()
                 options = found["options"] | described.pop("options", {})
-                facts = (*found["facts"], *described.pop("facts", ()))
-                found |= described | {"options": options, "facts": facts}
-        return replace(document, **found)
+                observed += described.pop("facts", ())
+                found |= described | {"options": options}
+        facts = (*self.options.facts, *observed, *self._elsewhere)
+        return replace(document, **found, facts=facts)
 
     def _testcase(self, case: Testcase) -> tuple[TestcaseResult, str]:
         """Run one testcase; return its result, and why the run cannot continue (empty if it can)."""
@@ -296,16 +302,29 @@ class Session:
         """Read the slow counters of backends that have not been watched before."""
         new = [one for one in watched if isinstance(one, CountsErrors) and one not in self._counting]
         self._counting += new
-        return tuple(quantity for backend in new for quantity in backend.counters())
+        counted = tuple(quantity for backend in new for quantity in backend.counters())
+        self._counted += counted
+        return counted
 
     def _count(self) -> None:
-        """Add the slow counters to the state after the last testcase with a state."""
-        results = list(self._document.testcases)
-        last = next((i for i in reversed(range(len(results))) if results[i].state_after), None)
+        """Add the slow counters to the states of the first and the last testcase, of all hosts."""
         counted = tuple(quantity for backend in self._counting for quantity in backend.counters())
-        if last is not None and counted:
-            state = (*results[last].state_after, *counted)
-            results[last] = replace(results[last], state_after=state)
+        before: State = ()
+        if self.options.gather:
+            facts = self._known().facts[len(self.options.facts) :]
+            try:
+                other = self.options.gather(Observed(self._counted, counted, facts))
+            except WirespeedError as error:  # everything was measured
+                text = f"what the other hosts observed during the run is not known: {error}"
+                self._document = replace(self._document, warnings=(*self._document.warnings, text))
+            else:
+                before, counted, self._elsewhere = other.before, (*counted, *other.after), other.facts
+        results = list(self._document.testcases)
+        watched = [i for i, result in enumerate(results) if result.state_after]
+        if watched:
+            first, last = watched[0], watched[-1]
+            results[first] = replace(results[first], state_before=(*results[first].state_before, *before))
+            results[last] = replace(results[last], state_after=(*results[last].state_after, *counted))
             self._document = replace(self._document, testcases=tuple(results))
 
     def _read_state(self, outcome: PartialResult, watched: Sequence[Backend], seconds: float) -> None:

@@ -7,12 +7,32 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from ..backends.base import BackendOptions
-from ..document import Document
+from ..document import Document, State
 from ..facts import Fact
 from ..options import described
 from ..stopping import Precise, Rule
 from ..testcases import PlanOptions, Testcase
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """What the hardware of a host showed during a run.
+
+    Parameters
+    ----------
+    before : State
+        Slow counters before the first testcase.
+    after : State
+        The same after the last one.
+    facts : tuple[Fact, ...]
+        Facts that were found while measuring.
+    """
+
+    before: State = ()
+    after: State = ()
+    facts: tuple[Fact, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,6 +71,8 @@ class SessionOptions:
     following : Callable or None
         Returns the testcases to measure next, for the Document of all that were measured; the run ends
         when there are none. None: the run ends after ``testcases``.
+    gather : Callable or None
+        Returns what the other hosts of a job observed, for what this one did; None in one process.
     """
 
     testcases: tuple[Testcase, ...]
@@ -67,6 +89,7 @@ class SessionOptions:
     described: Mapping[str, Any] = field(default_factory=dict)
     facts: tuple[Fact, ...] = ()
     following: Callable[[Document], Iterable[Testcase]] | None = None
+    gather: Callable[[Observed], Observed] | None = None
 
 
 def recorded(options: SessionOptions) -> dict[str, Any]:

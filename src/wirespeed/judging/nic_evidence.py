@@ -14,6 +14,8 @@ _ACTIVE, _INFINIBAND = "ACTIVE", "InfiniBand"
 #: States of a port with a cable: a link exists, or is set up. Source: IBA specification, PortState and
 #: PortPhysicalState.
 _CONNECTED = {"INIT", "ARMED", "ACTIVE_DEFER", "LinkUp", "PortConfigurationTraining", "LinkErrorRecovery"}
+#: Errors of a port during a run that are no defect: a crowded network loses some packets.
+_FEW = 100
 #: Number of NICs that are named in the evidence of errors.
 _WORST = 3
 
@@ -79,15 +81,25 @@ def _card(facts: Facts, port: str) -> str:
 
 
 def errors(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    """Yield the ports with errors, those with the most first."""
+    """Yield the ports with errors, those with the most first: during the run, else before it."""
     del machine
-    counts = {port: count for port in facts.devices() if (count := facts.number(Known.PORT_ERRORS, port))}
-    worst = sorted(counts, key=lambda port: -counts[port])
-    texts = [f"{port}: {', '.join(facts.several(Known.PORT_ERROR_KINDS, port))}" for port in worst[:_WORST]]
-    if more := worst[_WORST:]:
-        texts.append(f"{many(len(more), 'other port')} with up to {counts[more[0]]:.0f} errors each")
-    if texts:
-        yield Sign("", f"{'; '.join(texts)} before the run")
+    for name, when in ((Known.PORT_RETRIED, "during"), (Known.PORT_ERRORS, "before")):
+        counts = {port: count for port in facts.devices() if (count := facts.number(name, port))}
+        worst = sorted(counts, key=lambda port: -counts[port])
+        texts = [f"{port}: {_kinds(facts, name, port, counts[port])}" for port in worst[:_WORST]]
+        if more := worst[_WORST:]:
+            texts.append(f"{many(len(more), 'other port')} with up to {counts[more[0]]:.0f} errors each")
+        if texts:
+            many_now = name is Known.PORT_RETRIED and counts[worst[0]] > _FEW
+            weight = Weight.DEFECT if many_now else Weight.CONDITION
+            yield Sign("", f"{'; '.join(texts)} {when} the run", weight)
+            return
+
+
+def _kinds(facts: Facts, name: Known, port: str, count: float) -> str:
+    """Return the errors of a port by kind, as far as the kinds are known."""
+    kinds = facts.several(Known.PORT_ERROR_KINDS, port) if name is Known.PORT_ERRORS else ()
+    return ", ".join(kinds) or many(int(count), "error")
 
 
 def pcie(machine: Machine, facts: Facts) -> Iterator[Sign]:

@@ -97,6 +97,8 @@ def _of_gpu(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
     bar, memory = (nvml.ask(f"nvmlDeviceGet{what}", handle) for what in ("BAR1MemoryInfo", "MemoryInfo"))
     yield _fact(name, Known.BAR1, bar.bar1Total if bar else None, "B")
     yield _fact(name, Known.MEMORY, memory.total if memory else None, "B")
+    version = nvml.ask("nvmlDeviceGetVbiosVersion", handle)
+    yield _fact(name, Known.VBIOS, None if version is None else decoded(version))
     yield from _nvlinks(gpu, handle, nvml)
     reasons = nvml.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
     yield _fact(name, Known.THROTTLED, None if reasons is None else reasons_of(reasons))

@@ -65,6 +65,7 @@ _ANSWERS: dict[str, Any] = {
     "nvmlDeviceGetRemappedRows": tuple[_Number, _Number, _Number, _Number],
     "nvmlDeviceGetUUID": None,
     "nvmlDeviceGetUtilizationRates": _Utilisation,
+    "nvmlDeviceGetVbiosVersion": str,
     "nvmlErrorString": str,
     "nvmlSystemGetConfComputeState": _ConfidentialState,
     "nvmlSystemGetDriverVersion": str,

@@ -93,6 +93,7 @@ class DistributedBackend:
         self.world = world
         self.rank = world.rank
         self.hosts = [member.host for member in world.members]
+        self._speaks = self.hosts.index(self.hosts[self.rank]) == self.rank
         self.exchange = Exchange(world, self.cancel)
         self._machine, self._options, self._share = machine, options, share
         self._local = tuple(local)
@@ -197,9 +198,9 @@ class DistributedBackend:
         return self.hosts[end.rank or 0]
 
     def counters(self) -> State:
-        """Return the slow counters of the host of the first process, which reports them."""
+        """Return the slow counters of this host, which its first process reports."""
         counting = (backend for backend in self._local if isinstance(backend, CountsErrors))
-        return tuple(q for backend in counting for q in backend.counters()) if self.rank == 0 else ()
+        return tuple(q for backend in counting for q in backend.counters()) if self._speaks else ()
 
     def describe(self) -> dict[str, Any]:
         """Return the facts that the backends of this process found while they measured."""
@@ -210,8 +211,8 @@ class DistributedBackend:
         """Read the state of the other hosts, every few seconds; all processes do it together."""
         if len(set(self.hosts)) == 1 or self.exchange.now < self._looked + _STATE_INTERVAL_S:
             return
-        speaks = self.hosts.index(self.hosts[self.rank]) == self.rank
-        everyone = self.exchange.gather(self._here() if speaks else (), "reading the state of all hosts")
+        here = self._here() if self._speaks else ()
+        everyone = self.exchange.gather(here, "reading the state of all hosts")
         self._elsewhere = tuple(
             replace(quantity, host=host)
             for host, state in zip(self.hosts, everyone, strict=True) if host != self.hosts[self.rank]

@@ -11,6 +11,7 @@ from ...model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from ...topology import Machine
 from ..base import BackendOptions
 from ..tree import HERE, TreePath
+from . import nic_facts
 from .load import CpuLoad
 from .memory import HostBufferPool
 from .procfs import available_bytes, number, read
@@ -136,6 +137,10 @@ class HostBackend:
         if (available := available_bytes(root)) is not None:
             state.append(Quantity("", "available memory", float(available), "B"))
         return tuple(state)
+
+    def counters(self) -> State:
+        """Return the errors that the ports of the NICs have counted."""
+        return tuple(nic_facts.counters())
 
     def busy(self) -> dict[str, str]:
         """Return the CPU use of other processes since the last call, the same for every NUMA node."""

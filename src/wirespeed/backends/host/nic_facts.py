@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ...document import Quantity
 from ...facts import OFF, ON, Fact, Known
 from .. import pci
 from ..tree import HERE, TreePath
@@ -56,6 +57,33 @@ def facts(root: TreePath = HERE) -> Iterator[Fact]:
         yield from _plugins(root)
 
 
+def counters(root: TreePath = HERE) -> Iterator[Quantity]:
+    """Yield how many errors each port has counted, of all kinds."""
+    for nic in root.glob("sys/class/infiniband/*"):
+        name = _driver(nic)
+        for port, about in _ports(nic):
+            if known := _errors(port, name):
+                yield Quantity(about, "errors of the port", float(sum(known.values())), counter=True)
+
+
+def _driver(nic: TreePath) -> str:
+    """Return the name of the driver of a NIC; empty if there is none."""
+    driver = (nic / "device").resolve() / "driver"
+    return driver.resolve().name if driver.exists() else ""
+
+
+def _ports(nic: TreePath) -> list[tuple[TreePath, str]]:
+    """Return the ports of a NIC and what they are called."""
+    ports = nic.glob("ports/*")
+    return [(port, nic.name if len(ports) == 1 else f"{nic.name}:{port.name}") for port in ports]
+
+
+def _errors(port: TreePath, driver: str) -> dict[str, int]:
+    """Return the counters of errors of a port that can be read."""
+    counts = {path.rpartition("/")[2]: number(port / path) for path in _ERRORS.get(driver, _LINK_ERRORS)}
+    return {name: count for name, count in counts.items() if count is not None}
+
+
 def _fact(device: str, name: str, value: float | str | tuple[str, ...] | None, unit: str = "") -> Fact:
     return Fact(name, value, unit, device, "" if value is not None else _UNREADABLE)
 
@@ -63,8 +91,7 @@ def _fact(device: str, name: str, value: float | str | tuple[str, ...] | None, u
 def _of_nic(nic: TreePath) -> Iterator[Fact]:
     """Yield the driver, the PCIe links and the ports of a NIC."""
     device = (nic / "device").resolve()
-    driver = device / "driver"
-    name = driver.resolve().name if driver.exists() else ""
+    name = _driver(nic)
     yield _fact(nic.name, Known.NIC_DRIVER, name or None)
     if pci.ADDRESS.fullmatch(device.name):
         yield _fact(nic.name, Known.NIC_ADDRESS, device.name)
@@ -76,9 +103,7 @@ def _of_nic(nic: TreePath) -> Iterator[Fact]:
         yield _fact(nic.name, Known.PCIE_NARROWEST, narrowest.below.address)
         yield _fact(nic.name, Known.PCIE_GENERATION, own.generation_now or None)
         yield _fact(nic.name, Known.PCIE_GENERATION_POSSIBLE, own.generation)
-    ports = nic.glob("ports/*")
-    for port in ports:
-        about = nic.name if len(ports) == 1 else f"{nic.name}:{port.name}"
+    for port, about in _ports(nic):
         yield from _of_port(port, about, device, name)
 
 
@@ -95,9 +120,7 @@ def _of_port(port: TreePath, about: str, device: TreePath, driver: str) -> Itera
     yield _fact(about, Known.PORT_LAYER, read(port / "link_layer"))
     rate = _RATE.match(read(port / "rate") or "")
     yield _fact(about, Known.PORT_RATE, float(rate[1]) if rate else None, "Gbit/s")
-    counters = _ERRORS.get(driver, _LINK_ERRORS)
-    counts = {path.rpartition("/")[2]: number(port / path) for path in counters}
-    known = {name: count for name, count in counts.items() if count is not None}
+    known = _errors(port, driver)
     yield _fact(about, Known.PORT_ERRORS, sum(known.values()) if known else None)
     if any(known.values()):
         kinds = tuple(f"{count} {name}" for name, count in known.items() if count)
