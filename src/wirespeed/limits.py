@@ -210,7 +210,9 @@ def allowances(
         return _next_to_collective(network, measurement, ranges)
     if not measurement.transfers:  # only routes of transfers are known
         return [Allowance(None, None, None, ())] * len(measurement.places)
-    limits = ceilings(network, measurement)
+    transfers = measurement.transfers
+    plain = demands(network, measurement, ())
+    limits = predicted(network, measurement, plain)
     low, typical = (
         _flows(network, measurement, capped(rates, ranges[-1], network.machine)) for rates in ranges
     )
@@ -222,11 +224,12 @@ def allowances(
     found = []
     bounds = zip(limits, _of_places(measurement, low), _of_places(measurement, typical), strict=True)
     for place, (limit, least, normal) in zip(measurement.places, bounds, strict=True):
-        own = tuple(measurement.transfers[i] for i in place.transfers)
+        own = tuple(transfers[i] for i in place.transfers)
         peak = limit
-        if len(own) < len(measurement.transfers):
-            alone = replace(place, transfers=tuple(range(len(own))))
-            peak = ceilings(network, Measurement(own, (alone,)))[0]
+        if len(own) < len(transfers):
+            alone = Measurement(own, (replace(place, transfers=tuple(range(len(own)))),))
+            needed = [plain[i] for i in place.transfers] if plain else demands(network, alone, ())
+            peak = predicted(network, alone, needed)[0]
         judged = all(_is_judged(network.machine, transfer) for transfer in own)
         expected = (least, normal) if judged and least is not None and normal is not None else None
         parts = _parts(place, own, [typical[i] for i in place.transfers])

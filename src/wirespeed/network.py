@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .errors import MachineError
-from .model import BUFFERS, Access, Engine, Transfer
+from .model import BUFFERS, Access, Engine, Operation, Transfer
 from .topology import EngineRate, LinkKind, Machine
 
 
@@ -105,6 +105,7 @@ class Network:
             for i, link in enumerate(machine.links)
         }
         self._routes: dict[str, dict[str, int]] = {}
+        self._known_steps: dict[tuple[str, str, str, Operation, bool], list[tuple[int, int]]] = {}
         self._capacities: dict[int, float] = {
             i: link.capacity for i, link in enumerate(machine.links) if link.capacity is not None
         }
@@ -168,34 +169,35 @@ class Network:
         Data goes from the source to the executor and on to the destination; it is read from one memory and
         written to the other. Without ``rates``, every link carries only payload.
         """
-        source, executor, destination = self.ends(transfer)
-        reads, writes = BUFFERS[transfer.operation]
-        access, weights, cap = transfer.access, dict[int, float](), math.inf
-
-        def use(link: int | None, times: float) -> None:
-            nonlocal cap
-            if link is None:
-                return
-            rate = rate_of(rates, transfer.engine, self.links[link].kind, access)
+        engine, access, weights, cap = transfer.engine, transfer.access, dict[int, float](), math.inf
+        for link, times in self._steps(transfer):
+            rate = rate_of(rates, engine, self.links[link].kind, access)
             weights[link] = weights.get(link, 0.0) + times / rate.efficiency
             opposite = self._opposite[link]
             if rate.reverse and opposite is not None and opposite != link:
                 weights[opposite] = weights.get(opposite, 0.0) + times * rate.reverse
             if rate.cap is not None:
-                threads = max(1, len(transfer.executor.cpus)) if transfer.engine is Engine.CPU else 1
-                cap = min(cap, rate.cap * threads / max(1, reads + writes - 1))
+                threads = max(1, len(transfer.executor.cpus)) if engine is Engine.CPU else 1
+                cap = min(cap, rate.cap * threads / max(1, sum(BUFFERS[transfer.operation]) - 1))
             if rate.block_cap is not None and transfer.executor.blocks:
                 cap = min(cap, rate.block_cap * transfer.executor.blocks)
-
-        ways = [(source, destination)]
-        if transfer.engine is Engine.SM_SPLIT:
-            ways.append((destination, source))
-        for start, end in ways:
-            use(self._memory.get(start), reads)
-            use(self._memory.get(end), writes)
-            for link in (*self.route(start, executor), *self.route(executor, end)):
-                use(link, 1)
         return Demand(weights, cap)
+
+    def _steps(self, transfer: Transfer) -> list[tuple[int, int]]:
+        """Return the links of a transfer, and how often each byte of one buffer passes them."""
+        key = *self.ends(transfer), transfer.operation, transfer.engine is Engine.SM_SPLIT
+        if (known := self._known_steps.get(key)) is not None:
+            return known
+        source, executor, destination, operation, split = key
+        reads, writes = BUFFERS[operation]
+        found: list[tuple[int, int]] = []
+        ways = [(source, destination), (destination, source)]
+        for start, end in ways if split else ways[:1]:
+            memories = (self._memory.get(start), reads), (self._memory.get(end), writes)
+            found += [(link, times) for link, times in memories if link is not None]
+            found += [(link, 1) for link in (*self.route(start, executor), *self.route(executor, end))]
+        self._known_steps[key] = found
+        return found
 
     def latency(self, transfer: Transfer) -> float:
         """Return the time of a dependent load by a chase's executor, without caches, in s.

@@ -174,7 +174,7 @@ def test_settings_of_nccl_explain_collectives_only() -> None:
 def test_what_is_left_is_counted() -> None:
     found = diagnose(document := measured("+speed@gpu0->gpu1=0.37", *WIDTH), wirespeed.judge(document))
     assert found.slow > 0 and found.unexplained == found.slow and found.has_facts
-    assert not diagnose(measured(""), None).has_facts
+    assert not diagnose(measured("")).has_facts
 
 
 def test_text(

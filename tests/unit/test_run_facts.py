@@ -224,7 +224,7 @@ def test_links_that_are_slow_during_copies_are_defects(change: dict[Known, float
         Known.PCIE_WIDTH_LOADED_POSSIBLE: 16.0,
     } | change  # fmt: skip
     run = document(((), ()), facts=tuple(Fact(name, value, device="gpu1") for name, value in facts.items()))
-    found = diagnose(run, None).findings
+    found = diagnose(run).findings
     assert [(one.cause.name, one.place, one.weight) for one in found] == (
         [(cause, "gpu1", Weight.DEFECT)] if cause else []
     )
@@ -280,7 +280,7 @@ def test_nccl_uses_another_transport_than_nvlink(machine: str, facts: tuple[str,
         wirespeed.run(["0"], machine=f"simulated:{machine}", samples=1, copies=1),
         facts=(Fact(Known.NCCL_VARIABLES, facts), Fact(Known.NCCL_TRANSPORTS, ("SHM/direct",))),
     )
-    found = [one.evidence for one in diagnose(run, None).findings if one.cause.name == "nccl-disabled"]
+    found = [one.evidence for one in diagnose(run).findings if one.cause.name == "nccl-disabled"]
     assert found == [evidence] * bool(evidence)
 
 

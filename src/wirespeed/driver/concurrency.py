@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 
 from ..data import efficiencies
@@ -46,12 +47,11 @@ def one_after_another(network: Network, measurement: Measurement, samples: Seque
         return ""
     ends = sorted((statistics.median(s.seconds[i] for s in samples), i) for i in measured)
     first, earliest = ends[0]
-    needed = {i: _alone(network, measurement, i, samples[0]) for i in measured}
-    together = all(needed.values()) and first <= _MOST * needed[earliest]
-    serial = together and all(
-        later - before >= _LEAST * needed[i] and before >= _NEAR * later
+    needed = cache(lambda i: _alone(network, measurement, i, samples[0]))  # computed where times are apart
+    serial = all(
+        before >= _NEAR * later and 0 < _LEAST * needed(i) <= later - before
         for (before, _), (later, i) in pairwise(ends)
-    )
+    ) and first <= _MOST * needed(earliest)
     # Copy engines start the clock of a transfer when its turn comes: its duration does not show the wait.
     queued = all(
         s.wall >= _LEAST * sum(s.seconds[i] for i in measured) and s.wall > _MOST * max(s.seconds)

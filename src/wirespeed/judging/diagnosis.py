@@ -16,7 +16,7 @@ from .cause import Cause, Weight
 from .causes import CAUSES
 from .run_facts import facts_of
 from .seen_cells import slow_keys
-from .verdicts import Check
+from .verdicts import Check, judge
 
 if TYPE_CHECKING:
     from .fit import Explanation
@@ -114,12 +114,13 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     document : Document
         The run.
     check : Check or None
-        The judgement of its cells; None if nothing was measured.
+        The judgement of its cells, if it was judged by other limits than its own; None: ``judge`` it.
     """
     from .fit import explain  # imports numpy, which is slow
 
     facts = facts_of(document)
-    explanations = explain(document, check) if check else ()
+    check = check or judge(document)
+    explanations = explain(document, check)
     done = frozenset[Key]().union(*(one.keys for one in explanations))
     known = [_known(document, one) for one in explanations if one.cause is not None]
     named = {
@@ -128,7 +129,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
         for vertex in (one.place, *gpus_at(document.machine, one.place))
         for device in ("", device_of(vertex))
     }
-    slow = slow_keys(check) if check else frozenset[Key]()
+    slow = slow_keys(check)
     left = _slow(document, slow - done)
     found = []
     explained: set[int] = set()

@@ -189,19 +189,31 @@ def _candidates(
     showing: dict[tuple[int, str], set[int]] = {}
     by_link: dict[int, set[int]] = {}
     names = [graph.names(link) for link in graph.links]
+    alike: dict[tuple[tuple[int, float, float], ...], list[int]] = {}  # most share their links with others
     for i, observation in enumerate(observations):
-        for link, taken, part in observation.links:
+        alike.setdefault(observation.links, []).append(i)
+    suspects = {
+        key for links, members in alike.items() if not low.isdisjoint(members)
+        for link, taken, _ in links if taken >= _MIN_LINK_WEIGHT for key in names[link]
+    }  # fmt: skip
+    for links, members in alike.items():
+        of_keys: dict[tuple[int, str], float] = {}
+        shown = set()
+        for link, taken, part in links:
             if taken < _MIN_LINK_WEIGHT:
                 continue
-            by_link.setdefault(link, set()).add(i)
-            for key in names[link]:
-                touched.setdefault(key, set()).add(i)
-                of_key = weights.setdefault(key, {})
-                of_key[i] = min(1.0, of_key.get(i, 0.0) + taken * part)
+            by_link.setdefault(link, set()).update(members)
+            for key in (name for name in names[link] if name in suspects):
+                of_keys[key] = min(1.0, of_keys.get(key, 0.0) + taken * part)
                 if taken * part >= _FULL_LINK_WEIGHT:
-                    showing.setdefault(key, set()).add(i)
-    strength = [{link: taken * part for link, taken, part in x.links if part} for x in observations]
-    paths = [graph.path(observation) for observation in observations]
+                    shown.add(key)
+        for key, weight in of_keys.items():
+            touched.setdefault(key, set()).update(members)
+            weights.setdefault(key, {}).update(dict.fromkeys(members, weight))
+        for key in shown:
+            showing.setdefault(key, set()).update(members)
+    path_of = {links: graph.path(links) for links in alike}
+    paths = [path_of[observation.links] for observation in observations]
     for path in {paths[i] for i in low}:
         back = graph.reverse(path)
         if len(path) < 2 or path & back:  # single links are candidates already; both directions come with one
@@ -215,12 +227,18 @@ def _candidates(
         )  # fmt: skip
         for key, cells in (((3, graph.ends(path, "->")), one), ((4, graph.ends(path, "-")), one | other)):
             touched[key] = showing[key] = cells
-            weights[key] = {i: min(strength[i].get(link, 1.0) for link in path | back) for i in cells}
+            weights[key] = {i: _weakest(observations[i], path | back) for i in cells}
     return [
         _Candidate(*key[::-1], frozenset(cells), weights[key], len(showing.get(key, set()) - low - doubtful))
         for key, cells in touched.items()
         if cells & low
     ]
+
+
+def _weakest(observation: Observation, links: frozenset[int]) -> float:
+    """Return how far an observation depends on that of some links on which it depends least."""
+    found = {link: taken * part for link, taken, part in observation.links if part}
+    return min(found.get(link, 1.0) for link in links)
 
 
 def names_of_links(machine: Machine) -> list[tuple[str, ...]]:
@@ -252,11 +270,11 @@ class _Graph:
             *((_DEVICE_ORDER, end if end in self.devices else f"switch {end}") for end in ends),
         ]
 
-    def path(self, observation: Observation) -> frozenset[int]:
-        """Return the links between vertices that an observation uses."""
+    def path(self, links: Iterable[tuple[int, float, float]]) -> frozenset[int]:
+        """Return the links between vertices among those of an observation."""
         return frozenset(
             link
-            for link, taken, part in observation.links
+            for link, taken, part in links
             if min(taken, part) >= _MIN_LINK_WEIGHT and self.links[link].kind is not LinkKind.MEMORY
         )
 
