@@ -30,8 +30,9 @@ def ceilings(
 ) -> list[float | None]:
     """Return the limit of each Place of a Measurement, in B/s.
 
-    All transfers of the Measurement compete for the links, at line rate or at ``rates``. None for latencies,
-    for an unknown path, and if the known part of the path does not bound the rate.
+    All transfers of the Measurement compete for the links, at line rate or at ``rates``; if they begin at
+    different times, how far they overlap is unknown, and each has the limit that it has alone. None for
+    latencies, for an unknown path, and if the known part of the path does not bound the rate.
     """
     return _of_places(measurement, _flows(network, measurement, rates))
 
@@ -68,9 +69,17 @@ def _flows(network: Network, measurement: Measurement, rates: Sequence[EngineRat
 def _shared(network: Network, measurement: Measurement, needed: Sequence[Demand] | None) -> _Flows:
     if needed is None:  # unknown path, so unknown limit
         return [(Demand({}), None)] * len(measurement.transfers)
+    capacities = network.capacities()
+    shares = (
+        [fair_shares([demand], capacities)[0] for demand in needed] if measurement.is_staggered
+        else fair_shares(needed, capacities)
+    )  # fmt: skip
+    known = [
+        t.is_paced or _is_bounded(network, d) for t, d in zip(measurement.transfers, needed, strict=True)
+    ]
     return [
-        (demand, share if math.isfinite(share) and _is_bounded(network, demand) else None)
-        for demand, share in zip(needed, fair_shares(needed, network.capacities()), strict=True)
+        (demand, share if bounded and math.isfinite(share) else None)
+        for demand, share, bounded in zip(needed, shares, known, strict=True)
     ]
 
 
@@ -164,6 +173,8 @@ def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:
 JUDGED_BYTES = 256 * MIB
 #: As before, for copies by GPUs between memories: the path between these limits, not a cache.
 JUDGED_COPY_BYTES = 128 * MIB
+#: Lowest fraction of a requested rate that is expected: the waits between the pieces of a copy cost time.
+HELD = 0.9
 #: Links below this load are omitted.
 NOTED = 0.05
 
@@ -180,7 +191,8 @@ class Allowance:
         Limit without the other transfers of the Measurement, in B/s, where it differs.
     expected : tuple[float, float] or None
         Lower end of the expected range and typical value, in B/s. None if unknown, or if more than the links
-        limits the rate: small buffers, a chosen kernel shape, pageable memory on the way to a GPU, delays.
+        limits the rate: small buffers, a chosen kernel shape, pageable memory on the way to a GPU, delays;
+        and for transfers that begin at different times.
     links : tuple[tuple[int, float, float], ...]
         Links that the Place's transfers use, for data or for requests: index, fraction of the capacity that
         the whole Measurement typically uses (0 if the capacity is unknown), and how far the value depends on
@@ -216,6 +228,10 @@ def allowances(
     low, typical = (
         _flows(network, measurement, capped(rates, ranges[-1], network.machine)) for rates in ranges
     )
+    low = [
+        (demand, None if share is None else min(share, HELD * t.rate / t.counted))
+        for t, (demand, share) in zip(measurement.transfers, low, strict=True)
+    ]
     load: dict[int, float] = {}
     for demand, share in typical:
         for link, weight in demand.weights.items():
@@ -230,7 +246,10 @@ def allowances(
             alone = Measurement(own, (replace(place, transfers=tuple(range(len(own)))),))
             needed = [plain[i] for i in place.transfers] if plain else demands(network, alone, ())
             peak = predicted(network, alone, needed)[0]
-        judged = all(_is_judged(network.machine, transfer) for transfer in own)
+        judged = not measurement.is_staggered and all(
+            _is_judged(network.machine, transfers[i]) and _is_bounded(network, typical[i][0])
+            for i in place.transfers
+        )
         expected = (least, normal) if judged and least is not None and normal is not None else None
         parts = _parts(place, own, [typical[i] for i in place.transfers])
         links = []

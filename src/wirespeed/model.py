@@ -5,6 +5,7 @@ Plain frozen data in base units (bytes, seconds). This module imports no other m
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -187,7 +188,11 @@ class Transfer:
         How often each byte of the buffer counts in the rate: 1 for a copy between memories, the number of
         arrays for the STREAM operations.
     pace : float
-        Fraction of its full speed at which a load runs.
+        Fraction of its full speed at which a load by CPUs runs.
+    rate : float
+        Rate that it does not exceed, in B/s as ``counted``; infinite if it is not held to one.
+    start : float
+        Time from the common release until it begins, in s. It is not part of its own time.
     """
 
     source: Memory
@@ -199,6 +204,13 @@ class Transfer:
     operation: Operation = Operation.COPY
     counted: int = 1
     pace: float = 1.0
+    rate: float = math.inf
+    start: float = 0.0
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether it is held to a rate in B/s."""
+        return self.rate < math.inf
 
     @property
     def access(self) -> Access:
@@ -490,6 +502,12 @@ class Measurement:
         return len({type(work) for work in self.works}) > 1
 
     @property
+    def is_staggered(self) -> bool:
+        """Whether its transfers begin at different times; a load that begins earlier counts as together."""
+        starts = {t.start for t in self.transfers if t.role is Role.MEASURED}
+        return len(starts) > 1 or any(t.start > min(starts, default=0.0) for t in self.transfers)
+
+    @property
     def uses_new_buffers(self) -> bool:
         """Whether each sample has new buffers, and therefore one copy and no warm-up."""
         return any(
@@ -535,7 +553,7 @@ class Sample:
     amounts : tuple[float, ...]
         Amount of each work: bytes of one buffer, accesses of a chase, operations of a collective.
     wall : float
-        Time from the common release until the last measured work ended, in s.
+        Time from the start of the first measured work until the last one ended, in s.
     means : tuple[str, ...]
         Between processes: transport of each transfer (``vmm-fd``, ``mpi``).
     iterations : tuple[Sample, ...]

@@ -74,6 +74,46 @@ def fair_shares(demands: Sequence[Demand], capacities: Mapping[int, float]) -> l
     return rates
 
 
+def completions(
+    demands: Sequence[Demand],
+    capacities: Mapping[int, float],
+    amounts: Sequence[float],
+    starts: Sequence[float],
+) -> list[float]:
+    """Return when each of several flows ends that share resources, in s; infinite if it never ends.
+
+    Parameters
+    ----------
+    demands : Sequence[Demand]
+        What each flow takes.
+    capacities : Mapping[int, float]
+        Capacity of each resource.
+    amounts : Sequence[float]
+        Payload of each flow; infinite for a flow that runs as long as the others.
+    starts : Sequence[float]
+        When each flow begins, in s.
+    """
+    left, ends = list(amounts), [math.inf] * len(demands)
+    waiting = {i for i, amount in enumerate(amounts) if amount < math.inf}
+    clock = 0.0
+    while waiting:
+        running = [i for i in range(len(demands)) if starts[i] <= clock and ends[i] == math.inf]
+        rates = dict(zip(running, fair_shares([demands[i] for i in running], capacities), strict=True))
+        durations = {i: left[i] / rate for i, rate in rates.items() if i in waiting and rate > 0}
+        nexts = [start - clock for start in starts if start > clock]
+        step = min([*durations.values(), *nexts], default=math.inf)
+        if step == math.inf:  # what is left never ends
+            break
+        soon = [start for start in starts if start > clock and start - clock <= step]
+        clock = min(soon, default=clock + step)
+        for i, duration in durations.items():
+            left[i] -= step * rates[i]
+            if duration <= step * (1 + 1e-9):
+                ends[i] = clock
+                waiting.discard(i)
+    return ends
+
+
 #: Cost of a hop in the choice of a route; 10 for the kinds that are not listed.
 _HOP_COST = {LinkKind.NVLINK: 1, LinkKind.C2C: 3, LinkKind.NETWORK: 100}
 
@@ -181,7 +221,7 @@ class Network:
                 cap = min(cap, rate.cap * threads / max(1, sum(BUFFERS[transfer.operation]) - 1))
             if rate.block_cap is not None and transfer.executor.blocks:
                 cap = min(cap, rate.block_cap * transfer.executor.blocks)
-        return Demand(weights, cap)
+        return Demand(weights, min(cap, transfer.rate / transfer.counted))
 
     def _steps(self, transfer: Transfer) -> list[tuple[int, int]]:
         """Return the links of a transfer, and how often each byte of one buffer passes them."""

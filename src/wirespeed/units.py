@@ -20,7 +20,7 @@ _SIZES = {
     "t": 2**40, "tib": 2**40, "tb": 10**12,
 }  # fmt: skip
 _TIMES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0, "h": 3600.0}
-_RATES = {"MB": MB, "GB": GB, "TB": 10**12, "Mb": MB / 8, "Gb": GB / 8, "Tb": 10**12 / 8}
+_RATES = {"B": 1, "KB": KB, "MB": MB, "GB": GB, "TB": 10**12, "Mb": MB / 8, "Gb": GB / 8, "Tb": 10**12 / 8}
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zA-Zµ]*)\s*")
 #: Maximum size of a buffer, in bytes.
 LARGEST_SIZE = 2**60

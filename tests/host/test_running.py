@@ -278,3 +278,50 @@ def test_kernels_compile_without_a_cache(monkeypatch):
 
     monkeypatch.setattr(kernels.numba, "njit", no_cache)
     assert kernels._jit("int64(int64)")(abs) is abs
+
+
+def test_a_rate_is_held_and_not_exceeded(backend, transfer, node):
+    for cpus, counted in ((node.cpus[:1], 1), (node.cpus[:2], 2)):
+        rate = 1e9
+        one = replace(transfer(Operation.COPY, 2**20, cpus), rate=rate, counted=counted)
+        with backend.prepare(Measurement((one,), ()), BackendOptions()) as prepared:
+            samples = [prepared.sample(4) for _ in range(5)]
+            prepared.verify()
+        rates = [s.amounts[0] * counted / s.seconds[0] for s in samples]
+        assert 0.5 * rate < max(rates) <= rate * 1.0001
+
+
+@needs_two_cpus
+def test_a_load_is_held_to_a_rate(backend, transfer, node):
+    probe = transfer(Operation.CHASE, 2**14, node.cpus[:1])
+    load = replace(transfer(Operation.READ, 2**20, node.cpus[1:2], Role.LOAD), rate=2e8)
+    with backend.prepare(Measurement((probe, load), ()), BackendOptions()) as prepared:
+        samples = [prepared.sample(20) for _ in range(3)]
+        prepared.verify()
+    # It ends in the middle of a wait, before the chunk that it has moved is due.
+    assert all(s.amounts[1] < 2e8 * s.seconds[1] + kernels.CHUNK_BYTES for s in samples)
+    assert max(s.amounts[1] / s.seconds[1] for s in samples) > 1e8
+
+
+@needs_two_cpus
+def test_a_start_offset_is_no_part_of_a_transfers_time(backend, transfer, node):
+    early = transfer(Operation.READ, 2**16, node.cpus[:1])
+    late = replace(transfer(Operation.READ, 2**16, node.cpus[1:2]), start=0.02)
+    with backend.prepare(Measurement((early, late), ()), BackendOptions()) as prepared:
+        samples = [prepared.sample(1) for _ in range(3)]
+        prepared.verify()
+    assert all(s.wall >= 0.02 for s in samples)
+    assert min(max(s.seconds) for s in samples) < 0.01
+    alone = Measurement((replace(late, executor=early.executor),), ())
+    with backend.prepare(alone, BackendOptions()) as prepared:
+        assert min(prepared.sample(1).wall for _ in range(3)) < 0.01  # from the first start
+
+
+def test_a_load_that_is_the_measured_part_of_another_backend_keeps_its_pace(backend, transfer):
+    times = []
+    for pace in (1.0, 0.1):
+        with backend.prepare(
+            Measurement((transfer(Operation.READ, 2**20, pace=pace),), ()), BackendOptions()
+        ) as p:
+            times.append(min(p.sample(4).wall for _ in range(3)))
+    assert times[1] > 3 * times[0]

@@ -27,6 +27,7 @@ LINES = (
     "up: pageable(numa0) -> gpu0 by gpu1 and gpus from other(gpus)",
     "load numa0 -> void cpus=[1-3] rate=25%; latency numa1 <- numa1",
     "load all_reduce 1GiB; near gpus to gpus over=nccl",
+    "gpu0 -> gpu1 rate=10GB/s start=50us; load gpu2 -> gpu1 rate=25% start=+1.5ms; numa0 -> gpu3 start=0",
     "gpu0 -> gpu0 triad counted=3\nrank0 -> rank1.gpu1 # comment",
 )
 FILE = """[[testcase]]
@@ -66,7 +67,8 @@ ROWS = """id, kind, source, destination, iterations, memory, memory, direction, 
 PARTS = (
     "gpu", "gpu99", "numa0", "rank1", "void", "->", "<-", ";", ",", "(", ")", "[", "]", "*", "$", "=", "-",
     ".", "near(", "other(", "by ", "load ", "latency ", "sm", "0", "-1", "1e9", "99999999999999999999",
-    "rate=", "blocks=", "cpus=[", "µ", "\x00", "\x1b[31m", "\u202e", "\n", "\t", "\ud800", "é" * 100, '"',
+    "rate=", "1GB/s", "start=", "50us", "blocks=", "cpus=[", "µ", "\x00", "\x1b[31m", "\u202e", "\n", "\t",
+    "\ud800", "é" * 100, '"',
     "'", "{", "}", "all_reduce", "G0G1", "R0", "true", "#", "x" * 500,
 )  # fmt: skip
 Parse = Callable[[str], Program]

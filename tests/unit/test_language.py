@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from wirespeed.backends import describe
 from wirespeed.errors import UsageError
 from wirespeed.language.parser import parse
+from wirespeed.language.printing import line_of
 from wirespeed.language.resolve import Defaults, resolve
 from wirespeed.language.toml_file import of_line
 from wirespeed.model import Access, Collective, Engine, MemoryKind, Operation, Role, Transfer
@@ -70,6 +76,39 @@ def test_words_choose_engine_operation_shape_and_size() -> None:
     assert transfers("void -> gpu0")[0].operation is Operation.WRITE
 
 
+def test_a_rate_is_in_bytes_or_a_part_of_the_limit() -> None:
+    one, part, load = transfers(
+        "gpu0 -> gpu1 rate=10GB/s; gpu0 -> gpu1 rate=25%; load numa0 -> void rate=25%"
+    )
+    assert (one.rate, one.is_paced, one.pace) == (10e9, True, 1.0)
+    assert part.rate == 75e9  # of 300 GB/s
+    assert (load.pace, load.is_paced) == (0.25, False)  # of its full speed, which no limit tells
+    (triad,) = transfers("gpu0 -> gpu0 triad counted=3 rate=50%")
+    assert triad.rate == 0.5 * 1555e9
+    unknown = replace(CPUS, links=tuple(replace(link, capacity=None) for link in CPUS.links))
+    with pytest.raises(UsageError, match=r"the limit of numa0->numa1 is unknown .*write e.g. rate=10GB/s"):
+        transfers("numa0 -> numa1 rate=25%", unknown)
+
+
+def test_a_start_offset_counts_from_the_common_start() -> None:
+    starts = [
+        t.start for t in transfers("gpu0 -> gpu1 start=50us; gpu0 -> gpu1 start=+1.5ms; gpu0 -> gpu1 start=0")
+    ]
+    assert starts == pytest.approx([50e-6, 1.5e-3, 0.0])
+
+
+@given(
+    rate=st.none() | st.floats(0.5e9, 1e13), start=st.floats(1e-9, 10.0) | st.just(0.0),
+    pulls=st.booleans(), engine=st.sampled_from(("", " sm", " sm_bulk")), load=st.booleans(),
+)  # fmt: skip
+def test_what_is_printed_is_parsed_into_the_same_transfers(
+    rate: float | None, start: float, pulls: bool, engine: str, load: bool
+) -> None:
+    line = f"gpu0 {'<-' if pulls else '->'} gpu1{engine}; {'load ' * load}numa0 -> gpu3; numa1 -> numa1"
+    found = [replace(one, rate=rate or math.inf, start=start) for one in transfers(line)]
+    assert transfers(line_of(found, EIGHT)) == found
+
+
 def test_given_sizes_stay_and_others_follow_the_axis() -> None:
     sizes = [t.bytes for t in transfers("gpu0 -> gpu1; gpu1 -> gpu0 1MiB", EIGHT, Defaults(size=2**22))]
     assert sizes == [2**22, 2**20]
@@ -102,9 +141,23 @@ WRONG = [
     ("gpu0 -> gpu1 ce sm", 17, "the engine is given twice"),
     ("gpu0 -> gpu1 cpu", 14, "gpu0 executes with ce, sm, sm_bulk or sm_split, not with cpu"),
     ("gpu0 -> gpu1 blocks=8", 14, "only a kernel has blocks"),
-    ("gpu0 -> gpu1 rate=10GB/s", 19, "possible is a fraction of the full speed of a load by CPUs"),
-    ("gpu0 -> gpu1 rate=10%", 14, "only a load by CPUs has a rate"),
-    ("gpu0 -> gpu1 start=+5ms", 14, "all transfers of a line start together"),
+    ("gpu0 -> gpu1 rate=10GB", 19, "'10GB' is not a rate; write e.g. 10GB/s or 25%"),
+    ("gpu0 -> gpu1 rate=x", 19, "expected a rate, such as 10GB/s or 25%, not 'x'"),
+    ("gpu0 -> gpu1 rate=0GB/s", 19, "is not a rate"),
+    ("gpu0 -> gpu1 rate=150%", 19, "out of range"),
+    ("gpu0 -> gpu1 rate=1GB/s rate=5%", 25, "the rate is given twice"),
+    (
+        "gpu0 -> gpu1 rate=100MB/s",
+        14,
+        "takes 5.37 s at this rate, more than 2 s; choose a smaller size, such as 1 MiB",
+    ),
+    ("latency gpu0 <- gpu1 rate=1GB/s", 22, "a latency has no rate"),
+    ("gpu0 -> gpu1 start=5", 20, "the time '5' has no unit; write e.g. 5us"),
+    ("gpu0 -> gpu1 start=5parsec", 20, "'5parsec' is not a duration"),
+    ("gpu0 -> gpu1 start=-5us", 20, "expected a time, such as 50us, not '-'"),
+    ("gpu0 -> gpu1 start=11s", 20, "at most 10 s after the others"),
+    ("all_reduce; load gpu0 -> gpu1 start=1ms", 1, "has no start offset next to a collective"),
+    ("all_reduce 1GiB start=1ms", 17, "only a size is"),
     ("gpu0 -> gpu1 over=nvl", 19, "there is no transport 'nvl'"),
     ("gpu0 -> gpu1 0B", 14, "out of range"),
     ("gpu[3-1] -> gpu0", 5, "is empty or too large"),

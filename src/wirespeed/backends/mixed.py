@@ -59,6 +59,8 @@ def _split(backends: Sequence[Backend], measurement: Measurement, why: str) -> t
     several = any(isinstance(one, Exchanging) and one.exchange.world.size > 1 for one in (measuring, loading))
     if measuring is loading or several:
         return None, f"{why}; load of another backend is possible in one process only" if several else why
+    if any(t.start for t in measurement.transfers if t.role is Role.LOAD):
+        return None, "a load of another backend has no start offset: it runs all the time"
     if any(_is_load(measurement.works[i]) for place in measurement.places for i in place.transfers):
         return None, "the rate of a load of another backend is unknown"
     return MixedBackend(measuring, loading), ""

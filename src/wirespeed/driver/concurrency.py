@@ -24,9 +24,9 @@ _TYPICAL = 0.8
 def one_after_another(network: Network, measurement: Measurement, samples: Sequence[Sample]) -> str:
     """Return a warning if the measured transfers ran one after another; empty if they ran together.
 
-    The durations of transfers that start together and share a link end at the same time, or later ones end
-    within less time than they need alone. If a queue or an engine serialises them, each ends a whole duration
-    after the one before it.
+    Transfers that start together and share a link end at the same time, or later ones end within less time
+    than they need alone. If a queue or an engine serialises them, each ends a whole duration after the one
+    before it. Those that were to begin after the end of another one are not concurrent, and no warning.
 
     Parameters
     ----------
@@ -45,16 +45,20 @@ def one_after_another(network: Network, measurement: Measurement, samples: Seque
     ]
     if len(measured) < 2 or measurement.is_mixed:
         return ""
-    ends = sorted((statistics.median(s.seconds[i] for s in samples), i) for i in measured)
+    start = {i: works[i].start for i in measured}
+    ends = sorted((start[i] + statistics.median(s.seconds[i] for s in samples), i) for i in measured)
     first, earliest = ends[0]
     needed = cache(lambda i: _alone(network, measurement, i, samples[0]))  # computed where times are apart
     serial = all(
         before >= _NEAR * later and 0 < _LEAST * needed(i) <= later - before
+        and (not start[i] or later - start[i] >= _MOST * needed(i))
         for (before, _), (later, i) in pairwise(ends)
-    ) and first <= _MOST * needed(earliest)
+    ) and first - start[earliest] <= _MOST * needed(earliest)  # fmt: skip
     # Copy engines start the clock of a transfer when its turn comes: its duration does not show the wait.
+    begin = min(start.values())
     queued = all(
-        s.wall >= _LEAST * sum(s.seconds[i] for i in measured) and s.wall > _MOST * max(s.seconds)
+        s.wall >= _LEAST * sum(s.seconds[i] for i in measured)
+        and s.wall > _MOST * (max(t.start + own for t, own in zip(works, s.seconds, strict=True)) - begin)
         for s in samples
     )
     if not serial and not queued:

@@ -10,13 +10,15 @@ from ..data import efficiencies
 from ..errors import MachineError
 from ..limits import allowances, demands
 from ..model import Collective, Engine, Measurement, Operation, Role, Transfer, Unit
-from ..network import Network, fair_shares
+from ..network import Demand, Network, completions, fair_shares
 from ..options import PlanOptions
 from ..testcases import Plan, Testcase
 from ..topology import LinkKind, Machine
 
 #: A link is full if its load reaches this fraction of its capacity.
 _FULL = 1 - 1e-6
+#: Rates that differ by less than this fraction are equal.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,15 @@ class PlannedWork:
     alone : float or None
         Rate that they allow if it runs alone, in B/s.
     bound : str
-        What bounds it: a link (``gpu0->nvswitch``), a memory, or why that is unknown.
+        What bounds it: a link (``gpu0->nvswitch``), a memory, its rate, or why that is unknown.
+    start : float
+        Time from the common start until it begins, in s.
+    end : float or None
+        When one copy ends at the limits, in s from the common start; None if unknown, and for load.
+    rate : float or None
+        Rate to which it is held, in B/s as in its result; None for its full speed.
+    free : float or None
+        Rate that the links allow if it runs alone and at its full speed, in B/s.
     """
 
     source: str
@@ -65,6 +75,15 @@ class PlannedWork:
     limit: float | None
     alone: float | None
     bound: str
+    start: float = 0.0
+    end: float | None = None
+    rate: float | None = None
+    free: float | None = None
+
+    @property
+    def is_above_limit(self) -> bool:
+        """Whether it is held to a rate that the links do not allow anyway."""
+        return self.rate is not None and self.free is not None and self.rate > self.free * (1 + _ROUNDING)
 
 
 @dataclass(frozen=True)
@@ -254,6 +273,7 @@ def _works(one: Measurement, network: Network) -> tuple[tuple[PlannedWork, ...],
         )
         for i in sorted(users)
     }
+    ends = _ends(transfers, needed, network) if needed else [math.inf] * len(transfers)
     works, number = [], 0
     for work in one.works:
         if isinstance(work, Collective):
@@ -261,29 +281,44 @@ def _works(one: Measurement, network: Network) -> tuple[tuple[PlannedWork, ...],
             continue
         assert isinstance(work, Transfer)
         demand = needed[number] if needed else None
-        limit = rates[number] if math.isfinite(rates[number]) else None
-        alone = fair_shares([demand], network.capacities())[0] if demand else math.inf
         bounds = [links[i].name for i in demand.weights if links[i].full] if demand else []
-        works.append(_transfer(work, network, limit, alone, bounds))
+        works.append(_transfer(work, network, demand, rates[number], ends[number], bounds))
         number += 1
     return tuple(works), tuple(links.values())
 
 
+def _ends(transfers: Sequence[Transfer], needed: Sequence[Demand], network: Network) -> list[float]:
+    """Return when one copy of each transfer ends at the limits; infinite for load and latencies."""
+    ended = [t.role is Role.MEASURED and t.operation is not Operation.CHASE for t in transfers]
+    return completions(
+        needed, network.capacities(),
+        [float(t.bytes) if ends else math.inf for t, ends in zip(transfers, ended, strict=True)],
+        [t.start for t in transfers],
+    )  # fmt: skip
+
+
 def _transfer(
-    work: Transfer, network: Network, limit: float | None, alone: float, bounds: Sequence[str]
+    work: Transfer, network: Network, demand: Demand | None, rate: float, end: float, bounds: Sequence[str]
 ) -> PlannedWork:
+    alone = fair_shares([demand], network.capacities())[0] if demand else math.inf
+    free = fair_shares([Demand(demand.weights)], network.capacities())[0] if demand else math.inf
+    known = math.isfinite(rate)
     if work.operation is Operation.CHASE:
         bound = "latency: one load at a time"
-    elif limit is None:
+    elif not known:
         bound = "no link with a known capacity"
+    elif rate >= work.rate / work.counted * (1 - _ROUNDING):
+        bound = "its rate"
     else:
         bound = ", ".join(bounds) or "unknown"
     executor = work.executor
     return PlannedWork(
         str(work.source), str(work.destination), (work.source.kind, work.destination.kind), work.operation,
         str(executor), work.engine, executor.blocks, executor.threads or len(executor.cpus),
-        work.bytes, work.role is Role.LOAD, _route(network, work), limit,
-        alone if math.isfinite(alone) else None, bound,
+        work.bytes, work.role is Role.LOAD, _route(network, work), rate if known else None,
+        alone if math.isfinite(alone) else None, bound, work.start,
+        end if known and math.isfinite(end) else None, work.rate if work.is_paced else None,
+        free * work.counted if math.isfinite(free) else None,
     )  # fmt: skip
 
 

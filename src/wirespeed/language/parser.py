@@ -22,9 +22,9 @@ from ..errors import UsageError
 from ..model import Engine, Operation, Role
 from ..options import SHARES
 from ..testcases.collective_ops import OPERATIONS
-from ..units import parse_fraction, parse_size
+from ..units import parse_duration, parse_fraction, parse_rate, parse_size
 from .source import LanguageError, Source, nearest
-from .syntax import CollectiveStatement, Devices, Line, RunSetting, Span, Statement, Words
+from .syntax import CollectiveStatement, Devices, Line, Rate, RunSetting, Span, Statement, Words
 
 #: Functions of devices.
 FUNCTIONS = ("near", "pageable", "other")
@@ -45,6 +45,8 @@ _RESERVED = ("load", "latency", "by", "and", "to", "from")
 #: Largest number of devices that a range may contain, and largest number of transfers in a line.
 _MOST_NUMBERS = 4096
 _MOST_COUNT = 2**31 - 1
+#: Longest start offset, in s.
+MOST_START_S = 10.0
 
 _TOKEN = re.compile(
     r"(?P<skip>[ \t\r]+|\#[^\n]*)|(?P<end>\n)|(?P<arrow>->|<-)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)"
@@ -342,17 +344,29 @@ class _LineParser:
         begin = self.token
         return self._range(self._number(), begin)
 
-    def rate(self) -> float:
-        """Parse the fraction of full speed at which a load runs."""
-        token = self.expect("number", "a fraction, such as 25%")
+    def rate(self) -> Rate:
+        """Parse a rate in bytes per second, or a fraction."""
+        token = self.expect("number", "a rate, such as 10GB/s or 25%")
         if token.text.endswith("/s"):
-            raise self.wrong(
-                "no backend can hold a transfer to a rate in bytes; possible is a fraction of the full speed "
-                "of a load by CPUs, such as load numa0 -> void rate=25%", token.span,
-            )  # fmt: skip
+            return Rate(self._converted(parse_rate, token.text, token.span), False)
+        if token.text[-1].isalpha():
+            raise self.wrong(f"{token.text!r} is not a rate; write e.g. 10GB/s or 25%", token.span)
         if token.text in ("1", "100%"):
-            return 1.0
-        return float(self._converted(parse_fraction, token.text, token.span))
+            return Rate(1.0, True)
+        return Rate(self._converted(parse_fraction, token.text, token.span), True)
+
+    def start(self) -> float:
+        """Parse the time from the common start until a transfer begins."""
+        self.accept("+")
+        token = self.expect("number", "a time, such as 50us")
+        if re.fullmatch(r"0+(?:\.0*)?(?:ns|us|µs|ms|s)?", token.text):
+            return 0.0
+        if token.text[-1].isdigit():
+            raise self.wrong(f"the time {token.text!r} has no unit; write e.g. {token.text}us", token.span)
+        found = float(self._converted(parse_duration, token.text, token.span))
+        if found > MOST_START_S:
+            raise self.wrong(f"a transfer starts at most {MOST_START_S:g} s after the others", token.span)
+        return found
 
     def transport(self) -> str:
         """Parse a transport between ranks."""
@@ -362,14 +376,6 @@ class _LineParser:
         if text not in SHARES:
             raise self.wrong(f"there is no transport {text!r}; {nearest(text, SHARES)}", (start, self._end()))
         return text
-
-    def start(self) -> float:
-        """Refuse a start offset."""
-        raise self.wrong(
-            "no backend can start a transfer later: all transfers of a line start together; write "
-            "transfers that follow each other as separate measurements",
-            (self.tokens[self.at - 2].start, self.token.end),
-        )
 
 
 #: Key of a word -> parser of its value, which returns the field and the value.

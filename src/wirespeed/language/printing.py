@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
 from itertools import groupby
 
 from ..errors import UsageError
@@ -12,7 +13,7 @@ from ..model import Axis, Engine, Measurement, Memory, MemoryKind, Operation, Re
 from ..terminal import one_line
 from ..testcases import Layout, Plan, Testcase, WaivedCell
 from ..topology import Machine
-from ..units import GB, NANO
+from ..units import GB, MB, NANO, parse_duration, parse_rate
 
 _UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 #: Longest line of transfers in one string of a file.
@@ -22,6 +23,25 @@ _LONG = 80
 def exact_size(size: int) -> str:
     """Return a size in the largest unit that divides it."""
     return next((f"{size // scale}{unit}" for scale, unit in _UNITS if size % scale == 0), f"{size}B")
+
+
+def exact_rate(rate: float) -> str:
+    """Return a rate in B/s as text that is parsed into the same number."""
+    return _exact(rate, ((GB, "GB/s"), (MB, "MB/s"), (1, "B/s")), parse_rate)
+
+
+def exact_time(seconds: float) -> str:
+    """Return a time in s as text that is parsed into the same number."""
+    return _exact(seconds, ((1e-3, "ms"), (1e-6, "us"), (1.0, "s")), parse_duration)
+
+
+def _exact(value: float, units: Iterable[tuple[float, str]], parse: Callable[[str], float]) -> str:
+    """Return the first short text that is parsed into a value; else all its digits in the last unit."""
+    for scale, unit in units:
+        text = f"{value / scale:.12g}{unit}"
+        if value >= scale and "e" not in text and parse(text) == value:
+            return text
+    return f"{Decimal(repr(value)):f}{unit}"
 
 
 def numbers(values: Sequence[int]) -> str:
@@ -81,6 +101,8 @@ def _written(one: Transfer, machine: Machine, *, alone: bool) -> str:
     words += [exact_size(one.bytes), *_shape(one, machine, alone=alone)]
     words += [f"counted={one.counted}"] if one.counted != 1 else []
     words += [f"rate={one.pace!r}"] if one.pace != 1 else []
+    words += [f"rate={exact_rate(one.rate)}"] if one.is_paced else []
+    words += [f"start={exact_time(one.start)}"] if one.start else []
     return ("load " if one.role is Role.LOAD else "") + " ".join(words)
 
 

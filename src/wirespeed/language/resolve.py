@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 
-from ..model import Collective, Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
+from ..limits import ceilings
+from ..model import (
+    Collective,
+    Engine,
+    Executor,
+    Measurement,
+    Memory,
+    MemoryKind,
+    Operation,
+    Place,
+    Role,
+    Transfer,
+)
+from ..network import Network
 from ..testcases.base import DEFAULT_SIZE
 from ..testcases.collective_ops import OPERATIONS
 from ..testcases.collectives import default_size, members
@@ -14,12 +28,15 @@ from ..testcases.data_types import BY_NAME
 from ..testcases.device import CHASE_SIZE
 from ..testcases.host import chase_size, streaming_size
 from ..topology import Machine
+from ..units import format_size, format_time
 from .cores import share_cores
 from .source import LanguageError, Source
-from .syntax import CollectiveStatement, Devices, Line, Span, Statement
+from .syntax import CollectiveStatement, Devices, Line, Rate, Span, Statement
 
 #: Largest number of transfers in a line.
 MOST_TRANSFERS = 4096
+#: Longest time of one copy at a given rate, and a time that is proposed instead, in s.
+_MOST_COPY_S, _USUAL_COPY_S = 2.0, 0.02
 _KERNELS = (Engine.SM, Engine.SM_BULK, Engine.SM_SPLIT)
 
 
@@ -112,6 +129,12 @@ def _ordered(found: list[Labelled], line: Line) -> tuple[Labelled, ...]:
         alone = f"`wirespeed run -t {own.operation}` measures it alone"
         raise own.source.error(f"there is no transfer next to the collective; {alone}", *own.span)
     roles = {one.work.role for one in found if one.work is not collectives[0]}
+    late = [one.label for one in found if isinstance(one.work, Transfer)
+            and one.work.role is Role.LOAD and one.work.start]  # fmt: skip
+    if late:
+        raise own.source.error(
+            f"the load {late[0]} has no start offset next to a collective: it runs all the time", *own.span
+        )
     if len(roles) > 1 or own.role in roles:
         raise own.source.error(
             "a collective and transfers cannot be measured at once: put load before the collective, or "
@@ -140,6 +163,11 @@ class _Resolver:
         self.source, self.machine, self.defaults = source, machine, defaults
         self.gpus = {gpu.name: gpu for gpu in machine.gpus}
         self.nodes = {node.name: node for node in machine.numa}
+
+    @cached_property
+    def network(self) -> Network:
+        """The links of the machine, for the limits of transfers."""
+        return Network(self.machine)
 
     def wrong(self, message: str, span: Span) -> LanguageError:
         return self.source.error(message, *span)
@@ -295,13 +323,35 @@ class _Resolver:
         if operation is Operation.CHASE:
             to = from_
         executor = self._shaped(executor, engine, operation, statement)
-        pace = 1.0 if words.rate is None else words.rate
-        if words.rate is not None and (statement.role is not Role.LOAD or engine is not Engine.CPU):
-            raise self.wrong("only a load by CPUs has a rate: load numa0 -> void rate=25%", places["rate"])
-        return Transfer(
+        found = Transfer(
             from_, to, executor, engine, self._size(statement, gpu, operation), statement.role, operation,
-            words.counted or 1, pace,
+            words.counted or 1, start=words.start or 0.0,
         )  # fmt: skip
+        return self._paced(found, words.rate, places["rate"]) if words.rate else found
+
+    def _paced(self, transfer: Transfer, rate: Rate, span: Span) -> Transfer:
+        """Return a transfer that is held to a rate."""
+        if transfer.operation is Operation.CHASE:
+            raise self.wrong("a latency has no rate: it is one load at a time", span)
+        if rate.fraction and transfer.role is Role.LOAD and transfer.engine is Engine.CPU:
+            return replace(transfer, pace=rate.value)
+        value = rate.value
+        if rate.fraction:
+            (limit,) = ceilings(self.network, Measurement((transfer,), (Place("", 0, 0),)))
+            if limit is None:
+                raise self.wrong(
+                    f"the limit of {transfer.way} is unknown on this machine; write e.g. rate=10GB/s", span
+                )
+            value *= limit
+        seconds = transfer.bytes * transfer.counted / value
+        if seconds > _MOST_COPY_S:
+            size, most = format_size(transfer.bytes), format_time(_MOST_COPY_S)
+            smaller = 1 << int(transfer.bytes * _USUAL_COPY_S / seconds).bit_length() >> 1
+            raise self.wrong(
+                f"one copy of {size} takes {format_time(seconds)} at this rate, more than {most}; choose a "
+                f"smaller size, such as {format_size(max(1, smaller))}", span,
+            )  # fmt: skip
+        return replace(transfer, rate=value)
 
     def _engine(self, gpu: bool, operation: Operation) -> Engine:
         if not gpu:

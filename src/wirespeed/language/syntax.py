@@ -37,6 +37,22 @@ class Devices:
 
 
 @dataclass(frozen=True)
+class Rate:
+    """A rate to which a transfer is held.
+
+    Parameters
+    ----------
+    value : float
+        The rate in B/s, or a fraction.
+    fraction : bool
+        Whether it is a fraction of the limit of the transfer, or of the full speed of a load by CPUs.
+    """
+
+    value: float
+    fraction: bool
+
+
+@dataclass(frozen=True)
 class Words:
     """The words behind the memories of a transfer; None where a word is not given.
 
@@ -54,8 +70,10 @@ class Words:
         Logical CPUs to use.
     counted : int or None
         How often each byte of the buffer counts.
-    rate : float or None
-        Fraction of its full speed at which a load runs.
+    rate : Rate or None
+        Rate that it does not exceed.
+    start : float or None
+        Time from the common start until it begins, in s.
     """
 
     engine: Engine | None = None
@@ -65,7 +83,8 @@ class Words:
     threads: int | None = None
     cpus: tuple[int, ...] | None = None
     counted: int | None = None
-    rate: float | None = None
+    rate: Rate | None = None
+    start: float | None = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ..language.dry_run import DryRun, PlannedMeasurement, PlannedWork
 from ..model import Unit
 from ..terminal import escaped, visible
 from ..topology import Machine
-from ..units import GB, format_size, many
+from ..units import GB, format_size, format_time, many
 from . import SIMULATED
 from ._grid import aligned
 from .html.link_use import Use
@@ -22,6 +22,8 @@ from .html.link_use import Use
 FORMATS = ("table", "json", "html")
 #: Maximum number of measurements that the page draws.
 _DRAWN = 12
+#: Characters of a time line.
+_TIMELINE = 40
 
 
 def render(run: DryRun, machine: Machine, format: str) -> str:
@@ -52,6 +54,10 @@ def _table(one: PlannedMeasurement) -> list[str]:
         ])  # fmt: skip
         route = " - ".join(work.route) or "unknown"
         notes.append(f"  {i}: route {route}; bounded by {work.bound}")
+        if work.is_above_limit:
+            notes.append(
+                f"  {i}: the rate of {_rate(work.rate)} GB/s is above the limit of {_rate(work.free)} GB/s"
+            )
     for link in one.links:
         if len(link.used_by) > 1:
             users = ", ".join(map(str, link.used_by))
@@ -65,7 +71,23 @@ def _table(one: PlannedMeasurement) -> list[str]:
             f", expected {_rate(value.expected[0])} to {_rate(value.expected[1])}" if value.expected else ""
         )
         notes.append(f"  value {place}: {value.reduce} of {of}; {limit}{expected}")
-    return [line.rstrip() for line in aligned(rows)] + notes
+    return [line.rstrip() for line in aligned(rows)] + notes + _timeline(one.works)
+
+
+def _timeline(works: Sequence[PlannedWork]) -> list[str]:
+    """Return when each transfer runs, as text, if they do not all begin at the common start."""
+    last = max((work.end or work.start for work in works), default=0.0)
+    if not any(work.start for work in works) or not last:
+        return []
+    lines = [f"  time line of one copy of each at the limits, {format_time(last)}; load runs to the end:"]
+    for i, work in enumerate(works):
+        end = last if work.load or work.end is None else work.end
+        left = round(_TIMELINE * work.start / last)
+        right = max(left + 1, round(_TIMELINE * end / last))
+        bar = " " * left + ("-" if work.load else "=") * (right - left)
+        span = f"{format_time(work.start) if work.start else '0'} to {format_time(end)}"
+        lines.append(f"  {i}: |{bar:{_TIMELINE}}| {span}")
+    return lines
 
 
 def _name(work: PlannedWork) -> str:
@@ -82,11 +104,11 @@ def _name(work: PlannedWork) -> str:
 
 
 def _shape(work: PlannedWork) -> str:
+    rate = "" if work.rate is None else f" rate={work.rate / GB:.4g}GB/s"
     if work.engine == "cpu":
-        return f" {many(work.threads, 'thread')}"
-    return "".join(
-        f" {name}={count}" for name, count in (("blocks", work.blocks), ("threads", work.threads)) if count
-    )
+        return f" {many(work.threads, 'thread')}{rate}"
+    given = (("blocks", work.blocks), ("threads", work.threads))
+    return "".join(f" {name}={count}" for name, count in given if count) + rate
 
 
 def _rate(value: float | None) -> str:

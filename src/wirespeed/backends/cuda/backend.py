@@ -135,6 +135,8 @@ class CudaBackend:
             return "the transfer has no bytes"
         if transfer.pace != 1:
             return "a load on a GPU has no pace: it always runs at full speed"
+        if transfer.is_paced or transfer.start:
+            return "transfers by GPUs have neither a rate nor a start offset"
         return "" if transfer.engine is Engine.CE else unfit(transfer)
 
     def prepare(self, measurement: Measurement, options: BackendOptions) -> CudaPrepared:

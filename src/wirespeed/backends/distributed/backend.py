@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...document import State
-from ...errors import BackendError, BackendLost, OutOfMemory, WirespeedError
+from ...errors import BackendError, BackendLost, OutOfMemory, Unreachable, WirespeedError
 from ...model import Engine, Measurement, Memory, Operation, Role, Transfer
 from ...topology import Machine
 from ...worlds.base import World
@@ -155,6 +155,12 @@ class DistributedBackend:
         again = True
         while True:
             means = tuple(self.running.choice.of(transfer) for transfer in measurement.transfers)
+            for transfer, by in zip(measurement.transfers, means, strict=True):
+                if by in TWO_SIDED and (transfer.is_paced or transfer.start):
+                    raise Unreachable(
+                        f"{transfer}: messages by {by} have neither a rate nor a start offset; only copies "
+                        "through shared memory have"
+                    )
             prepared = DistributedPrepared(self, measurement, means)
             try:
                 failures = prepared.set_up()

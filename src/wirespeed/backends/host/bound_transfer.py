@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ...model import BUFFERS, Operation, Transfer
+from ...model import BUFFERS, Operation, Role, Transfer
 from ...topology import Machine
-from ...units import KIB, MIB
+from ...units import KIB, MIB, NANO
 from ..patterns import WORD_MASK, key_of
 from . import kernels
 from .kernel_codes import CODES
@@ -21,6 +21,8 @@ _PAGE_BYTES = 4096
 #: Accesses that count as one copy of a chase, up to a working set: 1 to 6 ms each.
 _CHASE_UNIT_ACCESSES = ((256 * KIB, 2**20), (4 * MIB, 2**17))
 _LARGE_CHASE_UNIT_ACCESSES = 2**15
+#: Time between the waits of a thread that is held to a rate, in s.
+_BETWEEN_WAITS_S = 100e-6
 #: Factors of scale, triad and saxpy are from 2 to 15: with integers below 2**48 (2**20 as floats), results
 #: are exact.
 _NUMBER_OF_FACTORS = 14
@@ -95,6 +97,20 @@ class BoundTransfer:
         """Return the addresses of a byte offset in the destination and the two sources; 0 if absent."""
         buffers = (self.destination, *self.sources, None, None)[:3]
         return tuple(0 if b is None else b.address + begin for b in buffers)  # type: ignore[return-value]
+
+    def schedule(self, size: int) -> tuple[int, float, float, float]:
+        """Return chunk, delay, pace and pause of ``kernels.work`` for a thread with a number of bytes."""
+        transfer = self.transfer
+        load = transfer.role is Role.LOAD
+        delay = transfer.start / NANO
+        if transfer.operation is Operation.CHASE:
+            return kernels.CHASE_CHUNK_ACCESSES if load else size, delay, transfer.pace, 0.0
+        if transfer.is_paced and size:
+            rate = transfer.rate / transfer.counted * size / self.bytes
+            chunk = round(rate * _BETWEEN_WAITS_S) // LINE * LINE
+            chunk = min(max(chunk, kernels.LEAST_CHUNK_BYTES), kernels.CHUNK_BYTES)
+            return chunk, delay, transfer.pace, 1 / (rate * NANO)
+        return kernels.CHUNK_BYTES if load or transfer.pace < 1 else size, delay, transfer.pace, 0.0
 
     def draw_scalar(self, sample: int) -> None:
         """Choose the factor or constant of a sample, so that a stale result is detected."""

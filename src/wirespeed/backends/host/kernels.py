@@ -44,8 +44,10 @@ DONE, CANCELLED, TIMED_OUT = range(3)
 #: Kinds of values: the words of a pattern, integers as doubles, and two integers as floats.
 WORDS, DOUBLES, FLOATS = range(3)
 
-#: Bytes (accesses, in a chase) after which a load checks whether to stop.
-CHUNK_BYTES, CHASE_CHUNK_ACCESSES = 2**18, 2**12
+#: Number of copies of a load: until the measured threads have ended.
+ENDLESS = -1
+#: Bytes (accesses, in a chase) after which a load checks whether to stop, and the least bytes between waits.
+CHUNK_BYTES, CHASE_CHUNK_ACCESSES, LEAST_CHUNK_BYTES = 2**18, 2**12, 2**12
 #: The accesses of a chase are a multiple of this.
 CHASE_STEP_ACCESSES = 8
 _SPINS_PER_CLOCK_CHECK = 64  # between two checks of the clock, about 2 µs
@@ -143,8 +145,25 @@ def once(
     return carry
 
 
-@_jit("void(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)")
-def measure(
+@_jit("int64(int64, float64, int64)")
+def _wait(table: int, due: float, load: int) -> int:
+    """Wait until a time, or the end of the sample; return the outcome."""
+    status = atomic_load(table + CANCEL)
+    spins = 0
+    while status == DONE and now_ns() < due and (load == 0 or atomic_load(table + RUNNING) > 0):
+        spin_hint()
+        spins += 1
+        if spins % _SPINS_PER_CLOCK_CHECK == 0:
+            give_way()
+        status = atomic_load(table + CANCEL)
+    return status
+
+
+@_jit(
+    "void(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, float64,"
+    "float64, float64)"
+)
+def work(
     table: int,
     row: int,
     operation: int,
@@ -156,67 +175,58 @@ def measure(
     size: int,
     carry: int,
     copies: int,
-) -> None:
-    """Wait at the gate with the other threads, run ``copies`` times, and write the times to ``row``."""
-    status = _arrive(table, now_ns())
-    start = now_ns()
-    done = 0
-    while done < copies and status == DONE:
-        carry = once(operation, streaming, destination, first, second, scalar, size, carry)
-        done += 1
-        status = atomic_load(table + CANCEL)
-    end = now_ns()
-    atomic_add(table + RUNNING, -1)
-    store_word(row + START, start)
-    store_word(row + END, end)
-    store_word(row + AMOUNT, done * size)
-    store_word(row + CARRY, carry)
-    store_word(row + STATUS, status)
-
-
-@_jit("void(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, float64)")
-def disturb(
-    table: int,
-    row: int,
-    operation: int,
-    streaming: int,
-    destination: int,
-    first: int,
-    second: int,
-    scalar: int,
-    size: int,
-    carry: int,
+    chunk: int,
+    delay: float,
     pace: float,
+    pause: float,
 ) -> None:
-    """Wait at the gate with the other threads, and run until no measured thread runs.
+    """Wait at the gate with the other threads, run a transfer, and write the times to ``row``.
 
-    With a ``pace`` below 1 the thread idles after each chunk, so that it works for this fraction of the
-    time.
+    Parameters
+    ----------
+    copies : int
+        Number of times to run; ``ENDLESS`` for a load, which runs until no measured thread runs.
+    chunk : int
+        Bytes (accesses, in a chase) after which the thread waits, and a load checks whether to stop.
+    delay : float
+        Time from the release until it begins, in ns.
+    pace : float
+        Fraction of the time for which it works.
+    pause : float
+        Least time of one byte, in ns. Chunks are due at times from the start: late ones delay no others.
     """
     status = _arrive(table, now_ns())
+    load = 1 if copies == ENDLESS else 0
+    if delay > 0 and status == DONE:
+        status = _wait(table, atomic_load(table + RELEASED) + delay, load)
     start = now_ns()
-    busy = position = amount = 0
-    while status == DONE and size > 0 and atomic_load(table + RUNNING) > 0:
-        begin = now_ns()
+    busy = position = amount = done = 0
+    waits = pace < 1 or pause > 0
+    while status == DONE and (size > 0 and atomic_load(table + RUNNING) > 0 if load else done < copies):
+        begin = now_ns() if waits else 0
+        step = min(chunk, size - position)
         if operation == CHASE:
-            step = CHASE_CHUNK_ACCESSES
             carry = once(operation, 0, 0, 0, 0, 0, step, carry)
         else:
-            step = min(CHUNK_BYTES, size - position)
             carry = once(
                 operation, streaming, destination + position, first + position, second + position,
                 scalar, step, carry,
             )  # fmt: skip
-            position = (position + step) % size
         amount += step
-        busy += now_ns() - begin
-        status = atomic_load(table + CANCEL)
-        resume = start + busy / pace
-        while now_ns() < resume and atomic_load(table + RUNNING) > 0 and status == DONE:
-            spin_hint()
+        position += step
+        if position == size:
+            position = 0
+            done += 1
+        if waits:
+            busy += now_ns() - begin
+            status = _wait(table, start + max(busy / pace, amount * pause), load)
+        else:
             status = atomic_load(table + CANCEL)
+    end = now_ns()
+    if not load:
+        atomic_add(table + RUNNING, -1)
     store_word(row + START, start)
-    store_word(row + END, now_ns())
+    store_word(row + END, end)
     store_word(row + AMOUNT, amount)
     store_word(row + CARRY, carry)
     store_word(row + STATUS, status)

@@ -183,19 +183,20 @@ class HostPrepared:
         bound.draw_scalar(self._samples)
         chase = bound.transfer.operation is Operation.CHASE
         measured = bound.transfer.role is Role.MEASURED
-        kernel, last = (kernels.measure, copies) if measured else (kernels.disturb, bound.transfer.pace)
         for cpu, row, begin, end in bound.shares():
             size, carry = (chase_unit(bound.bytes), bound.start) if chase else (end - begin, 0)
             tasks.append((cpu, partial(
-                kernel, self.gate.address, self._address(row), bound.code, bound.streaming,
-                *bound.addresses(begin), bound.scalar, size, carry, last,
+                kernels.work, self.gate.address, self._address(row), bound.code, bound.streaming,
+                *bound.addresses(begin), bound.scalar, size, carry, copies if measured else kernels.ENDLESS,
+                *bound.schedule(size),
             )))  # fmt: skip
         return tasks
 
     def _read_table(self) -> Sample:
         starts, ends = self._column(kernels.START), self._column(kernels.END)
         amounts = self._column(kernels.AMOUNT)
-        last = released = self.gate[kernels.RELEASED]
+        starts_s = [b.transfer.start for b in self.bound if b.transfer.role is Role.MEASURED]
+        last = begin = self.gate[kernels.RELEASED] + round(min(starts_s, default=0.0) / NANO)
         seconds, moved = [], []
         for bound in self.bound:
             if not bound.rows:
@@ -207,7 +208,7 @@ class HostPrepared:
                 bound.step = (bound.step + amounts[bound.rows[0]]) % bound.lines
             if bound.transfer.role is Role.MEASURED:
                 last = max(last, end)
-        return Sample(tuple(seconds), tuple(moved), max(1, last - released) * NANO)
+        return Sample(tuple(seconds), tuple(moved), max(1, last - begin) * NANO)
 
     def _start(self, tasks: Sequence[tuple[int, Task[Any]]], stage: str, timeout: float) -> RunningTasks[Any]:
         self._refuse_if_cancelled()

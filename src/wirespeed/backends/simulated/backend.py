@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ...document import State
 from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
 from ...model import Collective, Engine, Measurement, Message, Operation, Role, Sample, Sharing, Transfer
-from ...network import Demand, Network, fair_shares
+from ...network import Demand, Network, completions, fair_shares
 from ...topology import FaultKind, Machine
 from ..base import BackendOptions, Prepared
 from .faults import faulty
@@ -41,6 +41,8 @@ class SimulatedBackend:
     ----------
     network : Network
         The links of the machine with its faults.
+    capacities : Mapping[int, float]
+        Their capacities, in B/s.
     clock : float
         Virtual time, in s.
     released : Event
@@ -57,7 +59,7 @@ class SimulatedBackend:
         self.warnings: list[str] = []
         self.released = threading.Event()
         self._collectives: CollectiveBackend | None = None
-        self._capacities = self.network.capacities()
+        self.capacities = self.network.capacities()
 
     def refuses(self, measurement: Measurement) -> str | None:
         """Return None: every Measurement can be simulated."""
@@ -127,8 +129,8 @@ class SimulatedBackend:
 
     def shares(self, transfers: tuple[Transfer, ...]) -> list[float]:
         """Return the rate of each of several concurrent transfers, in B/s."""
-        demands = [self._demand(t) for t in transfers]
-        rates = fair_shares(demands, self._capacities)
+        demands = [self.demand(t) for t in transfers]
+        rates = fair_shares(demands, self.capacities)
         for transfer, rate in zip(transfers, rates, strict=True):
             if not math.isfinite(rate) and transfer.operation is not Operation.CHASE:
                 raise BackendError(
@@ -136,12 +138,13 @@ class SimulatedBackend:
                 )
         return rates
 
-    def _demand(self, transfer: Transfer) -> Demand:
+    def demand(self, transfer: Transfer) -> Demand:
+        """Return what a transfer takes of the links, and its cap."""
         if transfer.operation is Operation.CHASE:  # one load at a time uses no relevant capacity
             return Demand({})
         demand = self.network.demand(transfer, self.machine.rates)
         if transfer.pace < 1:
-            alone = fair_shares([demand], self._capacities)[0]
+            alone = fair_shares([demand], self.capacities)[0]
             return replace(demand, cap=transfer.pace * alone)
         return demand
 
@@ -153,7 +156,7 @@ class SimulatedBackend:
         for other, rate in others:
             if memory is not None and other.operation is not Operation.CHASE:
                 used += self.network.demand(other, self.machine.rates).weights.get(memory, 0.0) * rate
-        busy = min(used / self._capacities.get(memory, math.inf), 0.95) if memory is not None else 0.0
+        busy = min(used / self.capacities.get(memory, math.inf), 0.95) if memory is not None else 0.0
         far *= 1 + 0.3 * busy / (1 - busy)  # queueing delay of a server with this utilisation
         if transfer.engine is not Engine.CPU or transfer.source.device != transfer.executor.device:
             return far
@@ -200,34 +203,29 @@ class SimulatedMeasurement:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def _flow(self) -> tuple[list[float], list[float]]:
-        """Return the time of one copy of each transfer in s, and its rate while all of them run."""
+    def _flow(self, copies: int = 1) -> tuple[list[float], list[float]]:
+        """Return the time of some copies of each transfer in s, and its rate while all of them run."""
         transfers = self.measurement.transfers
         rates = self.backend.shares(transfers)
-        first = list(rates)
-        left = [float(t.bytes) for t in transfers]
         seconds = [0.0] * len(transfers)
-        running = {i for i, t in enumerate(transfers) if t.role is Role.MEASURED}
+        flows = [i for i, t in enumerate(transfers) if t.operation is not Operation.CHASE]
+        ends = completions(
+            [self.backend.demand(transfers[i]) for i in flows],
+            self.backend.capacities,
+            [float(transfers[i].bytes * copies) if self._is_measured(i) else math.inf for i in flows],
+            [transfers[i].start for i in flows],
+        )
+        for i, end in zip(flows, ends, strict=True):
+            if self._is_measured(i):
+                seconds[i] = end - transfers[i].start + _LAUNCH_S * copies
         for i, transfer in enumerate(transfers):
             if transfer.operation is Operation.CHASE:
-                others = [(t, first[j]) for j, t in enumerate(transfers) if j != i]
-                seconds[i] = _CHASE_LOADS * self.backend.load_latency(transfer, others)
-                running.discard(i)
-        clock = 0.0
-        while running:
-            step = min(left[i] / rates[i] for i in running)
-            clock += step
-            ended = {i for i in running if left[i] / rates[i] <= step * (1 + 1e-9)}
-            for i in running:
-                left[i] -= step * rates[i]
-            for i in ended:
-                seconds[i] = clock + _LAUNCH_S
-            running -= ended
-            if running:  # loads continue until the last measured transfer has ended
-                on = sorted(running | {i for i, t in enumerate(transfers) if t.role is Role.LOAD})
-                for i, rate in zip(on, self.backend.shares(tuple(transfers[i] for i in on)), strict=True):
-                    rates[i] = rate
-        return seconds, first
+                others = [(t, rates[j]) for j, t in enumerate(transfers) if j != i]
+                seconds[i] = copies * _CHASE_LOADS * self.backend.load_latency(transfer, others)
+        return seconds, rates
+
+    def _is_measured(self, index: int) -> bool:
+        return self.measurement.transfers[index].role is Role.MEASURED
 
     def sample(self, copies: int) -> Sample:
         """Return times with noise, and advance the virtual clock."""
@@ -235,21 +233,33 @@ class SimulatedMeasurement:
         transfers = self.measurement.transfers
         sigma = self.backend.machine.noise
         seconds, amounts = [], []
+        if self.measurement.is_staggered:  # how far they overlap depends on the number of copies
+            exact, _ = self._flow(copies)
+        else:
+            exact = [one * copies for one in self.seconds]
         for i, transfer in enumerate(transfers):
             factor = math.exp(self.random.gauss(0.0, sigma)) if sigma else 1.0
             if transfer.role is Role.LOAD:
                 seconds.append(0.0)  # set when the measured times are known
                 amounts.append(factor)
                 continue
-            seconds.append(self.seconds[i] * copies * factor)
+            seconds.append(self._held(transfer, exact[i] * factor, copies))
             unit = _CHASE_LOADS if transfer.operation is Operation.CHASE else transfer.bytes
             amounts.append(float(unit * copies))
-        wall = max(s for s, t in zip(seconds, transfers, strict=True) if t.role is Role.MEASURED)
+        measured = [(t.start, s) for t, s in zip(transfers, seconds, strict=True) if t.role is Role.MEASURED]
+        end = max(start + time for start, time in measured)
         for i, transfer in enumerate(transfers):
             if transfer.role is Role.LOAD:
-                seconds[i], amounts[i] = wall, self.rates[i] * wall / amounts[i]
-        self.backend.clock += wall
+                seconds[i] = max(end - transfer.start, _LAUNCH_S)
+                amounts[i] = self.rates[i] * seconds[i] / amounts[i]
+        wall = end - min(start for start, _ in measured)
+        self.backend.clock += end
         return Sample(tuple(seconds), tuple(amounts), wall)
+
+    @staticmethod
+    def _held(transfer: Transfer, seconds: float, copies: int) -> float:
+        """Return a time that is not shorter than the rate of the transfer allows."""
+        return max(seconds, transfer.bytes * copies * transfer.counted / transfer.rate)
 
     def _fail(self) -> None:
         for fault in self.backend.machine.faults:
