@@ -10,7 +10,7 @@ from .model import Unit
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 KB, MB, GB = 10**3, 10**6, 10**9
-NANO = 1e-9
+MICRO, NANO = 1e-6, 1e-9
 
 _SIZES = {
     "": 1, "b": 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from .gate import Gate
     from .memory import CudaBufferPool
     from .prepared import CudaPrepared
+    from .ticks import Ticks
 
 _PACKAGES = (BINDINGS, *WHEELS.values(), "nvidia-ml-py")
 _CONFIDENTIAL = "the GPUs are in confidential computing mode: {} is not timed reliably by events"
@@ -77,6 +79,7 @@ class CudaBackend:
         self._pool: CudaBufferPool | None = None
         self._peers: Peers | None = None
         self._gate: Gate | None = None
+        self._ticks: Ticks | None = None
 
     def refuses(self, measurement: Measurement) -> str | None:
         """Return why the Measurement cannot run here, None if it can."""
@@ -135,8 +138,6 @@ class CudaBackend:
             return "the transfer has no bytes"
         if transfer.pace != 1:
             return "a load on a GPU has no pace: it always runs at full speed"
-        if transfer.is_paced or transfer.start:
-            return "transfers by GPUs have neither a rate nor a start offset"
         return "" if transfer.engine is Engine.CE else unfit(transfer)
 
     def prepare(self, measurement: Measurement, options: BackendOptions) -> CudaPrepared:
@@ -156,8 +157,9 @@ class CudaBackend:
     def _prepare(self, measurement: Measurement, engines: list[int], options: BackendOptions) -> CudaPrepared:
         from .bound_copy import Binder
         from .device import Peers
-        from .gate import Gate, GateKind
+        from .gate import Gate, GateKind, SignalPage
         from .prepared import CudaPrepared, Signals
+        from .ticks import Ticks
 
         if self._peers is None:
             self._peers = Peers()
@@ -166,9 +168,15 @@ class CudaBackend:
         if self._gate is None:
             first = self._device(measurement.transfers[0].executor.device)
             self._gate = Gate(GateKind(self._gate_kind), first, options.timeout)
+        timed = any(t.is_paced or t.start for t in measurement.transfers)
+        if timed and self._ticks is None:
+            first = self._device(measurement.transfers[0].executor.device)
+            self._ticks = Ticks(SignalPage(GateKind(self._gate_kind), first, options.timeout))
+        ticks = self._ticks if timed else None
 
         def attempt(gate: Gate) -> CudaPrepared:
-            binder = Binder(pool, self._device, self._contents_of, options, peers)
+            binder = Binder(pool, self._device, self._contents_of, options, peers, ticks)
+            binder.paced = sum(t.is_paced for t in measurement.transfers)
             signals = Signals(self._cancelled, self._stuck)
             return CudaPrepared(measurement, engines, binder, gate, signals, options)
 
@@ -184,7 +192,8 @@ class CudaBackend:
         if transfer.engine is not Engine.CE or transfer.bytes < _SPREAD_FROM_BYTES:
             return 1
         if transfer not in self._engines:
-            alone = Measurement((replace(transfer, role=Role.MEASURED),), ())
+            fast = replace(transfer, role=Role.MEASURED, rate=math.inf, start=0.0)
+            alone = Measurement((fast,), ())
             times = {}
             for engines in (1, 2):
                 with self._prepare(alone, [engines], options) as prepared:
@@ -272,11 +281,13 @@ class CudaBackend:
                 self._pool.close()
             if self._gate is not None:
                 self._gate.free()
+            if self._ticks is not None:
+                self._ticks.free()
             for contents in self._contents.values():
                 contents.close()
             for device in self._devices.values():
                 device.close()
-        self._pool = self._peers = self._gate = None
+        self._pool = self._peers = self._gate = self._ticks = None
         self._contents.clear()
         self._devices.clear()
         if self._nvml is not None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ctypes import addressof, c_double, c_uint64
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cuda.bindings import driver
 
 from ...errors import VerificationError
 from ...model import BUFFERS, Engine, Memory, MemoryKind, Operation, Role, Transfer
-from ...units import KIB
 from ..base import BackendOptions
 from ..patterns import keys_of
 from .arguments import Arguments, narrow, pointer, wide
@@ -20,10 +19,10 @@ from .driver import check
 from .fill_verify import SCALAR, Contents, Expected, Region, near, pattern_of
 from .launch_config import WORD, shape
 from .memory import CudaBufferPool, GpuBuffer
+from .paced import ALIGNMENT_BYTES, Paced, pieces_of
 from .stream_ops import Chase, EngineCopy, Kernel, Work
+from .ticks import Ticks
 
-#: Alignment of the halves of a buffer copied both ways, and of the parts of a copy on several engines.
-_ALIGNMENT_BYTES = 4 * KIB
 _SUMS_BYTES = 2 * WORD
 
 
@@ -66,6 +65,20 @@ class BoundCopy:
         return self.lanes[0][0]
 
     @property
+    def paced(self) -> list[Paced]:
+        """Its work that is held to a rate: in all of its streams, or in none."""
+        return [work for _, work in self.lanes if isinstance(work, Paced)]
+
+    @property
+    def pieces(self) -> int:
+        """Number of pieces in which one copy is enqueued."""
+        return self.paced[0].pieces if self.paced else 1
+
+    def ready(self, pieces: int) -> int:
+        """Return how many of some pieces can be enqueued now."""
+        return self.paced[0].ready(pieces) if self.paced else pieces
+
+    @property
     def measured(self) -> bool:
         """Whether the transfer is measured; otherwise it is load."""
         return self.transfer.role is Role.MEASURED
@@ -84,6 +97,7 @@ class BoundCopy:
             If it is wrong. All words count as wrong, because the wrong ones are unknown.
         """
         work = self.lanes[0][1] if self.lanes else None
+        work = work.work if isinstance(work, Paced) else work
         words = self.transfer.bytes // WORD
         if isinstance(work, Chase) and (strayed := work.strayed()):
             text = f"{self.transfer} ({strayed} multiprocessors left the cycle)"
@@ -105,7 +119,16 @@ class Binder:
     ----------
     device, contents : callable
         Return the open GPU with a name, and the Contents that fill and compare on a GPU.
+    ticks : Ticks or None
+        The clock for start offsets and rates; None if no transfer has one.
+
+    Attributes
+    ----------
+    paced : int
+        Number of transfers that are held to a rate.
     """
+
+    paced = 1
 
     def __init__(
         self,
@@ -114,7 +137,9 @@ class Binder:
         contents: Callable[[Device], Contents],
         options: BackendOptions,
         peers: Peers,
+        ticks: Ticks | None = None,
     ) -> None:
+        self.ticks = ticks
         self.taken: list[GpuBuffer] = []
         self.reached: list[tuple[Device, Device]] = []
         self.peers = peers
@@ -204,7 +229,19 @@ class Binder:
         # A stream that made other copies before can delay a peer's: with reused streams, concurrent pulls of
         # two GPUs from each other ran one after the other.
         self.lanes.append(TimedStream(device))
+        if self.ticks is not None:
+            self.ticks.load(device)
         return self.lanes[-1]
+
+    def _held(self, bound: BoundCopy, lane: TimedStream, work: EngineCopy | Kernel, size: int) -> Work:
+        """Return work on some bytes of a transfer, held to its rate if it has one."""
+        transfer = bound.transfer
+        if not transfer.is_paced:
+            return work
+        assert self.ticks is not None
+        rate = transfer.rate / transfer.counted
+        pieces = pieces_of(transfer.bytes, rate, self.paced)
+        return Paced(lane, work, self.ticks, size, pieces, rate * size / transfer.bytes, transfer.start)
 
     def _region(self, bound: BoundCopy, buffer: GpuBuffer, offset: int = 0) -> Region:
         device = near(buffer, bound.device, self._device)
@@ -224,14 +261,18 @@ class Binder:
         to, origin = destination.address or destination.host, source.address or source.host
         each = _aligned(-(-size // engines))
         for begin in range(0, size, each):
-            lane = self._lane(bound.device)
-            part = EngineCopy(lane, to + begin, origin + begin, min(each, size - begin))
-            bound.lanes.append((lane, part))
+            lane, part = self._lane(bound.device), min(each, size - begin)
+            work = EngineCopy(lane, to + begin, origin + begin, part)
+            bound.lanes.append((lane, self._held(bound, lane, work, part)))
 
     def _kernel(self, bound: BoundCopy, keys: tuple[int, int]) -> None:
         transfer, device, buffers = bound.transfer, bound.device, bound.buffers
-        form = shape(transfer, device.multiprocessors, device.shared_memory, bound.sharing)
-        bound.amount = float(transfer.bytes * form.passes)
+        piece = transfer
+        if transfer.is_paced:
+            pieces = pieces_of(transfer.bytes, transfer.rate / transfer.counted, self.paced)
+            piece = replace(transfer, bytes=-(-transfer.bytes // pieces) + ALIGNMENT_BYTES)
+        form = shape(piece, device.multiprocessors, device.shared_memory, bound.sharing)
+        bound.amount = float(transfer.bytes * (1 if transfer.is_paced else form.passes))
         origin = [pointer(buffer.address) for buffer in buffers.sources]
         to = [pointer(buffers.destination.address)] if buffers.destination is not None else []
         size = wide(transfer.bytes)
@@ -252,9 +293,9 @@ class Binder:
         else:
             second = origin[1] if len(origin) > 1 else pointer(0)
             values = [to[0], origin[0], second, size, c_double(SCALAR)]
-        warm = values.index(size) if passes is not None else None
         lane = self._lane(device)
-        bound.lanes.append((lane, Kernel(lane, form, Arguments(*values), warm, passes)))
+        work = Kernel(lane, form, Arguments(*values), values.index(size), passes)
+        bound.lanes.append((lane, self._held(bound, lane, work, transfer.bytes)))
 
     def _account(self, bound: BoundCopy, seed: int) -> int:
         """Return two words on the GPU: the sum that a read computes, and the correct sum of one pass."""
@@ -283,4 +324,4 @@ class Binder:
 
 
 def _aligned(size: int) -> int:
-    return -(-size // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+    return -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

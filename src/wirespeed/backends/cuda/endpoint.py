@@ -19,12 +19,13 @@ from ..shared_memory import Mechanism
 from .bound_copy import Binder, BoundCopy, Buffers
 from .device import Device, Peers, TimedStream
 from .fill_verify import Contents
-from .gate import Gate, GateKind
+from .gate import Gate, GateKind, SignalPage
 from .ipc import FABRIC, IPC, VMM_FD, DescriptorSharing, FabricSharing, IpcSharing
 from .launch_config import unfit
 from .memory import CudaBufferPool, GpuBuffer
 from .mpi_aware import unaware
 from .prepared import CudaPrepared, Signals
+from .ticks import Ticks
 
 if TYPE_CHECKING:
     from ..nccl.channel import NcclMessages
@@ -56,6 +57,14 @@ class CudaEndpoint:
         self._seen = ctypes.c_uint32.from_address(job.page.address + self._offset)
         self._lane = TimedStream(device)
         self._rounds = 0
+        self._kind = kind
+        self._ticks: Ticks | None = None
+
+    def ticks(self) -> Ticks:
+        """Return the clock for start offsets and rates."""
+        if self._ticks is None:
+            self._ticks = Ticks(SignalPage(self._kind, self.device, self.options.timeout))
+        return self._ticks
 
     def sharing(self, means: str) -> Mechanism:
         """Return a mechanism for sharing memory."""
@@ -149,6 +158,8 @@ class CudaEndpoint:
             self.nccl.close()
         self._lane.destroy()
         self.gate.free()
+        if self._ticks is not None:
+            self._ticks.free()
 
 
 class SharedBinder(Binder):
@@ -161,7 +172,11 @@ class SharedBinder(Binder):
     """
 
     def __init__(self, side: CudaEndpoint, pieces: Sequence[LocalTransfer]) -> None:
-        super().__init__(side.pool, lambda _: side.device, lambda _: side.contents, side.options, Peers())
+        timed = any(p.moves and (p.transfer.is_paced or p.transfer.start) for p in pieces)
+        super().__init__(
+            side.pool, lambda _: side.device, lambda _: side.contents, side.options, Peers(),
+            side.ticks() if timed else None,
+        )  # fmt: skip
         self._side, self._pieces = side, pieces
         self._sent = [piece for piece in pieces if piece.means == NCCL]
 

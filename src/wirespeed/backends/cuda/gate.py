@@ -23,6 +23,75 @@ class GateKind(StrEnum):
     SPIN = "spin"
 
 
+class SignalPage:
+    """Pinned memory with words that streams of every GPU can wait for and write.
+
+    Parameters
+    ----------
+    kind : GateKind
+        How streams wait.
+    device : Device
+        Any GPU; its context owns the page.
+    timeout : float
+        Time after which a spinning kernel gives up, in s.
+    page : SharedMemory or None
+        Memory that several processes have mapped; None for memory of this process.
+
+    Attributes
+    ----------
+    host, address : int
+        Address for the CPU, and for GPUs.
+    """
+
+    def __init__(
+        self, kind: GateKind, device: Device, timeout: float, page: SharedMemory | None = None
+    ) -> None:
+        self._kind, self._device, self._page = kind, device, page
+        self.load(device)
+        device.use()
+        if page is None:
+            flags = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP
+            self.host = int(check(driver.cuMemHostAlloc, 4 * KIB, flags))
+            ctypes.memset(self.host, 0, 4 * KIB)
+        else:
+            flags = driver.CU_MEMHOSTREGISTER_PORTABLE | driver.CU_MEMHOSTREGISTER_DEVICEMAP
+            self.host = page.address
+            check(driver.cuMemHostRegister, self.host, page.bytes, flags)
+        self.address = int(check(driver.cuMemHostGetDevicePointer, self.host, 0))
+        self._arguments = Arguments(pointer(self.address), narrow(0), ctypes.c_uint64(round(timeout / NANO)))
+
+    def load(self, device: Device) -> None:
+        """Load the kernels that a GPU needs: later, loading waits for held streams."""
+        if not device.has_stream_waits:
+            device.kernel("gate", "tell")
+
+    def wait(self, device: Device, stream: Any, offset: int, value: int) -> None:
+        """Make a stream of the current device wait until a word is no smaller than a value."""
+        if self._kind is GateKind.SPIN or not device.has_stream_waits:
+            kernel = device.kernel("gate", "spin")
+            self._arguments.values[0].value = self.address + offset
+            self._arguments.values[1].value = value
+            check(driver.cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, stream, self._arguments.address, 0)
+        else:
+            wait = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
+            check(driver.cuStreamWaitValue32, stream, self.address + offset, value, wait)
+
+    def write(self, device: Device, stream: Any, offset: int, value: int) -> None:
+        """Enqueue a write of a word in a stream of the current device."""
+        address = self.address + offset
+        if device.has_stream_waits:
+            check(driver.cuStreamWriteValue32, stream, address, value, 0)
+            return
+        kernel = device.kernel("gate", "tell")
+        arguments = Arguments(pointer(address), narrow(value))
+        check(driver.cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments.address, 0)
+
+    def free(self) -> None:
+        """Free the page."""
+        self._device.use()
+        check(driver.cuMemFreeHost if self._page is None else driver.cuMemHostUnregister, self.host)
+
+
 class Gate:
     """A word of pinned memory visible to every GPU. It only counts up, so it is never reset.
 
@@ -40,37 +109,14 @@ class Gate:
     def __init__(
         self, kind: GateKind, device: Device, timeout: float, page: SharedMemory | None = None
     ) -> None:
-        self._kind = kind
         self._serial = 0
         self._lock = threading.Lock()
-        self._page = page
-        if not device.has_stream_waits:
-            device.kernel("gate", "tell")  # load it now: loading waits for held streams
-        device.use()
-        if page is None:
-            flags = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP
-            self._host = int(check(driver.cuMemHostAlloc, 4 * KIB, flags))
-            ctypes.c_uint32.from_address(self._host).value = 0
-        else:
-            flags = driver.CU_MEMHOSTREGISTER_PORTABLE | driver.CU_MEMHOSTREGISTER_DEVICEMAP
-            self._host = page.address
-            check(driver.cuMemHostRegister, self._host, page.bytes, flags)
-        self._word = ctypes.c_uint32.from_address(self._host)
-        self._address = check(driver.cuMemHostGetDevicePointer, self._host, 0)
-        self._device = device
-        self._arguments = Arguments(
-            ctypes.c_void_p(int(self._address)), ctypes.c_uint32(0), ctypes.c_uint64(round(timeout / NANO))
-        )
+        self._signals = SignalPage(kind, device, timeout, page)
+        self._word = ctypes.c_uint32.from_address(self._signals.host)
 
     def close_all(self) -> None:
         """Start a new round: streams held from now on wait for the next release."""
         self._serial += 1
-        self._arguments.values[1].value = self._serial
-
-    @property
-    def address(self) -> int:
-        """Address of the word for GPUs."""
-        return int(self._address)
 
     @property
     def serial(self) -> int:
@@ -84,22 +130,11 @@ class Gate:
 
     def hold(self, device: Device, stream: Any) -> None:
         """Make a stream of the current device wait for the release."""
-        if self._kind is GateKind.SPIN or not device.has_stream_waits:
-            kernel = device.kernel("gate", "spin")
-            check(driver.cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, stream, self._arguments.address, 0)
-        else:
-            wait = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
-            check(driver.cuStreamWaitValue32, stream, self._address, self._serial, wait)
+        self._signals.wait(device, stream, 0, self._serial)
 
     def tell(self, device: Device, stream: Any, offset: int, value: int) -> None:
         """Enqueue a write of a word of the page in a stream of the current device."""
-        address = self.address + offset
-        if device.has_stream_waits:
-            check(driver.cuStreamWriteValue32, stream, address, value, 0)
-            return
-        kernel = device.kernel("gate", "tell")
-        arguments = Arguments(pointer(address), narrow(value))
-        check(driver.cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments.address, 0)
+        self._signals.write(device, stream, offset, value)
 
     def open(self, serial: int) -> None:
         """Release the streams of a round and of earlier rounds; the gate of a later round is unchanged."""
@@ -120,5 +155,4 @@ class Gate:
 
     def free(self) -> None:
         """Free the word."""
-        self._device.use()
-        check(driver.cuMemFreeHost if self._page is None else driver.cuMemHostUnregister, self._host)
+        self._signals.free()

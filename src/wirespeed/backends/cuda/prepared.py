@@ -69,6 +69,7 @@ class CudaPrepared:
         self._measurement = measurement
         self._binder, self._gate = binder, gate
         self._signals, self._options = signals, options
+        self._ticks = binder.ticks
         self._left: list[int] = []
         self._verified = True
         self._loads_checked = False
@@ -83,8 +84,11 @@ class CudaPrepared:
             raise
         #: Transfers whose work this process enqueues; of others it only fills or verifies buffers.
         self._moving = [bound for bound in self._bound if bound.lanes]
-        #: How often each of these makes the copies of a sample; more than once only for loads.
-        self._repeats = [1] * len(self._moving)
+        self._measured = sorted((b for b in self._moving if b.measured), key=lambda b: b.transfer.start)
+        #: How often each of these makes the copies of a sample; only for loads not 1.
+        self._repeats = [1.0] * len(self._moving)
+        #: Copies of each of these in this sample.
+        self._counts: list[int] = []
         self.buffers: list[Buffers] = [bound.buffers for bound in self._bound]
 
     def __enter__(self) -> Self:
@@ -115,33 +119,43 @@ class CudaPrepared:
         self._verified = False
         if not self._moving:
             return
-        bound, measured = self._moving, [b for b in self._moving if b.measured]
-        if not all(b.held for b in bound):
+        self._counts = [
+            max(1, math.ceil(copies * times)) if times != 1 else copies for times in self._repeats
+        ]
+        left = [n * bound.pieces for n, bound in zip(self._counts, self._moving, strict=True)]
+        if self._ticks is not None:
+            self._ticks.reset()
+        if not all(b.held for b in self._moving):
             self._gate.release()
-        with self._watched(), self._unblocking(copies * max(self._repeats)):
+        with self._watched(), self._unblocking(max(left)):
             for lane in self._lanes():
                 lane.device.use()
                 self._gate.hold(lane.device, lane.stream)
-            self._warm_up(measured)
-            self._left = self._put([copies * times for times in self._repeats], _QUEUE_COPIES)
+            self._warm_up()
+            self._left = self._put(left, _QUEUE_COPIES)
 
     def finish(self, copies: int) -> Sample:
         """After the release, enqueue the rest, wait for the end, and return the times of what it enqueued."""
         if not self._moving:
             return Sample((), (), 0.0)
-        bound, measured = self._moving, [b for b in self._moving if b.measured]
-        first = measured[0].lane
+        bound, first, stage = self._moving, self._measured[0].lane, f"running {self._measurement}"
+        begin = time.monotonic()
         with self._watched():
             while any(self._left):
-                self._left = self._put(self._left, _TURN_COPIES)
-            self._await([first.end, *(b.lane.stop for b in bound)], f"running {self._measurement}")
+                before, self._left = self._left, self._put(self._left, _TURN_COPIES)
+                if self._left == before:  # the rest is due later
+                    self._check(stage, time.monotonic() - begin)
+                    time.sleep(_LONGEST_SLEEP_S)
+            self._await([first.end, *(b.lane.stop for b in bound)], stage)
+        if self._ticks is not None:
+            self._ticks.stop()
         seconds = [_elapsed(b.lane.start, b.lane.stop) for b in bound]
-        amounts = [b.amount * copies * times for b, times in zip(bound, self._repeats, strict=True)]
-        self._prolong_loads(seconds)
+        amounts = [b.amount * n for b, n in zip(bound, self._counts, strict=True)]
+        self._adapt_loads(seconds, copies)
         return Sample(
             tuple(seconds),
             tuple(amounts),
-            _elapsed(first.start, first.end if len(measured) > 1 else first.stop),
+            _elapsed(first.start, first.end if len(self._measured) > 1 else first.stop),
         )
 
     def verify(self) -> None:
@@ -176,41 +190,48 @@ class CudaPrepared:
     def _lanes(self) -> list[TimedStream]:
         return [lane for bound in self._moving for lane, _ in bound.lanes]
 
-    def _warm_up(self, measured: Sequence[BoundCopy]) -> None:
-        """Enqueue a warm-up in each stream, then let the measured transfers start together.
+    def _warm_up(self) -> None:
+        """Enqueue a warm-up in each stream, then let the measured transfers start, together or after a time.
 
-        Loads continue independently: they must run before the others start.
+        Loads continue independently: they must run before the others start. Those with a rate begin with
+        the clock, which is started before the first measured transfer.
         """
-        first = measured[0].lane
+        first = self._measured[0].lane
         for bound in self._moving:
             bound.device.use()
             for _, work in bound.lanes:
                 work.warm_up()
-        for bound in measured[1:]:
+        for bound in self._measured[1:]:
             bound.lane.record(bound.lane.ready)
             first.wait(bound.lane.ready)
-        first.record(first.start)
-        for bound in self._moving:
-            lane = bound.lane
-            if lane is not first:
-                if bound.measured:
-                    lane.wait(first.start)
-                lane.record(lane.start)
+        if self._ticks is not None:
+            first.device.use()
+            self._ticks.begin(first.device, first.stream)
+        for bound in (self._measured[0], *(b for b in self._moving if b is not self._measured[0])):
+            lane, start = bound.lane, bound.transfer.start
+            if self._ticks is not None and (start or (bound.paced and not bound.measured)):
+                lane.device.use()
+                self._ticks.hold(lane.device, lane.stream, start)
+            elif bound.measured and lane is not first:
+                lane.wait(first.start)
+            lane.record(lane.start)
             for other, _ in bound.lanes[1:]:
                 other.wait(lane.start)
+            for work in bound.paced:
+                work.begin()
 
     def _put(self, left: Sequence[int], most: int) -> list[int]:
-        """Enqueue a turn of the remaining copies in every stream; return the number of remaining copies.
+        """Enqueue a turn of the remaining pieces in every stream; return the number of remaining pieces.
 
         The end of a transfer is recorded as soon as its copies are enqueued: loads may take longer.
         """
         rest = []
-        for bound, copies in zip(self._moving, left, strict=True):
+        for bound, pieces in zip(self._moving, left, strict=True):
             bound.device.use()
-            turn = copies if bound.lanes[0][1].loops else min(copies, most)
+            turn = pieces if bound.lanes[0][1].loops else bound.ready(min(pieces, most))
             for _, work in bound.lanes if turn else ():
                 work.put(turn)
-            rest.append(copies - turn)
+            rest.append(pieces - turn)
             if turn and not rest[-1]:
                 self._put_end(bound)
         of_measured = [i for i, bound in enumerate(self._moving) if bound.measured]
@@ -220,6 +241,8 @@ class CudaPrepared:
 
     def _put_end(self, bound: BoundCopy) -> None:
         """Record the end of a transfer whose copies are all enqueued."""
+        for work in bound.paced:
+            work.wait()
         for lane, _ in bound.lanes[1:]:
             lane.record(lane.stop)
             bound.lane.wait(lane.stop)
@@ -227,19 +250,27 @@ class CudaPrepared:
 
     def _put_end_of_all(self) -> None:
         """Record the end of all measured transfers, whose copies are all enqueued."""
-        measured = [b for b in self._moving if b.measured]
-        first = measured[0].lane
-        for bound in measured[1:]:
+        first = self._measured[0].lane
+        for bound in self._measured[1:]:
             first.wait(bound.lane.stop)
         first.record(first.end)
 
-    def _prolong_loads(self, seconds: Sequence[float]) -> None:
-        """Repeat loads more often in the next samples if they ended before the measured transfers."""
-        wall = max(s for s, bound in zip(seconds, self._moving, strict=True) if bound.measured)
+    def _adapt_loads(self, seconds: Sequence[float], copies: int) -> None:
+        """Repeat loads more often in the next samples if they ended before the measured transfers.
+
+        Those with a rate are repeated less often if they take much longer.
+        """
+        ends = zip(seconds, self._moving, strict=True)
+        end = max(bound.transfer.start + s for s, bound in ends if bound.measured)
         for i, bound in enumerate(self._moving):
-            if not bound.measured and seconds[i] < wall:
-                wanted = math.ceil(self._repeats[i] * _LOAD_LASTS * wall / seconds[i])
-                self._repeats[i] = min(wanted, _MOST_REPEATS)
+            needed = end - bound.transfer.start
+            wanted = self._counts[i] / copies * _LOAD_LASTS * needed / seconds[i]
+            if bound.measured:
+                continue
+            if 0 < seconds[i] < needed:
+                self._repeats[i] = min(math.ceil(wanted), _MOST_REPEATS)
+            elif bound.paced and 0 < _LOAD_LASTS * needed < seconds[i]:
+                self._repeats[i] = wanted
 
     def _run_contents(self, what: str) -> None:
         with self._watched():
@@ -252,12 +283,16 @@ class CudaPrepared:
         for event in events:
             while not finished(event):
                 waited = time.monotonic() - start
-                if self._signals.cancelled.is_set():
-                    raise BackendError(f"{stage} was cancelled")
-                if waited > self._options.timeout:
-                    raise MeasurementTimeout(stage, self._options.timeout)
+                self._check(stage, waited)
                 # Sleeping for a small fraction of the elapsed time costs nothing and frees the CPU.
                 time.sleep(min(waited / 64, _LONGEST_SLEEP_S))
+
+    def _check(self, stage: str, waited: float) -> None:
+        """Raise an error if the sample was cancelled, or has waited too long."""
+        if self._signals.cancelled.is_set():
+            raise BackendError(f"{stage} was cancelled")
+        if waited > self._options.timeout:
+            raise MeasurementTimeout(stage, self._options.timeout)
 
     @contextmanager
     def _unblocking(self, copies: int) -> Iterator[None]:
@@ -281,10 +316,10 @@ class CudaPrepared:
             yield
         except BackendLost:
             self._signals.stuck.set()
-            self._gate.abandon()
+            self._release()
             raise
         except BaseException as error:
-            self._gate.abandon()
+            self._release()
             deadline = time.monotonic() + _CANCEL_GRACE_S
             for lane in (*self._binder.lanes, *(contents.lane for contents in self._binder.fillers)):
                 while not idle(lane.stream):
@@ -295,6 +330,12 @@ class CudaPrepared:
                         ) from error
                     time.sleep(_LONGEST_SLEEP_S)
             raise
+
+    def _release(self) -> None:
+        """Release all streams after an error."""
+        self._gate.abandon()
+        if self._ticks is not None:
+            self._ticks.abandon()
 
     def abandon(self) -> None:
         """Let the enqueued work run out."""

@@ -46,6 +46,7 @@ class EngineCopy:
     loops = False
 
     def __init__(self, lane: TimedStream, to: int, origin: int, size: int) -> None:
+        self._to, self._origin, self._stream = to, origin, lane.stream
         self._call = (driver.CUdeviceptr(to), driver.CUdeviceptr(origin), size, lane.stream)
         self._warm = (*self._call[:2], min(size, WARM_UP), lane.stream)
 
@@ -58,15 +59,22 @@ class EngineCopy:
         for _ in range(copies):
             check(driver.cuMemcpyAsync, *self._call)
 
+    def part(self, begin: int, size: int) -> None:
+        """Enqueue a part of one copy."""
+        to, origin = driver.CUdeviceptr(self._to + begin), driver.CUdeviceptr(self._origin + begin)
+        check(driver.cuMemcpyAsync, to, origin, size, self._stream)
+
 
 class Kernel:
     """Launches of a kernel.
 
     Parameters
     ----------
-    size, passes : int or None
-        Index of the argument with the bytes, which is smaller in the warm-up, and of the argument with the
-        passes of a looping kernel; None if there is no such argument.
+    size : int
+        Index of the argument with the bytes; those before it are addresses.
+    passes : int or None
+        Index of the argument with the passes of a looping kernel; None if there is no such argument. A
+        kernel with passes has a smaller warm-up.
 
     Attributes
     ----------
@@ -79,10 +87,11 @@ class Kernel:
         lane: TimedStream,
         shape: LaunchConfig,
         arguments: Arguments,
-        size: int | None = None,
+        size: int,
         passes: int | None = None,
     ) -> None:
         self.loops = shape.loops
+        self._bases = [value.value or 0 for value in arguments.values[:size]]
         self.done = 0
         self._arguments, self._size, self._passes = arguments, size, passes
         self._unit = shape.passes
@@ -95,7 +104,7 @@ class Kernel:
 
     def warm_up(self) -> None:
         """Copy a part; the whole buffer if the kernel sums all that it reads."""
-        if self._size is None:
+        if self._passes is None:
             self.put(1)
             return
         size = self._arguments.values[self._size]
@@ -112,6 +121,19 @@ class Kernel:
             launches = 1 if self.loops else copies
         for _ in range(launches):
             check(driver.cuLaunchKernel, *self._launch)
+
+    def part(self, begin: int, size: int) -> None:
+        """Enqueue a part of one pass, which is not counted in ``done``."""
+        values, whole = self._arguments.values, self._arguments.values[self._size].value
+        for value, base in zip(values, self._bases, strict=False):
+            value.value = base + begin
+        values[self._size].value = size
+        if self._passes is not None:
+            values[self._passes].value = 1
+        check(driver.cuLaunchKernel, *self._launch)
+        values[self._size].value = whole
+        for value, base in zip(values, self._bases, strict=False):
+            value.value = base
 
 
 class Chase:
