@@ -398,5 +398,6 @@ def _is_judged(machine: Machine, transfer: Transfer) -> bool:
         and transfer.pace == 1
         and not transfer.executor.blocks
         and not transfer.executor.threads
+        and not transfer.also
         and (transfer.engine is Engine.CPU or MemoryKind.PAGEABLE not in kinds)
     )

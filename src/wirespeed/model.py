@@ -63,6 +63,10 @@ BUFFERS: dict[Operation, tuple[int, int]] = {
 }
 
 
+#: Largest number of memories to which one transfer writes.
+MOST_DESTINATIONS = 8
+
+
 class Access(StrEnum):
     """The side of a Transfer on which its Executor is."""
 
@@ -193,6 +197,8 @@ class Transfer:
         Rate that it does not exceed, in B/s as ``counted``; infinite if it is not held to one.
     start : float
         Time from the common release until it begins, in s. It is not part of its own time.
+    also : tuple[Memory, ...]
+        More destinations: a kernel reads once and writes to all. Its rate counts each byte that is read.
     """
 
     source: Memory
@@ -206,6 +212,12 @@ class Transfer:
     pace: float = 1.0
     rate: float = math.inf
     start: float = 0.0
+    also: tuple[Memory, ...] = ()
+
+    @property
+    def ends(self) -> tuple[Memory, ...]:
+        """Its source and its destinations."""
+        return self.source, self.destination, *self.also
 
     @property
     def is_paced(self) -> bool:
@@ -223,8 +235,8 @@ class Transfer:
 
     @property
     def way(self) -> str:
-        """Source and destination: ``gpu0->gpu1``."""
-        return f"{self.source}->{self.destination}"
+        """Source and destinations: ``gpu0->gpu1``, ``gpu0->gpu1+gpu2``."""
+        return f"{self.source}->{'+'.join(map(str, self.ends[1:]))}"
 
     def __str__(self) -> str:
         return f"{self.way} by {self.executor} ({self.engine})"

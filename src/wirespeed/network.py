@@ -145,7 +145,9 @@ class Network:
             for i, link in enumerate(machine.links)
         }
         self._routes: dict[str, dict[str, int]] = {}
-        self._known_steps: dict[tuple[str, str, str, Operation, bool], list[tuple[int, int]]] = {}
+        self._known_steps: dict[
+            tuple[str, str, str, tuple[str, ...], Operation, bool], list[tuple[int, int]]
+        ] = {}
         self._capacities: dict[int, float] = {
             i: link.capacity for i, link in enumerate(machine.links) if link.capacity is not None
         }
@@ -225,10 +227,11 @@ class Network:
 
     def _steps(self, transfer: Transfer) -> list[tuple[int, int]]:
         """Return the links of a transfer, and how often each byte of one buffer passes them."""
-        key = *self.ends(transfer), transfer.operation, transfer.engine is Engine.SM_SPLIT
+        also = tuple(map(self.machine.vertex, transfer.also))
+        key = *self.ends(transfer), also, transfer.operation, transfer.engine is Engine.SM_SPLIT
         if (known := self._known_steps.get(key)) is not None:
             return known
-        source, executor, destination, operation, split = key
+        source, executor, destination, _, operation, split = key
         reads, writes = BUFFERS[operation]
         found: list[tuple[int, int]] = []
         ways = [(source, destination), (destination, source)]
@@ -236,6 +239,9 @@ class Network:
             memories = (self._memory.get(start), reads), (self._memory.get(end), writes)
             found += [(link, times) for link, times in memories if link is not None]
             found += [(link, 1) for link in (*self.route(start, executor), *self.route(executor, end))]
+        for end in also:
+            found += [(link, 1) for link in self.route(executor, end)]
+            found += [(self._memory[end], writes)] if end in self._memory else []
         self._known_steps[key] = found
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import replace
 
@@ -106,6 +107,17 @@ def test_copies_between_gpus(
         replace(options, virtual_memory=virtual),
         copy(device(a), device(b), b if pulls else a, engine, size),
     )
+
+
+@pytest.mark.parametrize("size", (*SIZES, ODD))
+@pytest.mark.parametrize("rate", [math.inf, 5e9])
+def test_broadcasts(
+    backend: CudaBackend, machine: Machine, options: BackendOptions, size: int, rate: float
+) -> None:
+    to = device(machine.gpus[0].peers[0] if machine.gpus[0].peers else "gpu0")
+    one = replace(copy(device("gpu0"), to, "gpu0", Engine.SM, size), rate=rate)
+    sample = run(backend, options, replace(one, also=(host(machine), device("gpu0"))))
+    assert sample.amounts == (2.0 * size,)
 
 
 @pytest.mark.parametrize("engine", [Engine.SM, Engine.SM_BULK, Engine.SM_SPLIT])

@@ -28,6 +28,7 @@ LINES = (
     "load numa0 -> void cpus=[1-3] rate=25%; latency numa1 <- numa1",
     "load all_reduce 1GiB; near gpus to gpus over=nccl",
     "gpu0 -> gpu1 rate=10GB/s start=50us; load gpu2 -> gpu1 rate=25% start=+1.5ms; numa0 -> gpu3 start=0",
+    "gpu0 -> gpu1, gpu2 broadcast sm 64MiB; gpu3 -> other(gpu[0-3]) by gpu3 broadcast",
     "gpu0 -> gpu0 triad counted=3\nrank0 -> rank1.gpu1 # comment",
 )
 FILE = """[[testcase]]

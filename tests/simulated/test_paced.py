@@ -112,3 +112,12 @@ def test_only_different_starts_are_staggered() -> None:
     )
     assert not staggered("gpu0 -> gpu1 start=1us; gpu2 -> gpu3 start=1us")
     assert not staggered("gpu0 -> gpu1 start=1us; load gpu2 -> gpu3")
+
+
+def test_a_broadcast_is_limited_by_the_link_that_carries_it_several_times() -> None:
+    one, both = (rates(f"gpu0 -> gpu1{more} sm")["gpu0->gpu1" + "+gpu2" * bool(more)]
+                 for more in ("", ", gpu2 broadcast"))  # fmt: skip
+    assert both == pytest.approx(one / 2, rel=0.02)
+    document = wirespeed.transfer("gpu0 -> gpu1, gpu2 broadcast", machine=EIGHT).document
+    (cell,) = document.testcases[0].tables[0].cells
+    assert (cell.limit, cell.expected) == (150e9, None)

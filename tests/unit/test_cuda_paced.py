@@ -247,6 +247,35 @@ def test_several_engines_are_chosen_at_full_speed(cuda: Callable[..., Noting], b
     assert len(set(lanes)) == 1 and sample.amounts == (32 * MIB,)
 
 
+def test_a_broadcast_is_one_launch_and_each_destination_is_verified(
+    cuda: Callable[..., Noting], backend: CudaBackend
+) -> None:
+    fake = cuda()
+    one = transfer(
+        0, 1, engine=Engine.SM, also=(Memory("gpu0", MemoryKind.DEVICE), Memory("numa0", MemoryKind.PINNED))
+    )
+    seen: list[tuple[int, ...]] = []
+
+    def launch(kernel: str, *rest: Any) -> None:
+        if kernel == "copy_broadcast":
+            pointers = ctypes.cast(rest[-2], ctypes.POINTER(ctypes.c_void_p))
+            words = [ctypes.c_uint64.from_address(pointers[i] or 0).value for i in range(10)]
+            counts = [ctypes.c_uint32.from_address(pointers[i] or 0).value for i in (10, 11)]
+            seen.append((*words, *counts))
+        fake.launched.append(kernel)
+
+    fake.cuLaunchKernel = launch  # type: ignore[method-assign]
+    with prepared(backend, one) as bound:
+        bound.sample(3)
+        bound.verify()
+        buffers = bound.buffers[0]
+        addresses = [buffer.address for buffer in buffers.destinations]
+    assert seen[-1] == (*addresses, 0, 0, 0, 0, 0, buffers.sources[0].address, MIB, 3, 3)
+    assert fake.launched.count("compare") == 2 * 3  # all are poisoned and verified
+    ce = backend.refuses(Measurement((replace(one, engine=Engine.CE),), ()))
+    assert ce is not None and "only a copy by a kernel" in ce
+
+
 def test_pieces_take_100_us_or_have_64_kib() -> None:
     assert pieces_of(512 * MIB, 10e9, 1) == 536
     assert pieces_of(512 * MIB, 10e9, 4) == 134  # the host enqueues those of four transfers

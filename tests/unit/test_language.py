@@ -15,7 +15,7 @@ from wirespeed.language.parser import parse
 from wirespeed.language.printing import line_of
 from wirespeed.language.resolve import Defaults, resolve
 from wirespeed.language.toml_file import of_line
-from wirespeed.model import Access, Collective, Engine, MemoryKind, Operation, Role, Transfer
+from wirespeed.model import Access, Collective, Engine, Memory, MemoryKind, Operation, Role, Transfer
 from wirespeed.topology import Machine
 
 from ..hostile import mutations
@@ -90,6 +90,23 @@ def test_a_rate_is_in_bytes_or_a_part_of_the_limit() -> None:
         transfers("numa0 -> numa1 rate=25%", unknown)
 
 
+def test_a_broadcast_is_one_transfer_to_several_memories() -> None:
+    (one,) = transfers("gpu0 -> gpu1, gpu2 broadcast")
+    assert (str(one), one.bytes) == ("gpu0->gpu1+gpu2 by gpu0 (sm)", 2**29)
+    assert one.also == (Memory("gpu2", MemoryKind.DEVICE),)
+    assert [t.way for t in transfers("gpu[0-1] -> other(gpu[0-2]) broadcast")] == [
+        "gpu0->gpu1+gpu2", "gpu1->gpu0+gpu2",
+    ]  # fmt: skip
+    (loader,) = transfers("numa0 -> gpu0, gpu1 broadcast")
+    assert (loader.executor.device, loader.source.kind) == ("gpu0", MemoryKind.PINNED)
+    for text in (
+        "gpu0 -> gpu1, gpu2 broadcast 512MiB blocks=4",
+        "numa0 -> gpu0, gpu1 by gpu1 broadcast 512MiB",
+    ):
+        assert line_of(transfers(text), EIGHT) == text
+    assert transfers(line_of([loader], EIGHT)) == [loader]
+
+
 def test_a_start_offset_counts_from_the_common_start() -> None:
     starts = [
         t.start for t in transfers("gpu0 -> gpu1 start=50us; gpu0 -> gpu1 start=+1.5ms; gpu0 -> gpu1 start=0")
@@ -104,7 +121,8 @@ def test_a_start_offset_counts_from_the_common_start() -> None:
 def test_what_is_printed_is_parsed_into_the_same_transfers(
     rate: float | None, start: float, pulls: bool, engine: str, load: bool
 ) -> None:
-    line = f"gpu0 {'<-' if pulls else '->'} gpu1{engine}; {'load ' * load}numa0 -> gpu3; numa1 -> numa1"
+    copies = f"gpu0 {'<-' if pulls else '->'} gpu1{engine}; gpu0 -> gpu1, gpu2 broadcast"
+    line = f"{copies}; {'load ' * load}numa0 -> gpu3; numa1 -> numa1"
     found = [replace(one, rate=rate or math.inf, start=start) for one in transfers(line)]
     assert transfers(line_of(found, EIGHT)) == found
 
@@ -156,6 +174,12 @@ WRONG = [
     ("gpu0 -> gpu1 start=5parsec", 20, "'5parsec' is not a duration"),
     ("gpu0 -> gpu1 start=-5us", 20, "expected a time, such as 50us, not '-'"),
     ("gpu0 -> gpu1 start=11s", 20, "at most 10 s after the others"),
+    ("gpu1, gpu2 <- gpu0 broadcast", 20, "write gpu0 -> gpu1, gpu2 broadcast, or by gpu1"),
+    ("gpu0 -> gpu1 broadcast", 14, "2 to 8 different destinations, not 1"),
+    ("gpu0 -> gpu1, gpu1 broadcast", 20, "2 to 8 different destinations, not 1"),
+    ("gpu0 -> gpu*, numa0 broadcast", 21, "2 to 8 different destinations, not 9"),
+    ("gpu0 -> gpu1, gpu2 ce broadcast", 23, "only a copy by a kernel (sm)"),
+    ("gpu0 -> gpu1, void broadcast", 20, "from one memory to others of the same process"),
     ("all_reduce; load gpu0 -> gpu1 start=1ms", 1, "has no start offset next to a collective"),
     ("all_reduce 1GiB start=1ms", 17, "only a size is"),
     ("gpu0 -> gpu1 over=nvl", 19, "there is no transport 'nvl'"),

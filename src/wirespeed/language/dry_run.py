@@ -28,7 +28,7 @@ class PlannedWork:
     Parameters
     ----------
     source, destination : str
-        The memories; empty for a collective.
+        The memories; empty for a collective. Several destinations: ``gpu1+gpu2``.
     memory : tuple[str, str]
         How they are allocated.
     operation : str
@@ -44,7 +44,7 @@ class PlannedWork:
     load : bool
         Whether it is load, whose rate is not reported.
     route : tuple[str, ...]
-        Vertices from the source over the executor to the destination; empty if unknown.
+        Vertices from the source over the executor to the (first) destination; empty if unknown.
     limit : float or None
         Rate that the links allow while all transfers of the measurement run, in B/s; None if unknown.
     alone : float or None
@@ -313,8 +313,8 @@ def _transfer(
         bound = ", ".join(bounds) or "unknown"
     executor = work.executor
     return PlannedWork(
-        str(work.source), str(work.destination), (work.source.kind, work.destination.kind), work.operation,
-        str(executor), work.engine, executor.blocks, executor.threads or len(executor.cpus),
+        str(work.source), "+".join(map(str, work.ends[1:])), (work.source.kind, work.destination.kind),
+        work.operation, str(executor), work.engine, executor.blocks, executor.threads or len(executor.cpus),
         work.bytes, work.role is Role.LOAD, _route(network, work), rate if known else None,
         alone if math.isfinite(alone) else None, bound, work.start,
         end if known and math.isfinite(end) else None, work.rate if work.is_paced else None,

@@ -8,7 +8,7 @@
     devices   := device (',' device)*
     device    := FUNCTION '(' device ')' | FUNCTION device | ['rank' numbers '.'] KIND numbers | 'void' | '$'
     numbers   := N | N '-' N | '*' | '[' part (',' part)* ']'        part := N | N '-' N
-    word      := ENGINE | OPERATION | SIZE | KEY '=' value
+    word      := ENGINE | OPERATION | SIZE | 'broadcast' | KEY '=' value
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ OPERATION_WORDS = {
     for one in Operation
     if one not in (Operation.COPY, Operation.READ, Operation.WRITE, Operation.CHASE)
 }
+#: Word for one transfer to all destinations.
+BROADCAST = "broadcast"
 ARROWS = {"->": False, "to": False, "<-": True, "from": True}
 #: Words that begin or join, so that they are no names of devices.
 _RESERVED = ("load", "latency", "by", "and", "to", "from")
@@ -314,11 +316,13 @@ class _LineParser:
             return "engine", ENGINES[token.text]
         if token.text in OPERATION_WORDS:
             return "operation", OPERATION_WORDS[token.text]
+        if token.text == BROADCAST:
+            return BROADCAST, True
         if token.text in _KEYS:
             if not self.accept("="):
                 raise self.wrong(f"expected '=' and a value after {token.text}")
             return _KEYS[token.text](self)
-        valid = (*ENGINES, *OPERATION_WORDS, *(f"{key}=" for key in _KEYS))
+        valid = (*ENGINES, *OPERATION_WORDS, BROADCAST, *(f"{key}=" for key in _KEYS))
         what = repr(token.text) if token.text else "the end of the text"
         if token.kind == "word":
             raise self.wrong(f"unknown word {what}; {nearest(token.text, valid)}", token.span)

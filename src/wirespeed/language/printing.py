@@ -68,7 +68,8 @@ def written(transfers: Sequence[Transfer], machine: Machine) -> list[str]:
 def _written(one: Transfer, machine: Machine, *, alone: bool) -> str:
     """Return one transfer; ``alone``: whether no other uses the cores of its node."""
     of_cpus = one.engine is Engine.CPU
-    source, destination = _name(one.source, of_cpus), _name(one.destination, of_cpus)
+    source, *destinations = (_name(end, of_cpus) for end in one.ends)
+    destination = ", ".join(destinations)
     executor = one.executor.device if one.executor.rank is None else f"rank{one.executor.rank}"
     at_source = executor == source.removeprefix("pageable(").removesuffix(")")
     gpus = {gpu.name for gpu in machine.gpus}
@@ -91,12 +92,13 @@ def _written(one: Transfer, machine: Machine, *, alone: bool) -> str:
         text = f"{source} -> {destination} by {executor}"
     usual = (
         Engine.CPU if of_cpus
-        else Engine.CE if one.operation is Operation.COPY and one.executor.device in gpus
+        else Engine.CE if one.operation is Operation.COPY and one.executor.device in gpus and not one.also
         else Engine.SM
     )  # fmt: skip
     words = [text]
     if one.operation not in (Operation.COPY, Operation.CHASE, Operation.READ, Operation.WRITE):
         words.append(str(one.operation))
+    words += ["broadcast"] if one.also else []
     words += [str(one.engine)] if one.engine is not usual else []
     words += [exact_size(one.bytes), *_shape(one, machine, alone=alone)]
     words += [f"counted={one.counted}"] if one.counted != 1 else []

@@ -407,7 +407,7 @@ def _barrier(machine: Machine, works: Sequence[Transfer | Collective]) -> str:
     for work in works:
         if isinstance(work, Transfer) and work.executor.rank is None and work.executor.device in peers:
             own = work.executor.device
-            for end in (work.source, work.destination):
+            for end in work.ends:
                 if end.device in peers and end.device != own and end.device not in peers[own]:
                     return f"{own} has no peer access to {end.device}"
     return ""

@@ -9,6 +9,7 @@ from itertools import product
 
 from ..limits import ceilings
 from ..model import (
+    MOST_DESTINATIONS,
     Collective,
     Engine,
     Executor,
@@ -175,10 +176,14 @@ class _Resolver:
     def transfers(self, statement: Statement) -> list[Labelled]:
         """Return the transfers of a statement."""
         found = []
-        for source, destination in self._pairs(statement):
-            for executor in self._executors(statement, source, destination):
-                transfer = self._transfer(statement, source, destination, executor)
-                found.append(Labelled(transfer, statement.label or _label(statement, source, destination)))
+        flows = (
+            self._broadcasts(statement) if statement.words.broadcast
+            else [(source, (destination,)) for source, destination in self._pairs(statement)]
+        )  # fmt: skip
+        for source, destinations in flows:
+            for executor in self._executors(statement, source, destinations[0]):
+                transfer = self._transfer(statement, source, destinations, executor)
+                found.append(Labelled(transfer, statement.label or _label(statement, source, destinations)))
         if not found:
             raise self.wrong("no transfer is left: other() of the only device is empty", statement.span)
         return found
@@ -211,6 +216,29 @@ class _Resolver:
         if len(sources) * len(destinations) > MOST_TRANSFERS:
             raise self.wrong(f"more than {MOST_TRANSFERS} transfers; use fewer devices", statement.span)
         return list(product(sources, destinations))
+
+    def _broadcasts(self, statement: Statement) -> list[tuple[_End, tuple[_End, ...]]]:
+        """Return each source with all destinations."""
+        span = statement.places["broadcast"]
+        if statement.pulls and not statement.executors:
+            raise self.wrong(
+                "one device executes a broadcast: write gpu0 -> gpu1, gpu2 broadcast, or by gpu1 behind the "
+                "memories", span,
+            )  # fmt: skip
+        destinations = self.ends(statement.destinations)
+        others = any("other" in devices.wrappers for devices in statement.destinations)
+        found = []
+        for source in self.ends(statement.sources):
+            to = tuple(end for end in destinations if not others or end.base != source.base)
+            if any(end.memory is None or end.memory.rank is not None for end in (source, *to)):
+                raise self.wrong("a broadcast is from one memory to others of the same process", span)
+            different = len({end.memory for end in to})
+            if not 2 <= different == len(to) <= MOST_DESTINATIONS:
+                raise self.wrong(
+                    f"a broadcast has 2 to {MOST_DESTINATIONS} different destinations, not {different}", span
+                )
+            found.append((source, to))
+        return found
 
     def ends(self, devices: Sequence[Devices]) -> list[_End]:
         """Return the memories of one side."""
@@ -296,10 +324,11 @@ class _Resolver:
         return replace(end, memory=replace(end.memory, kind=MemoryKind.PAGEABLE))
 
     def _transfer(
-        self, statement: Statement, source: _End, destination: _End, executor: Executor
+        self, statement: Statement, source: _End, destinations: Sequence[_End], executor: Executor
     ) -> Transfer:
         """Return one transfer: choose its engine and its operation."""
         words, places = statement.words, statement.places
+        destination, *also = destinations
         ends = [end for end in (source, destination) if end.memory is not None]
         if not ends or (statement.latency and len(ends) < 2):
             raise self.wrong("void is only one side of a transfer, and no side of a latency", statement.span)
@@ -311,7 +340,9 @@ class _Resolver:
             else words.operation or Operation.COPY if len(ends) == 2
             else Operation.READ if source.memory else Operation.WRITE
         )  # fmt: skip
-        engine = words.engine or self._engine(gpu, operation)
+        engine = words.engine or (Engine.SM if gpu and also else self._engine(gpu, operation))
+        if also and (engine is not Engine.SM or operation is not Operation.COPY):
+            raise self.wrong("only a copy by a kernel (sm) writes to several memories", places["broadcast"])
         if gpu == (engine is Engine.CPU):
             fitting = "ce, sm, sm_bulk or sm_split" if gpu else "cpu"
             raise self.wrong(f"{executor} executes with {fitting}, not with {engine}", places["engine"])
@@ -326,6 +357,7 @@ class _Resolver:
         found = Transfer(
             from_, to, executor, engine, self._size(statement, gpu, operation), statement.role, operation,
             words.counted or 1, start=words.start or 0.0,
+            also=tuple(end.memory for end in also if end.memory is not None),
         )  # fmt: skip
         return self._paced(found, words.rate, places["rate"]) if words.rate else found
 
@@ -449,8 +481,11 @@ class _Resolver:
         return self.defaults.size or (DEFAULT_SIZE if gpu else streaming_size(self.machine))
 
 
-def _label(statement: Statement, source: _End, destination: _End) -> str:
+def _label(statement: Statement, source: _End, destinations: Sequence[_End]) -> str:
     """Return the label of the result of a transfer: ``gpu0->gpu1``, or ``gpu0 from gpu1`` for a latency."""
-    names = [f"rank{end.memory.rank}" if end.memory and end.memory.rank is not None
-             else end.memory.device if end.memory else end.base for end in (source, destination)]  # fmt: skip
-    return f"{names[1]} from {names[0]}" if statement.latency else f"{names[0]}->{names[1]}"
+    origin, *to = [
+        f"rank{end.memory.rank}" if end.memory and end.memory.rank is not None
+        else end.memory.device if end.memory else end.base
+        for end in (source, *destinations)
+    ]  # fmt: skip
+    return f"{to[0]} from {origin}" if statement.latency else f"{origin}->{'+'.join(to)}"

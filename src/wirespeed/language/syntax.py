@@ -74,6 +74,8 @@ class Words:
         Rate that it does not exceed.
     start : float or None
         Time from the common start until it begins, in s.
+    broadcast : bool
+        Whether one transfer writes to all destinations.
     """
 
     engine: Engine | None = None
@@ -85,6 +87,7 @@ class Words:
     counted: int | None = None
     rate: Rate | None = None
     start: float | None = None
+    broadcast: bool = False
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,13 @@ def _transfer(source: Source, origin: _Word, by: _Word, to: _Word, each: _Word, 
         )  # fmt: skip
     device, engine = _executor(source, by)
     of_cpus = engine == "cpu"
-    ends = [_memory(source, word, of_cpus) for word in (origin, to)]
+    start = _memory(source, origin, of_cpus)
+    targets = [_memory(source, word, of_cpus) for word in _several(to)]
+    if len(targets) > 1 and (engine != "sm" or "void" in targets):
+        raise source.error("several destinations need the executor G, and are memories", *to.span)
+    if len(targets) > 1 and len(wild) > 0:
+        raise source.error("several destinations have no wildcards here; write the transfers", *wild[0].span)
+    ends = [start, ", ".join(targets)]
     if ends == ["void", "void"]:
         raise source.error("a transfer needs a source or a destination", *to.span)
     if "void" in ends and engine != "sm" and not of_cpus:
@@ -143,7 +149,16 @@ def _transfer(source: Source, origin: _Word, by: _Word, to: _Word, each: _Word, 
     arrow = f"{ends[0]} -> {ends[1]} by {device}" if device != ends[0] else f"{ends[0]} -> {ends[1]}"
     if device == ends[1] and "void" not in ends:
         arrow = f"{ends[1]} <- {ends[0]}"
+    arrow += " broadcast" * (len(targets) > 1)
     return f"{arrow} {engine} {size}{shape}".replace("  ", " ").strip()
+
+
+def _several(word: _Word) -> list[_Word]:
+    """Return the memories of a destination such as ``G1G2``."""
+    parts = list(re.finditer(r"[A-Za-z][0-9]+", word.text, re.ASCII))
+    if len(parts) < 2 or "".join(part[0] for part in parts) != word.text or re.match(r"R[0-9]", word.text):
+        return [word]
+    return [_Word(part[0], word.start + part.start()) for part in parts]
 
 
 def _split(source: Source, word: _Word) -> tuple[str, str, str]:
@@ -182,11 +197,8 @@ def _memory(source: Source, word: _Word, of_cpus: bool) -> str:
     """Return a memory in the language."""
     letter, numbers, rest = _split(source, word)
     if rest:
-        reason = "one that reads once and writes to several" if rest[0].isalpha() else repr(rest)
-        raise source.error(
-            f"several memories of one transfer ({reason}) have no equivalent; write one transfer for each",
-            *word.span,
-        )
+        reason = "a sum of several sources has" if rest[0].isalpha() else f"{rest!r} has"
+        raise source.error(f"{reason} no equivalent; write one transfer for each memory", *word.span)
     if letter == "N":
         return "void"
     if letter in _NO_MEMORY:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...document import Quantity, State
 from ...errors import BackendError, BackendLost, OutOfMemory
-from ...model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
+from ...model import MOST_DESTINATIONS, Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from ...topology import Gpu, Machine
 from ...units import MIB
 from .. import pci
@@ -91,13 +91,13 @@ class CudaBackend:
         transfers = measurement.transfers
         if all(t.role is Role.LOAD for t in transfers):
             return "no transfer is measured"
-        kinds = {end.kind for t in transfers for end in (t.source, t.destination)}
+        kinds = {end.kind for t in transfers for end in t.ends}
         if MemoryKind.PAGEABLE in kinds and len(transfers) > 1:
             return "copies of pageable memory run in the calling thread, so only one can run at a time"
         return self._unusable or None
 
     def _refuses(self, transfer: Transfer) -> str:
-        ends = (transfer.source, transfer.destination)
+        ends = transfer.ends
         copy = transfer.operation is Operation.COPY
         pageable = any(end.kind is MemoryKind.PAGEABLE for end in ends)
         if transfer.engine is Engine.CPU:
@@ -117,6 +117,10 @@ class CudaBackend:
         if transfer.engine is not Engine.SM and transfer.operation not in does:
             only = ", ".join(does)
             return f"the engine {transfer.engine} does not support {transfer.operation}, only {only}"
+        if transfer.also and not (copy and transfer.engine is Engine.SM):
+            return "only a copy by a kernel (sm) writes to several memories"
+        if len(ends) - 1 > MOST_DESTINATIONS:
+            return f"a kernel writes to {MOST_DESTINATIONS} memories at most"
         if pageable and transfer.engine is not Engine.CE:
             return "kernels cannot access pageable memory"
         capability = tuple(int(part) for part in gpu.compute_capability.split(".") if part)

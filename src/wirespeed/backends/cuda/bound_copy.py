@@ -10,7 +10,7 @@ from typing import Any
 from cuda.bindings import driver
 
 from ...errors import VerificationError
-from ...model import BUFFERS, Engine, Memory, MemoryKind, Operation, Role, Transfer
+from ...model import BUFFERS, MOST_DESTINATIONS, Engine, Memory, MemoryKind, Operation, Role, Transfer
 from ..base import BackendOptions
 from ..patterns import keys_of
 from .arguments import Arguments, narrow, pointer, wide
@@ -32,6 +32,12 @@ class Buffers:
 
     sources: tuple[GpuBuffer, ...]
     destination: GpuBuffer | None
+    also: tuple[GpuBuffer, ...] = ()
+
+    @property
+    def destinations(self) -> tuple[GpuBuffer, ...]:
+        """All buffers that are written."""
+        return () if self.destination is None else (self.destination, *self.also)
 
 
 @dataclass(eq=False)
@@ -158,7 +164,7 @@ class Binder:
             Number of transfers that share its source or destination, including itself.
         """
         executor = self._device(transfer.executor.device)
-        for end in (transfer.source, transfer.destination):
+        for end in transfer.ends:
             if end.kind is MemoryKind.DEVICE and end.device != executor.name:
                 pair = (executor, self._device(end.device))
                 self.peers.take(*pair)
@@ -169,6 +175,7 @@ class Binder:
         buffers = Buffers(
             tuple(self._take(transfer.source, size, executor) for _ in range(sources)),
             self._take(transfer.destination, size, executor) if destinations else None,
+            tuple(self._take(memory, size, executor) for memory in transfer.also),
         )
         bound = BoundCopy(transfer, executor, buffers, amount=float(transfer.bytes), sharing=sharing)
         keys = keys_of(self._options.seed, index)[:2]
@@ -211,8 +218,9 @@ class Binder:
         regions = [(self._region(bound, b), k) for b, k in zip(filled, keys, strict=False)]
         text = str(transfer)
         if buffers.destination is not None and bound.verifies:
-            there = self._region(bound, buffers.destination)
-            bound.expected.append(Expected(there, transfer.operation, keys, text))
+            for destination in buffers.destinations:
+                there = self._region(bound, destination)
+                bound.expected.append(Expected(there, transfer.operation, keys, text))
             if transfer.engine is Engine.SM_SPLIT:
                 offset = _aligned(transfer.bytes)
                 regions.append((self._region(bound, buffers.destination, offset), keys[1]))
@@ -274,7 +282,9 @@ class Binder:
         form = shape(piece, device.multiprocessors, device.shared_memory, bound.sharing)
         bound.amount = float(transfer.bytes * (1 if transfer.is_paced else form.passes))
         origin = [pointer(buffer.address) for buffer in buffers.sources]
-        to = [pointer(buffers.destination.address)] if buffers.destination is not None else []
+        to = [pointer(buffer.address) for buffer in buffers.destinations]
+        if transfer.also:
+            to += [pointer(0)] * (MOST_DESTINATIONS - len(to))
         size = wide(transfer.bytes)
         values: list[Any] = [*to, *origin, size]
         passes: int | None = None
@@ -283,6 +293,8 @@ class Binder:
                 values.append(wide(_aligned(transfer.bytes)))
             elif transfer.engine is Engine.SM_BULK:
                 values.append(narrow(form.chunk))
+            elif transfer.also:
+                values.append(narrow(len(buffers.destinations)))
             passes = len(values)
             values.append(narrow(1))
         elif transfer.operation is Operation.WRITE:

@@ -124,7 +124,8 @@ class DistributedBackend:
                     f"this is a job of {self.world.size} processes: only testcases between processes run "
                     "in it; start one process for the others"
                 )
-            if transfer.operation is not Operation.COPY or transfer.role is not Role.MEASURED:
+            measured_copy = transfer.operation is Operation.COPY and transfer.role is Role.MEASURED
+            if not measured_copy or transfer.also:
                 return f"{transfer}: between processes there are copies that are measured, and nothing else"
             gpu = transfer.executor.device.startswith("gpu")
             engines = (Engine.CE, Engine.SM, Engine.SM_BULK) if gpu else (Engine.CPU,)

@@ -69,6 +69,8 @@ class HostBackend:
         for end in ends:
             if end.device not in nodes or end.kind is not MemoryKind.PAGEABLE:
                 return f"{end.kind} memory of {end.device} does not belong to this host"
+        if transfer.also:
+            return "CPUs write to one memory"
         if not transfer.executor.cpus:
             return f"{transfer.executor} has no CPUs"
         if transfer.operation is Operation.CHASE and len(transfer.executor.cpus) > 1:
