@@ -57,6 +57,8 @@ class PlannedWork:
         When one copy ends at the limits, in s from the common start; None if unknown, and for load.
     rate : float or None
         Rate to which it is held, in B/s as in its result; None for its full speed.
+    pace : float
+        Fraction of its full speed at which a load by CPUs runs.
     free : float or None
         Rate that the links allow if it runs alone and at its full speed, in B/s.
     """
@@ -78,6 +80,7 @@ class PlannedWork:
     start: float = 0.0
     end: float | None = None
     rate: float | None = None
+    pace: float = 1.0
     free: float | None = None
 
     @property
@@ -317,7 +320,7 @@ def _transfer(
         work.operation, str(executor), work.engine, executor.blocks, executor.threads or len(executor.cpus),
         work.bytes, work.role is Role.LOAD, _route(network, work), rate if known else None,
         alone if math.isfinite(alone) else None, bound, work.start,
-        end if known and math.isfinite(end) else None, work.rate if work.is_paced else None,
+        end if known and math.isfinite(end) else None, work.rate if work.is_paced else None, work.pace,
         free * work.counted if math.isfinite(free) else None,
     )  # fmt: skip
 

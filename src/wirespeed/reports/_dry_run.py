@@ -79,13 +79,17 @@ def _timeline(works: Sequence[PlannedWork]) -> list[str]:
     last = max((work.end or work.start for work in works), default=0.0)
     if not any(work.start for work in works) or not last:
         return []
-    lines = [f"  time line of one copy of each at the limits, {format_time(last)}; load runs to the end:"]
+    lines = [f"  time line of one copy of each at the limits, {format_time(last)}:"]
     for i, work in enumerate(works):
-        end = last if work.load or work.end is None else work.end
+        end = last if work.end is None else work.end
         left = round(_TIMELINE * work.start / last)
         right = max(left + 1, round(_TIMELINE * end / last))
-        bar = " " * left + ("-" if work.load else "=") * (right - left)
-        span = f"{format_time(work.start) if work.start else '0'} to {format_time(end)}"
+        sign = "-" if work.load else "=" if work.end is not None else "?"
+        until = format_time(work.end) if work.end is not None else "the end" if work.load else "unknown"
+        bar, span = (
+            " " * left + sign * (right - left),
+            f"{format_time(work.start) if work.start else '0'} to {until}",
+        )
         lines.append(f"  {i}: |{bar:{_TIMELINE}}| {span}")
     return lines
 
@@ -104,7 +108,8 @@ def _name(work: PlannedWork) -> str:
 
 
 def _shape(work: PlannedWork) -> str:
-    rate = "" if work.rate is None else f" rate={work.rate / GB:.4g}GB/s"
+    rate = f" rate={work.pace:.0%}" if work.pace < 1 else ""
+    rate = rate if work.rate is None else f" rate={work.rate / GB:.4g}GB/s"
     if work.engine == "cpu":
         return f" {many(work.threads, 'thread')}{rate}"
     given = (("blocks", work.blocks), ("threads", work.threads))
