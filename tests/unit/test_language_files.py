@@ -198,6 +198,10 @@ PLACED = 'values = [{{ row = "r", column = "c", {} }}]'
 WRONG = [
     ("", "has no measurement"),
     ("a = ", "is not valid TOML"),
+    (
+        ABOUT + 'transfers = "gpu0 -> gpu1"\nlabel = "\ud800"',
+        "line 4, column 10: the character is no Unicode",
+    ),
     ("[[measurement]]\n", "line 1 is not valid: Object missing required field `name`"),
     (ABOUT, "give transfers, or waived"),
     (ABOUT + 'transfer = "gpu0 -> gpu1"', "did you mean transfers?"),

@@ -158,6 +158,10 @@ def loads(text: str, name: str = "", *, judged: bool = True) -> Program:
     """
     where = name or "the text"
     try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise Source(text, name).error("the character is no Unicode character", error.start) from error
+    try:
         found = msgspec.convert(tomllib.loads(text), _TransferFile)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{where} is not valid TOML: {error}") from error
