@@ -21,6 +21,7 @@ from wirespeed.backends import discover
 from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.distributed.backend import DistributedBackend
 from wirespeed.backends.distributed.endpoint import JobContext, TransferTiming
+from wirespeed.backends.distributed.prepared import DistributedPrepared
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.host.endpoint import HostEndpoint, HostPart, ShmSharing
 from wirespeed.backends.shared_memory import Allocation, Handle, Opened
@@ -34,6 +35,7 @@ from wirespeed.errors import (
     UsageError,
     WirespeedError,
 )
+from wirespeed.model import Sample
 from wirespeed.worlds.base import World, WorldError
 from wirespeed.worlds.mpi import Move
 
@@ -401,3 +403,46 @@ class NoMemory:
         return {}
 
     def close(self) -> None: ...
+
+
+def test_a_load_between_ranks_lasts_as_long_as_what_is_measured() -> None:
+    from wirespeed.language.toml_file import of_line
+
+    cases = of_line("rank0 -> rank1 1MiB rate=1GB/s; load rank1 -> rank0 64KiB").testcases
+    seen: list[tuple[Sample, dict[int, int]]] = []
+
+    class Noted(DistributedPrepared):
+        def sample(self, copies: int) -> Sample:
+            loads, found = dict(self._loads), super().sample(copies)
+            if self._rank == 0:
+                seen.append((found, loads))
+            return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wirespeed.backends.distributed.backend.DistributedPrepared", Noted)
+        documents = run(worlds(2), list(cases), samples=5, copies=4)
+    assert {document.testcases[0].status for document in documents} == {Status.PASSED}
+    (table,) = documents[0].testcases[0].tables
+    assert len(table.cells) == 1 and table.cells[0].value
+    sample, loads = seen[-1]
+    assert loads.keys() == {1} and loads[1] > 1
+    assert sample.amounts == (4 * 2**20, 4 * 2**16 * loads[1])
+    assert sample.amounts[0] / sample.seconds[0] <= 1.0001e9
+    assert sample.wall == sample.seconds[0]
+
+
+def test_messages_have_no_rate_and_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    from wirespeed.language.toml_file import of_line
+
+    monkeypatch.setattr(
+        "wirespeed.backends.distributed.transport_selection.TransportSelector.of", lambda *_: "mpi"
+    )
+    for line in (
+        "rank0 -> rank1 rate=1GB/s",
+        "rank0 -> rank1 start=1ms",
+        "rank0 -> rank1; load rank1 -> rank0",
+    ):
+        documents = run(worlds(2), list(of_line(line).testcases))
+        for document in documents:
+            assert document.testcases[0].status is Status.WAIVED
+            assert "messages by mpi have no rate" in document.testcases[0].reason

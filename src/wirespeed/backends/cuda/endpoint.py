@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -236,6 +236,11 @@ class CudaPart:
         self._prepared = CudaPrepared(
             measurement, [1] * len(pieces), binder, side.gate, side.signals, side.options
         )
+
+    def repeat(self, times: Mapping[int, int]) -> None:
+        """From now on, make the copies of some transfers several times."""
+        assert self._prepared is not None
+        self._prepared.repeat([times.get(piece.index, 1) for piece in self._pieces])
 
     def arm(self, copies: int) -> None:
         """Enqueue behind the gate, and start the thread that sends and receives with MPI."""

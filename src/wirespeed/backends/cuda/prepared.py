@@ -114,6 +114,10 @@ class CudaPrepared:
         self._gate.release()
         return self.finish(copies)
 
+    def repeat(self, times: Sequence[float]) -> None:
+        """From now on, make the copies of each transfer of the Measurement several times."""
+        self._repeats = [n for n, bound in zip(times, self._bound, strict=True) if bound.lanes]
+
     def arm(self, copies: int) -> None:
         """Enqueue work behind the closed gate, as far as the queues have room."""
         self._verified = False

@@ -124,9 +124,8 @@ class DistributedBackend:
                     f"this is a job of {self.world.size} processes: only testcases between processes run "
                     "in it; start one process for the others"
                 )
-            measured_copy = transfer.operation is Operation.COPY and transfer.role is Role.MEASURED
-            if not measured_copy or transfer.also:
-                return f"{transfer}: between processes there are copies that are measured, and nothing else"
+            if transfer.operation is not Operation.COPY or transfer.also or transfer.pace < 1:
+                return f"{transfer}: between processes there are copies to one memory, and nothing else"
             gpu = transfer.executor.device.startswith("gpu")
             engines = (Engine.CE, Engine.SM, Engine.SM_BULK) if gpu else (Engine.CPU,)
             if transfer.engine not in engines:
@@ -157,10 +156,10 @@ class DistributedBackend:
         while True:
             means = tuple(self.running.choice.of(transfer) for transfer in measurement.transfers)
             for transfer, by in zip(measurement.transfers, means, strict=True):
-                if by in TWO_SIDED and (transfer.is_paced or transfer.start):
+                if by in TWO_SIDED and (transfer.is_paced or transfer.start or transfer.role is Role.LOAD):
                     raise Unreachable(
-                        f"{transfer}: messages by {by} have neither a rate nor a start offset; only copies "
-                        "through shared memory have"
+                        f"{transfer}: messages by {by} have no rate and no start offset, and are no load; "
+                        "copies through shared memory can be"
                     )
             prepared = DistributedPrepared(self, measurement, means)
             try:

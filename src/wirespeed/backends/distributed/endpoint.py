@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -112,6 +112,9 @@ class LocalPrepared(Protocol):
 
     def fill(self) -> None:
         """Fill the sources and poison the destinations of this process."""
+
+    def repeat(self, times: Mapping[int, int]) -> None:
+        """From now on, make the copies of some transfers (indices in the Measurement) several times."""
 
     def arm(self, copies: int) -> None:
         """Start ``copies`` copies of each transfer; they wait at the gate of this round."""

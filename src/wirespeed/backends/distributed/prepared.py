@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ...errors import BackendLost, OutOfMemory, WirespeedError
-from ...model import Engine, Measurement, Memory, Sample, Transfer
+from ...model import Engine, Measurement, Memory, Role, Sample, Transfer
 from ...summary import summarise
 from ..shared_memory import Handle
 from .endpoint import LocalPrepared, LocalTransfer
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 #: Samples at the beginning that only determine the number of copies of a sample.
 _WARM_UP_SAMPLES = 2
+#: A load that ended before the measured transfers is repeated until it lasts this multiple of their time,
+#: at most this many times.
+_LOAD_LASTS, _MOST_REPEATS = 1.5, 10_000
 #: Index of a transfer, and why its transport does not work.
 Failures = list[tuple[int, str]]
 
@@ -43,10 +47,12 @@ class DistributedPrepared:
         self._rank = backend.rank
         self._measurement = measurement
         self._means = means
+        # For the processes, load is measured too: it starts with the others and makes more copies.
         self._transfers = tuple(
-            replace(transfer, engine=Engine(by)) if by in TWO_SIDED else transfer
+            replace(transfer, engine=Engine(by) if by in TWO_SIDED else transfer.engine, role=Role.MEASURED)
             for transfer, by in zip(measurement.transfers, means, strict=True)
         )
+        self._loads = {i: 1 for i, t in enumerate(measurement.transfers) if t.role is Role.LOAD}
         self._skews: list[tuple[float, float]] = []
         self._own: dict[tuple[int, bool], Own] = {}
         self._part: LocalPrepared | None = None
@@ -131,8 +137,27 @@ class DistributedPrepared:
                 i = int(index)
                 seconds[i], amounts[i] = max(seconds[i], time), amount
                 wall = max(wall, last)
+        if self._loads or any(transfer.start for transfer in self._transfers):
+            wall = self._adapted(seconds)
         self._skews.append((self._running.start.late([late for late, _ in everyone]), wall))
         return Sample(tuple(seconds), tuple(amounts), wall, self._means)
+
+    def _adapted(self, seconds: Sequence[float]) -> float:
+        """Return the time from the first start to the last end of a measured transfer.
+
+        Loads that ended earlier are repeated more often in the next samples, in all processes.
+        """
+        starts = [transfer.start for transfer in self._transfers]
+        measured = [i for i in range(len(starts)) if i not in self._loads]
+        end = max(starts[i] + seconds[i] for i in measured)
+        for i, times in self._loads.items():
+            needed = end - starts[i]
+            if 0 < seconds[i] < needed:
+                wanted = math.ceil(times * _LOAD_LASTS * needed / seconds[i])
+                self._loads[i] = min(wanted, _MOST_REPEATS)
+        if self._part is not None and self._loads:
+            self._part.repeat(self._loads)
+        return end - min(starts[i] for i in measured)
 
     def verify(self) -> None:
         """Verify all destinations, each in the process that owns it.

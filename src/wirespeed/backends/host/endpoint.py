@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -169,6 +169,10 @@ class HostPart:
     def fill(self) -> None:
         """Fill the sources and poison the destinations of this process."""
         self._prepared.bind()
+
+    def repeat(self, times: Mapping[int, int]) -> None:
+        """From now on, make the copies of some transfers several times."""
+        self._prepared.repeats = [times.get(piece.index, 1) for piece in self._pieces]
 
     def arm(self, copies: int) -> None:
         """Start the threads of this process; they wait at the gate."""

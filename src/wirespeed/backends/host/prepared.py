@@ -43,6 +43,8 @@ class HostPrepared:
         Transfers with their buffers, in the order of the Measurement.
     table : ndarray of int64, shape (threads, kernels.ROW / kernels.WORD)
         Results of the threads.
+    repeats : Sequence[int]
+        How often each transfer makes the copies of a sample.
 
     Parameters
     ----------
@@ -63,6 +65,7 @@ class HostPrepared:
         self.gate = gate
         self.bound: tuple[BoundTransfer, ...] = ()
         self.table = np.zeros((0, kernels.ROW // WORD), np.int64)
+        self.repeats: Sequence[int] = (1,) * len(measurement.transfers)
         self._measurement, self._options = measurement, options
         self._buffers, self._workers = buffers, workers
         self._running: RunningTasks[Any] | None = None
@@ -137,7 +140,8 @@ class HostPrepared:
             contents.poison(self.bound, self._run)
             self._stale = False
         self._samples += 1
-        tasks = [task for bound in self.bound if bound.rows for task in self._timed(bound, copies)]
+        counts = zip(self.bound, (copies * times for times in self.repeats), strict=True)
+        tasks = [task for bound, count in counts if bound.rows for task in self._timed(bound, count)]
         # The gate has its own time-out; the work after it has the same time again.
         self._running = self._start(
             tasks + (beside or []), f"running {self._measurement}", 2 * self._options.timeout
