@@ -173,6 +173,8 @@ def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:
 JUDGED_BYTES = 256 * MIB
 #: As before, for copies by GPUs between memories: the path between these limits, not a cache.
 JUDGED_COPY_BYTES = 128 * MIB
+#: Smaller buffers are judged if one copy takes this long at the rate to which it is held, in s.
+_JUDGED_COPY_S = 1e-3
 #: Lowest fraction of a requested rate that is expected: the waits between the pieces of a copy cost time.
 HELD = 0.9
 #: Links below this load are omitted.
@@ -394,7 +396,7 @@ def _is_judged(machine: Machine, transfer: Transfer) -> bool:
         least = max(JUDGED_BYTES, machine.last_cache_bytes())
     return (
         transfer.operation is not Operation.CHASE
-        and transfer.bytes >= least
+        and (transfer.bytes >= least or transfer.bytes * transfer.counted / transfer.rate >= _JUDGED_COPY_S)
         and transfer.pace == 1
         and not transfer.executor.blocks
         and not transfer.executor.threads

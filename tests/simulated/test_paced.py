@@ -68,6 +68,8 @@ def test_a_paced_transfer_is_judged_by_its_rate() -> None:
     assert judge(document).verdict is Verdict.PASS
     slow = judged(EIGHT + "+speed@gpu0-nvswitch=0.2", "gpu0 -> gpu1 rate=100GB/s")
     assert judge(slow, ignore_busy=True).verdict is Verdict.FAIL
+    small = judged(EIGHT, "gpu0 -> gpu1 16MiB rate=10GB/s").testcases[0].tables[0].cells[0]
+    assert small.expected == (HELD * 10e9, 10e9)
     above = judged(EIGHT, "gpu0 -> gpu1 rate=900GB/s").testcases[0].tables[0].cells[0]
     assert above.limit == 300e9
 
