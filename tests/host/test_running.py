@@ -300,7 +300,7 @@ def test_a_load_is_held_to_a_rate(backend, transfer, node):
         prepared.verify()
     # It ends in the middle of a wait, before the chunk that it has moved is due.
     assert all(s.amounts[1] < 2e8 * s.seconds[1] + kernels.CHUNK_BYTES for s in samples)
-    assert max(s.amounts[1] / s.seconds[1] for s in samples) > 1e8
+    assert max(s.amounts[1] / s.seconds[1] for s in samples) > 5e7
 
 
 @needs_two_cpus
