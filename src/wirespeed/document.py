@@ -9,16 +9,20 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated
 
 import msgspec
 from msgspec.structs import force_setattr
 
+from .errors import UsageError
 from .facts import Fact
 from .model import Axis, Expectation, Unit
-from .terminal import one_line
+from .tabular import Tabular
+from .terminal import brief
 from .topology import Machine
+from .units import many
 
 SCHEMA = 2
 #: ``interrupted`` of a Document until its run ends; it remains if the process is killed.
@@ -156,6 +160,13 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     samples: tuple[Amount, ...] = ()
     expect: Expectation | None = None
 
+    def __repr__(self) -> str:
+        """Return one line; the unit of the value is that of the table."""
+        value = "no value" if self.value is None else f"{self.value:.4g}"
+        share = f", {self.value / self.limit:.0%} of the limit" if self.value and self.limit else ""
+        why = f", {self.reason}" if self.reason else ""
+        return brief(f"Cell [{self.row}, {self.column}]: {value}{share}{why}")
+
     @property
     def is_wrong(self) -> bool:
         """Whether wrong data arrived."""
@@ -190,6 +201,13 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True):
     rows: Axis
     columns: Axis
     cells: tuple[Cell, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return one line."""
+        shape = f"{len(self.rows.labels)} × {len(self.columns.labels)}"
+        return brief(
+            f"Table {self.key or self.title}: {shape}, {many(len(self.cells), 'cell')} in {self.unit}"
+        )
 
     @property
     def is_curve(self) -> bool:
@@ -388,6 +406,13 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
     busy: dict[str, str] = {}
     collective: CollectiveInfo | None = None
 
+    def __repr__(self) -> str:
+        """Return one line."""
+        cells = many(sum(len(table.cells) for table in self.tables), "cell")
+        tables = f", {many(len(self.tables), 'table')} with {cells}" if self.tables else ""
+        why = f": {self.reason}" if self.reason else ""
+        return brief(f"TestcaseResult {self.name}: {self.status}{why}{tables}")
+
     def __post_init__(self) -> None:
         """Fail a result with wrong data, whatever its status in a file says."""
         wrong = (cell for table in self.tables for cell in table.cells if cell.is_wrong)
@@ -435,7 +460,7 @@ class ImportedLog(msgspec.Struct, frozen=True):
     unknown: Whole
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Document(Tabular, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One run.
 
     Parameters
@@ -508,7 +533,38 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return one line, for the prompt; ``wirespeed.render`` shows everything."""
         counts = Counter(result.status.value for result in self.testcases)
         found = ", ".join(f"{count} {status}" for status, count in counts.items()) or "no testcases"
-        return one_line(f"<Document of {self.machine.name or self.host}, {self.started}: {found}>")
+        kind = "simulated " if self.simulated else ""
+        what = f"{kind}{self.machine.name or self.host}, {self.started or self.origin}"
+        return brief(f"Document of {what}: {found}")
+
+    def only(self, *testcases: str) -> Document:
+        """Return the Document with only these testcases, so that a table or a figure shows them.
+
+        Parameters
+        ----------
+        *testcases : str
+            Names of testcases of the Document.
+
+        Raises
+        ------
+        UsageError
+            If the Document has no such testcase.
+
+        Examples
+        --------
+        >>> import wirespeed
+        >>> document = wirespeed.run(["0", "1"], machine="simulated:hgx-h200-2")
+        >>> [result.name for result in document.only("host_to_device_memcpy_ce").testcases]
+        ['host_to_device_memcpy_ce']
+        """
+        there = [result.name for result in self.testcases]
+        for name in testcases:
+            if name not in there:
+                near = get_close_matches(name, there, 1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise UsageError(f"the Document has no testcase {name!r}{hint}")
+        kept = tuple(result for result in self.testcases if result.name in testcases)
+        return msgspec.structs.replace(self, testcases=kept)
 
     @property
     def origin(self) -> str:

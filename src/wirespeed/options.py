@@ -247,6 +247,11 @@ class RunOptions(PlanOptions):
         super().__post_init__()
         _ = self.rule
 
+    def __repr__(self) -> str:
+        """Return the call that makes these options."""
+        changed = (one for one, _ in declared(type(self)) if getattr(self, one.name) != one.default)
+        return f"RunOptions({', '.join(f'{one.name}={getattr(self, one.name)!r}' for one in changed)})"
+
     @property
     def rule(self) -> Rule:
         """The stopping rule: fixed counts if one is given, else a precision.

@@ -10,6 +10,8 @@ import sys
 
 #: Range of widths: lines are padded to the width, which the environment may set to any number.
 _MIN_COLUMNS, _MAX_COLUMNS = 40, 1000
+#: Maximum length of the ``repr`` of a result.
+_BRIEF = 100
 #: Control characters (escape sequences for a terminal begin with one) become visible pictures;
 #: characters that change the text direction, lone surrogates, and what XML forbids, a replacement character.
 _HIDDEN = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
@@ -63,6 +65,12 @@ def visible(text: str, *, colored: bool = False) -> str:
 def escaped(json: str) -> str:
     """Neutralise control characters in JSON, whose readers get the same texts."""
     return json.translate(_IN_JSON)
+
+
+def brief(text: str) -> str:
+    """Return the ``repr`` of an object for people: one line in angle brackets of at most 100 characters."""
+    line = one_line(text)
+    return f"<{line}>" if len(line) <= _BRIEF - 2 else f"<{line[: _BRIEF - 3]}…>"
 
 
 def one_line(text: str) -> str:

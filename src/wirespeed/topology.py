@@ -10,7 +10,8 @@ from pathlib import Path
 from .errors import MachineError
 from .files import read
 from .model import Access, Engine, Executor, Memory
-from .terminal import one_line
+from .tabular import Tabular
+from .terminal import brief
 from .units import MIB, many
 
 #: Maximum number of GPUs and of NUMA nodes: reports show all pairs.
@@ -270,7 +271,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Machine:
+class Machine(Tabular):
     """All that is known about a machine before a measurement.
 
     Parameters
@@ -343,7 +344,8 @@ class Machine:
         """Return one line; ``wirespeed machine`` shows everything."""
         counts = {"NUMA node": self.numa, "GPU": self.gpus, "link": self.links, "rank": self.ranks}
         parts = [many(len(found), what) for what, found in counts.items() if found]
-        return one_line(f"<Machine {self.name}: {', '.join(parts) or 'empty'}>")
+        kind = " (simulated)" if self.simulated else ""
+        return brief(f"Machine {self.name}{kind}: {', '.join(parts) or 'empty'}")
 
     def vertex(self, end: Memory | Executor) -> str:
         """Return the vertex of the link graph for a Memory or an Executor.

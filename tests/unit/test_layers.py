@@ -36,7 +36,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 #: Imported where they are asked for, by functions that say so where they are missing.
-OPTIONAL = {"pandas", "plotly"}
+OPTIONAL = {"matplotlib", "pandas"}
 #: They come with those that need them.
 WITH = {"llvmlite": "numba", "markupsafe": "jinja2"}
 
@@ -58,7 +58,7 @@ def test_only_its_own_parts_import_a_library(library: str) -> None:
 
 #: Each may import what stands above it, and its own parts. A folder stands for all that is in it.
 LAYERS = (
-    ("__init__", "version", "caching", "terminal", "errors", "files", "model", "units"),
+    ("__init__", "version", "caching", "tabular", "terminal", "errors", "files", "model", "units"),
     ("stopping", "options"),
     ("topology",),
     ("facts",),

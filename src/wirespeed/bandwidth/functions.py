@@ -80,7 +80,7 @@ def theoretical_memory_bandwidth(
     Examples
     --------
     >>> import wirespeed
-    >>> wirespeed.theoretical_memory_bandwidth("gpu0", machine="simulated:hgx-h200-2")
+    >>> print(wirespeed.theoretical_memory_bandwidth("gpu0", machine="simulated:hgx-h200-2"))
     Theoretical Maximal Memory Bandwidth (GiB/s):
      └ max: 4483.39
     gpu0 · 3201 MHz x 2 x 6016 bit · SIMULATED: no hardware was measured
@@ -338,7 +338,7 @@ def p2p_bandwidth_all(
     Examples
     --------
     >>> import wirespeed
-    >>> wirespeed.p2p_bandwidth_all(machine="simulated:hgx-h200-2")
+    >>> print(wirespeed.p2p_bandwidth_all(machine="simulated:hgx-h200-2"))
     Bandwidth, row to column (GiB/s):
             gpu0    gpu1
     gpu0       -  361.89

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..document import Cell, Document, Statistics, Table
-from ..errors import MissingPackage
+from ..document import Cell, Document, Statistics, Status, Table, TestcaseResult
 from ..model import Axis, Unit
 from ..reports import SIMULATED, Style
 from ..summary import summarise
-from ..terminal import colored, columns
+from ..tabular import Tabular
+from ..terminal import brief, colored, columns
 from ..units import GB, GIB, format_size, many
 
 if TYPE_CHECKING:
-    import pandas
-    import plotly.graph_objects as go
-
-#: Columns of the data frame of a curve.
-_COLUMNS = ("value", "min", "max", "avg", "std_dev", "bytes")
+    from ..reports._records import Section
 
 
 def _tree(head: str, rows: Mapping[str, float]) -> str:
@@ -33,7 +27,7 @@ def _tree(head: str, rows: Mapping[str, float]) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class Bandwidth:
+class Bandwidth(Tabular):
     """One bandwidth, a curve over sizes, or a table of pairs.
 
     ``value``, ``min``, ``max``, ``avg`` and ``std_dev`` describe the samples of one bandwidth, or the values
@@ -250,17 +244,22 @@ class Bandwidth:
         names = ("max", "min", "avg", "median", "std_dev") if self.samples else ("max",)
         return {name: self.statistics.median if name == "median" else getattr(self, name) for name in names}
 
-    def _grid(self) -> tuple[str, Sequence[str], list[list[str]]]:
-        """Return a table of texts in GB/s: heading of the labels, other headings, rows with their label."""
-        from ..reports._grid import Grid
-
-        if not self.points:
-            return "GB/s", [self.device], [[name, f"{x / GB:.2f}"] for name, x in self._rows().items()]
-        grid = Grid.of(self.table)
-        rows = zip(grid.rows.labels, grid.entries, strict=True)
-        return grid.unit, grid.columns.labels, [[label, *map(str, entries)] for label, entries in rows]
-
     def __repr__(self) -> str:
+        """Return one line; ``print`` shows the values."""
+        what = f", {len(self)} values from {self.min / GB:.4g} to {self.max / GB:.4g}" if self.points else ""
+        text = what or f": {self.gb_per_s:.4g}"
+        share = f", {self.value / self.limit:.0%} of the limit" if self.limit and self.samples else ""
+        kind = ", SIMULATED" if self.simulated else ""
+        return brief(f"{self._name}{text} GB/s{share}{kind}")
+
+    def _section(self) -> Section:
+        """Return the table with a name."""
+        from ..reports._records import Section
+
+        result = TestcaseResult(self._name, Status.PASSED, counts=self.counts, tables=(self.table,))
+        return Section(self._name, (result,), self.footer, self.document, self.simulated)
+
+    def __str__(self) -> str:
         from ..reports._grid import aligned
 
         head = f"{self.title} (GiB/s)"
@@ -306,71 +305,3 @@ class Bandwidth:
         note = Text(self.footer, "dim") if self._is_matrix else Text(SIMULATED, "bold magenta")
         closing = [note] if self._is_matrix or self.simulated else []
         print(printed(style, Text(title, style="bold"), *lines, *closing), end="")
-
-    def _repr_html_(self) -> str:
-        """Return the result as a table for a notebook."""
-        from ..reports.html.tables import notebook_table
-
-        return notebook_table(self._name, *self._grid(), self.footer)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return a data frame in B/s: the samples, one row for each size of a curve, or the table.
-
-        Raises
-        ------
-        MissingPackage
-            If pandas is not installed.
-        """
-        try:
-            import pandas
-        except ImportError as error:
-            raise MissingPackage("to_pandas()", "pandas") from error
-        if not self.points:
-            frame = pandas.DataFrame({"value": list(self.samples or self.table.values())})
-        elif self.table.is_curve:
-            rows = [[size, *(getattr(one, name) for name in _COLUMNS), len(one.samples)]
-                    for size, one in zip(self.sizes, self, strict=True)]  # fmt: skip
-            frame = pandas.DataFrame(rows, columns=["size", *_COLUMNS, "n"])
-        else:
-            names = {"index": list(self.labels), "columns": list(self.table.columns.labels)}
-            frame = pandas.DataFrame(list(map(list, self.values)), dtype=float, **names)
-        frame.attrs |= {"unit": "B/s", "simulated": self.simulated}
-        return frame
-
-    def figure(self) -> go.Figure:
-        """Return a plotly figure in GB/s: a histogram of the samples, a curve, or a heat map.
-
-        Raises
-        ------
-        MissingPackage
-            If plotly is not installed.
-        """
-        try:
-            import plotly.graph_objects as go
-        except ImportError as error:
-            raise MissingPackage("figure()", "plotly") from error
-        values = [[None if x is None else x / GB for x in row] for row in self.values]
-        title = f"{self._name} · {SIMULATED}" if self.simulated else self._name
-        layout: dict[str, Any] = {"title": escape(title)}
-        if not self.points:
-            layout |= {"xaxis_title": "GB/s", "yaxis_title": "samples"}
-            return go.Figure(go.Histogram(x=[sample / GB for sample in self.samples]), layout)
-        if not self.table.is_curve:
-            xs, ys = (list(map(escape, axis.labels)) for axis in (self.table.columns, self.table.rows))
-            heat = go.Heatmap(z=values, x=xs, y=ys, texttemplate="%{z:.1f}", colorscale="Viridis",
-                              colorbar={"title": "GB/s"})  # fmt: skip
-            return go.Figure(heat, layout | {"yaxis_autorange": "reversed"})
-        axis, peak = self.table.columns, self.fastest.gb_per_s
-        error_y = {
-            "type": "data", "symmetric": False,
-            "array": [(one.statistics.high - one.value) / GB for one in self],
-            "arrayminus": [(one.value - one.statistics.low) / GB for one in self],
-        }  # fmt: skip
-        curve = go.Scatter(x=list(self.sizes), y=values[0], error_y=error_y, mode="lines+markers",
-                           text=list(axis.labels))  # fmt: skip
-        # plotly places annotations on a logarithmic axis by the exponent
-        mark = {"x": math.log10(self.peak_size), "y": peak, "text": f"Peak: {peak:.2f} GB/s"}
-        return go.Figure(curve, layout | {
-            "xaxis_title": f"{axis.name} [{axis.unit}]", "xaxis_type": "log", "yaxis_title": "GB/s",
-            "yaxis_rangemode": "tozero", "annotations": [mark | {"showarrow": True}],
-        })  # fmt: skip

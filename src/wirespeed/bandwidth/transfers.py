@@ -8,28 +8,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..document import Cell, Document, Table, TestcaseResult
-from ..errors import MissingPackage
 from ..language.printing import line_of
 from ..language.toml_file import load, of_line
 from ..model import Transfer, Unit
 from ..reports import SIMULATED, Style, render
-from ..terminal import colored, columns
+from ..tabular import Tabular
+from ..terminal import brief, colored, columns
 from ..units import fitting
 from .arguments import described
 from .functions import measured
 from .results import Bandwidth
 
 if TYPE_CHECKING:
-    import pandas
-
+    from ..reports._records import Section
     from ..topology import Machine
-
-#: Columns of the data frame.
-_COLUMNS = ("testcase", "transfer", "at", "value", "unit", "limit", "min", "max", "n", "bytes")
 
 
 @dataclass(frozen=True, repr=False)
-class Transfers:
+class Transfers(Tabular):
     """Rates and latencies of transfers that started together.
 
     ``result["gpu0->gpu1"]`` is a value by its label; ``bandwidths`` and ``latencies`` are all of them.
@@ -99,6 +95,11 @@ class Transfers:
         return " · ".join([*texts, *([SIMULATED] if self.document.simulated else [])])
 
     def __repr__(self) -> str:
+        """Return one line; ``print`` shows the values."""
+        shown = ", ".join(f"{label} {value} {unit}" for label, value, unit, _ in self._rows()[1:])
+        return brief(f"Transfers: {shown}{', SIMULATED' if self.document.simulated else ''}")
+
+    def __str__(self) -> str:
         from ..reports._grid import aligned
 
         return "\n".join([*(line.rstrip() for line in aligned(self._rows())), self.footer])
@@ -107,36 +108,12 @@ class Transfers:
         """Print bars, or curves over an axis."""
         print(render(self.document, "plot", Style(columns(), colored())), end="")
 
-    def _repr_html_(self) -> str:
-        """Return the result as a table for a notebook."""
-        from ..reports.html.tables import notebook_table
+    def _section(self) -> Section:
+        """Return the tables."""
+        from ..reports._records import Section
 
-        head, *rows = self._rows()
-        return notebook_table("Transfers", head[0], head[1:], rows, self.footer)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return a data frame with one row for each value, in base units (B/s, s).
-
-        Raises
-        ------
-        MissingPackage
-            If pandas is not installed.
-        """
-        try:
-            import pandas
-        except ImportError as error:
-            raise MissingPackage("to_pandas()", "pandas") from error
-        rows = []
-        for result, table, cell, _ in self._cells():
-            known = cell.statistics
-            rows.append([
-                result.name, table.rows.labels[cell.row], table.columns.labels[cell.column], cell.value,
-                str(table.unit), cell.limit, known and known.min, known and known.max, known and known.n,
-                cell.bytes,
-            ])  # fmt: skip
-        frame = pandas.DataFrame(rows, columns=list(_COLUMNS))
-        frame.attrs |= {"simulated": self.document.simulated}
-        return frame
+        document = self.document
+        return Section("Transfers", document.testcases, self.footer, document, document.simulated)
 
 
 def transfer(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ..facts import Facts
+from ..terminal import brief
 from ..topology import LinkKind, Machine
 
 
@@ -75,6 +76,10 @@ class Cause:
     confirm: str
     remedy: str
     collectives: bool = False
+
+    def __repr__(self) -> str:
+        """Return one line."""
+        return brief(f"Cause {self.name}: {self.title}")
 
     def signs(self, machine: Machine, facts: Facts) -> Iterator[Sign]:
         """Yield what speaks for it in the facts of all hosts, each with its host."""

@@ -10,8 +10,11 @@ from ..document import Document
 from ..effects import device_of, gpus_at, host_of
 from ..facts import Fact
 from ..results.cells import Key, placed
+from ..tabular import Tabular
+from ..terminal import brief
 from ..testcases import Testcase
 from ..topology import LinkKind
+from ..units import many
 from .cause import Cause, Weight
 from .causes import CAUSES
 from .run_facts import facts_of
@@ -65,6 +68,12 @@ class Finding:
     host: str = ""
     next: Testcase | None = None
 
+    def __repr__(self) -> str:
+        """Return one line."""
+        where = f" ({self.where})" if self.where else ""
+        others = "".join(f" or {other.name}" for other in self.others)
+        return brief(f"Finding {self.cause.name}{where}{others}: {many(self.cells, 'slow cell')}")
+
     @property
     def where(self) -> str:
         """Host and place, for people; empty for the machine."""
@@ -77,7 +86,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Tabular):
     """What explains the slow cells of a run.
 
     Parameters
@@ -100,6 +109,14 @@ class Diagnosis:
     unexplained: int
     unreadable: tuple[Fact, ...]
     has_facts: bool
+
+    def __repr__(self) -> str:
+        """Return one line; ``wirespeed doctor`` shows everything."""
+        causes = "; ".join(
+            f"{one.cause.name}{f' ({one.where})' if one.where else ''}" for one in self.findings
+        )
+        left = f", {self.unexplained} unexplained" if self.unexplained else ""
+        return brief(f"Diagnosis: {many(self.slow, 'slow cell')}{left}; causes: {causes or 'none'}")
 
 
 def diagnose(document: Document, check: Check | None = None) -> Diagnosis:

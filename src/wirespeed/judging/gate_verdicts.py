@@ -14,7 +14,8 @@ from ..facts import Facts, Known
 from ..model import Unit
 from ..results.cells import Key, placed
 from ..results.published_gates import GateSet, PublishedGate, load
-from ..terminal import one_line
+from ..tabular import Tabular
+from ..terminal import brief
 from ..topology import LinkKind, Machine
 from ..units import displayed, format_size, many, parse_rate, parse_size
 from .expectations import renewed
@@ -61,9 +62,14 @@ class GateResult:
     why: str = ""
     remark: str = ""
 
+    def __repr__(self) -> str:
+        """Return one line."""
+        why = f": {self.why}" if self.why else ""
+        return brief(f"GateResult {self.verdict}: {self.gate.measures}, at least {self.gate.at_least}{why}")
+
 
 @dataclass(frozen=True)
-class GateComparison:
+class GateComparison(Tabular):
     """A run compared with a set of gates.
 
     Parameters
@@ -86,7 +92,7 @@ class GateComparison:
         """Return one line; ``wirespeed check --gates`` shows everything."""
         counts = Counter(one.verdict for one in self.results)
         verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in GateVerdict if counts[verdict])
-        return one_line(f"<GateComparison: {self.gates.name}; gates: {verdicts or 'none'}>")
+        return brief(f"GateComparison: {self.gates.name}; gates: {verdicts or 'none'}")
 
 
 def gates(document: Document, name: str | Path, check: Check | None = None) -> GateComparison:

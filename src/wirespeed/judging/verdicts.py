@@ -25,7 +25,8 @@ from ..model import Engine, Expectation, Unit
 from ..results.baseline import Baseline, Entry
 from ..results.cells import Key, Placed, placed
 from ..results.overrides import Override, check_links
-from ..terminal import one_line
+from ..tabular import Tabular
+from ..terminal import brief
 from ..testcases.host import STREAM
 from ..topology import LinkKind, Machine
 from ..units import GB, format_time
@@ -102,6 +103,12 @@ class Judgement:
     culprits: tuple[str, ...] = ()
     basis: str = ""
 
+    def __repr__(self) -> str:
+        """Return one line."""
+        value = "" if self.value is None else f", {self.value:.4g} {self.unit}"
+        why = f": {self.explanation}" if self.explanation else ""
+        return brief(f"Judgement {self.verdict}: {self.key.testcase} {self.key.place}{value}{why}")
+
     @property
     def explanation(self) -> str:
         """Why the verdict is not a pass, and the culprits, for people."""
@@ -116,7 +123,7 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Check:
+class Check(Tabular):
     """All verdicts on a Document.
 
     Parameters
@@ -147,7 +154,7 @@ class Check:
         counts = Counter(judgement.verdict for judgement in self.judgements)
         cells = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
         causes = "".join(f"; likely cause: {culprit.described}" for culprit in self.culprits)
-        return one_line(f"<Check: {self.verdict}; cells: {cells or 'none'}{causes}>")
+        return brief(f"Check: {self.verdict}; cells: {cells or 'none'}{causes}")
 
     @property
     def verdict(self) -> Verdict:

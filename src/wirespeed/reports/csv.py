@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable, Iterator
 
 from ..document import Cell, Document, Table, TestcaseResult
 from . import Style
@@ -28,17 +29,27 @@ def render(document: Document, style: Style) -> str:
     columns = (*_COLUMNS, "samples") if style.verbose else _COLUMNS
     writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
-    for result in document.testcases:
-        common = {
-            "host": document.machine.host or document.host,
-            "started": document.started,
-            "simulated": "SIMULATED" if document.simulated else "",
-            "imported": document.origin,
-        }
-        rows = [_cell(result, table, cell) for table in result.tables for cell in table.cells]
-        for row in rows or [{"testcase": result.name, "status": result.status, "reason": result.reason}]:
-            writer.writerow({name: _inert(value) for name, value in {**row, **common}.items()})
+    about = origin(document) | {"simulated": "SIMULATED" if document.simulated else ""}
+    for row in cells(document.testcases):
+        writer.writerow({name: _inert(value) for name, value in {**row, **about}.items()})
     return text.getvalue()
+
+
+def origin(document: Document) -> dict[str, object]:
+    """Return the columns that all rows of a run share."""
+    return {
+        "host": document.machine.host or document.host,
+        "started": document.started,
+        "simulated": document.simulated,
+        "imported": document.origin,
+    }
+
+
+def cells(results: Iterable[TestcaseResult]) -> Iterator[dict[str, object]]:
+    """Yield the columns of each cell, in base units; for a testcase without cells, its status and reason."""
+    for result in results:
+        rows = [_cell(result, table, cell) for table in result.tables for cell in table.cells]
+        yield from rows or [{"testcase": result.name, "status": result.status, "reason": result.reason}]
 
 
 def _inert(value: object) -> object:
@@ -47,7 +58,8 @@ def _inert(value: object) -> object:
 
 
 def _cell(result: TestcaseResult, table: Table, cell: Cell) -> dict[str, object]:
-    """Return the columns of a cell."""
+    """Return the columns of a cell, and its share of the limit and expected range, which data frames have."""
+    least, normal = cell.expected or (None, None)
     row: dict[str, object] = {
         "testcase": result.name,
         "table": table.key,
@@ -58,6 +70,9 @@ def _cell(result: TestcaseResult, table: Table, cell: Cell) -> dict[str, object]
         "unit": str(table.unit),
         "reason": cell.reason,
         "limit": cell.limit,
+        "share": cell.value / cell.limit if cell.value is not None and cell.limit else None,
+        "least": least,
+        "normal": normal,
         "at": table.columns.values[cell.column] if table.is_curve else None,
     }
     if cell.statistics is not None:

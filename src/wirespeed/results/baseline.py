@@ -13,7 +13,8 @@ from ..document import LARGEST, Amount, Document, Positive, Whole
 from ..errors import DocumentError, UsageError
 from ..files import read
 from ..model import Unit
-from ..terminal import one_line
+from ..tabular import Tabular
+from ..terminal import brief
 from ..topology import Machine
 from ..units import many
 from .cells import Key, model_of, placed
@@ -60,7 +61,7 @@ class Entry(msgspec.Struct, frozen=True):
         return Key(self.testcase, self.table, self.row, self.column, self.bytes)
 
 
-class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+class Baseline(Tabular, msgspec.Struct, frozen=True, kw_only=True):
     """Baselines by machine model.
 
     Parameters
@@ -80,7 +81,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         """Return one line."""
         models = "; ".join(f"{model}: {many(len(of), 'cell')}" for model, of in self.models.items())
-        return one_line(f"<Baseline of {models or 'nothing'}>")
+        return brief(f"Baseline of {models or 'nothing'}")
 
     def entries(self, machine: Machine) -> dict[Key, Entry]:
         """Return the entries for a machine's model.

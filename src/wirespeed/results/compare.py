@@ -10,7 +10,8 @@ from enum import StrEnum
 from ..document import Document, Statistics
 from ..errors import UsageError
 from ..model import Unit
-from ..terminal import one_line
+from ..tabular import Tabular
+from ..terminal import brief
 from .cells import Key, Placed, placed
 
 #: Changes below this fraction are ignored, however significant.
@@ -55,9 +56,14 @@ class Change:
     change: float = 0.0
     reason: str = ""
 
+    def __repr__(self) -> str:
+        """Return one line."""
+        how = f" by {self.change:+.1%}" if self.before and self.after else ""
+        return brief(f"Change {self.outcome}{how}: {self.key.testcase} {self.key.place}")
+
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Tabular):
     """Comparison of two Documents.
 
     Parameters
@@ -79,7 +85,7 @@ class Comparison:
         """Return one line; ``wirespeed compare`` shows everything."""
         counts = Counter(change.outcome for change in self.changes)
         cells = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
-        return one_line(f"<Comparison of {self.first.started} with {self.second.started}: {cells}>")
+        return brief(f"Comparison of {self.first.started} with {self.second.started}: {cells}")
 
     def those(self, *outcomes: Outcome) -> list[Change]:
         """Return the changes with one of these outcomes."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from ..model import Access, Axis, Engine, Measurement, Operation, Place, Reduce, Transfer, Unit
 from ..options import PlanOptions as PlanOptions
 from ..options import Tier as Tier
+from ..terminal import brief
 from ..topology import Machine
 from ..units import MIB
 
@@ -154,6 +155,10 @@ class Testcase:
     index: int | None = None
     swept: Callable[[tuple[int, ...]], Pattern] | None = None
     written: bool = False
+
+    def __repr__(self) -> str:
+        """Return one line; ``wirespeed list`` shows all testcases."""
+        return brief(f"Testcase {self.name}: {self.description}")
 
     def plan(self, machine: Machine, options: PlanOptions = PlanOptions()) -> Plan:
         """Return the plan of this testcase on a Machine; touches no hardware."""

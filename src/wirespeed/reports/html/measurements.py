@@ -113,20 +113,20 @@ class PathGroup:
     about: tuple[tuple[str, str], ...]
 
 
-def group_id(run: int, kind: PathKind) -> str:
-    """Return the ID of the section of a kind of path."""
-    return f"paths-{run}-{list(PathKind).index(kind)}"
+def group_id(run: int | None, kind: PathKind) -> str:
+    """Return the ID of the section of a kind of path; empty without a page."""
+    return "" if run is None else f"paths-{run}-{list(PathKind).index(kind)}"
 
 
 def grouped(
-    run: int, document: Document, check: Check, judgements: Judgements, figures: Iterable[KeyFigure]
+    run: int | None, document: Document, check: Check, judgements: Judgements, figures: Iterable[KeyFigure]
 ) -> tuple[PathGroup, ...]:
     """Return the measured testcases by kind of path, the worst first.
 
     Parameters
     ----------
-    run : int
-        Index of the run in the page.
+    run : int or None
+        Index of the run in the page; None without a page.
     document : Document
         The run.
     check : Check
@@ -152,18 +152,18 @@ def grouped(
 
 
 def _group(
-    run: int, kind: PathKind, results: Sequence[tuple[int, TestcaseResult]], check: Check,
+    run: int | None, kind: PathKind, results: Sequence[tuple[int, TestcaseResult]], check: Check,
     own: Sequence[Judgement], judgements: Judgements, figure: KeyFigure | None,
 ) -> PathGroup:  # fmt: skip
     """Return the testcases of one kind of path; ``own`` are the verdicts on them, the worst first."""
-    families = _families(run, results, judgements)
+    found = families(run, results, judgements)
     bad = any(one.verdict in BAD for one in own)
     verdicts = {one.verdict for one in own if one.key.column or one.verdict in BAD}
     worst = min(verdicts - {Verdict.UNKNOWN, Verdict.WAIVED} or verdicts or {Verdict.UNKNOWN},
                 key=lambda one: one.rank)  # fmt: skip
     counts = Counter(one.verdict for one in own if one.key.column)
-    any_bad = any(one.bad for one in families)
-    failing = [one for one in families if one.bad]
+    any_bad = any(one.bad for one in found)
+    failing = [one for one in found if one.bad]
     shown_first, alike = failing[:_OPEN], failing[_OPEN:]
     key = f"{rate(figure.typical)}, {extent(figure)}" if figure else ""
     return PathGroup(
@@ -173,9 +173,9 @@ def _group(
         " · ".join(filter(None, (key, _counted(counts)))),
         bad,
         tuple(_reasons([result for _, result in results], check, own)),
-        _joined(shown_first if any_bad else families),
+        _joined(shown_first if any_bad else found),
         _joined(alike),
-        _joined(one for one in families if any_bad and not one.bad),
+        _joined(one for one in found if any_bad and not one.bad),
         tuple((result.name, _about(result)) for _, result in results),
     )
 
@@ -230,17 +230,27 @@ def _reasons(
         yield shown(Verdict.WARN), f"{text} (in {where})"
 
 
-def _families(
-    run: int, results: Sequence[tuple[int, TestcaseResult]], judgements: Judgements
+def families(
+    run: int | None, results: Iterable[tuple[int, TestcaseResult]], judgements: Judgements
 ) -> list[Family]:
-    """Return the blocks of some testcases, those with bad values first."""
+    """Return the blocks of some testcases, those with bad values first.
+
+    Parameters
+    ----------
+    run : int or None
+        Index of the run in the page; None without a page.
+    results : Iterable of (int, TestcaseResult)
+        The testcases with their indices in the run.
+    judgements : Mapping[Key, Judgement]
+        The verdicts on their cells.
+    """
     vectors: dict[tuple[object, ...], list[Part]] = {}
     others: dict[tuple[str, str], list[Part]] = {}
     for i, result in results:
         for j, table in enumerate(result.tables):
             if not table.values():
                 continue
-            part = Part.of(f"{run}.{i}.{j}", result, table, judgements)
+            part = Part.of("" if run is None else f"{run}.{i}.{j}", result, table, judgements)
             if key := vector_key(part):
                 vectors.setdefault(key, []).append(part)
             else:

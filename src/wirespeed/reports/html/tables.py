@@ -54,7 +54,7 @@ class Part:
     Parameters
     ----------
     at : str
-        Index of run, testcase and table in the page, as its script reads it.
+        Index of run, testcase and table in the page, as its script reads it; empty without a page.
     result : TestcaseResult
         The testcase.
     table : Table
@@ -118,38 +118,8 @@ def _head(labels: Sequence[str]) -> str:
     return f"<thead><tr>{cells}</tr></thead>"
 
 
-def notebook_table(
-    caption: str, heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]], note: str
-) -> str:
-    """Return a table of texts for a notebook, with a caption above and a note below it.
-
-    Parameters
-    ----------
-    caption, note : str
-        Texts above and below the table.
-    heading : str
-        Heading of the first column, which holds the labels of the rows.
-    columns : Sequence[str]
-        Headings of the other columns.
-    rows : Iterable of Sequence[str]
-        For each row its label and its other texts.
-
-    Returns
-    -------
-    str
-        The markup; all texts are escaped.
-    """
-    from markupsafe import escape
-
-    right = '<td style="text-align:right">'
-    above = '><caption style="caption-side:top;text-align:left;font-weight:bold;white-space:nowrap">'
-    inside = ((label, [f"{right}{escape(text)}</td>" for text in texts]) for label, *texts in rows)
-    table = spelled(heading, columns, inside, f"{above}{escape(caption)}</caption")
-    return f"{table}<small>{escape(note)}</small>"
-
-
 def matrix(part: Part) -> Markup:
-    """Return a table as a heat map; a large one is packed.
+    """Return a table as a heat map; a large one is packed in a page, and elsewhere only described.
 
     Parameters
     ----------
@@ -159,6 +129,8 @@ def matrix(part: Part) -> Markup:
     from markupsafe import Markup
 
     table = part.table
+    if len(table.cells) > _LARGE and not part.at:
+        return Markup("<p>{}</p>").format(digest(table))
     body = _heat(part, part.colors)
     if len(table.cells) <= _LARGE:
         return body
@@ -194,9 +166,7 @@ def _heat(part: Part, colors: ColorScale) -> Markup:
             else f"<td>{entry.text}</td>"
             for entry in entries
         )
-        lines.append(
-            f'<tr data-at="{part.at}" data-{fixed}="{i}"><th scope="row">{_label(label)}</th>{cells}</tr>'
-        )
+        lines.append(f'<tr{_at(part, fixed, i)}><th scope="row">{_label(label)}</th>{cells}</tr>')
     about = f"{grid.unit}; rows: {grid.rows.name}, columns: {grid.columns.name}"
     caption = "; ".join(filter(None, (about, _expectation(part, grid.scale))))
     return Markup(
@@ -238,7 +208,7 @@ def rows(title: str, parts: Sequence[Part]) -> Markup:
         sign = f'<span class="verdict {word.css}" title="{word.text}">{word.sign}</span> '
         name, fixed = part.result.name, "i" if across else "j"
         lines.append(
-            f'<tr data-at="{part.at}" data-{fixed}="0"{_given("data-case", name)}>'
+            f"<tr{_at(part, fixed, 0)}{_given('data-case', name)}>"
             f'<th scope="row">{sign}{_label(name)}</th>{cells}</tr>'
         )
     head = (*labels, "expected") if any(ranges) else labels
@@ -261,9 +231,12 @@ def vector_key(part: Part) -> tuple[object, ...] | None:
 def _framed(
     at: str, caption: str, title: str, unit: str, scale: float, labels: Sequence[str], body: str
 ) -> str:
-    """Return a table with its caption, or else a title for screen readers, and a place for samples."""
+    """Return a table with its caption; in a page, also a title for screen readers and a place for samples."""
     from markupsafe import escape
 
+    if not at:
+        above = f"<caption>{escape(visible(caption))}</caption>" if caption else ""
+        return f'<table class="heat">{above}{_head((unit, *labels))}<tbody>{body}</tbody></table>'
     name = f"table-{at.replace('.', '-')}"
     above = f'<p class="caption" id="{name}">{escape(visible(caption))}</p>' if caption else ""
     named = (
@@ -278,6 +251,11 @@ def _framed(
         '<div class="detail" role="region" aria-live="polite" aria-label="Samples of the chosen cell" hidden>'
         "</div></div>"
     )
+
+
+def _at(part: Part, fixed: str, index: int) -> str:
+    """Return the attributes by which the script of a page finds the cells of a row."""
+    return f' data-at="{part.at}" data-{fixed}="{index}"' if part.at else ""
 
 
 def _expectation(part: Part, scale: float) -> str:

@@ -1,0 +1,241 @@
+"""Results as records, one for each cell: what data frames and the tables of notebooks are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import TYPE_CHECKING, Any
+
+from ..document import Document, TestcaseResult
+from ..errors import MissingPackage
+from ..judging.diagnosis import Diagnosis
+from ..judging.gate_verdicts import GateComparison
+from ..judging.overview import share
+from ..judging.verdicts import Check
+from ..model import Unit
+from ..results.baseline import Baseline
+from ..results.cells import Key
+from ..results.compare import Comparison
+from ..topology import Machine
+from ..units import parse_rate
+from ._judged import applicable, certainty
+from .csv import cells, origin
+
+if TYPE_CHECKING:
+    import pandas
+
+Record = Mapping[str, Any]
+
+#: Fields that are numbers in base units, of any unit; whole numbers; truth values. All others are texts.
+NUMBERS = frozenset((
+    "at", "value", "limit", "share", "least", "normal", "margin", "median", "mean", "min", "max", "cv", "low",
+    "high", "before", "after", "change", "spread", "factor", "threshold", "lowest", "capacity", "latency",
+))  # fmt: skip
+WHOLES = frozenset(("n", "bytes", "copies", "cells", "lower", "runs"))
+FLAGS = frozenset(("simulated",))
+#: Columns that locate a cell, and all columns of cells.
+_PLACE = "testcase table row column bytes"
+_OF_CELLS = (
+    "testcase table status row column at value unit limit share least normal reason n median mean min max cv "
+    "low high bytes copies host started simulated imported"
+)
+
+
+@dataclass(frozen=True)
+class Section:
+    """Testcases that are shown on their own, without the verdict and the other parts of their run.
+
+    Parameters
+    ----------
+    title : str
+        What was measured.
+    results : tuple[TestcaseResult, ...]
+        The testcases.
+    note : str
+        Text below the tables.
+    document : Document or None
+        The run; None if nothing was run.
+    simulated : bool
+        Whether no hardware was measured.
+    """
+
+    title: str
+    results: tuple[TestcaseResult, ...]
+    note: str = ""
+    document: Document | None = None
+    simulated: bool = False
+
+
+@dataclass(frozen=True)
+class Records:
+    """A result as records.
+
+    Parameters
+    ----------
+    columns : tuple[str, ...]
+        Names of all fields.
+    rows : Sequence[Mapping[str, Any]]
+        The records; absent fields are unknown.
+    shown : tuple[str, ...]
+        The fields that the table of a notebook shows.
+    """
+
+    columns: tuple[str, ...]
+    rows: Sequence[Record]
+    shown: tuple[str, ...] = ()
+
+
+@singledispatch
+def records(result: object) -> Records:
+    """Return a result as records."""
+    raise TypeError(f"no records of {type(result).__name__}")
+
+
+@records.register
+def _(section: Section) -> Records:
+    about = (origin(section.document) if section.document else {}) | {"simulated": section.simulated}
+    return _named(_OF_CELLS, [row | about for row in cells(section.results)])
+
+
+@records.register
+def _(document: Document) -> Records:
+    return records(Section("", document.testcases, document=document, simulated=document.simulated))
+
+
+@records.register
+def _(check: Check) -> Records:
+    same = "verdict value unit limit least normal basis"
+    rows = [
+        _place(one.key)
+        | {name: getattr(one, name) for name in same.split()}
+        | {
+            "share": share(one) if one.value and one.limit else None,
+            "margin": one.margin or None,
+            "reason": one.why,
+            "culprits": " or ".join(one.culprits),
+        }
+        for one in check.judgements
+    ]
+    return _named(
+        f"{_PLACE} verdict value unit limit share least normal margin reason culprits basis",
+        rows,
+        "verdict testcase table row column value limit share least normal reason culprits",
+    )
+
+
+@records.register
+def _(found: Diagnosis) -> Records:
+    rows = [
+        {name: getattr(one, name) for name in ("cells", "lower", "factor", "evidence", "weight")}
+        | {name: getattr(one.cause, name) for name in ("title", "confirm", "remedy")}
+        | {
+            "certainty": certainty(one),
+            "cause": one.cause.name,
+            "place": one.where,
+            "others": " or ".join(other.name for other in one.others),
+        }
+        for one in found.findings
+    ]
+    return _named(
+        "certainty cause title place cells lower factor evidence others weight confirm remedy",
+        rows,
+        "certainty title place cells factor evidence confirm remedy",
+    )
+
+
+@records.register
+def _(compared: GateComparison) -> Records:
+    applies = applicable(compared)
+    rows = []
+    for one in (*applies, *(other for other in compared.results if other not in applies)):
+        gate, lowest, (least, normal) = one.gate, one.lowest, one.expected or (None, None)
+        row = {"gate": gate.measures, "threshold": parse_rate(gate.at_least), "source": gate.source}
+        row |= {"verdict": one.verdict, "reason": one.why, "remark": one.remark, "unit": Unit.RATE}
+        row |= {"least": least, "normal": normal, "lowest": lowest.value if lowest else None}
+        rows.append(row | (_place(lowest.key) if lowest else {}))
+    return _named(
+        f"gate verdict threshold lowest unit {_PLACE} least normal reason remark source",
+        rows,
+        "verdict gate threshold lowest testcase row column reason remark",
+    )
+
+
+@records.register
+def _(comparison: Comparison) -> Records:
+    rows = [
+        _place(one.key)
+        | {name: getattr(one, name) for name in ("outcome", "before", "after", "unit", "reason")}
+        | {"change": one.change if one.before and one.after else None}
+        for one in comparison.changes
+    ]
+    shown = "outcome testcase table row column before after change reason"
+    return _named(f"{_PLACE} outcome before after unit change reason", rows, shown)
+
+
+@records.register
+def _(baseline: Baseline) -> Records:
+    rows = [
+        _place(one.key)
+        | {name: getattr(one, name) for name in ("median", "unit", "spread", "runs")}
+        | {"model": model}
+        for model, entries in baseline.models.items()
+        for one in entries
+    ]
+    shown = "model testcase table row column median spread runs"
+    return _named(f"model {_PLACE} median unit spread runs", rows, shown)
+
+
+@records.register
+def _(machine: Machine) -> Records:
+    columns = "source destination kind capacity latency origin"
+    rows = [{name: getattr(one, name) for name in columns.split()} for one in machine.links]
+    return _named(columns, rows, columns)
+
+
+def _named(columns: str, rows: Sequence[Record], shown: str = "") -> Records:
+    """Return records with the names of all columns, and of those that notebooks show."""
+    return Records(tuple(columns.split()), rows, tuple(shown.split()))
+
+
+def _place(key: Key) -> dict[str, Any]:
+    """Return the columns that locate a cell."""
+    return {name: getattr(key, name) for name in _PLACE.split()}
+
+
+def to_pandas(result: object) -> pandas.DataFrame:
+    """Return a data frame with one row per record; types of columns do not depend on the rows.
+
+    Parameters
+    ----------
+    result : object
+        A result of a public function.
+
+    Raises
+    ------
+    MissingPackage
+        If pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise MissingPackage("to_pandas()", "pandas") from error
+    found = records(result)
+    return pandas.DataFrame(
+        {
+            name: pandas.array([_plain(row.get(name)) for row in found.rows], dtype=_dtype(name))
+            for name in found.columns
+        }
+    )
+
+
+def _plain(value: object) -> object:
+    """Return texts of enumerations as texts."""
+    return str(value) if isinstance(value, str) else value
+
+
+def _dtype(name: str) -> str:
+    """Return the pandas type of a column."""
+    if name in NUMBERS:
+        return "float64"
+    return "Int64" if name in WHOLES else "boolean" if name in FLAGS else "string"

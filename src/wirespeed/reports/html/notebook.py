@@ -1,0 +1,137 @@
+"""Results in notebooks: the page's tables, without its script, and readable in light and dark themes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import singledispatch
+from typing import TYPE_CHECKING, Any
+
+from ...document import Document
+from ...judging.overview import KeyFigure, overview
+from ...judging.verdicts import judge
+from ...model import Unit
+from ...results.baseline import Baseline
+from ...results.compare import Comparison
+from ...terminal import one_line
+from ...topology import Machine
+from ...units import fitting, format_time, many
+from .. import SIMULATED
+from .._overview import extent, rate
+from .._records import NUMBERS, WHOLES, Record, Section, records
+from .causes import notes
+from .headline import headline
+from .measurements import families, grouped
+from .page import _environment, _source
+from .signs import SIGNS
+from .tables import spelled, three
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+#: Maximum number of rows of a table of records.
+_MOST_ROWS = 40
+_LIST = ' class="list"'
+#: Fields whose values are fractions, with the format of each.
+_FRACTIONS = {"share": ".0%", "change": "+.1%", "spread": ".1%", "factor": ".0%", "margin": ".2f"}
+#: Signs of words that are not verdicts.
+_SIGNS = {str(word): sign for word, sign in SIGNS.items()} | {"worse": "✖", "lost": "✖", "better": "✓"}
+
+
+@singledispatch
+def notebook_html(result: object) -> str:
+    """Return a result as markup. All texts are escaped; it has neither scripts nor links.
+
+    Parameters
+    ----------
+    result : object
+        A result of a public function.
+    """
+    found = records(result)
+    rows = [
+        (_text(found.shown[0], row), [_cell(name, row) for name in found.shown[1:]])
+        for row in found.rows[:_MOST_ROWS]
+    ]
+    more = len(found.rows) - _MOST_ROWS
+    return _rendered(
+        title=repr(result)[1:-1],
+        table=_table(found.shown[0], found.shown[1:], rows) if rows else "",
+        note=f"{many(more, 'more row')}: to_pandas() has all" if more > 0 else "",
+        simulated=SIMULATED if _simulated(result) else "",
+    )
+
+
+@notebook_html.register
+def _(document: Document) -> str:
+    check = judge(document)
+    found = overview(document, check)
+    judgements = {one.key: one for one in check.judgements}
+    return _rendered(
+        headline=headline(document, found),
+        notes=notes(document, check, found),
+        table=_key_figures(found.figures),
+        groups=grouped(None, document, check, judgements, found.figures),
+        simulated=SIMULATED if document.simulated else "",
+    )
+
+
+@notebook_html.register
+def _(section: Section) -> str:
+    blocks = families(None, enumerate(section.results), {})
+    return _rendered(title=section.title, families=blocks, note=section.note)
+
+
+def _rendered(**variables: Any) -> str:
+    """Return the template with its variables."""
+    from markupsafe import Markup
+
+    template = _environment().get_template("notebook.html")
+    text: str = template.render(style=Markup(_source("notebook.css")), **variables)
+    return text
+
+
+def _simulated(result: object) -> bool:
+    """Return whether a result says that no hardware was measured."""
+    if isinstance(result, Comparison):
+        return result.first.simulated or result.second.simulated
+    return isinstance(result, (Machine, Baseline)) and result.simulated
+
+
+def _key_figures(figures: tuple[KeyFigure, ...]) -> Markup | str:
+    """Return the key figures of a run as a table; empty without any."""
+    from markupsafe import Markup
+
+    cell = Markup("<td>{}</td>").format
+    rows = [
+        (f"{SIGNS[one.verdict]} {one.title}", [cell(rate(one.typical)), cell(extent(one))]) for one in figures
+    ]
+    return _table("path", ("typical", "of the limit"), rows) if rows else ""
+
+
+def _table(heading: str, columns: tuple[str, ...], rows: Iterable[tuple[str, Iterable[str]]]) -> Markup:
+    """Return rows as a table that scrolls if it is wide."""
+    from markupsafe import Markup
+
+    return Markup(f'<div class="scroll">{spelled(heading, columns, rows, _LIST)}</div>')
+
+
+def _cell(name: str, row: Record) -> str:
+    """Return a field of a record as the markup of a cell."""
+    from markupsafe import escape
+
+    css = ' class="number"' if name in NUMBERS or name in WHOLES else ""
+    return f"<td{css}>{escape(one_line(_text(name, row)))}</td>"
+
+
+def _text(name: str, row: Record) -> str:
+    """Return a field of a record as text, with its unit; a verdict has its sign."""
+    value = row.get(name)
+    if value is None:
+        return ""
+    if name in _FRACTIONS:
+        return format(value, _FRACTIONS[name])
+    if name == "latency":
+        return format_time(value)
+    if name in NUMBERS:
+        scale, unit = fitting(Unit(row.get("unit", Unit.RATE)), [value])
+        return f"{three(value / scale)} {unit}"
+    return f"{_SIGNS[value]} {value}" if value in _SIGNS else str(value)

@@ -1,0 +1,50 @@
+"""What every result offers at a prompt and in notebooks: one line, a table, a data frame and a figure."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+
+class Tabular:
+    """Base of results. ``reports`` knows their forms, and is imported when you ask for one."""
+
+    __slots__ = ()
+
+    def _section(self) -> object:
+        """Return what ``reports`` shows: the result itself, or a table of it with a name."""
+        return self
+
+    def _repr_html_(self) -> str:
+        """Return the result for a notebook: tables without scripts, for light and dark themes."""
+        return str(_report("html.notebook").notebook_html(self._section()))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a data frame with one row per cell. Values are in base units: B/s, s, 1/s and bytes.
+
+        Raises
+        ------
+        MissingPackage
+            If pandas is not installed.
+        """
+        return _report("_records").to_pandas(self._section())
+
+    def figure(self) -> Figure:
+        """Return a matplotlib figure: bars, curves or a heat map, whichever shows the result best.
+
+        Raises
+        ------
+        MissingPackage
+            If matplotlib is not installed.
+        """
+        drawn: Figure = _report("_figures").figure(self._section())
+        return drawn
+
+
+def _report(name: str) -> Any:
+    """Return a module of ``reports``, which stands above all results and imports them."""
+    return import_module(f"{__package__}.reports.{name}")

@@ -1,0 +1,329 @@
+"""What every result of a public function offers: one line, a notebook's table, a data frame, a figure."""
+
+from __future__ import annotations
+
+import html.parser
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+import wirespeed
+from tests.reports.test_hostile import STRINGS, spoiled
+from wirespeed.document import Cell, Document
+from wirespeed.errors import MissingPackage, UsageError
+from wirespeed.model import Axis
+from wirespeed.tabular import Tabular
+
+SLOW, GOOD = "simulated:dgx-a100-8+nvlinks=6@gpu3", "simulated:dgx-a100-8"
+MATRIX, CASES = "device_to_device_memcpy_read_ce", ("0", "host_latency", "all_reduce")
+
+
+def run(machine: str, *cases: str) -> Document:
+    return wirespeed.run([MATRIX, *cases], machine=machine, samples=3, copies=1)
+
+
+@pytest.fixture(scope="module")
+def document() -> Document:
+    return run(SLOW, *CASES, "device_to_device_sm_scaling", "host_to_device_memcpy_sm")
+
+
+@pytest.fixture(scope="module")
+def results(document: Document) -> dict[str, Any]:
+    """A result of each kind, and those that are empty."""
+    good, check = run(GOOD, *CASES), wirespeed.judge(document)
+    empty = wirespeed.described(SLOW)
+    return {
+        "document": document,
+        "matrix": document.only(MATRIX),
+        "curves": document.only("device_to_device_sm_scaling"),
+        "latencies": document.only("host_latency"),
+        "one row": document.only("host_to_device_memcpy_ce"),
+        "empty document": empty,
+        "check": check,
+        "empty check": wirespeed.judge(empty),
+        "diagnosis": wirespeed.diagnose(document, check),
+        "empty diagnosis": wirespeed.diagnose(good),
+        "gates": wirespeed.gates(document, "azure", check),
+        "comparison": wirespeed.compare(good, document),
+        "baseline": wirespeed.baseline([good]),
+        "machine": wirespeed.machine(SLOW),
+        "empty machine": wirespeed.Machine("nothing"),
+        "transfers": wirespeed.transfer("gpu0 -> gpu1; latency gpu0 <- gpu1", machine=SLOW, samples=3),
+        "bandwidth": wirespeed.memory_bandwidth(machine=SLOW, samples=3),
+        "bandwidth curve": wirespeed.memory_bandwidth_scaling("1MiB:64MiB:x4", machine=SLOW, samples=3),
+        "bandwidth pairs": wirespeed.p2p_bandwidth_all(machine=SLOW, samples=3),
+        "bandwidth theory": wirespeed.theoretical_memory_bandwidth(machine=SLOW),
+    }  # fmt: skip
+
+
+NAMES = (
+    "document", "matrix", "curves", "latencies", "one row", "empty document", "check", "empty check",
+    "diagnosis", "empty diagnosis", "gates", "comparison", "baseline", "machine", "empty machine",
+    "transfers", "bandwidth", "bandwidth curve", "bandwidth pairs", "bandwidth theory",
+)  # fmt: skip
+#: Results that do not know whether their run was simulated, or are empty.
+UNMARKED = ("check", "empty check", "diagnosis", "empty diagnosis", "gates", "empty machine")
+#: Results with equal columns.
+TWINS = {
+    "empty document": "document", "empty check": "check", "empty diagnosis": "diagnosis",
+    "empty machine": "machine", "transfers": "document", "bandwidth pairs": "document",
+}  # fmt: skip
+#: Hostile texts, as few as possible: figures take time.
+EVIL = {
+    "all": "".join(text for name, text in STRINGS.items() if name not in ("long", "words"))
+    + " $x^2$ $\\frac{1$",
+    "long": STRINGS["long"],
+}
+
+
+class Markup(html.parser.HTMLParser):
+    """Elements of a text, which must be balanced."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.found: dict[str, int] = {}
+        self.attributes: set[str] = set()
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found[tag] = self.found.get(tag, 0) + 1
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in ("br", "wbr"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_every_public_function_returns_something_of_this_kind() -> None:
+    """Or a text, a number or nothing."""
+    others = {str, int, None}
+    public = {name: getattr(wirespeed, name) for name in wirespeed.__all__}
+    for name, function in public.items():
+        if inspect.isfunction(function):
+            found = eval(function.__annotations__["return"], public | vars(sys.modules[function.__module__]))
+            assert found in others or issubclass(found, Tabular), name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_repr_is_one_short_line(results: dict[str, Any], name: str) -> None:
+    text = repr(results[name])
+    assert text.startswith("<") and text.endswith(">") and "\n" not in text and 15 < len(text) <= 100
+    if name not in ("empty machine",) and isinstance(results[name], (Document, wirespeed.Bandwidth)):
+        assert "simulated" in text.lower()
+
+
+def test_the_parts_of_results_are_lines_too(results: dict[str, Any]) -> None:
+    document, check = results["document"], results["check"]
+    result = document.testcases[0]
+    table = result.tables[0]
+    parts = (
+        result, table, table.cells[0], check.judgements[0], results["diagnosis"].findings[0],
+        results["diagnosis"].findings[0].cause, results["gates"].results[0], results["comparison"].changes[0],
+        wirespeed.TESTCASES[0],
+    )  # fmt: skip
+    texts = [repr(part) for part in parts]
+    assert all(text.startswith("<") and "\n" not in text and len(text) <= 100 for text in texts), texts
+    assert texts[0] == f"<TestcaseResult {MATRIX}: passed, 1 table with 56 cells>"
+    assert repr(wirespeed.RunOptions(size="64MiB", samples=5)) == "RunOptions(size=67108864, samples=5)"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_notebooks_show_tables_without_scripts_and_links(results: dict[str, Any], name: str) -> None:
+    text = results[name]._repr_html_()
+    markup = Markup(text)
+    assert not markup.found.keys() & {"script", "a", "img", "iframe", "link", "object", "form"}
+    assert "id" not in markup.attributes and not any(one.startswith("on") for one in markup.attributes)
+    assert markup.found["style"] == 1 and len(text) < 60_000
+    assert ("table" in markup.found) == (not name.startswith("empty"))
+    if name not in UNMARKED:
+        assert "SIMULATED" in markup.text
+
+
+def test_a_notebook_shows_the_verdict_its_cause_and_the_slow_cells(results: dict[str, Any]) -> None:
+    text = Markup(results["document"]._repr_html_()).text
+    assert "FAIL NVLinks are down (gpu3)" in text and "92% of 300" in text
+    assert results["matrix"]._repr_html_().count('class="w4 bad"') == 14
+    assert "✖ fail" in Markup(results["check"]._repr_html_()).text
+    assert "nvidia-smi nvlink" in Markup(results["diagnosis"]._repr_html_()).text
+    assert "✖ worse" in Markup(results["comparison"]._repr_html_()).text
+    large = wirespeed.compare(results["document"], results["document"])
+    assert len(large.changes) > 40 and "to_pandas() has all" in large._repr_html_()
+
+
+def test_tables_that_nobody_reads_are_described(document: Document) -> None:
+    result = document.only(MATRIX).testcases[0]
+    axis = Axis("GPU", tuple(f"gpu{i}" for i in range(24)))
+    cells = tuple(Cell(i, j, 1e9) for i in range(24) for j in range(24) if i != j)
+    table = msgspec.structs.replace(result.tables[0], rows=axis, columns=axis, cells=cells)
+    large = msgspec.structs.replace(document, testcases=(msgspec.structs.replace(result, tables=(table,)),))
+    text = large._repr_html_()
+    assert "552 values: lowest" in text and len(text) < 10_000
+    assert len(large.figure()._repr_png_()) < 50_000
+
+
+@pytest.fixture(scope="module", params=EVIL)
+def hostile(request: pytest.FixtureRequest, document: Document) -> Document:
+    small = document.only(MATRIX, "host_to_device_memcpy_ce", "device_to_device_sm_scaling")
+    return spoiled(small, EVIL[request.param])
+
+
+def near(document: Document) -> Document:
+    """Return a Document whose values agree, as those of a baseline must."""
+    return msgspec.structs.replace(document, testcases=document.testcases[1:2])
+
+
+FORMS: dict[str, Callable[[Document], Any]] = {
+    "document": lambda one: one,
+    "check": wirespeed.judge,
+    "diagnosis": wirespeed.diagnose,
+    "gates": lambda one: wirespeed.gates(one, "azure"),
+    "comparison": lambda one: wirespeed.compare(one, one),
+    "baseline": lambda one: wirespeed.baseline([near(one)]),
+    "machine": lambda one: one.machine,
+    "transfers": wirespeed.Transfers,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_hostile_documents_are_text(hostile: Document, form: str) -> None:
+    result = FORMS[form](hostile)
+    markup = Markup(result._repr_html_())
+    assert not markup.found.keys() & {"script", "img", "a", "svg/onload"} and markup.found["style"] == 1
+    assert not any(one.startswith("on") for one in markup.attributes)
+    shown = markup.text + repr(result)
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown)
+    assert len(repr(result)) <= 100 and "\n" not in repr(result)
+
+
+@pytest.mark.filterwarnings("ignore:Glyph", "ignore:constrained_layout")
+@pytest.mark.parametrize("form", ["document", "check"])
+def test_hostile_documents_can_be_drawn(hostile: Document, form: str) -> None:
+    pytest.importorskip("matplotlib")
+    assert FORMS[form](hostile).figure()._repr_png_().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_data_frames_have_the_same_types_with_and_without_rows(results: dict[str, Any], name: str) -> None:
+    pytest.importorskip("pandas")
+    frame = results[name].to_pandas()
+    assert name.startswith("empty") == frame.empty
+    assert {str(kind) for kind in frame.dtypes} <= {"float64", "Int64", "boolean", "string"}
+    if name in TWINS:
+        assert frame.dtypes.equals(results[TWINS[name]].to_pandas().dtypes)
+
+
+def test_data_frames_are_tidy(results: dict[str, Any]) -> None:
+    pytest.importorskip("pandas")
+    document = results["document"]
+    frame = document.to_pandas()
+    cells = [cell for result in document.testcases for table in result.tables for cell in table.cells]
+    assert len(frame) == len(cells) and frame["value"].tolist() == [cell.value for cell in cells]
+    assert set(frame["unit"]) == {"B/s", "s"} and frame["simulated"].all()
+    row = frame[frame["testcase"] == MATRIX].iloc[0]
+    assert row["share"] == pytest.approx(row["value"] / row["limit"]) and row["least"] < row["normal"]
+    assert frame.groupby("testcase")["share"].min().idxmin() == "device_to_device_sm_scaling"
+    pairs = results["bandwidth pairs"]
+    wide = pairs.to_pandas().pivot(index="row", columns="column", values="value")
+    assert wide.loc["gpu0", "gpu1"] == pairs["gpu0", "gpu1"].value and wide.shape == (8, 8)
+    assert results["bandwidth curve"].to_pandas()["at"].tolist() == [2**20, 2**22, 2**24, 2**26]
+    moved = results["comparison"].to_pandas()
+    assert (moved["outcome"] == "worse").sum() >= 16 and moved["change"].min() < -0.4
+    assert results["diagnosis"].to_pandas().loc[0, "cause"] == "nvlinks"
+    gates = results["gates"].to_pandas()
+    assert gates.loc[0, "verdict"] == "fail" and gates.loc[0, "lowest"] < gates.loc[0, "threshold"]
+    assert len(results["machine"].to_pandas()) == len(results["machine"].links)
+
+
+def test_a_testcase_without_cells_has_one_row() -> None:
+    pytest.importorskip("pandas")
+    document = wirespeed.run([MATRIX], machine="simulated:pcie-2-no-p2p")
+    frame = document.to_pandas()
+    assert frame["status"].unique().tolist() == ["waived"] and frame["reason"].str.contains("peer").all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_figures_are_drawn_without_global_state(results: dict[str, Any], name: str) -> None:
+    pytest.importorskip("matplotlib")
+    drawn = results[name].figure()
+    assert "matplotlib.pyplot" not in sys.modules
+    for axes in drawn.axes:
+        if axes.axison and axes.get_label() != "<colorbar>":
+            assert axes.get_xlabel() and (axes.get_ylabel() or axes.get_yticklabels())
+    texts = " ".join(one.get_text() for one in drawn.findobj() if hasattr(one, "get_text"))
+    if name not in UNMARKED:
+        assert "SIMULATED" in texts
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        ("document", {"share of the limit [%]; |: lowest value"}),
+        ("matrix", {"GPU", "bandwidth [GB/s]"}),
+        ("curves", {"blocks", "bandwidth [GB/s]"}),
+        ("latencies", {"NUMA node", "time [ns]"}),
+        ("one row", {"bandwidth [GB/s]; |: limit of the links"}),
+        ("check", {"share of the limit [%]; |: lowest value"}),
+        ("diagnosis", {"slow cells that the cause explains"}),
+        ("gates", {"lowest value of the gate [%]"}),
+        ("comparison", {"change [%], positive is better"}),
+        ("baseline", {"baseline [GB/s]"}),
+        ("machine", {"source", "destination", "capacity [GB/s]"}),
+        ("transfers", {"bandwidth [GB/s]", "time [ns]", "samples"}),
+        ("bandwidth", {"bandwidth [GB/s]", "samples"}),
+        ("bandwidth curve", {"data size", "bandwidth [GB/s]"}),
+        ("bandwidth pairs", {"device", "bandwidth [GB/s]"}),
+    ],
+)
+def test_axes_have_names_and_units(results: dict[str, Any], name: str, labels: set[str]) -> None:
+    pytest.importorskip("matplotlib")
+    axes = results[name].figure().axes
+    assert {one for each in axes for one in (each.get_xlabel(), each.get_ylabel()) if one} == labels
+
+
+def test_what_is_worse_has_a_sign_and_not_only_a_colour(results: dict[str, Any]) -> None:
+    pytest.importorskip("matplotlib")
+    labels = [label.get_text() for label in results["document"].figure().axes[0].get_yticklabels()]
+    assert f"✖ {MATRIX}" in labels and "host_to_device_memcpy_ce" in labels
+
+
+@pytest.mark.parametrize(("package", "form"), [("matplotlib", "figure"), ("pandas", "to_pandas")])
+def test_a_missing_package_is_named(
+    results: dict[str, Any], package: str, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from wirespeed.reports import _figures
+
+    _figures._shown_in_notebooks.cache_clear()
+    for module in [one for one in sys.modules if one.partition(".")[0] == package] or [package]:
+        monkeypatch.setitem(sys.modules, module, None)
+    for name in NAMES:
+        with pytest.raises(MissingPackage, match=rf"^{form}\(\) needs {package}.*: pip install {package}$"):
+            getattr(results[name], form)()
+
+
+def test_a_document_with_some_testcases(document: Document) -> None:
+    assert [one.name for one in document.only(MATRIX, "all_reduce").testcases] == [MATRIX, "all_reduce"]
+    with pytest.raises(UsageError, match="no testcase 'all_reduc'; did you mean 'all_reduce'"):
+        document.only("all_reduc")
+
+
+def test_forms_are_imported_when_asked_for() -> None:
+    code = (
+        "import sys, wirespeed; document = wirespeed.described('simulated:hgx-h200-2'); repr(document);"
+        "assert not {'pandas', 'matplotlib', 'jinja2'} & set(sys.modules);"
+        "assert not any(name.startswith('wirespeed.reports') for name in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
