@@ -97,7 +97,7 @@ class Transfers(Tabular):
     def __repr__(self) -> str:
         """Return one line; ``print`` shows the values."""
         shown = ", ".join(f"{label} {value} {unit}" for label, value, unit, _ in self._rows()[1:])
-        return brief(f"Transfers: {shown}{', SIMULATED' if self.document.simulated else ''}")
+        return brief(f"Transfers{' (SIMULATED)' if self.document.simulated else ''}: {shown}")
 
     def __str__(self) -> str:
         from ..reports._grid import aligned
