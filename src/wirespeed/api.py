@@ -18,7 +18,7 @@ from .document import SCHEMA, Document
 from .driver.jobs import gather_facts, gather_machine, gather_observed
 from .errors import MachineError, MeasurementTimeout, UsageError
 from .model import Engine, Operation, Unit
-from .options import RunOptions, Tier, agreed, changed, takes_options
+from .options import RunOptions, Tier, agreed, changed, includes, takes_options
 from .testcases import Testcase, select
 from .testcases.sweep import sweep
 from .topology import Machine
@@ -276,7 +276,7 @@ def choose(testcases: Iterable[str | Testcase], prefixes: Iterable[str], tier: T
     wanted = (testcases,) if isinstance(testcases, str) else tuple(testcases)  # one name is a name
     prefixes = (prefixes,) if isinstance(prefixes, str) else tuple(prefixes)
     if not wanted and not prefixes:
-        return tuple(case for case in select() if tier.includes(case.tier))
+        return tuple(case for case in select() if includes(tier, case.tier))
     found: list[Testcase] = []
     for one in wanted:
         found += [one] if isinstance(one, Testcase) else select([one])

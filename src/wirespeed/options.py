@@ -12,9 +12,8 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from difflib import get_close_matches
-from enum import StrEnum
 from operator import index
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from .errors import UsageError
 from .stopping import Fixed, Precise, Rule
@@ -25,17 +24,17 @@ F = TypeVar("F", bound=Callable[..., object])
 _MOST = 2**63 - 1
 
 
-class Tier(StrEnum):
-    """How thorough a run is. Each tier contains the one before it."""
+#: How thorough a run is. Each tier contains the one before it.
+Tier = Literal["quick", "standard", "full"]
+TIERS: tuple[Tier, ...] = get_args(Tier)
+#: Transports between processes.
+Share = Literal["fabric", "vmm-fd", "ipc", "shm", "nccl", "mpi"]
+SHARES: tuple[Share, ...] = get_args(Share)
 
-    QUICK = "quick"
-    STANDARD = "standard"
-    FULL = "full"
 
-    def includes(self, other: Tier) -> bool:
-        """Return whether a run of this tier contains the testcases of ``other``."""
-        order = list(Tier)
-        return order.index(other) <= order.index(self)
+def includes(tier: Tier, other: Tier) -> bool:
+    """Return whether a run of a tier contains the testcases of another one."""
+    return TIERS.index(other) <= TIERS.index(tier)
 
 
 # The groups of options in ``--help``.
@@ -46,12 +45,12 @@ GPU = "how GPUs copy"
 JOB = "several processes (also under mpirun, srun or torchrun)"
 PYTHON = ""  # not listed: from Python and in the compatible commands only
 #: The stopping rule of each tier if no count, precision or time budget is given.
-RULES = {Tier.QUICK: Precise(0.01, 0.3, 1.0, 3), Tier.STANDARD: Precise(), Tier.FULL: Precise(0.005, 10.0)}
+RULES: dict[Tier, Precise] = {
+    "quick": Precise(0.01, 0.3, 1.0, 3), "standard": Precise(), "full": Precise(0.005, 10.0),
+}  # fmt: skip
 #: Error messages for numbers out of range.
 _SHAPE = "blocks must be 0 or more, threads from 0 to 1024"
 _PEERS = "the number of sampled peers must be 0 (all) or more, not {}"
-#: Transports that ``--share`` accepts.
-SHARES = ("fabric", "vmm-fd", "ipc", "shm", "nccl", "mpi")
 
 
 @dataclass(frozen=True)
@@ -74,6 +73,8 @@ class Option:
         Whether the options of the Document contain it.
     agreed : bool
         Whether all ranks must have the same value.
+    choices : tuple[str, ...]
+        The possible values; empty for any that ``parse`` accepts.
     """
 
     help: str
@@ -83,6 +84,7 @@ class Option:
     default: str = ""
     documented: bool = True
     agreed: bool = True
+    choices: tuple[str, ...] = ()
 
 
 def option(value: object, *about: Any, **more: Any) -> Any:
@@ -115,10 +117,15 @@ def _whole(least: int = -_MOST, most: int = _MOST, wrong: str = "{} is out of ra
     return parse
 
 
-def _tier(value: Any) -> Tier:
-    if value not in list(Tier):
-        raise UsageError(f"there is no tier {value!r}; choose one of {', '.join(Tier)}")
-    return Tier(value)
+def _one_of(choices: tuple[str, ...], what: str) -> Callable[[Any], str]:
+    """Return a parser of the values of a Literal."""
+
+    def parse(value: Any) -> str:
+        if value not in choices:
+            raise UsageError(f"there is no {what} {value!r}; choose one of {', '.join(choices)}")
+        return str(value)
+
+    return parse
 
 
 def _size(value: Any) -> int:
@@ -154,18 +161,12 @@ def _timeout(value: Any) -> float:
     return seconds
 
 
-def _share(value: Any) -> str:
-    if value not in SHARES:
-        raise UsageError(f"there is no transport {value!r}; choose one of {', '.join(SHARES)}")
-    return str(value)
-
-
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
     """The options that change which Measurements are planned."""
 
     # fmt: off
-    tier: Tier = option(Tier.STANDARD, "how thorough the run is", WHAT, _tier)
+    tier: Tier = option("standard", "how thorough the run is", WHAT, _one_of(TIERS, "tier"), choices=TIERS)
     size: int | None = option(None, "buffer size, such as 512MiB", WHAT, _size, "SIZE",
         "depends on the testcase")
     blocks: int = option(0, "blocks of a copy kernel", GPU, _whole(0, wrong=_SHAPE), "N", "automatic")
@@ -183,7 +184,7 @@ class PlanOptions:
     @property
     def concurrent(self) -> bool:
         """Whether cells may be measured concurrently to save time; always in the quick tier."""
-        return self.parallel_pairs or self.tier is Tier.QUICK
+        return self.parallel_pairs or self.tier == "quick"
 
     def __post_init__(self) -> None:
         """Parse texts and check all values.
@@ -237,9 +238,10 @@ class RunOptions(PlanOptions):
         60.0, "maximum time of one stage: preparing, measuring or verifying one cell", HOW, _timeout, "TIME",
         "60s")
     seed: int = option(0, "random seed of data and order", HOW, _whole(), "N")
-    share: str | None = option(
-        None, f"use only this transport between processes: {', '.join(SHARES)}", JOB, _share,
-        "TRANSPORT", "the best that works for each pair", documented=False)
+    share: Share | None = option(
+        None, f"use only this transport between processes: {', '.join(SHARES)}", JOB,
+        _one_of(SHARES, "transport"), "TRANSPORT", "the best that works for each pair", documented=False,
+        choices=SHARES)
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -276,13 +278,21 @@ class RunOptions(PlanOptions):
         return Fixed(**counts) if counts else usual
 
 
+def type_of(one: Field[Any], about: Option) -> str:
+    """Return the type of an option for a docstring: its choices, or the type of its field."""
+    if not about.choices:
+        return str(one.type)
+    named = f"{{{', '.join(map(repr, about.choices))}}}"
+    return named if one.default is not None else f"{named} or None"
+
+
 def parameters(record: type[PlanOptions]) -> str:
     """Return the description of the options for a docstring."""
     found = []
     for one, about in declared(record):
         default = about.default or ("" if one.default is None else str(one.default))
         text = f"{about.help[0].upper()}{about.help[1:]}{default and f' (default: {default})'}."
-        found += [f"{one.name} : {one.type}", textwrap.indent(textwrap.fill(text, 90), "    ")]
+        found += [f"{one.name} : {type_of(one, about)}", textwrap.indent(textwrap.fill(text, 90), "    ")]
     return textwrap.indent("\n".join(found), "    ")
 
 

@@ -8,16 +8,21 @@ import subprocess
 import sys
 from dataclasses import Field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 import wirespeed
 from wirespeed import RunOptions, UsageError
 from wirespeed.backends.base import BackendOptions
+from wirespeed.bandwidth.arguments import GpuEngine, NumaEngine
 from wirespeed.cli.common import add_measuring, run_options
 from wirespeed.cli.job import add_job
-from wirespeed.options import PYTHON, Option, PlanOptions, Tier, agreed, declared
+from wirespeed.model import Engine
+from wirespeed.options import PYTHON, Option, PlanOptions, Share, Tier, agreed, declared, type_of
+from wirespeed.reports import DialectName, Format, formats
+from wirespeed.reports.nvbandwidth import DIALECTS
+from wirespeed.results.published_gates import GateSetName
 from wirespeed.stopping import Fixed, Precise
 
 TWO = "simulated:hgx-h200-2"
@@ -26,7 +31,7 @@ DECLARED = {field.name: (field, about) for field, about in declared(RunOptions)}
 ELSEWHERE = {"precision", "time_budget", "samples", "copies", "sizes", "devices", "bulk", "share"}
 #: A text of every option that takes a value, and the value.
 TEXTS: dict[str, tuple[str, object]] = {
-    "tier": ("full", Tier.FULL),
+    "tier": ("full", "full"),
     "size": ("64MiB", 2**26),
     "blocks": ("8", 8),
     "threads": ("256", 256),
@@ -72,7 +77,7 @@ def test_python_has_it_as_a_keyword_with_a_description(field: Field[Any], about:
     assert inspect.signature(wirespeed.run).parameters[field.name].default is field.default
     for documented in (wirespeed.run, RunOptions):
         text = " ".join((inspect.getdoc(documented) or "").split())
-        assert f" {field.name} : {field.type} {about.help[0].upper()}{about.help[1:]}" in text
+        assert f" {field.name} : {type_of(field, about)} {about.help[0].upper()}{about.help[1:]}" in text
     text_or_value, value = TEXTS.get(field.name, (not field.default, not field.default))
     assert getattr(RunOptions(**{field.name: text_or_value}), field.name) == value
     assert getattr(RunOptions(**{field.name: value}), field.name) == value
@@ -128,7 +133,7 @@ def test_an_option_is_one_edit(tmp_path: Path) -> None:
 
 
 def test_keywords_replace_what_the_record_has() -> None:
-    chosen = RunOptions(tier=Tier.QUICK, size=2**20, samples=1)
+    chosen = RunOptions(tier="quick", size=2**20, samples=1)
     found = wirespeed.run(["0"], machine=TWO, options=chosen, size="2MiB").options
     assert (found["tier"], found["size"], found["samples"]) == ("quick", 2**21, 1)
     result = wirespeed.memory_bandwidth(machine=TWO, options=chosen)
@@ -174,12 +179,29 @@ def test_a_wrong_value_is_found_when_the_record_is_made(wrong: dict[str, Any], s
 
 
 def test_the_rule_comes_from_the_tier_and_what_is_given() -> None:
-    assert RunOptions().rule == Precise() and RunOptions(tier=Tier.FULL).rule == Precise(0.005, 10.0)
-    assert RunOptions(tier=Tier.QUICK).rule == Precise(0.01, 0.3, 1.0, 3)
-    assert RunOptions(tier=Tier.QUICK, time_budget=2.0).rule == Precise(0.01, 2.0)
+    assert RunOptions().rule == Precise() and RunOptions(tier="full").rule == Precise(0.005, 10.0)
+    assert RunOptions(tier="quick").rule == Precise(0.01, 0.3, 1.0, 3)
+    assert RunOptions(tier="quick", time_budget=2.0).rule == Precise(0.01, 2.0)
     assert RunOptions(samples=5).rule == Fixed(5, 16) and RunOptions(copies=2).rule == Fixed(3, 2)
 
 
 def test_what_changes_the_plan_is_part_of_what_a_run_takes() -> None:
     assert {field.name for field, _ in declared(PlanOptions)} < DECLARED.keys()
     assert {field.name for field, _ in declared(BackendOptions)} == DECLARED.keys()
+
+
+def test_choices_have_one_source() -> None:
+    """The types of choices are Literals, from which parsers, errors and ``--help`` are made."""
+    assert DECLARED["tier"][1].choices == get_args(Tier) and DECLARED["share"][1].choices == get_args(Share)
+    for name, (_, about) in DECLARED.items():
+        for wrong in ["none of them"] if about.choices else []:
+            with pytest.raises(UsageError, match=f"{wrong}.*; choose one of {', '.join(about.choices)}"):
+                RunOptions(**{name: wrong})
+    package = Path(wirespeed.__file__).parent
+    modules = [one.stem for one in (package / "reports").iterdir() if not one.name.startswith(("_", "."))]
+    assert sorted(get_args(Format)) == sorted(one.replace("_", "-") for one in modules) == formats()
+    assert sorted(get_args(GateSetName)) == sorted(
+        one.stem for one in (package / "data/gates").glob("*.toml")
+    )
+    assert set(get_args(DialectName)) == DIALECTS.keys()
+    assert {*get_args(GpuEngine), *get_args(NumaEngine)} < set(Engine)

@@ -14,7 +14,7 @@ from wirespeed.backends.simulated.machines import MACHINES
 from wirespeed.document import Status
 from wirespeed.errors import UsageError
 from wirespeed.model import Measurement, Role
-from wirespeed.testcases import PlanOptions, Tier, find
+from wirespeed.testcases import PlanOptions, find
 from wirespeed.testcases.pair_schedule import ALONE, peers, tournament
 from wirespeed.topology import Link, LinkKind, Machine
 
@@ -121,7 +121,7 @@ def test_the_quick_tier_takes_few_rounds(gpus: int, one_way: int, both_ways: int
     machine = MACHINES["dgx-a100-8"]().only(range(gpus))
     cases = {"4": one_way, "5": one_way, "33": one_way, "6": both_ways, "23": both_ways}
     for name, rounds in cases.items():
-        for options in (PlanOptions(tier=Tier.QUICK), PlanOptions(parallel_pairs=True)):
+        for options in (PlanOptions(tier="quick"), PlanOptions(parallel_pairs=True)):
             measurements = find(name).plan(machine, options).measurements
             assert len(measurements) == rounds and all(m.independent for m in measurements)
         assert not any(m.independent for m in find(name).plan(machine).measurements)
@@ -136,7 +136,7 @@ def test_a_round_is_what_its_pairs_are_alone() -> None:
             for p in m.places
         }
         parts = [
-            part for m in find(name).plan(machine, PlanOptions(tier=Tier.QUICK)).measurements
+            part for m in find(name).plan(machine, PlanOptions(tier="quick")).measurements
             for part in m.separate()
         ]  # fmt: skip
         found = {
@@ -150,7 +150,7 @@ def test_a_round_is_what_its_pairs_are_alone() -> None:
 def test_the_quick_tier_measures_all_gpus_at_their_hosts_at_once() -> None:
     machine = MACHINES["dgx-a100-8"]()
     for name, transfers in (("8", 8), ("9", 16), ("24", 8), ("25", 8)):
-        (measurement,) = find(name).plan(machine, PlanOptions(tier=Tier.QUICK)).measurements
+        (measurement,) = find(name).plan(machine, PlanOptions(tier="quick")).measurements
         assert len(measurement.transfers) == transfers and not measurement.independent
         measured = [measurement.transfers[place.transfers[0]] for place in measurement.places]
         assert [t.executor.device for t in measured] == [gpu.name for gpu in machine.gpus]

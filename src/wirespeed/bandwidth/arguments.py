@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
-from typing import SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, get_args
 
 from .. import backends as _backends
 from ..errors import MachineError, UsageError
 from ..topology import Machine
 from ..units import parse_size
 
+if TYPE_CHECKING:
+    import numpy as np
+
 #: A size in bytes, or a text such as ``"64MiB"``.
 Size = int | str
 #: Number types supported by saxpy, and their sizes in bytes.
-BYTES = {"float32": 4, "float64": 8}
-_ENGINES = {"gpu": ("ce", "sm"), "numa": ("cpu",)}
+NumberType = Literal["float32", "float64"]
+BYTES: dict[str, int] = dict(zip(get_args(NumberType), (4, 8), strict=True))
+#: The same, or a type of numpy.
+Dtype: TypeAlias = "NumberType | type | np.dtype[Any]"
+#: What copies between two devices: a copy engine or a kernel of a GPU, the CPUs of a NUMA node.
+GpuEngine = Literal["ce", "sm"]
+NumaEngine = Literal["cpu"]
+CopyEngine = GpuEngine | NumaEngine
+_ENGINES: dict[str, tuple[CopyEngine, ...]] = {"gpu": get_args(GpuEngine), "numa": get_args(NumaEngine)}
 
 
 def described(machine: str | Machine | None) -> Machine:
@@ -143,7 +153,7 @@ def pair_of(machine: Machine, src: str | None, dst: str | None) -> tuple[str, st
     return next((pair for pair in pairs if pair[1] in reach.get(pair[0], group)), pairs[0])
 
 
-def engine_for(machine: Machine, name: str, engine: str | None) -> str:
+def engine_for(machine: Machine, name: str, engine: CopyEngine | None) -> CopyEngine:
     """Return the engine with which a device copies; the default of its kind if none is named.
 
     Parameters
@@ -195,7 +205,7 @@ def whole(number: SupportsIndex, what: str) -> int:
     return value
 
 
-def number_type(dtype: object) -> str:
+def number_type(dtype: Dtype) -> str:
     """Return the name of a number type; numpy's types are accepted without importing numpy."""
     name = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype))
     if name not in BYTES:

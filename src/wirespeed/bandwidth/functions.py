@@ -9,12 +9,14 @@ from ..api import run
 from ..document import Cell, Document, TestcaseResult
 from ..errors import MeasurementFailed, UsageError
 from ..model import Axis, Memory, MemoryKind
-from ..testcases import Testcase, Tier, find
+from ..testcases import Testcase, find
 from ..testcases.subset import narrow
 from ..topology import LinkKind, Machine
 from ..units import MIB, format_quantity, parse_sizes
 from .arguments import (
     BYTES,
+    CopyEngine,
+    Dtype,
     Size,
     described,
     engine_for,
@@ -166,7 +168,11 @@ def memory_bandwidth_scaling(
 
 
 def memory_bandwidth_saxpy(
-    size: int = _LENGTH, dtype: object = "float32", *, device: str | None = None, **how: Any
+    size: int = _LENGTH,
+    dtype: Dtype = "float32",
+    *,
+    device: str | None = None,
+    **how: Any,
 ) -> Bandwidth:
     """Measure ``z = a x + y`` within a device's own memory; all three vectors count.
 
@@ -174,8 +180,8 @@ def memory_bandwidth_saxpy(
     ----------
     size : int
         Length of each vector, in numbers.
-    dtype : str or numpy type
-        ``float32`` or ``float64``.
+    dtype : {'float32', 'float64'} or numpy type
+        Type of the numbers.
     device, **how
         As for `memory_bandwidth`.
 
@@ -194,7 +200,7 @@ def memory_bandwidth_saxpy(
 
 def memory_bandwidth_saxpy_scaling(
     sizes: Sequence[int] = _LENGTHS,
-    dtype: object = "float32",
+    dtype: Dtype = "float32",
     *,
     device: str | None = None,
     **how: Any,
@@ -262,7 +268,7 @@ def p2p_bandwidth(
     dst: str | None = None,
     size: Size = _P2P,
     *,
-    engine: str | None = None,
+    engine: CopyEngine | None = None,
     **how: Any,
 ) -> Bandwidth:
     """Measure a copy from one device's memory to another's.
@@ -276,7 +282,7 @@ def p2p_bandwidth(
         without GPUs.
     size : int or str
         Bytes of the buffer; default: 40 MB.
-    engine : str or None
+    engine : {'ce', 'sm', 'cpu'} or None
         ``ce`` (a copy engine) or ``sm`` (a kernel) for GPUs; ``cpu`` for NUMA nodes.
     **how
         As for `memory_bandwidth`.
@@ -294,7 +300,7 @@ def p2p_bandwidth_bidirectional(
     dst: str | None = None,
     size: Size = _P2P,
     *,
-    engine: str | None = None,
+    engine: CopyEngine | None = None,
     **how: Any,
 ) -> Bandwidth:
     """Measure copies in both directions between two devices at once; return the sum of both rates.
@@ -318,7 +324,7 @@ def p2p_bandwidth_all(
     size: Size = _P2P,
     *,
     devices: Sequence[str] | None = None,
-    engine: str | None = None,
+    engine: CopyEngine | None = None,
     **how: Any,
 ) -> Bandwidth:
     """Measure ``p2p_bandwidth`` for all ordered pairs, one at a time; the row is the source.
@@ -352,7 +358,7 @@ def p2p_bandwidth_bidirectional_all(
     size: Size = _P2P,
     *,
     devices: Sequence[str] | None = None,
-    engine: str | None = None,
+    engine: CopyEngine | None = None,
     **how: Any,
 ) -> Bandwidth:
     """Measure ``p2p_bandwidth_bidirectional`` for all pairs, one at a time.
@@ -389,7 +395,7 @@ def measured(
     """
     from ..progress import listener
 
-    chosen = how if "options" in how else {"tier": Tier.QUICK, **how}
+    chosen = how if "options" in how else {"tier": "quick", **how}
     if not {"options", "tier", "samples", "copies", "precision", "time_budget"} & how.keys():
         chosen |= {"precision": _PRECISION, "time_budget": _BUDGET_S}
     chosen |= {"machine": machine, "size": None if size is None else in_bytes(size)}
@@ -430,8 +436,8 @@ def _scaling(
 
 
 def _pair(
-    title: str, family: dict[str, str], src: str | None, dst: str | None, size: Size, engine: str | None,
-    how: dict[str, Any],
+    title: str, family: dict[str, str], src: str | None, dst: str | None, size: Size,
+    engine: CopyEngine | None, how: dict[str, Any],
 ) -> Bandwidth:  # fmt: skip
     """Return the bandwidth of one pair, measured by a testcase of a family."""
     where = described(how.get("machine"))
@@ -443,7 +449,7 @@ def _pair(
 
 
 def _matrix(
-    title: str, family: dict[str, str], devices: Sequence[str] | None, size: Size, engine: str | None,
+    title: str, family: dict[str, str], devices: Sequence[str] | None, size: Size, engine: CopyEngine | None,
     how: dict[str, Any],
 ) -> Bandwidth:  # fmt: skip
     """Return the bandwidths of all pairs, measured by a testcase of a family."""

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import replace
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
@@ -141,10 +140,10 @@ def add_options(to: TakesOptions, group: str | None = None, names: Collection[st
             to.add_argument(f"--{flag}", action=action, dest=field.name, help=help)
             continue
         default = about.default.replace("%", "%%") or ("" if given is None else "%(default)s")
-        choices = [one.value for one in type(given)] if isinstance(given, Enum) else None
-        later = choices or about.group == JOB  # only one rank reports errors of job options
+        later = about.group == JOB  # only one rank reports errors of job options
+        choices = None if later else about.choices or None
         to.add_argument(
-            f"--{flag}", default=given, choices=choices, type=str if later else typed(about.parse),
+            f"--{flag}", default=given, choices=choices, type=str if later or choices else typed(about.parse),
             metavar=about.metavar, help=f"{help} (default: {default})" if default else help,
         )  # fmt: skip
 

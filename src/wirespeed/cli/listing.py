@@ -34,7 +34,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     if options.form:
         from ..language.printing import file_of
 
-        how = PlanOptions(tier=Tier(options.tier))
+        how = PlanOptions(tier=options.tier)
         print(visible(file_of([(case, case.plan(machine, how)) for case in cases], machine)), end="")
         return OK
     reasons = _reasons(machine, options.tier, cases)
@@ -47,9 +47,9 @@ def main(name: str, argv: Sequence[str]) -> int:
     return OK
 
 
-def _reasons(machine: Machine, tier: str, cases: Sequence[Testcase]) -> dict[Testcase, str]:
+def _reasons(machine: Machine, tier: Tier, cases: Sequence[Testcase]) -> dict[Testcase, str]:
     """Return each testcase with the reason why it cannot run; empty if it can."""
-    options = PlanOptions(tier=Tier(tier))
+    options = PlanOptions(tier=tier)
     return {case: case.plan(machine, options).reason for case in cases}
 
 
@@ -70,7 +70,7 @@ def _json(reasons: Mapping[Testcase, str]) -> str:
 
 
 def listing(
-    machine: Machine, tier: str = Tier.STANDARD, width: int = 80, cases: Sequence[Testcase] = TABLE
+    machine: Machine, tier: Tier = "standard", width: int = 80, cases: Sequence[Testcase] = TABLE
 ) -> str:
     """Return testcases: those that can run, then the others by reason."""
     reasons = _reasons(machine, tier, cases)

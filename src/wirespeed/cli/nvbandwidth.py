@@ -181,7 +181,7 @@ def _add_later(parser: _Parser) -> None:
     )  # fmt: skip
     add("--version", action="store_true", help="show the version")
     add(
-        "--compat", dest="dialect", choices=["0.10", "0.8"], default="0.10",
+        "--compat", dest="dialect", choices=[name for name in DIALECTS if name != SAIL], default="0.10",
         help="version whose list of testcases, numbers and output to use (0.10)",
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from ..document import Document
 from ..facts import Facts, Known
 from ..model import Unit
 from ..results.cells import Key, placed
-from ..results.published_gates import GateSet, PublishedGate, load
+from ..results.published_gates import GateSet, GateSetName, PublishedGate, load
 from ..tabular import Tabular
 from ..terminal import brief
 from ..topology import LinkKind, Machine
@@ -95,15 +95,15 @@ class GateComparison(Tabular):
         return brief(f"GateComparison: {self.gates.name}; gates: {verdicts or 'none'}")
 
 
-def gates(document: Document, name: str | Path, check: Check | None = None) -> GateComparison:
+def gates(document: Document, name: GateSetName | str | Path, check: Check | None = None) -> GateComparison:
     """Compare a run with published gates.
 
     Parameters
     ----------
     document : Document
         The run.
-    name : str or Path
-        ``"aws"``, ``"azure"``, ``"dcgm"``, ``"gcp"``, ``"oci"``, or the path of a TOML file.
+    name : {'aws', 'azure', 'dcgm', 'gcp', 'oci'}, str or Path
+        Name of a set that wirespeed contains, or the path of a TOML file.
     check : Check or None
         The verdicts on the run; None for those of ``judge(document)``.
 

@@ -13,7 +13,7 @@ from ..errors import MachineError, WirespeedError
 from ..limits import Allowance, allowances
 from ..model import Measurement
 from ..network import Network
-from ..options import Tier
+from ..options import TIERS, Tier
 from ..testcases import TABLE, Plan, Testcase
 from ..topology import Machine
 from .cause import Cause, Weight
@@ -47,7 +47,7 @@ def distinguishing(document: Document, rivals: Sequence[Hypothesis]) -> Testcase
     """
     candidates = _Candidates(document)
     compared = candidates.compared(rivals)
-    for tier in Tier:
+    for tier in TIERS:
         best: tuple[tuple[int, float], Testcase | None] = ((0, 0.0), None)
         for case in candidates.of(tier):
             apart = [0.0] * (len(rivals) - 1)
@@ -86,7 +86,7 @@ def suspected(document: Document) -> dict[tuple[Cause, str], tuple[Testcase, ...
         kept = set(one.machine.links)
         changed = {i for i, link in enumerate(document.machine.links) if link not in kept}
         cases = []
-        for case in (*chosen, *(case for case in candidates.of(Tier.QUICK) if case not in chosen)):
+        for case in (*chosen, *(case for case in candidates.of("quick") if case not in chosen)):
             if not changed:
                 break
             shown = {

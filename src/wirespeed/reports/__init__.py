@@ -7,11 +7,10 @@ entry points of the group ``wirespeed.reports``.
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module, metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from ..errors import UsageError
 from ..terminal import escaped, visible
@@ -25,6 +24,13 @@ if TYPE_CHECKING:
     from ..results.overrides import Override
     from ..results.published_gates import GateSet
 
+#: Formats of this package; the module of each has its name, with ``_`` for ``-``.
+Format = Literal[
+    "csv", "html", "json", "junit", "markdown", "nccl-tests", "nccl-tests-json", "nvbandwidth",
+    "nvbandwidth-json", "overalloc", "plot", "prometheus", "table", "transfers",
+]  # fmt: skip
+#: Versions of nvbandwidth, and its relative.
+DialectName = Literal["0.10", "0.8", "sailbandwidth"]
 GROUP = "wirespeed.reports"
 SIMULATED = "SIMULATED: no hardware was measured"
 #: Formats that add colours, like those of other packages. They neutralise colours in texts of the Document.
@@ -133,9 +139,8 @@ class Style:
     judged : Judged or None
         What ``wirespeed check`` found, for JUnit, Prometheus, Markdown and HTML to show; None for a report of
         a run that was not checked.
-    dialect : str
-        Version of nvbandwidth whose output nvbandwidth's formats have: ``0.10``, ``0.8``; or
-        ``sailbandwidth``.
+    dialect : {'0.10', '0.8', 'sailbandwidth'}
+        Version of nvbandwidth whose output nvbandwidth's formats have, or sailbandwidth.
     perf : bool
         Whether nvbandwidth's text has lines ``&&&& PERF`` in place of sums.
     """
@@ -146,7 +151,7 @@ class Style:
     utilization: bool = False
     criteria: Criteria = BY_LIMITS
     judged: Judged | None = None
-    dialect: str = "0.10"
+    dialect: DialectName = "0.10"
     perf: bool = False
 
 
@@ -154,24 +159,19 @@ Report = Callable[["Document", Style], str]
 
 
 def formats() -> list[str]:
-    """Return the names of all formats, sorted."""
-    return sorted(_own()) + sorted(point.name for point in metadata.entry_points(group=GROUP))
+    """Return the names of all formats: those of this package, then those of others."""
+    return [*get_args(Format), *sorted(point.name for point in metadata.entry_points(group=GROUP))]
 
 
-def _own() -> list[str]:
-    """Return the names of the formats of this package."""
-    return [m.name.replace("_", "-") for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")]
-
-
-def render(document: Document, format: str | Report = "table", style: Style = Style()) -> str:
+def render(document: Document, format: Format | str | Report = "table", style: Style = Style()) -> str:
     """Render a Document as text.
 
     Parameters
     ----------
     document : Document
         The run to show.
-    format : str or callable
-        Name of a format, or a function ``report(document, style) -> str``.
+    format : Format, str or callable
+        Name of a format, of this package or another one, or a function ``report(document, style) -> str``.
     style : Style
         Width, colour, verbosity and criteria.
 
@@ -190,7 +190,7 @@ def render(document: Document, format: str | Report = "table", style: Style = St
     text = _find(format)(document, style)
     if format.endswith("json"):
         return escaped(text)
-    return visible(text, colored=style.color and (format in _COLORED or format not in _own()))
+    return visible(text, colored=style.color and (format in _COLORED or format not in get_args(Format)))
 
 
 def _find(name: str) -> Report:

@@ -17,7 +17,7 @@ from ..testcases import find
 from ..topology import Machine, Rank
 from ..units import displayed
 from ..version import __version__
-from . import Style
+from . import DialectName, Style
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Dialect:
 
 
 #: Values of ``Style.dialect``.
-DIALECTS = {
+DIALECTS: dict[DialectName, Dialect] = {
     "0.8": Dialect("nvbandwidth", "v0.8", "v0.8", "0.8"),
     "0.10": Dialect("nvbandwidth", "v0.10.0", "v0.10.0", "0.10", variation=True),
     "sailbandwidth": Dialect("sailbandwidth", "v2.1.0", "v0.8", "0.8", exact=False),

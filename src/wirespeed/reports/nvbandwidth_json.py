@@ -15,7 +15,7 @@ from ..model import Unit
 from ..terminal import escaped
 from ..units import displayed
 from ..version import __version__
-from . import Style
+from . import DialectName, Style
 from .nvbandwidth import DIALECTS, TOTAL, arranged, devices, title, variation
 
 _STATUS = {Status.PASSED: "Passed", Status.WAIVED: "Waived", Status.NOT_FOUND: "Not Found"}
@@ -48,7 +48,7 @@ def dump(content: dict[str, object]) -> str:
     return escaped(text) + "\n"
 
 
-def error(message: str, dialect: str) -> str:
+def error(message: str, dialect: DialectName) -> str:
     """Return an object with the reason why nothing was run."""
     return dump(
         {

@@ -8,7 +8,7 @@ from datetime import date
 from fnmatch import filter as matching
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
@@ -85,12 +85,15 @@ class GateSet:
     gates: tuple[PublishedGate, ...]
 
 
+#: The sets that wirespeed contains; the file of each has its name.
+GateSetName = Literal["aws", "azure", "dcgm", "gcp", "oci"]
 _SETS = files("wirespeed.data").joinpath("gates")
 
 
-def known() -> list[str]:
-    """Return the names of the sets that wirespeed contains, sorted."""
-    return sorted(entry.name.removesuffix(".toml") for entry in _SETS.iterdir())
+def known() -> tuple[GateSetName, ...]:
+    """Return the names of the sets that wirespeed contains."""
+    names: tuple[GateSetName, ...] = get_args(GateSetName)
+    return names
 
 
 def load(name: str) -> GateSet:

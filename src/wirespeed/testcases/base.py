@@ -151,7 +151,7 @@ class Testcase:
     counted: int = 1
     counts: str = "every copied byte once"
     unit: Unit = Unit.RATE
-    tier: Tier = Tier.QUICK
+    tier: Tier = "quick"
     index: int | None = None
     swept: Callable[[tuple[int, ...]], Pattern] | None = None
     written: bool = False

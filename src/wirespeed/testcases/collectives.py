@@ -8,7 +8,7 @@ from ..model import Axis, Collective, Engine, Measurement, Memory, MemoryKind, P
 from ..testcases.collective_ops import Setting
 from ..topology import Machine
 from ..units import GIB, MIB, format_size
-from .base import Layout, Pattern, Plan, PlanOptions, Testcase, Tier
+from .base import Layout, Pattern, Plan, PlanOptions, Testcase
 from .collective_ops import OPERATIONS
 from .data_types import BY_NAME
 
@@ -75,7 +75,7 @@ def collective(
         Engine.NCCL,
         size=default_size,
         counts="the array once (algorithm bandwidth), the bytes on each link (bus bandwidth)",
-        tier=Tier.QUICK if name in _QUICK else Tier.STANDARD,
+        tier="quick" if name in _QUICK else "standard",
         swept=over,
     )
 

@@ -26,7 +26,7 @@ from ..model import (
 )
 from ..topology import Machine
 from ..units import MIB
-from .base import DEFAULT_SIZE, Cells, Layout, Pattern, Plan, PlanOptions, Testcase, Tier, single
+from .base import DEFAULT_SIZE, Cells, Layout, Pattern, Plan, PlanOptions, Testcase, single
 from .patterns import bulk, chase, chasing, copy, gpus, pairs, pairs_both_ways, star, within
 from .stream import stream
 
@@ -233,12 +233,12 @@ OWN = (
     Testcase(
         "all_to_host_sum_ce", "all GPUs copy to the host at once; the total",
         host_total(to_device=False), "memcpy CE CPU(row) <- all GPUs total bandwidth", Engine.CE, _WRITE,
-        tier=Tier.STANDARD,
+        tier="standard",
     ),
     Testcase(
         "host_to_all_sum_ce", "all GPUs copy from the host at once; the total",
         host_total(to_device=True), "memcpy CE CPU(row) -> all GPUs total bandwidth", Engine.CE, _READ,
-        tier=Tier.STANDARD,
+        tier="standard",
     ),
     *stream("device", gpus, Engine.SM, "by a kernel in the GPU's own memory", "GPU(column) ", DEFAULT_SIZE),
     Testcase(
@@ -249,7 +249,7 @@ OWN = (
     Testcase(
         "device_to_device_sm_scaling",
         "copies between the first GPU and its first peer over the number of blocks",
-        sm_scaling, "memcpy SM and SM_BULK over blocks, bandwidth", Engine.SM, tier=Tier.STANDARD,
+        sm_scaling, "memcpy SM and SM_BULK over blocks, bandwidth", Engine.SM, tier="standard",
     ),
 )  # fmt: skip
 
@@ -265,7 +265,7 @@ def _local(
 ) -> Testcase:  # fmt: skip
     return Testcase(
         f"device_local_{name}", description, pattern, f"{what} GPU(column) bandwidth", engine, Access.LOCAL,
-        operation, counts=counts, tier=Tier.QUICK if engine is Engine.CE else Tier.STANDARD,
+        operation, counts=counts, tier="quick" if engine is Engine.CE else "standard",
     )  # fmt: skip
 
 
@@ -273,7 +273,7 @@ _LOCAL = _local(
     "copy", "a copy within the GPU's own memory, which moves twice the counted bytes", "memcpy local",
     Engine.CE,
 )  # fmt: skip
-_BULK_PAIRS = tuple(replace(case, tier=Tier.STANDARD) for case in _between(Engine.SM_BULK, "tma", bulk))
+_BULK_PAIRS = tuple(replace(case, tier="standard") for case in _between(Engine.SM_BULK, "tma", bulk))
 _LATER_LOCAL = (
     _local("copy_sm", "a copy by a kernel within the GPU's own memory", "memcpy local SM", Engine.SM),
     _local("read_sm", "a kernel loads the GPU's own memory and stores nothing", "read local SM", Engine.SM,
@@ -285,7 +285,7 @@ _LATER_LOCAL = (
         "the row's GPU follows pointers through the column's memory by bulk copies into its shared memory: "
         "time of one dependent copy",
         bulk(chase(gpus, diagonal=False)), "Device to Device Latency TMA GPU(row) <-> GPU(column)",
-        Engine.SM_BULK, size=2 * MIB, fixed_size=True, unit=Unit.TIME, counts="", tier=Tier.STANDARD,
+        Engine.SM_BULK, size=2 * MIB, fixed_size=True, unit=Unit.TIME, counts="", tier="standard",
     ),
     _local("copy_tma", "bulk copies within the GPU's own memory, through shared memory", "memcpy local TMA",
            Engine.SM_BULK, bulk(_WITHIN)),

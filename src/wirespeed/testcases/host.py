@@ -12,12 +12,12 @@ from .patterns import Party, chase, chasing, nodes, pairs, pairs_both_ways, with
 from .stream import stream
 
 #: Working sets and buffers of the ladders grow by this factor.
-_LADDER_STEP = {Tier.QUICK: 4, Tier.STANDARD: 2, Tier.FULL: 2}
+_LADDER_STEP = {"quick": 4, "standard": 2, "full": 2}
 #: Fractions of full speed at which the other cores read, by tier.
 _PACES = {
-    Tier.QUICK: (0.0, 0.25, 0.5, 0.75, 1.0),
-    Tier.STANDARD: tuple(i / 10 for i in range(11)),
-    Tier.FULL: tuple(i / 20 for i in range(21)),
+    "quick": (0.0, 0.25, 0.5, 0.75, 1.0),
+    "standard": tuple(i / 10 for i in range(11)),
+    "full": tuple(i / 20 for i in range(21)),
 }
 
 
@@ -100,7 +100,7 @@ def bandwidth_ladder(machine: Machine, case: Testcase, options: PlanOptions) -> 
 
 def _counts(most: int, tier: Tier) -> tuple[int, ...]:
     """Numbers of threads: all of them in the full tier, else powers of two and the most."""
-    if tier is Tier.FULL:
+    if tier == "full":
         return tuple(range(1, most + 1))
     return tuple(sorted({min(2**i, most) for i in range(most.bit_length() + 1)}))
 

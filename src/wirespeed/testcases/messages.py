@@ -24,7 +24,7 @@ from ..model import (
 )
 from ..topology import Machine, Rank
 from ..units import KIB, MIB, format_size
-from .base import Layout, Pattern, Plan, PlanOptions, Testcase, Tier
+from .base import Layout, Pattern, Plan, PlanOptions, Testcase
 
 #: Number of concurrent messages for bandwidth and rate, as in osu_bw.
 WINDOW = 64
@@ -119,7 +119,7 @@ def message(engine: Engine, memory: str) -> Testcase:
         "messages",
         engine,
         counts="every byte of a message once; both ways the sum of both directions",
-        tier=Tier.STANDARD,
+        tier="standard",
         swept=partial(between_ends, memory),
     )
 

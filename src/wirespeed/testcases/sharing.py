@@ -21,7 +21,7 @@ from ..model import (
 )
 from ..topology import Machine
 from ..units import GIB, KIB, MIB, format_size
-from .base import Layout, Pattern, Plan, PlanOptions, Testcase, Tier
+from .base import Layout, Pattern, Plan, PlanOptions, Testcase
 from .messages import GPU, HOST, ends
 
 #: Size of the buffer and of the copied part, in bytes.
@@ -86,7 +86,7 @@ def sharing(
         size=buffer,
         counts="",
         unit=Unit.TIME,
-        tier=Tier.FULL,
+        tier="full",
     )
 
 
@@ -133,7 +133,7 @@ def reproducer(memory: str, iterations: int, repeats: int, copied: int, buffer: 
     counts = f"{format_size(copied)} of a buffer of {format_size(buffer)}"
     return Testcase(
         f"overalloc_{Engine.MPI}_{memory}", _SENT, pattern, "", Engine.MPI, counts=counts, unit=Unit.TIME,
-        tier=Tier.FULL,
+        tier="full",
     )  # fmt: skip
 
 
