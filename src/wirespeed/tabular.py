@@ -15,6 +15,12 @@ class Tabular:
 
     __slots__ = ()
 
+    if TYPE_CHECKING:
+
+        @property
+        def simulated(self) -> bool:
+            """Whether no hardware was measured."""
+
     def _section(self) -> object:
         """Return what ``reports`` shows: the result itself, or a table of it with a name."""
         return self

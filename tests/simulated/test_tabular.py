@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -67,8 +68,6 @@ NAMES = (
     "diagnosis", "empty diagnosis", "gates", "comparison", "baseline", "machine", "empty machine",
     "transfers", "bandwidth", "bandwidth curve", "bandwidth pairs", "bandwidth theory",
 )  # fmt: skip
-#: Results that do not know whether their run was simulated, or are empty.
-UNMARKED = ("check", "empty check", "diagnosis", "empty diagnosis", "gates", "empty machine")
 #: Results with equal columns.
 TWINS = {
     "empty document": "document", "empty check": "check", "empty diagnosis": "diagnosis",
@@ -122,8 +121,7 @@ def test_every_public_function_returns_something_of_this_kind() -> None:
 def test_repr_is_one_short_line(results: dict[str, Any], name: str) -> None:
     text = repr(results[name])
     assert text.startswith("<") and text.endswith(">") and "\n" not in text and 15 < len(text) <= 100
-    if name not in ("empty machine",) and isinstance(results[name], (Document, wirespeed.Bandwidth)):
-        assert "simulated" in text.lower()
+    assert ("simulated" in text.lower()) == (name != "empty machine")
 
 
 def test_the_parts_of_results_are_lines_too(results: dict[str, Any]) -> None:
@@ -149,8 +147,7 @@ def test_notebooks_show_tables_without_scripts_and_links(results: dict[str, Any]
     assert "id" not in markup.attributes and not any(one.startswith("on") for one in markup.attributes)
     assert markup.found["style"] == 1 and len(text) < 60_000
     assert ("table" in markup.found) == (not name.startswith("empty"))
-    if name not in UNMARKED:
-        assert "SIMULATED" in markup.text
+    assert ("SIMULATED" in markup.text) == (name != "empty machine")
 
 
 def test_a_notebook_shows_the_verdict_its_cause_and_the_slow_cells(results: dict[str, Any]) -> None:
@@ -264,8 +261,7 @@ def test_figures_are_drawn_without_global_state(results: dict[str, Any], name: s
         if axes.axison and axes.get_label() != "<colorbar>":
             assert axes.get_xlabel() and (axes.get_ylabel() or axes.get_yticklabels())
     texts = " ".join(one.get_text() for one in drawn.findobj() if hasattr(one, "get_text"))
-    if name not in UNMARKED:
-        assert "SIMULATED" in texts
+    assert ("SIMULATED" in texts) == (name != "empty machine")
 
 
 @pytest.mark.parametrize(
@@ -327,3 +323,27 @@ def test_forms_are_imported_when_asked_for() -> None:
         "assert not any(name.startswith('wirespeed.reports') for name in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_colours_of_notebooks_have_enough_contrast() -> None:
+    """In any theme: text that is not the theme's own has a background of the style."""
+    style = (Path(wirespeed.__file__).parent / "reports/html/notebook.css").read_text()
+    rules = [rule for rule in re.findall(r"\{(.*?)\}", style) if " color: " in rule or "background" in rule]
+    texts = [re.findall(r"color: #(\w+);", rule) for rule in rules]
+    assert all("background" in rule for rule in rules) and len(rules) >= 10
+    for rule, text in zip(rules, texts, strict=True):
+        ground = re.findall(r"background: #(\w+);", rule)
+        assert contrast(ground[0], (text or ["fff"])[0]) >= 4.5, rule
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of WCAG between two colours."""
+
+    def luminance(color: str) -> float:
+        full = color if len(color) == 6 else "".join(digit * 2 for digit in color)
+        parts = [int(full[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)

@@ -146,7 +146,7 @@ def test_python_returns_bandwidths_and_latencies(capsys: pytest.CaptureFixture[s
     bandwidth = result["gpu0->gpu1"]
     assert isinstance(bandwidth, wirespeed.Bandwidth) and 350 < bandwidth.gb_per_s < 450
     assert 5e-7 < result.latencies["gpu0 from gpu1"] < 2e-6
-    assert repr(result).startswith("<Transfers (SIMULATED): gpu0->gpu1 ")
+    assert repr(result).startswith("<Transfers (simulated): gpu0->gpu1 ")
     shown = str(result)
     assert "gpu0->gpu1" in shown and "SIMULATED" in shown and " ns" in shown
     result.plot()

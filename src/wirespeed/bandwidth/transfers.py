@@ -38,6 +38,11 @@ class Transfers(Tabular):
 
     document: Document
 
+    @property
+    def simulated(self) -> bool:
+        """Whether no hardware was measured."""
+        return self.document.simulated
+
     def _cells(self) -> Iterator[tuple[TestcaseResult, Table, Cell, str]]:
         """Yield the measured cells with their labels."""
         results = self.document.testcases
@@ -97,7 +102,7 @@ class Transfers(Tabular):
     def __repr__(self) -> str:
         """Return one line; ``print`` shows the values."""
         shown = ", ".join(f"{label} {value} {unit}" for label, value, unit, _ in self._rows()[1:])
-        return brief(f"Transfers{' (SIMULATED)' if self.document.simulated else ''}: {shown}")
+        return brief(f"Transfers{' (simulated)' if self.simulated else ''}: {shown}")
 
     def __str__(self) -> str:
         from ..reports._grid import aligned
@@ -113,7 +118,7 @@ class Transfers(Tabular):
         from ..reports._records import Section
 
         document = self.document
-        return Section("Transfers", document.testcases, self.footer, document, document.simulated)
+        return Section("Transfers", document.testcases, self.footer, document, self.simulated)
 
 
 def transfer(

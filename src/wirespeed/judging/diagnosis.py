@@ -102,6 +102,8 @@ class Diagnosis(Tabular):
         Facts that could not be read.
     has_facts : bool
         Whether the run has facts at all; those of older versions have none.
+    simulated : bool
+        Whether no hardware was measured.
     """
 
     findings: tuple[Finding, ...]
@@ -109,6 +111,7 @@ class Diagnosis(Tabular):
     unexplained: int
     unreadable: tuple[Fact, ...]
     has_facts: bool
+    simulated: bool = False
 
     def __repr__(self) -> str:
         """Return one line; ``wirespeed doctor`` shows everything."""
@@ -116,7 +119,8 @@ class Diagnosis(Tabular):
             f"{one.cause.name}{f' ({one.where})' if one.where else ''}" for one in self.findings
         )
         left = f", {self.unexplained} unexplained" if self.unexplained else ""
-        return brief(f"Diagnosis: {many(self.slow, 'slow cell')}{left}; causes: {causes or 'none'}")
+        kind = " (simulated)" if self.simulated else ""
+        return brief(f"Diagnosis{kind}: {many(self.slow, 'slow cell')}{left}; causes: {causes or 'none'}")
 
 
 def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
@@ -165,7 +169,8 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     unreadable = tuple(fact for of_host in facts.of_each_host() for fact in of_host if fact.value is None)
     nameless = sum(len(one.keys) for one in explanations if one.cause is None)
     unexplained = len(left) - len(explained) + nameless
-    return Diagnosis((*known, *found), len(slow), unexplained, unreadable, bool(document.facts))
+    has_facts, simulated = bool(document.facts), document.simulated
+    return Diagnosis((*known, *found), len(slow), unexplained, unreadable, has_facts, simulated)
 
 
 def _known(document: Document, one: Explanation) -> Finding:

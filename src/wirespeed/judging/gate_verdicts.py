@@ -78,10 +78,13 @@ class GateComparison(Tabular):
         The gates.
     results : tuple[GateResult, ...]
         A result for each gate, in order.
+    simulated : bool
+        Whether no hardware was measured.
     """
 
     gates: GateSet
     results: tuple[GateResult, ...]
+    simulated: bool = False
 
     @property
     def failed(self) -> int:
@@ -92,7 +95,8 @@ class GateComparison(Tabular):
         """Return one line; ``wirespeed check --gates`` shows everything."""
         counts = Counter(one.verdict for one in self.results)
         verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in GateVerdict if counts[verdict])
-        return brief(f"GateComparison: {self.gates.name}; gates: {verdicts or 'none'}")
+        kind = " (simulated)" if self.simulated else ""
+        return brief(f"GateComparison{kind}: {self.gates.name}; gates: {verdicts or 'none'}")
 
 
 def gates(document: Document, name: GateSetName | str | Path, check: Check | None = None) -> GateComparison:
@@ -118,7 +122,8 @@ def gates(document: Document, name: GateSetName | str | Path, check: Check | Non
 def compare_gates(gates: GateSet, document: Document, check: Check) -> GateComparison:
     """Compare a judged run with a set of gates."""
     limits = _limits(document)
-    return GateComparison(gates, tuple(_compare(gate, document, check, limits) for gate in gates.gates))
+    results = tuple(_compare(gate, document, check, limits) for gate in gates.gates)
+    return GateComparison(gates, results, document.simulated)
 
 
 #: For each cell the limit in B/s, with other transfers left out, and the kinds of the links that it uses.

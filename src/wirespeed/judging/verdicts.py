@@ -140,6 +140,8 @@ class Check(Tabular):
         Testcase name -> states of the hardware that may explain low values.
     corrupted : Mapping[str, tuple[str, ...]]
         Path (``gpu0->gpu1``) that delivered wrong data -> the testcases in which it did.
+    simulated : bool
+        Whether no hardware was measured.
     """
 
     judgements: tuple[Judgement, ...]
@@ -148,13 +150,15 @@ class Check(Tabular):
     accepted: Mapping[Override, int] = field(default_factory=dict)
     causes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     corrupted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    simulated: bool = False
 
     def __repr__(self) -> str:
         """Return one line; ``wirespeed check`` shows everything."""
         counts = Counter(judgement.verdict for judgement in self.judgements)
         cells = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
         causes = "".join(f"; likely cause: {culprit.described}" for culprit in self.culprits)
-        return brief(f"Check: {self.verdict}; cells: {cells or 'none'}{causes}")
+        kind = " (simulated)" if self.simulated else ""
+        return brief(f"Check{kind}: {self.verdict}; cells: {cells or 'none'}{causes}")
 
     @property
     def verdict(self) -> Verdict:
@@ -234,6 +238,7 @@ def judge(
         accepted,
         {result.name: found for result in document.testcases if (found := _causes(result, machine))},
         _corrupted(cells),
+        document.simulated,
     )
 
 

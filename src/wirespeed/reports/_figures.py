@@ -107,7 +107,8 @@ def _(check: Check, figure: Figure) -> None:
         figure, [(name, 100 * value, bad) for name, value, bad, _ in bars], "share of the limit [%]",
         lowest=[100 * least for *_, least in bars],
     )  # fmt: skip
-    axes.set_title(f"Verdict: {check.verdict}; median and lowest value of each testcase")
+    title = f"Verdict: {check.verdict}; median and lowest value of each testcase"
+    _titled(axes, title, simulated=check.simulated)
 
 
 @draw.register(Diagnosis)
@@ -117,7 +118,8 @@ def _(found: Diagnosis, figure: Figure) -> None:
         for one in found.findings
     ]
     axes = _bars(figure, bars, "slow cells that the cause explains", "no cause was found")
-    axes.set_title(f"Causes of {many(found.slow, 'slow cell')}; {found.unexplained} without a cause")
+    title = f"Causes of {many(found.slow, 'slow cell')}; {found.unexplained} without a cause"
+    _titled(axes, title, simulated=found.simulated)
     axes.set_xlim(0, max(found.slow, 1))
 
 
@@ -130,7 +132,7 @@ def _(compared: GateComparison, figure: Figure) -> None:
             bars.append((one.gate.measures, of_gate, of_gate < 100))
     axes = _bars(figure, bars, "lowest value of the gate [%]", "no gate applies to a measured value")
     axes.axvline(100, color=_LIMIT, linestyle=":")
-    axes.set_title(f"Gates of {_text(compared.gates.name)}")
+    _titled(axes, f"Gates of {compared.gates.name}", simulated=compared.simulated)
 
 
 @draw.register(Comparison)
@@ -145,8 +147,8 @@ def _(comparison: Comparison, figure: Figure) -> None:
             for name, several in changes.items()]  # fmt: skip
     axes = _bars(figure, sorted(bars, key=lambda bar: bar[1]), "change [%], positive is better")
     axes.axvline(0, color=_LIMIT, linewidth=0.8)
-    simulated = comparison.first.simulated or comparison.second.simulated
-    _titled(axes, "Median change of each testcase; the worst where it is significant", simulated=simulated)
+    title = "Median change of each testcase; the worst where it is significant"
+    _titled(axes, title, simulated=comparison.simulated)
 
 
 @draw.register(Baseline)
@@ -184,7 +186,7 @@ def _draw_tables(section: Section, figure: Figure) -> None:
     if len(parts) > _MOST_TABLES and limited and document is not None:
         draw(judge(document), figure)
         axes = figure.axes[0]
-        _titled(axes, f"{section.title}: {axes.get_title()}", simulated=simulated)
+        axes.set_title(f"{_text(section.title)}: {axes.get_title()}", fontsize="medium")
         return
     drawn = parts[:_MOST_TABLES]
     left_out = f"; {len(drawn)} of {many(len(parts), 'table')}" if len(drawn) < len(parts) else ""

@@ -81,7 +81,8 @@ class Baseline(Tabular, msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         """Return one line."""
         models = "; ".join(f"{model}: {many(len(of), 'cell')}" for model, of in self.models.items())
-        return brief(f"Baseline of {models or 'nothing'}")
+        kind = " (simulated)" if self.simulated else ""
+        return brief(f"Baseline{kind} of {models or 'nothing'}")
 
     def entries(self, machine: Machine) -> dict[Key, Entry]:
         """Return the entries for a machine's model.

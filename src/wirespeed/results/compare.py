@@ -85,11 +85,17 @@ class Comparison(Tabular):
         """Return one line; ``wirespeed compare`` shows everything."""
         counts = Counter(change.outcome for change in self.changes)
         cells = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
-        return brief(f"Comparison of {self.first.started} with {self.second.started}: {cells}")
+        kind = " (simulated)" if self.simulated else ""
+        return brief(f"Comparison{kind} of {self.first.started} with {self.second.started}: {cells}")
 
     def those(self, *outcomes: Outcome) -> list[Change]:
         """Return the changes with one of these outcomes."""
         return [change for change in self.changes if change.outcome in outcomes]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether one of the runs measured no hardware."""
+        return self.first.simulated or self.second.simulated
 
     @property
     def regressed(self) -> bool:

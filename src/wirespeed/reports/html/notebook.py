@@ -10,10 +10,8 @@ from ...document import Document
 from ...judging.overview import KeyFigure, overview
 from ...judging.verdicts import judge
 from ...model import Unit
-from ...results.baseline import Baseline
-from ...results.compare import Comparison
+from ...tabular import Tabular
 from ...terminal import one_line
-from ...topology import Machine
 from ...units import fitting, format_time, many
 from .. import SIMULATED
 from .._overview import extent, rate
@@ -38,13 +36,13 @@ _SIGNS = {str(word): sign for word, sign in SIGNS.items()} | {"worse": "✖", "l
 
 
 @singledispatch
-def notebook_html(result: object) -> str:
+def notebook_html(result: Tabular | Section) -> str:
     """Return a result as markup. All texts are escaped; it has neither scripts nor links.
 
     Parameters
     ----------
-    result : object
-        A result of a public function.
+    result : Tabular or Section
+        A result of a public function, or a part of one with a name.
     """
     found = records(result)
     rows = [
@@ -56,7 +54,7 @@ def notebook_html(result: object) -> str:
         title=repr(result)[1:-1],
         table=_table(found.shown[0], found.shown[1:], rows) if rows else "",
         note=f"{many(more, 'more row')}: to_pandas() has all" if more > 0 else "",
-        simulated=SIMULATED if _simulated(result) else "",
+        simulated=SIMULATED if result.simulated else "",
     )
 
 
@@ -87,13 +85,6 @@ def _rendered(**variables: Any) -> str:
     template = _environment().get_template("notebook.html")
     text: str = template.render(style=Markup(_source("notebook.css")), **variables)
     return text
-
-
-def _simulated(result: object) -> bool:
-    """Return whether a result says that no hardware was measured."""
-    if isinstance(result, Comparison):
-        return result.first.simulated or result.second.simulated
-    return isinstance(result, (Machine, Baseline)) and result.simulated
 
 
 def _key_figures(figures: tuple[KeyFigure, ...]) -> Markup | str:
