@@ -69,13 +69,16 @@ def test_several_saved_runs_are_all_checked(capsys: pytest.CaptureFixture[str]) 
 def test_at_a_prompt_everything_is_one_line() -> None:
     document = wirespeed.run(["4", "0"], machine="simulated:dgx-a100-8+speed@gpu3->nvswitch=0.5")
     check = judge(document)
-    assert repr(check) == "<Check: fail; cells: 7 fail, 57 pass; likely cause: NVLink gpu3->nvswitch>"
-    assert repr(document.machine) == "<Machine dgx-a100-8: 2 NUMA nodes, 8 GPUs, 52 links>"
+    assert (
+        repr(check)
+        == "<Check (simulated): fail; cells: 7 fail, 57 pass; likely cause: NVLink gpu3->nvswitch>"
+    )
+    assert repr(document.machine) == "<Machine dgx-a100-8 (simulated): 2 NUMA nodes, 8 GPUs, 52 links>"
     started = document.started
     assert repr(wirespeed.compare(document, document)) == (
-        f"<Comparison of {started} with {started}: 64 same>"
+        f"<Comparison (simulated): 64 same; {started} → {started}>"
     )
-    assert re.fullmatch("<Baseline of .* 64 cells>", repr(wirespeed.baseline([document])))
+    assert re.fullmatch(r"<Baseline \(simulated\): 64 cells of .*>", repr(wirespeed.baseline([document])))
 
 
 def test_reports_judge_by_overrides_and_baselines(capsys: pytest.CaptureFixture[str], folder: Path) -> None:

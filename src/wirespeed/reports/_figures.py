@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _MOST_TABLES = 4
 #: Maximum number of bars, of labels along an axis of a heat map, and of its rows with numbers.
 _MOST_BARS, _MOST_LABELS, _MOST_NUMBERED = 40, 40, 12
+#: Number of bars that a drawing has room for at least.
+_FEWEST_BARS = 3
 #: Width of a figure and height of one table, in inches; height of a bar.
 _WIDTH, _HEIGHT, _BAR_HEIGHT = 8.0, 3.6, 0.26
 #: Maximum length of a label, in characters.
@@ -238,7 +240,7 @@ def _unit_of(unit: Unit) -> str:
 def _vector(axes: Axes, table: Table) -> None:
     """Draw a table of one row or column as bars, with the limits as marks."""
     scale, unit = fitting(table.unit, table.values())
-    across = len(table.rows.labels) == 1
+    across = len(table.rows.labels) == 1 < len(table.columns.labels)
     axis = table.columns if across else table.rows
     cells = [cell for cell in table.cells if cell.value is not None]
     bars = [(axis.labels[cell.column if across else cell.row], (cell.value or 0.0) / scale, cell.is_wrong)
@@ -342,7 +344,7 @@ def _draw_bars(axes: Axes, bars: Sequence[tuple[str, float, bool]], axis: str) -
     drawn = axes.barh(range(len(bars)), [value for _, value, _ in bars], color=colors)
     axes.bar_label(drawn, fmt="%.4g", padding=3, fontsize="small")
     axes.set_yticks(range(len(bars)), labels, fontsize="small")
-    axes.invert_yaxis()
+    axes.set_ylim(max(len(bars), _FEWEST_BARS) - 0.5, -0.5)  # from the top, and none is too thick
     axes.margins(x=0.12)
     axes.set_xlabel(axis)
 

@@ -12,11 +12,11 @@ from ..errors import MissingPackage
 from ..judging.diagnosis import Diagnosis
 from ..judging.gate_verdicts import GateComparison
 from ..judging.overview import share
-from ..judging.verdicts import Check
+from ..judging.verdicts import Check, Verdict
 from ..model import Unit
 from ..results.baseline import Baseline
 from ..results.cells import Key
-from ..results.compare import Comparison
+from ..results.compare import Comparison, Outcome
 from ..topology import Machine
 from ..units import parse_rate
 from ._judged import applicable, certainty
@@ -34,6 +34,7 @@ NUMBERS = frozenset((
 ))  # fmt: skip
 WHOLES = frozenset(("n", "bytes", "copies", "cells", "lower", "runs"))
 FLAGS = frozenset(("simulated",))
+_WORSE = (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN)
 #: Columns that locate a cell, and all columns of cells.
 _PLACE = "testcase table row column bytes"
 _OF_CELLS = (
@@ -79,11 +80,14 @@ class Records:
         The records; absent fields are unknown.
     shown : tuple[str, ...]
         The fields that the table of a notebook shows.
+    relevant : int or None
+        Number of the first rows that it shows; None for all.
     """
 
     columns: tuple[str, ...]
     rows: Sequence[Record]
     shown: tuple[str, ...] = ()
+    relevant: int | None = None
 
 
 @singledispatch
@@ -121,6 +125,7 @@ def _(check: Check) -> Records:
         f"{_PLACE} verdict value unit limit share least normal margin reason culprits basis",
         rows,
         "verdict testcase table row column value limit share least normal reason culprits",
+        sum(one.verdict in _WORSE for one in check.judgements),
     )
 
 
@@ -158,6 +163,7 @@ def _(compared: GateComparison) -> Records:
         f"gate verdict threshold lowest unit {_PLACE} least normal reason remark source",
         rows,
         "verdict gate threshold lowest testcase row column reason remark",
+        len(applies),
     )
 
 
@@ -170,7 +176,8 @@ def _(comparison: Comparison) -> Records:
         for one in comparison.changes
     ]
     shown = "outcome testcase table row column before after change reason"
-    return _named(f"{_PLACE} outcome before after unit change reason", rows, shown)
+    changed = len(comparison.those(Outcome.LOST, Outcome.WORSE, Outcome.BETTER))
+    return _named(f"{_PLACE} outcome before after unit change reason", rows, shown, changed)
 
 
 @records.register
@@ -193,9 +200,9 @@ def _(machine: Machine) -> Records:
     return _named(columns, rows, columns)
 
 
-def _named(columns: str, rows: Sequence[Record], shown: str = "") -> Records:
+def _named(columns: str, rows: Sequence[Record], shown: str = "", relevant: int | None = None) -> Records:
     """Return records with the names of all columns, and of those that notebooks show."""
-    return Records(tuple(columns.split()), rows, tuple(shown.split()))
+    return Records(tuple(columns.split()), rows, tuple(shown.split()), relevant)
 
 
 def _place(key: Key) -> dict[str, Any]:

@@ -80,9 +80,9 @@ class Baseline(Tabular, msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Return one line."""
-        models = "; ".join(f"{model}: {many(len(of), 'cell')}" for model, of in self.models.items())
+        models = "; ".join(f"{many(len(of), 'cell')} of {model}" for model, of in self.models.items())
         kind = " (simulated)" if self.simulated else ""
-        return brief(f"Baseline{kind} of {models or 'nothing'}")
+        return brief(f"Baseline{kind}: {models or 'nothing'}")
 
     def entries(self, machine: Machine) -> dict[Key, Entry]:
         """Return the entries for a machine's model.

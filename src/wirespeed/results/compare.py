@@ -86,7 +86,7 @@ class Comparison(Tabular):
         counts = Counter(change.outcome for change in self.changes)
         cells = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
         kind = " (simulated)" if self.simulated else ""
-        return brief(f"Comparison{kind} of {self.first.started} with {self.second.started}: {cells}")
+        return brief(f"Comparison{kind}: {cells}; {self.first.started} → {self.second.started}")
 
     def those(self, *outcomes: Outcome) -> list[Change]:
         """Return the changes with one of these outcomes."""

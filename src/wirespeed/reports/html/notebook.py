@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
-from ...document import Document
+from ...document import Cell, Document
 from ...judging.overview import KeyFigure, overview
 from ...judging.verdicts import judge
 from ...model import Unit
@@ -45,14 +45,15 @@ def notebook_html(result: Tabular | Section) -> str:
         A result of a public function, or a part of one with a name.
     """
     found = records(result)
-    rows = [
-        (_text(found.shown[0], row), [_cell(name, row) for name in found.shown[1:]])
-        for row in found.rows[:_MOST_ROWS]
-    ]
-    more = len(found.rows) - _MOST_ROWS
+    shown = found.rows[: _MOST_ROWS if found.relevant is None else min(found.relevant, _MOST_ROWS)]
+    first, *others = [
+        name for name in found.shown if any(row.get(name) not in (None, "") for row in shown)
+    ] or [""]
+    rows = [(_text(first, row), [_cell(name, row) for name in others]) for row in shown]
+    more = len(found.rows) - len(shown)
     return _rendered(
         title=repr(result)[1:-1],
-        table=_table(found.shown[0], found.shown[1:], rows) if rows else "",
+        table=_table(first, others, rows) if rows else "",
         note=f"{many(more, 'more row')}: to_pandas() has all" if more > 0 else "",
         simulated=SIMULATED if result.simulated else "",
     )
@@ -74,8 +75,23 @@ def _(document: Document) -> str:
 
 @notebook_html.register
 def _(section: Section) -> str:
-    blocks = families(None, enumerate(section.results), {})
-    return _rendered(title=section.title, families=blocks, note=section.note)
+    judgements = {one.key: one for one in judge(section.document).judgements} if section.document else {}
+    blocks = [block for one in families(None, enumerate(section.results), judgements) for block in one.blocks]
+    cells = [cell for one in section.results for table in one.tables for cell in table.cells]
+    table = _statistics(cells[0]) if len(cells) == 1 else ""
+    return _rendered(title=section.title, table=table, blocks=[] if table else blocks, note=section.note)
+
+
+def _statistics(cell: Cell) -> Markup | str:
+    """Return the statistics of a rate; empty without any."""
+    from markupsafe import Markup
+
+    known = cell.statistics
+    if known is None:
+        return ""
+    values = (("median", known.median), ("lowest", known.min), ("highest", known.max), ("limit", cell.limit))
+    texts = ((name, _text("value", {"value": value})) for name, value in values if value)
+    return _table("", ["bandwidth"], [(name, [Markup("<td>{}</td>").format(text)]) for name, text in texts])
 
 
 def _rendered(**variables: Any) -> str:
@@ -95,10 +111,10 @@ def _key_figures(figures: tuple[KeyFigure, ...]) -> Markup | str:
     rows = [
         (f"{SIGNS[one.verdict]} {one.title}", [cell(rate(one.typical)), cell(extent(one))]) for one in figures
     ]
-    return _table("path", ("typical", "of the limit"), rows) if rows else ""
+    return _table("path", ["typical", "of the limit"], rows) if rows else ""
 
 
-def _table(heading: str, columns: tuple[str, ...], rows: Iterable[tuple[str, Iterable[str]]]) -> Markup:
+def _table(heading: str, columns: Sequence[str], rows: Iterable[tuple[str, Iterable[str]]]) -> Markup:
     """Return rows as a table that scrolls if it is wide."""
     from markupsafe import Markup
 

@@ -206,6 +206,8 @@ def rows(title: str, parts: Sequence[Part]) -> Markup:
             cells += f'<td class="x">{expectation.removeprefix("expected ")}</td>'
         word = shown(part.verdict)
         sign = f'<span class="verdict {word.css}" title="{word.text}">{word.sign}</span> '
+        if not part.at and part.verdict is Verdict.UNKNOWN:
+            sign = ""
         name, fixed = part.result.name, "i" if across else "j"
         lines.append(
             f"<tr{_at(part, fixed, 0)}{_given('data-case', name)}>"
