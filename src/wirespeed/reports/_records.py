@@ -189,7 +189,8 @@ def _(baseline: Baseline) -> Records:
         for model, entries in baseline.models.items()
         for one in entries
     ]
-    shown = "model testcase table row column median spread runs"
+    model = "model " if len(baseline.models) > 1 else ""
+    shown = f"{model}testcase table row column median spread runs"
     return _named(f"model {_PLACE} median unit spread runs", rows, shown)
 
 

@@ -77,21 +77,21 @@ def _(document: Document) -> str:
 def _(section: Section) -> str:
     judgements = {one.key: one for one in judge(section.document).judgements} if section.document else {}
     blocks = [block for one in families(None, enumerate(section.results), judgements) for block in one.blocks]
-    cells = [cell for one in section.results for table in one.tables for cell in table.cells]
-    table = _statistics(cells[0]) if len(cells) == 1 else ""
+    cells = [(cell, table.unit) for one in section.results for table in one.tables for cell in table.cells]
+    table = _statistics(*cells[0]) if len(cells) == 1 else ""
     return _rendered(title=section.title, table=table, blocks=[] if table else blocks, note=section.note)
 
 
-def _statistics(cell: Cell) -> Markup | str:
-    """Return the statistics of a rate; empty without any."""
+def _statistics(cell: Cell, unit: Unit) -> Markup | str:
+    """Return the statistics of a value as a table; empty without any."""
     from markupsafe import Markup
 
     known = cell.statistics
     if known is None:
         return ""
     values = (("median", known.median), ("lowest", known.min), ("highest", known.max), ("limit", cell.limit))
-    texts = ((name, _text("value", {"value": value})) for name, value in values if value)
-    return _table("", ["bandwidth"], [(name, [Markup("<td>{}</td>").format(text)]) for name, text in texts])
+    texts = ((name, _text("value", {"value": value, "unit": unit})) for name, value in values if value)
+    return _table("", ["value"], [(name, [Markup("<td>{}</td>").format(text)]) for name, text in texts])
 
 
 def _rendered(**variables: Any) -> str:
