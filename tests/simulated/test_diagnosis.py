@@ -17,6 +17,7 @@ from wirespeed.errors import MachineError
 from wirespeed.facts import Known
 from wirespeed.judging.causes import CAUSES
 from wirespeed.judging.diagnosis import Diagnosis, diagnose
+from wirespeed.judging.seen_cells import seen_cells
 
 
 def measured(spec: str) -> Document:
@@ -165,3 +166,15 @@ def test_the_command_names_a_simulated_cause(capsys: pytest.CaptureFixture[str])
     out = " ".join(capsys.readouterr().out.split())
     assert "likely cause: a PCIe link runs at an older generation than the GPU (gpu1), explains 2 of 2" in out
     assert "links at 5" in out and "values that were measured" in out
+
+
+def test_ratios_to_normal_have_logarithms() -> None:
+    """A saved run may have any value above 0; the ratio of the smallest ones would be rounded to 0."""
+    document = wirespeed.run(["0"], machine="simulated:dgx-a100-8", samples=1, copies=1)
+    (result,) = document.testcases
+    (table,) = result.tables
+    cells = tuple(changed(cell, value=5e-324) for cell in table.cells)
+    tiny = changed(document, testcases=(changed(result, tables=(changed(table, cells=cells),)),))
+    seen = seen_cells(tiny, wirespeed.judge(tiny))
+    assert {(one.typical, one.ratio) for one in seen} == {(1e-6, 1e-6)}
+    assert diagnosed(tiny).slow == len(seen) == 8

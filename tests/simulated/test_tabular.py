@@ -310,6 +310,24 @@ def test_a_missing_package_is_named(
             getattr(results[name], form)()
 
 
+@pytest.mark.parametrize("value", [0.0, 1e-300, 1e18])
+@pytest.mark.parametrize("case", [MATRIX, "host_to_device_memcpy_ce", "device_to_device_sm_scaling"])
+def test_values_that_no_hardware_has_can_be_shown(document: Document, case: str, value: float) -> None:
+    (result,) = document.only(case).testcases
+    cells = tuple(
+        msgspec.structs.replace(cell, value=value, samples=(value,) * 3) for cell in result.tables[0].cells
+    )
+    for several in (cells, cells[:1]):
+        table = msgspec.structs.replace(result.tables[0], cells=several)
+        odd = msgspec.structs.replace(document, testcases=(msgspec.structs.replace(result, tables=(table,)),))
+        assert case in Markup(odd._repr_html_()).text and len(repr(odd)) <= 100
+        wirespeed.diagnose(odd, wirespeed.judge(odd))
+        pytest.importorskip("matplotlib")
+        assert odd.figure().axes
+        pytest.importorskip("pandas")
+        assert (odd.to_pandas()["value"] == value).all()
+
+
 def test_a_document_with_some_testcases(document: Document) -> None:
     assert [one.name for one in document.only(MATRIX, "all_reduce").testcases] == [MATRIX, "all_reduce"]
     with pytest.raises(UsageError, match="no testcase 'all_reduc'; did you mean 'all_reduce'"):

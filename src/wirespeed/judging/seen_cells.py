@@ -15,6 +15,10 @@ from .verdicts import Check, Judgement, Verdict
 _MIN_PEERS = 4
 
 
+#: Lowest ratio to normal that is told apart from lower ones, so that logarithms exist.
+_SLOWEST = 1e-6
+
+
 @dataclass(frozen=True)
 class Seen:
     """A measured cell.
@@ -88,7 +92,6 @@ def seen_cells(document: Document, check: Check) -> list[Seen]:
             best = statistics.quantiles((one[1] for one in members), n=4, method="inclusive")[2]
         for key, value, normal, least, links, measurement, place in members:
             good = best if best >= least else normal
-            found.append(
-                Seen(key, number, value / normal, value / good, key in slow, links, measurement, place)
-            )
+            typical, ratio = (max(value / usual, _SLOWEST) for usual in (normal, good))
+            found.append(Seen(key, number, typical, ratio, key in slow, links, measurement, place))
     return found

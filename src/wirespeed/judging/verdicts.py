@@ -37,6 +37,8 @@ from .localise import Culprit, Observation, localise
 IMPLAUSIBLE = 0.01
 #: A value that passes by less than this fraction gets a warning.
 WARN = 0.05
+#: Lowest share of a limit; lower ones are rounded to 0, which nothing can be relative to.
+_LOWEST = 1e-12
 #: Testcases in which CPUs reach the full rate of their memory.
 _STREAM = {case.name for case in STREAM}
 #: A value fails if it is below its baseline by more than this fraction, or by more than this many of the
@@ -458,7 +460,8 @@ def _blame(
         bounds = f"{cell.limit:.3g}", f"{cell.expected[1]:.3g}"
         group = (one.key.testcase, one.key.table, size, kinds, *bounds)
         indices.append(i)
-        observations.append(Observation(group, cell.value / cell.limit, normal, cell.links, low))
+        reached = max(cell.value / cell.limit, _LOWEST)
+        observations.append(Observation(group, reached, normal, cell.links, low))
     culprits = localise(machine, observations)
     for culprit in culprits:
         for observation in culprit.cells:

@@ -23,7 +23,7 @@ from ..topology import Machine
 from ..units import GB, fitting, format_quantity, many, parse_rate
 from . import SIMULATED
 from ._judged import applicable
-from ._plots import MOST_CURVES, curves_of, scale_of
+from ._plots import MOST_CURVES, binned, curves_of, scale_of
 from ._records import Section
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _MOST_TABLES = 4
 #: Maximum number of bars, of labels along an axis of a heat map, and of its rows with numbers.
 _MOST_BARS, _MOST_LABELS, _MOST_NUMBERED = 40, 40, 12
+#: Maximum number of bins of a histogram; width of the only bin of equal samples, relative to their value.
+_BINS, _THINNEST = 12, 1e-3
 #: Number of bars that a drawing has room for at least.
 _FEWEST_BARS = 3
 #: Width of a figure and height of one table, in inches; height of a bar.
@@ -219,7 +221,8 @@ def draw_table(axes: Axes, table: Table) -> None:
         _curves(axes, table)
     elif len(table.cells) == 1 and len(cells[0].samples) > 1:
         scale, unit = fitting(table.unit, cells[0].samples)
-        axes.hist([one / scale for one in cells[0].samples], bins="auto", color=_GOOD)
+        for low, high, count in binned([one / scale for one in cells[0].samples], _BINS):
+            axes.bar(low, count, max(high - low, low * _THINNEST), align="edge", color=_GOOD)
         axes.axvline((cells[0].value or 0.0) / scale, color=_LIMIT, linestyle=":", label="value")
         axes.set(xlabel=f"{_unit_of(table.unit)} [{unit}]", ylabel="samples")
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
@@ -292,7 +295,7 @@ def _heat(
     """Draw a heat map, with numbers if it is small."""
     from matplotlib.colors import LogNorm, Normalize
 
-    known = [value for row in values for value in row if value]
+    known = [value for row in values for value in row if value is not None and (value or not logarithmic)]
     scale, name = fitting(unit, known)
     ends = scale_of(known)
     low, high = ends.low / scale, ends.high / scale
