@@ -245,6 +245,13 @@ def test_data_frames_are_tidy(results: dict[str, Any]) -> None:
     assert len(results["machine"].to_pandas()) == len(results["machine"].links)
 
 
+@pytest.mark.parametrize("name", ["check", "diagnosis", "gates", "comparison", "baseline", "machine"])
+def test_the_columns_are_documented(results: dict[str, Any], name: str) -> None:
+    pytest.importorskip("pandas")
+    page = (Path(__file__).parents[2] / "docs/python.md").read_text()
+    assert [column for column in results[name].to_pandas().columns if f"`{column}`" not in page] == []
+
+
 def test_a_testcase_without_cells_has_one_row() -> None:
     pytest.importorskip("pandas")
     document = wirespeed.run([MATRIX], machine="simulated:pcie-2-no-p2p")
