@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -55,15 +56,39 @@ def test_a_simulated_machine_is_refused_before_it_is_measured(
     assert run("check", "--from", "d.json", "--allow-simulated", capsys=capsys)[0] == 0
 
 
-def test_several_saved_runs_are_all_checked(capsys: pytest.CaptureFixture[str]) -> None:
-    """The exit code is that of the worst, in whatever order they are named."""
-    for name, fault in (("good", ""), ("bad", "+speed@gpu0-gpu1=0.5")):
+def test_several_saved_runs_are_a_row_each(capsys: pytest.CaptureFixture[str]) -> None:
+    """The worst is first, and its verdict is the exit code, in whatever order they are named."""
+    for name, fault in (("good", ""), ("bad", "+nvlinks=6@gpu0")):
         wirespeed.run(["4"], machine=f"simulated:hgx-h200-2{fault}", output=f"{name}.json")
+    judged = ["check", "--allow-simulated", "--from"]
     for sources in (["good.json", "--from", "bad.json"], ["bad.json", "good.json"]):
-        code, out, _ = run("check", "--allow-simulated", "--from", *sources, capsys=capsys)
-        assert code == 1 and re.findall(r"^(PASS|FAIL) ", out, re.M) in (["PASS", "FAIL"], ["FAIL", "PASS"])
-        assert "good.json:\n" in out and "bad.json:\n" in out
+        code, out, _ = run(*judged, *sources, capsys=capsys)
+        assert code == 1 and re.findall(r"^(PASS|FAIL)  (\w+) +(✖ )?\d+$", out, re.M) == [
+            ("FAIL", "bad", "✖ "), ("PASS", "good", "")
+        ]  # fmt: skip
+        assert "bad:\n  NVLink" in out and "good:" not in out and "2 runs: 1 FAIL, 1 PASS; -v shows" in out
+    code, out, _ = run(*judged, "good.json", "bad.json", "-v", capsys=capsys)
+    assert "\ngood.json:\nwirespeed " in out and "\nPASS  every path" in out and "\nFAIL  NVLink" in out
+    code, out, _ = run(*judged, "good.json", "good.json", "--gates", "azure", "-q", capsys=capsys)
+    assert code == 0 and not out
     assert run("check", "--from", "good.json", "none.json", capsys=capsys)[0] == 2
+
+
+def test_a_check_is_saved_by_default(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    check = [*CHECK, "simulated:hgx-h200-2", "-t", "4"]
+    code, out, err = run(*check, "--format", "json", capsys=capsys)
+    (path,) = folder.glob("wirespeed-*.json")
+    assert code == 0 and json.loads(out)["runs"][0]["verdict"] == "pass"
+    assert err == f"saved to {path.name}\nfor a page: wirespeed report {path.name}\n"
+    assert wirespeed.load(path).options["tier"] == "quick"
+    path.unlink()
+    assert run(*check, "--no-save", "-q", capsys=capsys) == (0, "", "") and not list(folder.iterdir())
+    assert run(*check, "--no-save", "-o", "a.json", capsys=capsys)[0] == 2
+    (folder / "a b").mkdir()
+    assert "report 'a b/wirespeed-" in run(*check, "-o", "a b/", capsys=capsys)[2]
+    (saved,) = folder.glob("a b/*.json")
+    out = run("check", "--allow-simulated", "--from", str(saved), capsys=capsys)[1]
+    assert "PASS" in out and list(folder.iterdir()) == [folder / "a b"]  # what is only judged is not saved
 
 
 def test_at_a_prompt_everything_is_one_line() -> None:

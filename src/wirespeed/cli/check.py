@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..errors import RunInterrupted, UsageError
+from ..errors import UsageError
+from ..options import JOB
 from ..terminal import one_line
 from .common import (
     FAILED,
@@ -15,22 +16,27 @@ from .common import (
     WARNED,
     add_judging,
     add_measuring,
-    add_output,
+    add_saving,
     add_verbose,
     criteria,
     measuring,
     parser,
+    saving,
     style,
+    tell_saved,
     texts_aside,
     typed,
 )
+from .job import add_job, lead
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
     from ..document import Document
     from ..reports import Criteria, Judged
     from ..results.published_gates import GateSet
+    from ..worlds.base import World
 
 #: Formats of what was found.
 FORMATS = ("text", "json", "markdown", "junit", "prometheus", "html")
@@ -38,29 +44,49 @@ FORMATS = ("text", "json", "markdown", "junit", "prometheus", "html")
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
+    from ..driver.jobs import join
+    from ..reports import Judged
+
     options = _parser(name).parse_args(argv)
+    _refuse_contradictions(options)
+    by, gates = criteria(options), _gates(options)
+    found: list[Judged] = []
+
+    def show(documents: list[Document]) -> None:
+        found.extend(Judged.of(document, by, gates) for document in documents)
+        if not options.quiet:
+            _show(documents, found, by, options)
+
+    if options.source:
+        show(_loaded(options))
+        codes = [_code(one) for one in found]
+        return FAILED if FAILED in codes else max(codes)
+
+    output = saving(options)
+    world = join(options.processes, [name, *argv], options.timeout)
+
+    def shown(document: Document) -> None:
+        show([document])
+        tell_saved(output)
+
+    with texts_aside(output):
+        return lead(world, lambda: _measure(options, by, output, world), shown, lambda _: _code(found[0]))
+
+
+def _refuse_contradictions(options: argparse.Namespace) -> None:
+    """Refuse options that contradict each other.
+
+    Raises
+    ------
+    UsageError
+        If there are such options.
+    """
     if options.source and options.output:
         raise UsageError("-o saves a new measurement, --from judges saved ones: give one of them")
     if len(options.source or ()) > 1 and options.format not in ("text", "json"):
         raise UsageError(f"{options.format} contains one run; give one file to --from, or use json")
     if options.source and options.file:
         raise UsageError("-f is measured, --from judges saved runs: give one of them")
-    by = criteria(options)
-    gates = _gates(options)
-    from ..reports import Judged
-
-    interrupted = None
-    with texts_aside(options.output):
-        try:
-            documents = _loaded(options) if options.source else [_measure(options, by)]
-        except RunInterrupted as error:
-            documents, interrupted = [error.document], error
-        judged = [Judged.of(document, by, gates) for document in documents]
-        _show(documents, judged, by, options)
-    if interrupted:
-        raise interrupted
-    codes = [_code(one) for one in judged]
-    return FAILED if FAILED in codes else max(codes)
 
 
 def _loaded(options: argparse.Namespace) -> list[Document]:
@@ -90,10 +116,20 @@ def _show(documents: list[Document], judged: list[Judged], by: Criteria, options
     elif options.format != "text":
         shown = replace(shown, criteria=by, judged=judged[0])
         sys.stdout.write(render(documents[0], options.format, shown))
+    elif len(documents) == 1:
+        sys.stdout.write(_check.render(documents[0], judged[0], shown))
     else:
-        for i, (document, one) in enumerate(zip(documents, judged, strict=True)):
-            if len(documents) > 1:
-                print(f"{chr(10) if i else ''}{one_line(options.source[i])}:")
+        from ..judging.fleet import node_summary
+        from ..reports import _nodes
+
+        runs = list(zip(options.source, documents, judged, strict=True))
+        summaries = [
+            (node_summary(file, document, one.check, one.diagnosis), sum(gate.failed for gate in one.gates))
+            for file, document, one in runs
+        ]
+        sys.stdout.write(_nodes.render(summaries, shown))
+        for file, document, one in runs if options.verbose else ():
+            print(f"\n{one_line(file)}:")
             sys.stdout.write(_check.render(document, one, shown))
     sys.stdout.flush()
 
@@ -107,7 +143,7 @@ def _code(judged: Judged) -> int:
     return {Verdict.FAIL: FAILED, Verdict.PASS: OK}.get(judged.check.verdict, WARNED)
 
 
-def _measure(options: argparse.Namespace, by: Criteria) -> Document:
+def _measure(options: argparse.Namespace, by: Criteria, output: Path | None, world: World | None) -> Document:
     """Validate the options, wait for an idle machine, and measure."""
     from ..api import run, wait_idle
     from ..backends import describe
@@ -116,13 +152,16 @@ def _measure(options: argparse.Namespace, by: Criteria) -> Document:
 
     machine = describe(options.machine)
     _refuse_simulated(machine.simulated, options)
-    check_links(by.overrides, machine)
-    if by.baseline:
-        by.baseline.entries(machine)
+    if world is None:  # otherwise the machine is that of all ranks, which is known later
+        check_links(by.overrides, machine)
+        if by.baseline:
+            by.baseline.entries(machine)
     if options.wait_idle:
+        if world is not None:
+            raise UsageError("--wait-idle cannot be used in a job, whose processes would wait for each other")
         wait_idle(machine, options.wait_idle)
     arguments = measuring(options) | {"machine": machine}
-    return run(**arguments, output=options.output, force=options.force, listeners=listener())
+    return run(**arguments, output=output, force=options.force, listeners=listener(), world=world)
 
 
 def _refuse_simulated(simulated: bool, options: argparse.Namespace) -> None:
@@ -161,11 +200,12 @@ def _parser(name: str) -> argparse.ArgumentParser:
     )
     add_measuring(arguments)
     arguments.set_defaults(tier="quick")
+    add_job(arguments.add_argument_group(JOB))
     out = arguments.add_argument_group("output")
     out.add_argument(
         "--format", default=FORMATS[0], choices=FORMATS,
         help="format of verdicts, likely causes and gates (default: text)",
     )  # fmt: skip
-    add_output(out)
+    add_saving(out)
     add_verbose(out)
     return arguments

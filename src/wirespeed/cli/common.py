@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -197,6 +198,35 @@ def add_output(to: TakesOptions, help: str = "also save the Document") -> None:
         help=f"{help}; a folder, or - for standard output",
     )  # fmt: skip
     add_force(to, "a saved run")
+
+
+def add_saving(to: TakesOptions) -> None:
+    """Add ``-o``, ``--force``, ``-q`` and ``--no-save`` of a command that saves its Document by default."""
+    add_output(to, "file of the Document (default: wirespeed-HOST-TIME.json in the current folder)")
+    to.add_argument("-q", "--quiet", action="store_true", help="print no report")
+    to.add_argument("--no-save", action="store_true", help="do not save the Document")
+
+
+def saving(options: argparse.Namespace) -> Path | None:
+    """Return where the options of ``add_saving`` save the Document; None for nowhere.
+
+    Raises
+    ------
+    UsageError
+        If the options contradict each other.
+    """
+    if options.no_save and options.output:
+        raise UsageError("-o saves the Document, --no-save does not: give one of them")
+    return None if options.no_save else options.output or Path(default_name())
+
+
+def tell_saved(output: Path | None) -> None:
+    """Print on standard error where the Document was saved, and the command that makes a page of it."""
+    from ..results.store import descriptor
+
+    if output and output.is_file() and descriptor(output) is None:
+        name = shlex.quote(f"./{output}" if str(output).startswith("-") else str(output))
+        print(visible(f"saved to {output}\nfor a page: wirespeed report {name}"), file=sys.stderr)
 
 
 def add_force(to: TakesOptions, kind: str) -> None:

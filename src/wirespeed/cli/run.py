@@ -5,27 +5,26 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..document import Document, Status, TestcaseResult
 from ..driver.listener import Listener
-from ..errors import UsageError
 from ..options import JOB
-from ..terminal import escaped, visible
+from ..terminal import escaped
 from .common import (
     FAILED,
     OK,
     WARNED,
     add_measuring,
-    add_output,
     add_report,
+    add_saving,
     check_format,
-    default_name,
     measuring,
     parser,
     print_report,
+    saving,
     style,
+    tell_saved,
     texts_aside,
 )
 from .job import add_job, lead
@@ -39,24 +38,19 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..api import run
     from ..driver.jobs import join
     from ..progress import listener
-    from ..results.store import descriptor
 
     arguments = parser(name, "Measure, print the results and save them as a Document.")
     add_measuring(arguments)
     add_job(arguments.add_argument_group(JOB))
     out = arguments.add_argument_group("output")
-    add_output(out, "file of the Document (default: wirespeed-HOST-TIME.json in the current folder)")
+    add_saving(out)
     add_report(out)
-    out.add_argument("-q", "--quiet", action="store_true", help="print no report")
-    out.add_argument("--no-save", action="store_true", help="do not save the Document")
     out.add_argument(
         "--json-lines", action="store_true", help="print each value as a line of JSON when its testcase ends"
     )
     options = arguments.parse_args(argv)
     check_format(options.format)
-    if options.no_save and options.output:
-        raise UsageError("-o saves the Document, --no-save does not: give one of them")
-    output: Path | None = None if options.no_save else options.output or Path(default_name())
+    output = saving(options)
     watching = [*listener(), *([JsonLines()] if options.json_lines else [])]
     world = join(options.processes, [name, *argv], options.timeout)
 
@@ -65,8 +59,7 @@ def main(name: str, argv: Sequence[str]) -> int:
             print_report(document, options)
             if options.format == "table" and not (options.testcase or options.prefix or options.file):
                 sys.stdout.write(_ending(document, options))
-        if output and output.is_file() and descriptor(output) is None:
-            print(visible(f"saved to {output} (`wirespeed show {output}` prints it again)"), file=sys.stderr)
+        tell_saved(output)
 
     with texts_aside(output):
         return lead(

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ..document import Document
 from ..terminal import visible
-from ..units import format_size
+from ..units import format_size, many
 from . import SIMULATED, Style
 from ._explanations import explanations
 
@@ -41,13 +41,12 @@ def heading(document: Document) -> RenderableType:
         parts.append(machine.cpu)
     if cores:
         memory = format_size(sum(node.memory_bytes for node in machine.numa))
-        nodes = len(machine.numa)
-        parts.append(f"{cores} cores, {memory}, {nodes} NUMA node{'s' if nodes > 1 else ''}")
+        parts.append(f"{many(cores, 'core')}, {memory}, {many(len(machine.numa), 'NUMA node')}")
     for model, gpus in groupby(machine.gpus, key=lambda gpu: gpu.model):
         parts.append(f"{len(list(gpus))} x {model}")
     if machine.ranks:
         hosts = len({rank.host for rank in machine.ranks})
-        parts.append(f"{len(machine.ranks)} ranks on {hosts} host{'s' if hosts > 1 else ''}")
+        parts.append(f"{many(len(machine.ranks), 'rank')} on {many(hosts, 'host')}")
     lines = [Text(f"wirespeed {document.version}", style="bold"), Text(" · ".join(filter(None, parts)))]
     if document.imported:
         lines.insert(1, Text(f"{document.origin}, not measured by wirespeed", style="bold magenta"))
