@@ -116,6 +116,8 @@ def run(
     where = machine if isinstance(machine, Machine) else _backends.describe(machine)
     if options.devices is not None:
         where = where.only(options.devices)
+    if options.host_memory is not None:
+        where = where.with_host_memory(options.host_memory)
     local = where
     if world is not None:
         if where.simulated:

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from .errors import UsageError
 from .stopping import Fixed, Precise, Rule
-from .units import LARGEST_SIZE, parse_duration, parse_fraction, parse_size, parse_sizes
+from .units import LARGEST_SIZE, parse_duration, parse_fraction, parse_memory, parse_size, parse_sizes
 
 F = TypeVar("F", bound=Callable[..., object])
 #: Largest whole number that a Document can contain.
@@ -211,6 +211,9 @@ class RunOptions(PlanOptions):
     devices: tuple[int, ...] | None = option(
         None, "use only these GPUs, given by their indices", WHAT, _indices, "0,2", "all",
         documented=False, agreed=False)
+    host_memory: float | None = option(
+        None, "capacity of each NUMA node's memory, if it is unknown: channels x MT/s, or a rate", WHAT,
+        _parser(parse_memory), "8x4800", documented=False, agreed=False)
     # The Document contains the stopping rule instead of these four.
     precision: float | None = option(
         None, "target for half of the 95 % interval of the median, as a fraction of the median", STOP,

@@ -408,6 +408,27 @@ class Machine(Tabular):
         )
         return replace(self, gpus=gpus)
 
+    @property
+    def unknown_memories(self) -> tuple[str, ...]:
+        """NUMA nodes whose memory has no known capacity."""
+        nodes = {node.name for node in self.numa}
+        return tuple(
+            link.source
+            for link in self.links
+            if link.source == link.destination and link.source in nodes and link.capacity is None
+        )
+
+    def with_host_memory(self, capacity: float) -> Machine:
+        """Return the Machine with this capacity of host memory, in B/s, for each NUMA node without one."""
+        unknown = [(name, name) for name in self.unknown_memories]
+        links = tuple(
+            replace(link, capacity=capacity, origin="given")
+            if (link.source, link.destination) in unknown
+            else link
+            for link in self.links
+        )
+        return replace(self, links=links)
+
     def last_cache_bytes(self) -> int:
         """Total size of the last cache level that the CPUs of the largest node share, in bytes.
 

@@ -22,6 +22,8 @@ _SIZES = {
 _TIMES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0, "h": 3600.0}
 _RATES = {"B": 1, "KB": KB, "MB": MB, "GB": GB, "TB": 10**12, "Mb": MB / 8, "Gb": GB / 8, "Tb": 10**12 / 8}
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zA-Zµ]*)\s*")
+#: Width of a memory channel, in bytes.
+_CHANNEL_BYTES = 8
 #: Maximum size of a buffer, in bytes.
 LARGEST_SIZE = 2**60
 #: Maximum number of sizes of a sweep.
@@ -97,6 +99,25 @@ def parse_rate(text: str) -> float:
     if not 0 < value <= 1e15:
         raise UsageError(f"{text!r} is not a rate; use e.g. 48 GB/s, 1905000 MB/s or 400 Gb/s")
     return value
+
+
+def parse_memory(text: str) -> float:
+    """Parse the capacity of a memory in B/s: channels x MT/s of 8 bytes each (``8x4800``), or a rate.
+
+    Raises
+    ------
+    UsageError
+        If the text is neither.
+    """
+    match = re.fullmatch(r"(\d{1,3})x(\d{3,5})", text)
+    if match and int(match[1]) and int(match[2]):
+        return int(match[1]) * int(match[2]) * 1e6 * _CHANNEL_BYTES
+    try:
+        return parse_rate(text)
+    except UsageError:
+        raise UsageError(
+            f"{text!r} is no memory; give channels x MT/s, such as 8x4800, or 307 GB/s"
+        ) from None
 
 
 def parse_duration(text: str) -> float:

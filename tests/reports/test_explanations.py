@@ -58,14 +58,9 @@ def test_each_is_collected_once(explained: Document, plain: Document) -> None:
     ]
 
 
-@pytest.mark.parametrize("form", ["table", "plot", "markdown", "html", "check"])
+@pytest.mark.parametrize("form", ["table", "plot", "markdown", "html"])
 def test_they_stand_before_anything_else(explained: Document, form: str) -> None:
-    style = Style(width=200)
-    text = (
-        _check.render(explained, Judged.of(explained), style)
-        if form == "check"
-        else wirespeed.render(explained, form, style)
-    )
+    text = wirespeed.render(explained, form, Style(width=200))
     begin = text.index("<main") if form == "html" else 0
     places = [text.index(line, begin) for line in explanations(explained)]
     assert places == sorted(places)
@@ -73,6 +68,16 @@ def test_they_stand_before_anything_else(explained: Document, form: str) -> None
         after = text.replace("(in device_to_device_memcpy_read_ce)", "").find(later, begin)
         assert after < 0 or after > places[-2]
     assert text.count(LOAD) == 1 or form == "html"  # there beside its testcase too
+
+
+def test_a_check_shows_two_after_the_verdict(explained: Document) -> None:
+    judged = Judged.of(explained)
+    short, full = (_check.render(explained, judged, Style(200, verbose=more)) for more in (False, True))
+    assert short.index("\nPASS  ") < short.index("\nwarning: ") < short.index("\n✔  host")
+    assert short.count("warning: ") == 2 and "\n3 more warnings; -v shows all\n" in short
+    assert [f"warning: {text}" for text in explanations(explained)] == [
+        line for line in full.splitlines() if line.startswith("warning: ")
+    ]
 
 
 def test_programs_find_them(explained: Document, plain: Document) -> None:
@@ -104,7 +109,7 @@ def interrupted(plain: Document) -> Document:
 def test_what_was_interrupted_is_not_called_a_failure(interrupted: Document) -> None:
     screen = _check.render(interrupted, Judged.of(interrupted), Style())
     assert "\nINTERRUPTED  the run was interrupted: " in screen and "fail" not in screen.lower()
-    assert "run interrupted: Ctrl-C" in screen
+    assert screen.count("Ctrl-C") == 1
     html = wirespeed.render(interrupted, "html")
     assert '<span class="word">INTERRUPTED</span>' in html and "✖</span>" not in html
     assert "■</span>" in html and "device_to_device_memcpy_read_ce: interrupted: " in html
@@ -117,6 +122,7 @@ def test_what_failed_before_an_interruption_has_failed(interrupted: Document) ->
     document = replace(interrupted, testcases=(first, *interrupted.testcases[1:]))
     screen = _check.render(document, Judged.of(document), Style())
     assert "\nFAIL  host_to_device_memcpy_ce: failed: wrong data\n" in screen
+    assert "\ninterrupted: Ctrl-C\n" in screen
 
 
 def test_values_are_counted_by_their_verdicts() -> None:

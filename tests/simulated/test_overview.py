@@ -6,12 +6,18 @@ import os
 import pty
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 import wirespeed
+from wirespeed.backends import connect as backends
+from wirespeed.judging.advice import advice, missing
 from wirespeed.judging.overview import Overview, PathKind, overview, path_kind
+from wirespeed.reports import Style
+from wirespeed.reports._overview import render
 from wirespeed.testcases import TABLE
+from wirespeed.topology import LinkKind
 
 
 def found(machine: str, *testcases: str) -> Overview:
@@ -44,6 +50,46 @@ def test_the_first_lines_say_what_is_wrong_and_where(
 def test_without_a_range_nothing_is_judged() -> None:
     one = found("hgx-h200-2", "host_device_latency_sm")
     assert (one.word, one.figures, one.finding) == ("NOT JUDGED", (), None)
+
+
+@pytest.mark.parametrize(
+    ("fault", "step"),
+    [
+        ("+speed@gpu3-pcie1=0.5", ("check slot and riser", "sudo lspci")),
+        ("+down@gpu3-nvswitch", ("check the cable or bridge", "nvidia-smi nvlink -s")),
+        ("+speed@gpu5-gpu5=0.5", ("check memory clock", "nvidia-smi -q -d CLOCK,ECC")),
+        ("+speed@numa1-numa1=0.3", ("check memory modules", "sudo dmidecode -t memory")),
+        ("+corrupt@gpu3->gpu5", ("do not use this path",)),
+        ("+speed@gpu5-gpu5=3", ("compare the capacities", "wirespeed machine")),
+        ("+busy@gpu1", ("wait for idle devices", "wirespeed check --wait-idle 5min")),
+        ("+nvlinks=6@gpu3", ()),  # its cause has a remedy
+        ("", ()),
+    ],
+)
+def test_the_first_screen_says_what_to_do(fault: str, step: tuple[str, ...]) -> None:
+    document = wirespeed.run(machine=f"simulated:dgx-a100-8{fault}", tier="quick", samples=1, copies=1)
+    check = wirespeed.judge(document)
+    found = advice(document, check, overview(document, check))
+    assert len(found) == len(step)
+    assert all(text.startswith(start) for (_, text), start in zip(found, step, strict=True))
+
+
+def test_the_capacity_of_host_memory_can_be_given() -> None:
+    machine = wirespeed.machine("simulated:cpu-2-sockets")
+    unknown = replace(machine, links=tuple(
+        replace(link, capacity=None) if link.kind is LinkKind.MEMORY else link for link in machine.links
+    ))  # fmt: skip
+    for given, says in ((None, True), ("8x4800", False)):
+        # The backend measures what the machine has; only the description lacks the capacity.
+        document = wirespeed.run(
+            ["host_stream_triad"], machine=unknown, host_memory=given, backends=backends(machine), samples=3
+        )
+        check = wirespeed.judge(document)
+        text = render(document, check, Style())
+        assert ("--host-memory 8x4800" in text) is says is bool(missing(document, check))
+        assert ("no limit known" in text) is says and ("NOT JUDGED" in text) is says
+    assert machine.with_host_memory(1e9) == machine  # known capacities remain
+    assert not missing(document, check) and "host_memory" not in document.options
 
 
 def test_every_testcase_is_on_a_path() -> None:

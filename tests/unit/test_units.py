@@ -6,7 +6,15 @@ from hypothesis import strategies as st
 
 from wirespeed.errors import UsageError
 from wirespeed.model import Unit
-from wirespeed.units import displayed, format_size, format_time, parse_duration, parse_fraction, parse_size
+from wirespeed.units import (
+    displayed,
+    format_size,
+    format_time,
+    parse_duration,
+    parse_fraction,
+    parse_memory,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +48,7 @@ def test_what_is_no_size_says_so(text: str) -> None:
 
 @given(st.text())
 def test_any_text_is_a_size_or_a_usage_error(text: str) -> None:
-    for parse in (parse_size, parse_duration, parse_fraction):
+    for parse in (parse_size, parse_duration, parse_fraction, parse_memory):
         try:
             value = parse(text)
         except UsageError as error:
@@ -71,6 +79,13 @@ def test_durations_and_fractions() -> None:
             parse_fraction(text)
     with pytest.raises(UsageError):
         parse_duration("0s")
+
+
+def test_memories() -> None:
+    assert parse_memory("8x4800") == 8 * 8 * 4800e6 and parse_memory("307.2 GB/s") == parse_memory("8x4800")
+    for text in ("8", "0x4800", "8x0", "8x", "8x4800 MHz", "307GB", "x4800"):
+        with pytest.raises(UsageError, match="give channels x MT/s"):
+            parse_memory(text)
 
 
 def test_formatting() -> None:

@@ -158,6 +158,18 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
     )
 
 
+def users(document: Document) -> dict[str, tuple[str, list[str]]]:
+    """Return how other processes used each device in most testcases, and the testcases in which they did."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for result in document.testcases:
+        for device, how in result.busy.items():
+            found.setdefault(device, []).append((how, result.name))
+    return {
+        device: (Counter(how for how, _ in uses).most_common(1)[0][0], [name for _, name in uses])
+        for device, uses in found.items()
+    }
+
+
 def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
     """Return a key figure for each kind of path that has a rate."""
     collectives = {result.name for result in document.testcases if result.collective}
@@ -227,7 +239,8 @@ def _sentence(document: Document, check: Check, named: Finding | None, counts: C
     if named is not None:
         return f"possibly, {named.cause.title}{f' ({named.place})' if named.place else ''}"
     if failed:
-        return f"{failed[0].name}: {failed[0].status}: {failed[0].reason}"
+        how = "" if failed[0].reason.startswith(failed[0].status) else f"{failed[0].status}: "
+        return f"{failed[0].name}: {how}{failed[0].reason}"
     if above := counts[Verdict.IMPLAUSIBLE]:
         return f"{many(above, 'value')} above the limits: values or capacities are wrong"
     if bad:
@@ -235,10 +248,7 @@ def _sentence(document: Document, check: Check, named: Finding | None, counts: C
     if document.interrupted:
         return f"the run was interrupted: {document.interrupted}"
     if counts[Verdict.BUSY]:
-        users = dict.fromkeys(
-            f"{device} is {how}" for result in document.testcases for device, how in result.busy.items()
-        )
-        return "; ".join(users)
+        return "; ".join(f"{device} is {how}" for device, (how, _) in users(document).items())
     if not counts[Verdict.PASS] and not any(check.accepted.values()):
         return "no value could be judged; this is not a pass"
     return "every path is as fast as expected"

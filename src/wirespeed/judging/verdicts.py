@@ -44,6 +44,8 @@ _STREAM = {case.name for case in STREAM}
 #: A value fails if it is below its baseline by more than this fraction, or by more than this many of the
 #: baseline's deviations, whichever is larger. A deviation of 1 / DEVIATIONS or more judges nothing.
 TOLERANCE, DEVIATIONS = 0.05, 3
+#: Why values below the expected range fail.
+BELOW_RANGE = "below the expected range"
 
 
 class Verdict(StrEnum):
@@ -346,7 +348,7 @@ def _by_range(
         return _by_memories(judgement, value, cell, machine, memories)
     verdict = Verdict.FAIL if value < least else Verdict.WARN if value < least * (1 + WARN) else Verdict.PASS
     why = {
-        Verdict.FAIL: "below the expected range",
+        Verdict.FAIL: BELOW_RANGE,
         Verdict.WARN: "at the low end of the expected range",
     }.get(verdict, "")
     return Judgement(one.key, one.unit, verdict, value, judgement.limit, least, normal, why)

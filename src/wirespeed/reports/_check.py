@@ -6,22 +6,28 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from rich.console import RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from ..document import Document
+from ..judging.advice import missing
 from ..judging.gate_verdicts import GateComparison
 from ..judging.outcomes import INTERRUPTED, Outcomes, outcomes
-from ..judging.overview import overview
-from ..judging.verdicts import Check, Judgement, Verdict
+from ..judging.overview import Overview, overview
+from ..judging.verdicts import BELOW_RANGE, Check, Judgement, Verdict
 from ..units import fitting, many
 from . import SIMULATED, Judged, Style
-from ._console import heading, printed, warnings
+from ._console import heading, printed
+from ._explanations import explanations
 from ._gates import section
 from ._grid import number
-from ._overview import figures, headline
+from ._overview import figures, headline, notes
 
-#: Maximum number of testcases shown, so that they fit on a screen; ``verbose`` shows all.
-_SHOWN = 4
+#: Maximum number of testcases, warnings and other defects, so that they fit on a screen; ``verbose`` shows
+#: all testcases and warnings.
+_SHOWN, _WARNINGS, _NOTICED = 4, 2, 2
+#: Names of the causes that are busy devices.
+_BUSY = ("busy-gpu", "busy-cpus")
 _COLORS = {
     Verdict.IMPLAUSIBLE: "bold red", Verdict.FAIL: "bold red", Verdict.WARN: "yellow",
     Verdict.BUSY: "yellow", Verdict.UNKNOWN: "cyan", Verdict.PASS: "green", Verdict.WAIVED: "dim",
@@ -34,38 +40,58 @@ def render(document: Document, judged: Judged, style: Style) -> str:
     """Render what was found about a Document as text; ``verbose`` includes every bad testcase and cell."""
     check = judged.check
     found, first = outcomes(document, check), overview(document, check, judged.diagnosis)
-    parts: list[RenderableType] = [heading(document), *warnings(document), "", *headline(document, first)]
-    if INTERRUPTED in found.judgements:
-        parts.append(Text(f"run interrupted: {document.interrupted}", style="yellow"))
-    for culprit in check.culprits:
-        if culprit.described in first.sentence:
-            continue
-        line = Text("slow: ", style="bold")
-        line.append(culprit.described, style="bold red")
-        line.append(f" at {culprit.ratio:.0%} of expected ({many(len(culprit.cells), 'cell')})")
-        parts.append(line)
-    more = [one for one in first.diagnosis.findings if one.cells and one is not first.finding]
-    if more:
-        parts.append(Text(f"{many(len(more), 'more possible cause')}: wirespeed doctor", style="dim"))
+    parts: list[RenderableType] = [heading(document), "", *headline(document, check, first)]
+    if INTERRUPTED in found.judgements and first.word != INTERRUPTED.upper():
+        parts += notes([("interrupted", document.interrupted)], "yellow")
+    parts += [*_places(check, first), *_findings(first), *_warnings(document, first, style)]
     if first.figures:
         parts += ["", figures(first)]
-    for way, testcases in check.corrupted.items():
-        line = Text("wrong data: ", style="bold")
-        line.append(way, style="bold red").append(f" in {many(len(testcases), 'testcase')}")
-        parts.append(line)
+    for way, cases in list(check.corrupted.items())[1:]:  # the first is in the first sentence
+        parts += notes([("wrong data", f"{way} in {many(len(cases), 'testcase')}")], "red")
     for override, cells_accepted in check.accepted.items():
         what = f"accepted in {many(cells_accepted, 'cell')}" if cells_accepted else "override not needed"
-        parts.append(Text(f"{what}: {override}: {override.reason}", style="magenta"))
+        parts += notes([(what, f"{override}: {override.reason}")], "magenta")
     bad = [list(group) for _, group in groupby(_bad(check, found), key=lambda j: j.key.testcase)]
+    parts += [""] if bad else []
     for judgements in bad if style.verbose else bad[:_SHOWN]:
-        parts += ["", *_testcase(judgements, check, style)]
+        parts += _testcase(judgements, check, style)
     if len(bad) > _SHOWN and not style.verbose:
-        parts += ["", Text(f"{many(len(bad) - _SHOWN, 'more testcase')}; -v shows all", style="dim")]
-    parts += ["", *_unknown(check, style)]
+        parts.append(Text(f"{many(len(bad) - _SHOWN, 'more testcase')}; -v shows all", "dim"))
+    parts += ["", *_unjudged(document, check, style)]
     for compared in judged.gates:
         parts += [*([""] if parts[-1] else []), *section(compared, style), ""]
     parts += _closing(document, judged.gates)
     return printed(style, *parts)
+
+
+def _places(check: Check, first: Overview) -> Iterator[RenderableType]:
+    """Yield the slow devices and links that the first sentence does not name."""
+    for one in check.culprits:
+        if one.described not in first.sentence:
+            cells = many(len(one.cells), "value")
+            yield from notes([("slow", f"{one.described} at {one.ratio:.0%} of expected ({cells})")], "red")
+
+
+def _findings(first: Overview) -> Iterator[RenderableType]:
+    """Yield defects that explain no value, and the number of causes that are not shown."""
+    said = _BUSY if first.verdict is Verdict.BUSY else ()  # in the first sentence
+    found = first.diagnosis.findings
+    others = [one for one in found if one is not first.finding and one.cause.name not in said]
+    defects = [one for one in others if not one.cells]
+    for one in defects[:_NOTICED]:
+        where = f" ({one.where})" if one.where else ""
+        yield from notes([("noticed", f"{one.cause.title}{where}; remedy: {one.cause.remedy}")], "yellow")
+    if more := len(others) - len(defects[:_NOTICED]):
+        yield Text(f"{many(more, 'more possible cause')}: wirespeed doctor", style="dim")
+
+
+def _warnings(document: Document, first: Overview, style: Style) -> Iterator[RenderableType]:
+    """Yield conditions that may explain low values; the first sentence names who uses busy devices."""
+    found = explanations(document, busy=first.verdict is not Verdict.BUSY)
+    shown = found if style.verbose else found[:_WARNINGS]
+    yield from notes((("warning", text) for text in shown), "bold yellow")
+    if len(found) > len(shown):
+        yield Text(f"{many(len(found) - len(shown), 'more warning')}; -v shows all", style="dim")
 
 
 def _bad(check: Check, found: Outcomes) -> list[Judgement]:
@@ -77,47 +103,58 @@ def _bad(check: Check, found: Outcomes) -> list[Judgement]:
     return sorted(bad, key=lambda judgement: order[judgement.key.testcase])
 
 
-def _testcase(judgements: list[Judgement], check: Check, style: Style) -> Iterator[Text]:
+def _testcase(judgements: list[Judgement], check: Check, style: Style) -> Iterator[RenderableType]:
     """Yield a testcase with its worst cell, or with all bad cells, and possible causes."""
     worst = judgements[0]
     heading = Text(f"{worst.verdict:<12}", style=_COLORS[worst.verdict])
     heading.append(worst.key.testcase or "the run", style="bold")
     if len(judgements) > 1:
-        heading.append(f"  {len(judgements)} cells, worst:" if not style.verbose else "", style="dim")
+        heading.append(f"  {len(judgements)} values, worst:" if not style.verbose else "", style="dim")
     yield heading
-    for judgement in judgements if style.verbose else judgements[:1]:
-        yield Text(f"  {_measured(judgement)}")
-        yield Text(f"  {judgement.explanation}", style="dim")
-    for cause in check.causes.get(worst.key.testcase, ()):
-        yield Text(f"  {cause}", style="yellow")
+    named = {one.names for one in check.culprits}
+    for one in judgements if style.verbose else judgements[:1]:
+        if one.value is not None:
+            yield _indented(_measured(one))
+        is_said = one.why == BELOW_RANGE and one.culprits in named
+        if one.value is None or not is_said or style.verbose:
+            where = f"{one.key.place}: " if one.value is None and one.key.place else ""
+            yield _indented(f"{where}{one.explanation}", style="dim")
+    yield from (_indented(cause, style="yellow") for cause in check.causes.get(worst.key.testcase, ()))
+
+
+def _indented(text: str, style: str = "") -> RenderableType:
+    return Padding(Text(text, style=style), (0, 0, 0, 2))
 
 
 def _measured(judgement: Judgement) -> str:
     """Return the location, the measured value, the limit and the expected range."""
-    where = judgement.key.place or "whole testcase"
-    if judgement.value is None:
-        return where
-    scale, unit = fitting(judgement.unit, [judgement.value])
-    text = f"{where}: {number(judgement.value, scale)} {unit}"
+    value = judgement.value or 0.0
+    scale, unit = fitting(judgement.unit, [value])
+    text = f"{judgement.key.place}: {number(value, scale)} {unit}"
     if judgement.limit:
-        text += f", {judgement.value / judgement.limit:.0%} of limit {number(judgement.limit, scale)}"
+        text += f", {value / judgement.limit:.0%} of limit {number(judgement.limit, scale)}"
     if judgement.least and judgement.normal:
         text += f"; expected {number(judgement.least, scale)} to {number(judgement.normal, scale)}"
     return text
 
 
-def _unknown(check: Check, style: Style) -> Iterator[Text]:
+def _unjudged(document: Document, check: Check, style: Style) -> Iterator[RenderableType]:
     """Yield the values that were not judged, by reason, and other bases of judgement than link limits."""
-    reasons: dict[tuple[Verdict, str], dict[str, None]] = {}
-    for judgement in check.judgements:
-        if judgement.verdict in (Verdict.BUSY, Verdict.UNKNOWN):
-            reasons.setdefault((judgement.verdict, judgement.why), {})[judgement.key.testcase] = None
-        elif judgement.basis:
-            reasons.setdefault((judgement.verdict, judgement.basis), {})[judgement.key.testcase] = None
-    for (verdict, reason), names in reasons.items():
+    reasons: dict[tuple[str, str], dict[str, None]] = {}
+    for one in check.judgements:
+        if one.verdict is Verdict.BUSY:
+            key = "not judged", "another process used a device"
+        elif one.verdict is Verdict.UNKNOWN:
+            key = "not judged", one.why
+        else:
+            key = one.verdict, one.basis
+        if key[1]:
+            reasons.setdefault(key, {})[one.key.testcase] = None
+    for (kind, reason), names in reasons.items():
         few = style.verbose or len(names) < 3
         shown = ", ".join(names) if few else f"{next(iter(names))} and {len(names) - 1} more"
-        yield Text(f"{verdict}: {shown}: {reason}", style=_COLORS[verdict])
+        yield from notes([(kind, f"{reason}: {shown}")])
+    yield from notes([("note", missing(document, check))])
 
 
 def _closing(document: Document, gates: Sequence[GateComparison]) -> Iterator[Text]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -82,10 +82,15 @@ def _finding(finding: Finding, slow: int) -> Iterator[RenderableType]:
 
 def details(finding: Finding) -> RenderableType:
     """Return how a cause was found, how to confirm it, and what to do."""
-    rows = Table.grid(padding=(0, 2))
-    for name, text in described(finding):
-        rows.add_row(Text(name, style="dim"), Text(text))
-    return Padding(rows, (0, 0, 0, 2))
+    return Padding(rows(described(finding)), (0, 0, 0, 2))
+
+
+def rows(named: Iterable[tuple[str, str]]) -> RenderableType:
+    """Return a table of texts after their names."""
+    table = Table.grid(padding=(0, 2))
+    for name, text in named:
+        table.add_row(Text(name, style="dim"), Text(text))
+    return table
 
 
 def described(finding: Finding) -> list[tuple[str, str]]:
@@ -139,7 +144,7 @@ def _predicted(finding: Finding) -> str:
     how = (
         f"links at {finding.factor:.0%} of their rate" if finding.factor < 1 else "another route of the data"
     )
-    return f"{how} would give the values that were measured"
+    return f"{how} would give the measured values"
 
 
 def _closing(found: Diagnosis, check: Check | None) -> str:

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..document import IDLE, RETRAINED, THROTTLED, Document, TestcaseResult, courses
+from ..judging.overview import users
 from ..units import many
 
 
-def explanations(document: Document) -> list[str]:
+def explanations(document: Document, *, busy: bool = True) -> list[str]:
     """Return busy devices, warnings, throttle reasons, and error counters that increased."""
     gpus = {gpu.name for gpu in document.machine.gpus}
     found: dict[str, list[str]] = {}
     for result in document.testcases:
-        busy = (f"{device} was {how}" for device, how in result.busy.items())
-        for text in (*busy, *result.warnings, *_throttled(result, gpus)):
+        for text in (*result.warnings, *_throttled(result, gpus)):
             found.setdefault(text, []).append(result.name)
     of_run = list(dict.fromkeys(document.warnings))
+    for device, (how, cases) in users(document).items() if busy else ():
+        of_run.append(f"{device} was {how} ({_where(cases)})")
     of_testcases = [f"{text} ({_where(cases)})" for text, cases in found.items() if text not in of_run]
     return [*of_run, *of_testcases, *_counted(document, gpus)]
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from rich.console import RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from ..document import Document
+from ..judging.advice import advice, missing
 from ..judging.overview import KeyFigure, Overview, overview, share
 from ..judging.verdicts import Check, Judgement, Verdict
 from ..units import fitting, format_time
 from . import Style
 from ._console import printed
-from ._doctor import details
+from ._doctor import details, rows
 
 #: Number of characters of a bar, which is as long as the limit.
 _BAR = 24
@@ -32,33 +34,45 @@ _SIGNS = {
 def render(document: Document, check: Check, style: Style) -> str:
     """Render verdict, cause and key figures, as at the end of a run of everything."""
     found = overview(document, check)
-    return printed(style, "", *headline(document, found), "", figures(found))
+    parts = [figures(found), *notes([("note", missing(document, check))])] if found.figures else []
+    return printed(style, "", *headline(document, check, found), "", *parts)
 
 
-def headline(document: Document, found: Overview) -> Iterator[RenderableType]:
-    """Yield the verdict with a sentence, how much it concerns, and evidence and remedy of a cause."""
-    indent = " " * (len(found.word) + 2)
-    line = Text(found.word, style=COLORS[found.word])
-    line.append(f"  {found.sentence}", style="bold")
+def headline(document: Document, check: Check, found: Overview) -> Iterator[RenderableType]:
+    """Yield the verdict with a sentence, how much it concerns, and evidence and remedy, or what to do."""
+    indent = len(found.word) + 2
+    line = Table.grid(padding=(0, 2, 0, 0))
+    line.add_row(Text(found.word, style=COLORS[found.word]), Text(found.sentence, style="bold"))
     yield line
     seconds = "" if document.simulated or document.imported else f" · {format_time(document.seconds)}"
-    yield Text(f"{indent}{found.extent}{seconds}", style="dim")
+    yield Padding(Text(f"{found.extent}{seconds}", style="dim"), (0, 0, 0, indent))
     if found.finding is not None:
         yield details(found.finding)
+    else:
+        yield Padding(rows(advice(document, check, found)), (0, 0, 0, 2))
+
+
+def notes(lines: Iterable[tuple[str, str]], style: str = "cyan") -> Iterator[RenderableType]:
+    """Yield a line for each text, after its kind; longer texts are indented."""
+    for kind, text in lines:
+        if text:
+            line = Table.grid(padding=(0, 1, 0, 0))
+            line.add_row(Text(f"{kind}:", style=style), Text(text))
+            yield line
 
 
 def figures(found: Overview) -> RenderableType:
     """Return a line with a bar for each key figure."""
-    rows = Table.grid(padding=(0, 2, 0, 0))
+    table = Table.grid(padding=(0, 2, 0, 0))
     for i in range(5):
-        rows.add_column(justify="right" if i == 2 else "left", no_wrap=True)
+        table.add_column(justify="right" if i == 2 else "left", no_wrap=True)
     for figure in found.figures:
         sign, color = _SIGNS.get(figure.verdict, ("-", "cyan"))
-        rows.add_row(
+        table.add_row(
             Text(sign, style=color), Text(figure.title), Text(rate(figure.typical), style="bold"),
             _bar(figure), Text(extent(figure)),
         )  # fmt: skip
-    return rows
+    return table
 
 
 def rate(judgement: Judgement) -> str:

@@ -57,14 +57,13 @@ def _cause(name: str, where: str, amount: str, text: str, machine: Machine) -> F
     """Return a cause of slow paths as a fault."""
     effect = EFFECTS[name]
     places = effect.places(machine)
+    if not places:
+        raise MachineError(f"machine {machine.name!r} cannot have the fault {name!r}")
     if where not in places:
         known = (
             f"write {name}@{next(filter(None, places))}" if any(places) else f"write {name} without a place"
         )
-        raise MachineError(
-            f"machine {machine.name!r} has no place {where!r} for the fault {text!r}"
-            + (f"; {known}" if places else "")
-        )
+        raise MachineError(f"machine {machine.name!r} has no place {where!r} for the fault {text!r}; {known}")
     try:
         value = float(amount) if amount else effect.usual
     except ValueError:
