@@ -1,17 +1,30 @@
-"""Progress bars on standard error, if it is a terminal."""
+"""Progress on standard error, if it is a terminal."""
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from .document import Document, Status, TestcaseResult
 from .driver.listener import Listener
+from .errors import WirespeedError
+from .options import PlanOptions, declared
 from .terminal import one_line
 from .testcases import Testcase
+from .units import many
 
-#: Period from which the remaining time is estimated, in s.
-_ESTIMATE_S = 300.0
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+#: Width of the bar.
+_WIDTH = 24
+#: Typical time of preparing and verifying a measurement, in s; its share in a testcase's time.
+_PREPARING_S = 0.2
+#: Minimum time of measuring from which the remaining time is estimated, in s.
+_LEAST_S = 1.0
 
 
 def listener() -> list[Listener]:
@@ -20,61 +33,119 @@ def listener() -> list[Listener]:
 
 
 class Bars(Listener):
-    """Two bars, one for all testcases and one for the cells of the current testcase."""
+    """How many of the testcases that can be measured have ended, the time left, and the current measurement.
+
+    The length of the bar is in units of the time that testcases may take. The remaining time follows from the
+    speed since the first measurement, which also compiles; until then none is shown.
+    """
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
+        from rich.live import Live
 
-        self.progress = Progress(
-            TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), MofNCompleteColumn(),
-            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-            console=Console(stderr=True), transient=True, speed_estimate_period=_ESTIMATE_S,
-        )  # fmt: skip
-        self.all = self.progress.add_task("testcases")
-        self.cells = self.progress.add_task("starting", visible=False)
-        self._total = self._ended = self._measurements = 0
+        self._started = time.monotonic()
+        self._document: Document | None = None
+        self._weights: dict[str, float] = {}  #: testcase that can be measured -> typical time in s
+        self._ended: set[str] = set()
+        self._current = ""
+        self._begun = 0.0  #: what is done of the current testcase, like its weight
+        self._measurements = 1
+        self._since: tuple[float, float] | None = None  #: time and work done at the end of a measurement
+        self.live = Live(console=Console(stderr=True), get_renderable=self.render, transient=True)
+
+    def render(self) -> RenderableType:
+        """Return a line with the bar, and below it the current measurement."""
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        line = Table.grid(padding=(0, 1, 0, 0))
+        done, total = self.work
+        line.add_row(
+            f"{len(self._ended)} of {many(len(self._weights), 'testcase')}",
+            ProgressBar(total or None, done, width=_WIDTH),
+            _clock(time.monotonic() - self._started),
+            self.left,
+        )
+        return Group(line, Text(self._current, no_wrap=True, overflow="ellipsis", style="dim"))
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """What is done, and all that is to be done."""
+        weights = dict(self._weights)  # another thread renders
+        return self._begun + sum(weights[name] for name in tuple(self._ended)), sum(weights.values())
+
+    @property
+    def left(self) -> str:
+        """The remaining time; empty if it is unknown."""
+        done, total = self.work
+        if self._since is None:
+            return ""
+        passed, finished = time.monotonic() - self._since[0], done - self._since[1]
+        if finished <= 0 or passed < _LEAST_S:
+            return ""
+        return f"about {_clock(passed / finished * (total - done))} left"
 
     def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
-        """Show the number of testcases."""
-        self._total = len(testcases)
-        self.progress.update(self.all, total=self._total)
-        self.progress.start()
+        """Show the number of testcases that can be measured."""
+        self._document = document
+        self.run_extended(testcases)
+        self.live.start()
 
     def run_extended(self, testcases: Sequence[Testcase]) -> None:
         """Add to the number of testcases."""
-        self._total += len(testcases)
-        self.progress.update(self.all, total=self._total)
+        assert self._document is not None
+        weights = {case.name: _weight(case, self._document) for case in testcases}
+        self._weights |= {name: weight for name, weight in weights.items() if weight}
 
     def testcase_started(self, case: Testcase, measurements: int) -> None:
-        """Show the number of cells."""
+        """Show the testcase."""
+        self._weights.setdefault(case.name, _PREPARING_S)
         self._measurements = measurements
-        self.progress.reset(self.cells, total=measurements, description=case.name, visible=True)
+        self.measuring(case, 0, "preparing")
 
     def measuring(self, case: Testcase, done: int, stage: str) -> None:
-        """Show the cell and the stage."""
-        text = one_line(f"{case.name}: {stage}")
-        room = max(20, self.progress.console.width - 64)
-        text = text if len(text) <= room else text[: room - 1] + "…"
-        self.progress.update(self.cells, completed=done, description=text)
-        self.progress.update(self.all, completed=self._ended + done / self._measurements)
+        """Show the measurement and its stage."""
+        number = min(done + 1, self._measurements)
+        count = f", {number} of {self._measurements}" if self._measurements > 1 else ""
+        self._current = one_line(f"{case.name}{count}: {stage}")
+        self._begun = self._weights[case.name] * done / self._measurements
+        self._begin()
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
         """Advance the bar; do not count waived testcases."""
-        self.progress.update(self.cells, visible=False)
+        self._begun = 0.0
         if result.status is Status.WAIVED:
-            self._total -= 1
-        else:
-            self._ended += 1
-        self.progress.update(self.all, completed=self._ended, total=self._total)
+            self._weights.pop(result.name, None)
+        elif result.name in self._weights:
+            self._ended.add(result.name)
+        self._begin()
 
     def run_ended(self, document: Document) -> None:
         """Clear the screen for the report."""
-        self.progress.stop()
+        self.live.stop()
+
+    def _begin(self) -> None:
+        """Keep the time at which the first measurement has ended."""
+        if self._since is None and self.work[0]:
+            self._since = time.monotonic(), self.work[0]
+
+
+def _clock(seconds: float) -> str:
+    """Format a duration as minutes and seconds."""
+    whole = math.ceil(seconds)
+    return f"{whole // 60}:{whole % 60:02}"
+
+
+def _weight(case: Testcase, document: Document) -> float:
+    """Return the typical time of a testcase in s, or with fixed counts in measurements; 0 if it is waived."""
+    options: dict[str, Any] = document.options
+    names = [one.name for one, _ in declared(PlanOptions) if one.name in options]
+    try:
+        plan = case.plan(document.machine, PlanOptions(**{name: options[name] for name in names}))
+    except WirespeedError:  # shown when its turn comes
+        return 0.0
+    count = len(plan.measurements)
+    budget = (options.get("time_budget") or 1.0) * count
+    return float(min(budget, options.get("testcase_budget") or math.inf)) + _PREPARING_S * count
