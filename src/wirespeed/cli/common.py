@@ -11,13 +11,15 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 
 from ..errors import UsageError
 from ..terminal import colored, columns, visible
 from . import configuration
 
 if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
     from ..document import Document
     from ..language.toml_file import Program
     from ..options import RunOptions
@@ -37,6 +39,8 @@ class Parser(argparse.ArgumentParser):
 
     #: Name of the command in configuration files; empty for one whose options are those of another program.
     command = ""
+    #: Called with the parser in place of printing the help.
+    shows_help: ClassVar[Callable[[argparse.ArgumentParser], None] | None] = None
     _completing = False
 
     def settable(self) -> dict[str, argparse.Action]:
@@ -65,6 +69,13 @@ class Parser(argparse.ArgumentParser):
             takes = {name: action.nargs != 0 for name, action in self.settable().items()}
             given = configuration.arguments(self.command, takes) + given
         return super().parse_known_args(given, namespace)
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        """Print the help, or pass the parser to who asked for it."""
+        if Parser.shows_help is None:
+            super().print_help(file)
+        else:
+            Parser.shows_help(self)
 
     def error(self, message: str) -> NoReturn:
         """Print the error and a hint to ``--help``, and exit."""

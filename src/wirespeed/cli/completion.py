@@ -17,10 +17,10 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     arguments = parser(
         name,
-        "Print what a shell needs to complete the words of wirespeed's command lines.\n"
-        'bash: add  eval "$(wirespeed completion bash)"  to ~/.bashrc\n'
-        'zsh:  add  eval "$(wirespeed completion zsh)"  to ~/.zshrc\n'
-        "fish: wirespeed completion fish > ~/.config/fish/completions/wirespeed.fish",
+        "Print what a shell needs to complete the words of wirespeed's command lines.\n\n"
+        '  bash: add  eval "$(wirespeed completion bash)"  to ~/.bashrc\n'
+        '  zsh:  add  eval "$(wirespeed completion zsh)"  to ~/.zshrc\n'
+        "  fish: wirespeed completion fish > ~/.config/fish/completions/wirespeed.fish",
     )
     arguments.add_argument("shell", choices=("bash", "zsh", "fish"))
     shell = arguments.parse_args(argv).shell

@@ -53,6 +53,7 @@ COMMANDS = {
     "sailbandwidth": ("nvbandwidth", "the command line, text and JSON of sailbandwidth"),
     "config": ("config", "show the defaults of options, and where they come from"),
     "completion": ("completion", "print what bash, zsh or fish need to complete words"),
+    "man": ("man", "show the manual page of all commands"),
     "install-names": ("install_names", "create executables with the names of nvbandwidth and nccl-tests"),
 }
 #: Errors of writing; without the name of a file, to standard output: files are written by `results.store`.
@@ -188,7 +189,7 @@ def _dispatch(arguments: list[str]) -> int:
         # The number of the word that begins the command line of the parser.
         os.environ["_ARGCOMPLETE"] = "2" if arguments and arguments[0] in COMMANDS else "1"
     if arguments[:1] and arguments[0] in _ABOUT:
-        _top().parse_args(arguments)
+        top_parser().parse_args(arguments)
         return OK
     if not arguments or arguments[0].startswith("-"):  # no command: options of `run`, quick tier
         arguments = ["run", "--tier", "quick", *arguments]
@@ -205,7 +206,7 @@ def _dispatch(arguments: list[str]) -> int:
     return code
 
 
-def _top() -> Parser:
+def top_parser() -> Parser:
     """Return the parser of the options in place of a command."""
     rows = "\n".join(f"  {name:<15}{does}" for name, (_, does) in COMMANDS.items() if does)
     others = textwrap.indent(textwrap.fill(", ".join(COLLECTIVES[1:]), 73), " " * 17)

@@ -1,0 +1,119 @@
+"""``wirespeed man``: the manual page, generated from the help of all commands."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout, suppress
+from importlib import import_module
+from itertools import groupby
+
+from ..version import __version__
+from .common import OK, Parser, parser
+
+_FILES = (
+    ("wirespeed-HOST-TIME.json", "what a run measured, in the current folder"),
+    ("wirespeed.toml", "defaults of options, in this folder or one above it"),
+    ("~/.config/wirespeed.toml", "defaults of options of this user"),
+)
+_ENVIRONMENT = (
+    ("WIRESPEED_OPTION", "default of --option, such as WIRESPEED_TIMEOUT=2min; wirespeed config shows all"),
+    ("NO_COLOR", "no colours"),
+)
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def main(name: str, argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    arguments = parser(
+        name,
+        "Show the manual page of wirespeed and all its commands. If the output is not a terminal, print it\n"
+        "in the format of man:\n\n"
+        "    wirespeed man > ~/.local/share/man/man1/wirespeed.1",
+    )
+    arguments.parse_args(argv)
+    text = page()
+    if sys.stdout.isatty() and shutil.which("man"):
+        return subprocess.run(["man", "-l", "-"], input=text, text=True, check=False).returncode
+    sys.stdout.write(text)
+    return OK
+
+
+def page() -> str:
+    """Return the manual page in the format of man (roff)."""
+    from .main import COLLECTIVES, COMMANDS, top_parser
+
+    top = top_parser()
+    lines = [f'.TH WIRESPEED 1 "" "wirespeed {__version__}" "User Commands"']
+    lines += [".SH NAME", r"wirespeed \- measure how fast data moves along every path of a machine"]
+    lines += [".SH SYNOPSIS", r".B wirespeed", "[COMMAND] [OPTION ...]"]
+    lines += [".SH DESCRIPTION", *_paragraphs(top.description or ""), ".SH COMMANDS"]
+    for name, (module, does) in COMMANDS.items():
+        if does:
+            lines += _command(name, does, _parser_of(module, name))
+    programs = ", ".join(f"{name}_perf" for name in COLLECTIVES)
+    first = f"{COLLECTIVES[0]}_perf"
+    lines += _command(programs, "programs of nccl-tests", _parser_of(COMMANDS[first][0], first))
+    lines += [".SH EXIT STATUS", *_paragraphs(top.epilog or "")]
+    for title, rows in (("FILES", _FILES), ("ENVIRONMENT", _ENVIRONMENT)):
+        lines += [f".SH {title}", *(line for term, does in rows for line in _item(term, does))]
+    return "\n".join(lines) + "\n"
+
+
+def _parser_of(module: str, name: str) -> argparse.ArgumentParser:
+    """Return the parser of a command, which it makes for its help."""
+    found: list[argparse.ArgumentParser] = []
+    Parser.shows_help = found.append
+    try:
+        with redirect_stdout(io.StringIO()), suppress(SystemExit):
+            import_module(f".{module}", __package__).main(name, ["--help"])
+    finally:
+        Parser.shows_help = None
+    return found[0]
+
+
+def _command(name: str, does: str, of: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield the section of a command: description and options."""
+    yield f".SS {_escaped(f'wirespeed {name}')}"
+    yield from _paragraphs(of.description or does)
+    formatter = argparse.HelpFormatter(of.prog)
+    for group in of._action_groups:
+        actions = [one for one in group._group_actions if one.help is not argparse.SUPPRESS]
+        actions = [one for one in actions if one.dest != "help"]
+        if actions and group.title not in ("options", "positional arguments"):
+            yield from (".PP", f".I {_escaped(group.title or '')}")
+        for action in actions:
+            term = _ESCAPE.sub("", formatter._format_action_invocation(action))
+            yield from _item(term, formatter._expand_help(action) if action.help else "")
+    if of.epilog:
+        yield from (".PP", *_paragraphs(of.epilog))
+
+
+def _item(term: str, does: str) -> Iterator[str]:
+    """Yield a term and its description."""
+    yield ".TP"
+    yield f".B {_escaped(term)}"
+    yield _escaped(" ".join(does.split()) or " ")
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Yield paragraphs, which are filled, and indented lines, which are kept as they are."""
+    for kind, lines in groupby(text.splitlines(), lambda line: "" if not line.strip() else line[0].isspace()):
+        if kind == "":
+            yield ".PP"
+        elif kind:
+            yield from (".nf", *map(_escaped, lines), ".fi")
+        else:
+            yield from map(_escaped, lines)
+
+
+def _escaped(text: str) -> str:
+    """Return a line of text as roff: in ASCII, and never a request."""
+    plain = text.replace("\\", r"\e").replace("-", r"\-")
+    ascii_ = "".join(one if one.isascii() else f"\\[u{ord(one):04X}]" for one in plain)
+    return rf"\&{ascii_}" if ascii_.startswith((".", "'")) else ascii_
