@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,13 +76,18 @@ def test_several_saved_runs_are_a_row_each(capsys: pytest.CaptureFixture[str]) -
     assert run("check", "--from", "good.json", "none.json", capsys=capsys)[0] == 2
 
 
-def test_a_check_is_saved_by_default(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_a_check_is_saved_by_default(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     check = [*CHECK, "simulated:hgx-h200-2", "-t", "4"]
     code, out, err = run(*check, "--format", "json", capsys=capsys)
     (path,) = folder.glob("wirespeed-*.json")
     assert code == 0 and json.loads(out)["runs"][0]["verdict"] == "pass"
     assert err == f"saved to {path.name}\nfor a page: wirespeed report {path.name}\n"
     assert wirespeed.load(path).options["tier"] == "quick"
+    shown = run("check", "--allow-simulated", "--from", path.name, capsys=capsys)[1]
+    command = f"{sys.executable} -m wirespeed check --allow-simulated --from - < {path.name}"
+    assert subprocess.run(command, shell=True, capture_output=True, text=True).stdout == shown
     path.unlink()
     assert run(*check, "--no-save", "-q", capsys=capsys) == (0, "", "") and not list(folder.iterdir())
     assert run(*check, "--no-save", "-o", "a.json", capsys=capsys)[0] == 2
@@ -89,6 +96,9 @@ def test_a_check_is_saved_by_default(capsys: pytest.CaptureFixture[str], folder:
     (saved,) = folder.glob("a b/*.json")
     out = run("check", "--allow-simulated", "--from", str(saved), capsys=capsys)[1]
     assert "PASS" in out and list(folder.iterdir()) == [folder / "a b"]  # what is only judged is not saved
+    monkeypatch.setattr("os.access", lambda *_: False)
+    code, _, err = run(*check, capsys=capsys)
+    assert code == 1 and err.count("\n") == 1 and "pass -o FOLDER/, or --no-save" in err
 
 
 def test_at_a_prompt_everything_is_one_line() -> None:

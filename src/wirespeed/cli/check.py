@@ -19,6 +19,7 @@ from .common import (
     add_saving,
     add_verbose,
     criteria,
+    load_run,
     measuring,
     parser,
     saving,
@@ -91,9 +92,7 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
 
 def _loaded(options: argparse.Namespace) -> list[Document]:
     """Load all runs before judging any of them."""
-    from ..results.store import load
-
-    documents = [load(path) for path in options.source]
+    documents = [load_run(file) for file in options.source]
     for document in documents:
         _refuse_simulated(document.simulated, options)
     return documents
@@ -181,7 +180,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
     judging = arguments.add_argument_group("judgement")
     judging.add_argument(
         "--from", dest="source", nargs="+", action="extend", metavar="RUN.json",
-        help="judge saved runs instead of measuring; the exit code is that of the worst run",
+        help="judge saved runs (- is standard input) instead of measuring; exit with the code of the worst",
     )  # fmt: skip
     add_judging(judging)
     judging.add_argument(

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 
-from ..errors import UsageError
+from ..errors import StorageError, UsageError
 from ..terminal import colored, columns, visible
 from . import configuration
 
@@ -225,10 +225,24 @@ def saving(options: argparse.Namespace) -> Path | None:
     ------
     UsageError
         If the options contradict each other.
+    StorageError
+        If no file is given, and the current folder cannot be written.
     """
     if options.no_save and options.output:
         raise UsageError("-o saves the Document, --no-save does not: give one of them")
-    return None if options.no_save else options.output or Path(default_name())
+    if options.no_save or options.output:
+        given: Path | None = options.output
+        return given
+    if not os.access(Path.cwd(), os.W_OK):
+        raise StorageError("cannot write to the current folder; pass -o FOLDER/, or --no-save")
+    return Path(default_name())
+
+
+def load_run(file: str) -> Document:
+    """Load a saved run; ``-`` is standard input."""
+    from ..results.store import load
+
+    return load("/dev/stdin" if file == "-" else file)
 
 
 def tell_saved(output: Path | None) -> None:

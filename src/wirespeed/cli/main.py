@@ -121,9 +121,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"wirespeed: error: {error}", file=sys.stderr)
         return FAILED
     except RunInterrupted as interrupted:
+        from ..document import Status
         from ..units import many
 
-        begun = many(len(interrupted.document.testcases), "testcase")
+        results = interrupted.document.testcases
+        begun = many(sum(result.status is not Status.WAIVED for result in results), "testcase")
         print(f"wirespeed: interrupted; {begun} begun", file=sys.stderr)
         return INTERRUPTED
     except KeyboardInterrupt:

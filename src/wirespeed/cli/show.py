@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..terminal import one_line
-from .common import OK, add_judging, add_report, check_format, parser, print_report, testcase_names
+from .common import OK, add_judging, add_report, check_format, load_run, parser, print_report, testcase_names
 
 if TYPE_CHECKING:
     import argparse
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    from ..results.store import load
-
     arguments = parser(name, "Print any report of saved Documents.")
     arguments.add_argument(
         "files", nargs="+", metavar="FILE.json", help="saved runs; - for one on standard input"
@@ -35,7 +33,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     add_judging(arguments.add_argument_group("criteria of HTML, JUnit and Prometheus"))
     options = arguments.parse_args(argv)
     check_format(options.format)
-    documents = [_chosen(load("/dev/stdin" if file == "-" else file), options) for file in options.files]
+    documents = [_chosen(load_run(file), options) for file in options.files]
     for i, (file, document) in enumerate(zip(options.files, documents, strict=True)):
         if len(documents) > 1 and options.format in ("table", "plot"):
             print(f"{chr(10) if i else ''}{one_line(file)}:")

@@ -39,7 +39,7 @@ _MEMORY = (
 
 def advice(document: Document, check: Check, found: Overview) -> list[tuple[str, str]]:
     """Return what to do and a command, each with its name; empty if the cause in ``found`` has a remedy."""
-    if found.finding is not None:
+    if found.finding is not None or found.word == "INTERRUPTED":
         return []
     do, command = _step(document, check, found)
     return [(name, text) for name, text in (("what to do", do), ("with", command)) if text]
