@@ -89,6 +89,12 @@ def test_a_check_is_saved_by_default(
     command = f"{sys.executable} -m wirespeed check --allow-simulated --from - < {path.name}"
     assert subprocess.run(command, shell=True, capture_output=True, text=True).stdout == shown
     path.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.argv", [".venv/bin/wirespeed"])  # after `make run`
+        patch.setenv("PATH", "/nowhere")
+        err = run(*check, "-o", "a.json", capsys=capsys)[2]
+    assert err == "saved to a.json\nfor a page: .venv/bin/wirespeed report a.json\n"
+    (folder / "a.json").unlink()
     assert run(*check, "--no-save", "-q", capsys=capsys) == (0, "", "") and not list(folder.iterdir())
     assert run(*check, "--no-save", "-o", "a.json", capsys=capsys)[0] == 2
     (folder / "a b").mkdir()

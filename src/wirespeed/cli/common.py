@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -251,7 +252,14 @@ def tell_saved(output: Path | None) -> None:
 
     if output and output.is_file() and descriptor(output) is None:
         name = shlex.quote(f"./{output}" if str(output).startswith("-") else str(output))
-        print(visible(f"saved to {output}\nfor a page: wirespeed report {name}"), file=sys.stderr)
+        print(visible(f"saved to {output}\nfor a page: {_program()} report {name}"), file=sys.stderr)
+
+
+def _program() -> str:
+    """Return how to call this program: by its path if the shell would not find it."""
+    called = Path(sys.argv[0])
+    found = called.name != "wirespeed" or shutil.which("wirespeed")
+    return "wirespeed" if found else shlex.quote(sys.argv[0])
 
 
 def add_force(to: TakesOptions, kind: str) -> None:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..judging.fleet import WORDS, FleetFigure, FleetNode
+from ..judging.overview import PathKind
 from ..units import GB, many
 from . import SIMULATED, Style
 from ._console import printed
@@ -32,7 +33,11 @@ def render(nodes: Sequence[tuple[FleetNode, int]], style: Style) -> str:
         Width and colour.
     """
     ordered = sorted(nodes, key=lambda one: one[0].order)
-    titles = list(dict.fromkeys(figure.title for node, _ in ordered for figure in node.figures))
+    kinds = [str(kind) for kind in PathKind]  # the titles of collectives are none of them, and come last
+    titles = sorted(
+        dict.fromkeys(figure.title for node, _ in ordered for figure in node.figures),
+        key=lambda title: kinds.index(title) if title in kinds else len(kinds),
+    )
     labels = _labels([node for node, _ in ordered])
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("", no_wrap=True)

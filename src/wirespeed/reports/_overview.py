@@ -48,8 +48,8 @@ def headline(document: Document, check: Check, found: Overview) -> Iterator[Rend
     yield Padding(Text(f"{found.extent}{seconds}", style="dim"), (0, 0, 0, indent))
     if found.finding is not None:
         yield details(found.finding)
-    else:
-        yield Padding(rows(advice(document, check, found)), (0, 0, 0, 2))
+    elif steps := advice(document, check, found):
+        yield Padding(rows(steps), (0, 0, 0, 2))
 
 
 def notes(lines: Iterable[tuple[str, str]], style: str = "cyan") -> Iterator[RenderableType]:
