@@ -19,8 +19,6 @@ from ..terminal import colored, columns, visible
 from . import configuration
 
 if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
-
     from ..document import Document
     from ..language.toml_file import Program
     from ..options import RunOptions
@@ -71,7 +69,7 @@ class Parser(argparse.ArgumentParser):
             given = configuration.arguments(self.command, takes) + given
         return super().parse_known_args(given, namespace)
 
-    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+    def print_help(self, file: Any = None) -> None:
         """Print the help, or pass the parser to who asked for it."""
         if Parser.shows_help is None:
             super().print_help(file)
