@@ -6,7 +6,8 @@ import io
 from collections.abc import Sequence
 from itertools import groupby
 
-from rich.console import Console, Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.segment import Segment, Segments
 from rich.table import Column
 from rich.table import Table as RichTable
@@ -32,6 +33,24 @@ def printed(style: Style, *parts: RenderableType) -> str:
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 
+class _Parts:
+    """Parts of a line that is broken only between them."""
+
+    def __init__(self, parts: Sequence[str]) -> None:
+        self._parts = parts
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield as few lines as the width permits."""
+        line = ""
+        for part in self._parts:
+            longer = f"{line} · {part}" if line else part
+            if line and cell_len(longer) > options.max_width:
+                yield Text(line)
+                longer = part
+            line = longer
+        yield Text(line)
+
+
 def heading(document: Document) -> RenderableType:
     """Return version, host, CPU, memory and GPUs, and a note on an imported or simulated run."""
     machine = document.machine
@@ -47,7 +66,7 @@ def heading(document: Document) -> RenderableType:
     if machine.ranks:
         hosts = len({rank.host for rank in machine.ranks})
         parts.append(f"{many(len(machine.ranks), 'rank')} on {many(hosts, 'host')}")
-    lines = [Text(f"wirespeed {document.version}", style="bold"), Text(" · ".join(filter(None, parts)))]
+    lines: list[RenderableType] = [Text(f"wirespeed {document.version}", style="bold"), _Parts(parts)]
     if document.imported:
         lines.insert(1, Text(f"{document.origin}, not measured by wirespeed", style="bold magenta"))
     if document.simulated:
