@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,9 @@ import wirespeed
 from tests.conftest import SPECS, still
 from wirespeed.cli.main import main
 from wirespeed.document import THROTTLED, Quantity
+from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.verdicts import Verdict, judge
-from wirespeed.reports import Judged, Style, _check, _compare, _machine
+from wirespeed.reports import Judged, Style, _check, _compare, _machine, _nodes
 
 Golden = Callable[[str, str], None]
 QUICK = ["--tier", "quick", "--samples", "1", "--copies", "1"]
@@ -347,11 +349,30 @@ def both(name: str, render: Callable[[Style], str], golden: Golden) -> None:
         ("half-width", "dgx-a100-8+speed@gpu3-pcie1=0.5"),
         ("throttled", "dgx-a100-8+speed@gpu5=0.6"),
         ("impossible", "hgx-h200-2+speed@gpu0-gpu1=3"),
+        ("links-down", "hgx-h200-2+nvlinks=9@gpu0"),
+        ("busy", "hgx-h200-2+busy@gpu1"),
+        ("defect", "hgx-h200-2+ecc@gpu1"),
+        ("wrong-data", "hgx-h200-2+corrupt@gpu1->gpu0"),
     ],
 )
 def test_golden_checks(name: str, machine: str, golden: Golden) -> None:
     document = still(wirespeed.run(machine=f"simulated:{machine}", tier="quick"))
     both(f"check/{name}", lambda style: _check.render(document, Judged.of(document), style), golden)
+
+
+def test_golden_nodes(golden: Golden) -> None:
+    """A row for each node, the worst first, and what is wrong with it."""
+    rows = []
+    for i, fault in enumerate(("", "+nvlinks=9@gpu0", "+busy@gpu1", "+speed@numa0-gpu1=0.5")):
+        machine = wirespeed.machine(f"simulated:hgx-h200-2{fault}")
+        names = ["host_to_device_memcpy_ce", "device_to_device_memcpy_read_ce", "all_reduce"]
+        document = wirespeed.run(names, machine=replace(machine, host=f"node{i}"), tier="quick")
+        judged = Judged.of(document)
+        rows.append((node_summary(f"{i}.json", document, judged.check, judged.diagnosis), i // 3))
+    both("check/nodes", lambda style: _nodes.render(rows, style), golden)
+    both("check/nodes-once", lambda style: _nodes.render(rows[:1], style), golden)
+    again = [(replace(node, host="node0"), gates) for node, gates in rows]
+    assert "\nPASS  0 " in _nodes.render(again, Style())  # then the files tell them apart
 
 
 def test_golden_comparison(golden: Golden) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..document import Document, Status
+from ..document import Document
 from ..topology import LinkKind
-from .overview import Overview, PathKind, path_kind
+from .overview import Overview, PathKind, failures, path_kind
 from .verdicts import Check, Verdict
 
 #: What to do, and a command that helps; empty if there is none.
@@ -62,7 +62,7 @@ def _step(document: Document, check: Check, found: Overview) -> _Step:
         return _WRONG
     if check.culprits:
         return _at(check.culprits[0].names[0])
-    if any(not one.status.good and one.status is not Status.INTERRUPTED for one in document.testcases):
+    if failures(document):
         return _FAILED
     if any(one.verdict is Verdict.IMPLAUSIBLE for one in check.judgements):
         return _ABOVE

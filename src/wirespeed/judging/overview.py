@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from ..document import Document, Status
+from ..document import Document, Status, TestcaseResult
 from ..model import Unit
 from ..units import many
 from .diagnosis import Diagnosis, Finding, diagnose
@@ -69,8 +69,8 @@ class KeyFigure:
     kind : PathKind
         The kind.
     verdict : Verdict
-        The worst verdict of all its values, and fail if wrong data arrived; values that cannot be judged
-        or measured only count alone.
+        The worst verdict of all its values, and fail if wrong data arrived or a testcase failed; values that
+        cannot be judged or measured only count alone.
     typical : Judgement
         The median value, with its limit and expected range.
     worst : Judgement or None
@@ -179,13 +179,9 @@ def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
             kind = path_kind(one.key.testcase, collective=one.key.testcase in collectives)
             by_kind.setdefault(kind, []).append(one)
     figures = (_key_figure(kind, by_kind.get(kind, [])) for kind in PathKind if kind in _KEY_FIGURES)
-    wrong = {
-        path_kind(name, collective=name in collectives)
-        for names in check.corrupted.values()
-        for name in names
-    }
+    broken = {path_kind(one.name, collective=one.name in collectives) for one in failures(document)}
     return tuple(
-        replace(figure, verdict=Verdict.FAIL) if figure.kind in wrong else figure
+        replace(figure, verdict=Verdict.FAIL) if figure.kind in broken else figure
         for figure in figures
         if figure is not None
     )
@@ -222,16 +218,17 @@ def share(one: Judgement) -> float:
     return (one.value or 0.0) / (one.limit or one.normal or 1.0)
 
 
+def failures(document: Document) -> list[TestcaseResult]:
+    """Return the testcases that failed; not those that the user interrupted."""
+    return [one for one in document.testcases if not one.status.good and one.status is not Status.INTERRUPTED]
+
+
 def _sentence(document: Document, check: Check, named: Finding | None, counts: Counter[str], bad: int) -> str:
     """Return what is wrong, and where, or that nothing is."""
     if check.corrupted:
         way, testcases = next(iter(check.corrupted.items()))
         return f"{way} delivers wrong data in {many(len(testcases), 'testcase')}"
-    failed = [
-        result
-        for result in document.testcases
-        if not result.status.good and result.status is not Status.INTERRUPTED
-    ]
+    failed = failures(document)
     if named is not None and named.likely:
         return f"{named.cause.title}{f' ({named.place})' if named.place else ''}"
     if check.culprits:
