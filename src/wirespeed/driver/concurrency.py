@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from ..data import efficiencies
 from ..limits import allowances
-from ..model import Measurement, Operation, Place, Role, Sample
+from ..model import Executor, Measurement, Memory, Operation, Place, Role, Sample, Transfer
 from ..network import Network
 
 #: Transfers ran one after another if each needed this fraction of its typical time after the one before it
@@ -50,9 +50,10 @@ def one_after_another(network: Network, measurement: Measurement, samples: Seque
     first, earliest = ends[0]
     needed = cache(lambda i: _alone(network, measurement, i, samples[0]))  # computed where times are apart
     serial = all(
-        before >= _NEAR * later and 0 < _LEAST * needed(i) <= later - before
+        _gpus(works[i]) & _gpus(works[j])  # only those of one GPU share a queue: else, a link is slow
+        and before >= _NEAR * later and 0 < _LEAST * needed(i) <= later - before
         and (not start[i] or later - start[i] >= _MOST * needed(i))
-        for (before, _), (later, i) in pairwise(ends)
+        for (before, j), (later, i) in pairwise(ends)
     ) and first - start[earliest] <= _MOST * needed(earliest)  # fmt: skip
     # Copy engines start the clock of a transfer when its turn comes: its duration does not show the wait.
     begin = min(start.values())
@@ -64,10 +65,21 @@ def one_after_another(network: Network, measurement: Measurement, samples: Seque
     if not serial and not queued:
         return ""
     order = ", then ".join(works[i].way for _, i in ends[:3]) + (", ..." if len(ends) > 3 else "")
+    if not queued:  # a link at half its rate looks the same
+        return (
+            f"transfers that started together ended one after another ({order}): they share a queue or "
+            "copy engine, so try the engine sm, or the later ones are slow alone, too, so measure them alone"
+        )
     return (
         f"transfers that started together ran one after another ({order}): their rates are not those of "
         "concurrent transfers; they may share a queue or a copy engine, so try the engine sm"
     )
+
+
+def _gpus(work: Transfer) -> set[str]:
+    """Return the GPUs whose queues or copy engines a transfer may use."""
+    ends: tuple[Memory | Executor, ...] = (*work.ends, work.executor)
+    return {f"{end.rank}/{end.device}" for end in ends if end.device.startswith("gpu")}
 
 
 def _alone(network: Network, measurement: Measurement, index: int, sample: Sample) -> float:
