@@ -17,7 +17,7 @@ from wirespeed.document import Document
 RECORDED = Path(__file__).parents[1] / "recorded" / "two-h200.json"
 #: Set where the tests in a browser must not be skipped.
 REQUIRED = "WIRESPEED_REQUIRE_CHROMIUM"
-_FLAGS = (
+CHROMIUM_FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
@@ -71,15 +71,21 @@ class Browser:
         return opened
 
 
+def chromium() -> str | None:
+    """The path of the system's Chromium; None without one."""
+    found = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+    return next(filter(None, found), None)
+
+
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    found = next((x for x in ("chromium", "chromium-browser", "google-chrome") if shutil.which(x)), None)
+    found = chromium()
     if found is None and not os.environ.get(REQUIRED):
         pytest.skip("there is no Chromium; Debian's package is called chromium")
     assert found, f"{REQUIRED} is set, and there is no Chromium"
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=shutil.which(found), args=list(_FLAGS))
-        yield Browser(chromium, tmp_path_factory.mktemp("pages"))
-        chromium.close()
+        launched = playwright.chromium.launch(executable_path=found, args=list(CHROMIUM_FLAGS))
+        yield Browser(launched, tmp_path_factory.mktemp("pages"))
+        launched.close()

@@ -108,7 +108,6 @@ def test_a_cell_shows_its_samples_by_mouse_and_by_keyboard(eight, browser):
 def test_curves_have_values_behind_them(browser):
     document = wirespeed.run(["host_bandwidth_ladder"], machine="simulated:cpu-2-sockets", samples=3)
     opened = browser.open(page([document]))
-    opened.page.locator("summary", has_text="host memory").click()
     opened.page.locator("details summary", has_text="Values").first.click()
     opened.page.locator("table.heat").first.locator("td").nth(3).click()
     title = opened.page.locator(".detail p").first
@@ -122,7 +121,6 @@ def test_curves_have_values_behind_them(browser):
 
 def test_a_packed_table_opens(seventy_two, browser):
     opened = browser.open(page([seventy_two]))
-    opened.page.locator("summary", has_text="between processes").click()
     opened.page.locator("details.packed summary").first.click()
     table = opened.page.locator("details.packed table.heat").first
     table.wait_for()
@@ -247,7 +245,7 @@ def test_several_runs_in_one_page(recorded, eight, browser):
     assert opened.page.locator("h2").first.inner_text() == "Comparison"
     assert opened.page.locator("section").count() == 4
     assert fits(opened) and not opened.complaints
-    opened.page.locator("nav a", has_text="C:").click()
+    opened.page.locator("table.runs a", has_text="C:").click()
     assert (
         opened.page.locator("#machine-2").is_visible() and not opened.page.locator("#machine-1").is_visible()
     )
@@ -278,7 +276,6 @@ def test_the_whole_suite_between_72_ranks_is_small_and_opens_fast(seventy_two, b
     opened.page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
     assert time.perf_counter() - started < 3
     assert opened.page.locator("details.packed").count() == 16
-    opened.page.locator("summary", has_text="between processes").click()
     opened.page.locator("details.packed summary").nth(15).click()
     opened.page.locator("details.packed").nth(15).locator("td").nth(1).click()
     opened.page.locator("details.packed .detail svg").first.wait_for()

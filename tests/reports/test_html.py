@@ -127,7 +127,7 @@ def test_a_slow_link_is_marked_in_the_drawing():
     marked = re.findall(r'<title>([^<]*)</title><path [^>]*class="link w3 fail"', html)
     assert len(marked) == 1 and "gpu3 to nvswitch" in marked[0] and "fail" in marked[0]
     assert "✖ 276 / 138 of 300" in html or "✖ 138 / 276 of 300" in html
-    assert re.search(r'<h1><span class="word">FAIL</span> <span class="why">NVLink gpu3-&gt;nvswitch', html)
+    assert re.search(r'<h1><span class="word">FAIL</span> <span class="why">NVLink .*gpu3-&gt;nvswitch', html)
 
 
 @pytest.mark.parametrize("name", sorted(set(SHAPES) - {"nvl72"}))
@@ -201,7 +201,7 @@ def test_runs_are_compared():
     text = Tree(
         page([good, slow, wirespeed.run(["host_stream_copy"], machine="simulated:cpu-2-sockets")])
     ).text
-    assert "✖ worse" in text and "-50." in text and "1 worse, 1 same" in text
+    assert "✖ worse" in text and "-50." in text and "1 worse of 2 values" in text
     assert "no cell has a value in both Documents" in text
     assert "no cell has a value in both Documents" in text
 

@@ -163,7 +163,11 @@ def test_wrong_data_and_busy_devices_are_marked():
 
 def test_many_gpus_are_a_matrix(seventy_two):
     html = page([seventy_two])
-    drawn = html[html.index('<svg viewBox="0 0 986 898"') : html.index("</svg>")]
+    drawn = html[
+        html.index('<svg viewBox="0 0 986 904"') : html.index(
+            "</svg>", html.index('<svg viewBox="0 0 986 904')
+        )
+    ]
     assert "72 GPUs: 0 pairs of 5112 worse than expected" in drawn and drawn.count("data-place") == 72
     slow = replace(
         seventy_two,

@@ -47,6 +47,8 @@ _KEY_FIGURES: dict[PathKind, tuple[tuple[str, ...], ...]] = {
     PathKind.GPU_MEMORY: (("device_stream_triad",), ("device_stream_copy",), ("device_local_copy",)),
     PathKind.HOST_MEMORY: (("host_stream_triad",), ("host_stream_copy",), ("numa_to_numa_memcpy_read_cpu",)),
     PathKind.COLLECTIVES: (("all_reduce",), ("all_gather",), ("reduce_scatter",), ("alltoall",)),
+    PathKind.PROCESSES: (("multinode_device_to_device_memcpy_read_ce",
+                          "multinode_device_to_device_memcpy_write_ce"),),
 }  # fmt: skip
 _BAD = (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN)
 
@@ -196,7 +198,9 @@ def _key_figure(kind: PathKind, judgements: Sequence[Judgement]) -> KeyFigure | 
         [one for one in rates if one.key.testcase in names and one.key.table in ("", "busbw")]
         for names in _KEY_FIGURES[kind]
     )
-    chosen = sorted(next(filter(None, groups), rates), key=lambda one: one.value or 0.0)
+    chosen = next(filter(None, groups), rates)
+    ranged = [one for one in chosen if one.least]  # small messages and devices in use are not typical
+    chosen = sorted(ranged or chosen, key=lambda one: one.value or 0.0)
     typical = chosen[len(chosen) // 2]
     bad = [one for one in rates if one.verdict in _BAD]
     verdicts = {one.verdict for one in rates}

@@ -74,6 +74,8 @@ class Changes:
         The changed cells, the worst first.
     more : str
         Number of omitted rows; empty if none are.
+    is_comparable : bool
+        Whether the run can be compared with the first; if not, the summary says why.
     """
 
     index: int
@@ -82,6 +84,7 @@ class Changes:
     places: tuple[Moved, ...] = ()
     rows: tuple[Moved, ...] = ()
     more: str = ""
+    is_comparable: bool = True
 
 
 @dataclass(frozen=True)
@@ -161,7 +164,7 @@ def compared(documents: Sequence[Document]) -> Compared:
         try:
             comparison = compare(first, other)
         except UsageError as error:
-            runs.append(Changes(i, str(error), "unknown"))
+            runs.append(Changes(i, str(error), "unknown", is_comparable=False))
             comparisons.append(None)
             continue
         comparisons.append(comparison)
@@ -175,7 +178,9 @@ def _changes(index: int, comparison: Comparison) -> Changes:
     """Return the changes of a run."""
     counts = Counter(change.outcome for change in comparison.changes)
     moved = comparison.those(*_CHANGED)
-    summary = ", ".join(f"{counts[o]} {o}" for o in (*_CHANGED, Outcome.ADDED, Outcome.SAME) if counts[o])
+    summary = ", ".join(f"{counts[o]} {o}" for o in (*_CHANGED, Outcome.ADDED) if counts[o])
+    if same := counts[Outcome.SAME]:
+        summary = f"{summary} of {many(len(comparison.changes), 'value')}" if summary else f"{same} same"
     return Changes(
         index,
         summary,
@@ -225,7 +230,7 @@ def _place(name: str, outcome: Outcome, changes: Sequence[Change]) -> Moved:
         name,
         _CSS[outcome],
         f"{_SIGNS[outcome]} {outcome}",
-        f"{statistics.median(ratios):+.1%}" if ratios else "",
+        _percent(statistics.median(ratios)) if ratios else "",
         f"{extreme.key.testcase} {extreme.key.place}".strip(),
         _values(extreme),
         many(len(changes), "value"),
@@ -247,7 +252,13 @@ def _moved(change: Change) -> Moved:
 
 def _difference(change: Change) -> str:
     """Return the relative difference of both values; empty if one is missing."""
-    return f"{change.after / change.before - 1:+.1%}" if change.before and change.after else ""
+    return _percent(change.after / change.before - 1) if change.before and change.after else ""
+
+
+def _percent(change: float) -> str:
+    """Return a relative difference; without a sign if it rounds to nothing."""
+    text = f"{change:+.1%}"
+    return "0.0%" if text in ("-0.0%", "+0.0%") else text
 
 
 def _values(change: Change) -> str:
@@ -289,7 +300,7 @@ def _against(changes: Sequence[Change]) -> Against:
     if not pairs:
         return Against("w4" if significant else "", "", "no value" if significant else "")
     before, after = (median(sorted(values)) for values in zip(*pairs, strict=True))
-    difference = f"{after / before - 1:+.1%}"
+    difference = _percent(after / before - 1)
     if not significant:
         return Against("", difference)
     extreme = max(significant, key=lambda one: (one.outcome is Outcome.LOST, abs(one.change)))

@@ -15,7 +15,9 @@ from ...units import GB, many
 from ...version import __version__
 from .. import SIMULATED
 from .._grid import number
+from .headline import capital, date
 from .page import _policy, _source
+from .signs import Shown
 from .svg import Element, add, drawing, fitted, markup
 
 if TYPE_CHECKING:
@@ -23,8 +25,17 @@ if TYPE_CHECKING:
 
 #: Verdict in words -> CSS class and sign: never by colour only.
 _SHOWN = {
-    "FAIL": ("fail", "✖"), "WARN": ("warn", "▲"), "BUSY": ("warn", "?"), "INTERRUPTED": ("unknown", "■"),
-    "NOT JUDGED": ("unknown", "?"), "PASS": ("pass", "✓"),
+    word: Shown(css, sign, word)
+    for word, css, sign in (
+        ("FAIL", "fail", "✖"), ("WARN", "warn", "▲"), ("BUSY", "warn", "◷"), ("INTERRUPTED", "unknown", "■"),
+        ("NOT JUDGED", "unknown", "?"), ("PASS", "pass", "✓"),
+    )
+}  # fmt: skip
+#: Verdict of some nodes in a sentence: of one node, and of several.
+_VERBS = {
+    "FAIL": ("fails", "fail"), "WARN": ("has a warning", "have warnings"),
+    "BUSY": ("was in use", "were in use"), "INTERRUPTED": ("was interrupted", "were interrupted"),
+    "NOT JUDGED": ("is not judged", "are not judged"), "PASS": ("passes", "pass"),
 }  # fmt: skip
 #: Shape of a dot by CSS class, as a path around its centre.
 _SHAPES = {
@@ -40,6 +51,10 @@ _DOT = 5.0
 #: Maximum number of models in a strip plot, of lines of outliers, and of hosts in a line; about this many
 #: ticks.
 _MOST_MODELS, _MOST_OUTLIERS, _MOST_HOSTS, _TICKS = 6, 20, 30, 5
+#: Maximum number of findings, and of groups, in the first screen.
+_MOST_FINDINGS, _MOST_SEPARATED = 4, 2
+#: Minimum length of an axis as a fraction of its values: smaller differences are noise.
+_AXIS_FRACTION = 0.1
 _STRIPS = {"typical": "median of each node", "lowest": "lowest value of each node"}
 
 
@@ -62,16 +77,38 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
     environment = jinja2.Environment(autoescape=True, finalize=harmless, trim_blocks=True, lstrip_blocks=True)
     fleet = analyse(nodes)
     outliers, names = _outliers(fleet), _names([node.file for node in fleet.nodes])
-    style, script = _source("fleet.css"), _source("fleet.js")
+    style, script = _source("style.css") + _source("fleet.css"), _source("fleet.js")
     titles = list(dict.fromkeys(figure.title for node in fleet.nodes for figure in node.figures))
     counts = Counter(node.word for node in fleet.nodes)
     slow = [node for node in fleet.nodes if node.word in ("FAIL", "WARN")]
+    findings, dates = _findings(fleet), sorted(date(node.started) for node in fleet.nodes)
+    worst = next((_SHOWN[word] for word in WORDS if counts[word]), _SHOWN["NOT JUDGED"])
+    banner = _banner([node.simulated for node in fleet.nodes])
+    between = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
     letters = {model: _letter(i) for i, model in enumerate(fleet.models)}
     text: str = environment.from_string(_source("fleet.html")).render(
         many=many,
         total=len(fleet.nodes),
-        verdicts=[(_SHOWN[word], word, counts[word]) for word in WORDS if counts[word]],
-        simulated=_banner([node.simulated for node in fleet.nodes]),
+        title=" · ".join(
+            filter(
+                None,
+                (
+                    f"{worst.text} (simulated)" if banner else worst.text,
+                    many(len(fleet.nodes), "node"),
+                    dates[-1] if dates else "",
+                ),
+            )
+        ),
+        worst=worst,
+        sentence=_sentence(counts, len(fleet.nodes)),
+        findings=findings[:_MOST_FINDINGS],
+        more_findings=len(findings[_MOST_FINDINGS:]),
+        separated=_separated(fleet),
+        facts=[
+            *([*fleet.models][:1] if len(fleet.models) == 1 else [many(len(fleet.models), "model")]),
+            f"{between} · wirespeed {__version__}",
+        ],
+        simulated=banner,
         models=[
             (letters[model], model, many(len(members), "node")) for model, members in fleet.models.items()
         ],
@@ -92,6 +129,39 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
         version=__version__,
     )
     return text
+
+
+def _sentence(counts: Counter[str], total: int) -> str:
+    """Return how many nodes have each verdict, the worst first."""
+    if counts["PASS"] == total:
+        return "All nodes are as fast as expected"
+    parts = [f"{counts[word]} {_VERBS[word][counts[word] > 1]}" for word in WORDS if counts[word]]
+    first, *others = parts
+    number_, _, verb = first.partition(" ")
+    return "; ".join((f"{number_} of {many(total, 'node')} {verb}", *others))
+
+
+def _findings(fleet: Fleet) -> list[tuple[Shown, str, str, list[tuple[int, str]]]]:
+    """Return what is wrong and with which nodes: sign, verdict, sentence, indices and hosts."""
+    found: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    for i, node in enumerate(fleet.nodes):
+        if node.word != "PASS":
+            found.setdefault((node.word, node.sentence), []).append((i, node.host))
+    ordered = sorted(found.items(), key=lambda one: (WORDS.index(one[0][0]), -len(one[1])))
+    return [(_SHOWN[word], word, capital(text), hosts) for (word, text), hosts in ordered]
+
+
+def _separated(fleet: Fleet) -> list[str]:
+    """Return the groups of nodes that an attribute separates, one sentence for each attribute."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for two in fleet.groups:
+        for one in two.separations[:1]:
+            slower = f"{two.title} is {1 - two.slow_median / two.fast_median:.0%} slower"
+            found.setdefault((one.attribute, one.slow, one.fast), []).append(slower)
+    return [
+        f"With {attribute} {slow}, {' and '.join(slower)} than with {fast}"
+        for (attribute, slow, fast), slower in list(found.items())[:_MOST_SEPARATED]
+    ]
 
 
 def _banner(simulated: Sequence[bool]) -> str:
@@ -144,12 +214,13 @@ def _row(fleet: Fleet, letters: Mapping[str, str], index: int, titles: Sequence[
     """Return the template's variables for a node."""
     node = fleet.nodes[index]
     by_title = {figure.title: figure for figure in node.figures}
-    css, sign = _SHOWN[node.word]
     return {
         "index": index,
         "node": node,
-        "css": css,
-        "sign": sign,
+        "shown": _SHOWN[node.word],
+        "sentence": capital(node.sentence),
+        "extent": capital(node.extent),
+        "date": date(node.started),
         "rank": WORDS.index(node.word),
         "model": letters[node.model],
         "figures": [_cell(fleet, index, title, by_title.get(title)) for title in titles],
@@ -215,10 +286,10 @@ def _chart(fleet: Fleet, title: str, strips: Sequence[tuple[str, Mapping[int, fl
 
 
 def _dot(svg: Element, node: FleetNode, index: int, value: float, x: float, y: float) -> None:
-    """Add the dot of a node, which leads to its row; the shape shows the verdict."""
-    css, _ = _SHOWN[node.word]
-    link = add(svg, "a", href=f"#node-{index}", tabindex="-1")
-    dot = add(link, "path", f"dot {css}", d=_SHAPES[css], transform=f"translate({x:.1f} {y:.1f})")
+    """Add the dot of a node; the shape shows the verdict."""
+    css = _SHOWN[node.word].css
+    where = f"translate({x:.1f} {y:.1f})"
+    dot = add(svg, "path", f"dot {css}", d=_SHAPES[css], transform=where, data_node=str(index))
     add(dot, "title", text=f"{node.host}: {number(value)} GB/s, {node.word}")
 
 
@@ -226,7 +297,7 @@ def _range(values: Iterable[float]) -> tuple[float, float]:
     """Return the ends of the axis."""
     found = list(values)
     low, high = min(found), max(found)
-    margin = (high - low) * 0.03 or high * 0.05 or 1.0
+    margin = max((high - low) * 0.03, (high * _AXIS_FRACTION - (high - low)) / 2) or 1.0
     return max(0.0, low - margin), high + margin
 
 

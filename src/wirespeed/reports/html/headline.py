@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from ...document import Document
 from ...judging.overview import KeyFigure, Overview, PathKind, share
+from ...judging.verdicts import Check, Verdict
 from ...terminal import one_line
-from ...units import fitting, format_time
+from ...topology import Machine
+from ...units import fitting, format_time, many
 from .._overview import extent, rate, short
 from .signs import Shown, shown
 from .svg import Element, add, markup
@@ -35,6 +37,8 @@ class Headline:
         The cause, or what is the case.
     extent : str
         How much of the run it concerns.
+    advice : str
+        What to do; empty if nothing is wrong.
     host : str
         Name of the host.
     facts : tuple[str, ...]
@@ -47,6 +51,7 @@ class Headline:
     css: str
     sentence: str
     extent: str
+    advice: str
     host: str
     facts: tuple[str, ...]
     date: str
@@ -81,36 +86,82 @@ class Tile:
     target: str
 
 
-def headline(document: Document, found: Overview) -> Headline:
-    """Return what the page of a run says first."""
+def headline(document: Document, check: Check, found: Overview) -> Headline:
+    """Return what the page of a run says first.
+
+    Parameters
+    ----------
+    document : Document
+        The run.
+    check : Check
+        Its verdicts.
+    found : Overview
+        Its overview.
+    """
     machine = document.machine
-    gpus = [f"{n} × {one_line(model)}" for model, n in Counter(gpu.model for gpu in machine.gpus).items()]
+    gpus = [f"{n} × {one_line(model)}" for model, n in _models(machine).items()]
     cores = sum(len(node.cores) for node in machine.numa)
     parts = [*gpus, f"driver {machine.driver}" if machine.driver else ""]
     if not gpus:
         parts = [machine.cpu, f"{cores} cores" if cores else ""]
-    parts.append(f"{len(machine.ranks)} ranks" if machine.ranks else "")
-    when = _date(document.started)
+    hosts = len({rank.host for rank in machine.ranks})
+    parts.append(f"{many(len(machine.ranks), 'rank')} on {many(hosts, 'host')}" if hosts else "")
+    when = date(document.started)
     seconds = "" if document.simulated else format_time(document.seconds)
     about = (when, f"wirespeed {document.version}", seconds)
     css = "unknown" if found.word == "NOT JUDGED" else "warn" if found.word in _SOFT else str(found.verdict)
     return Headline(
         found.word,
         css,
-        found.sentence,
-        found.extent,
+        capital(found.sentence),
+        capital(found.extent),
+        capital(_advice(check, found)),
         one_line(machine.host or document.host or "unknown host"),
         tuple(" · ".join(filter(None, line)) for line in (parts, about)),
         when,
     )
 
 
+def capital(text: str) -> str:
+    """Return a sentence with a capital letter, unless it begins with a name such as ``gpu1``."""
+    return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
+
+
+def _models(machine: Machine) -> Counter[str]:
+    """Return the number of GPUs of each model, on all hosts."""
+    if any(rank.cpus for rank in machine.ranks):
+        return Counter()
+    of_device = {gpu.name: gpu.model for gpu in machine.gpus}
+    if machine.ranks:
+        return Counter(rank.model or of_device.get(rank.device, rank.device) for rank in machine.ranks)
+    return Counter(of_device.values())
+
+
+def _advice(check: Check, found: Overview) -> str:
+    """Return what to do about the verdict; empty if there is nothing to do."""
+    if found.word == "BUSY":
+        return "measure again with --wait-idle, or judge these values, too, with --ignore-busy"
+    if found.word == "NOT JUDGED":
+        reasons = Counter(one.why for one in check.judgements if one.verdict is Verdict.UNKNOWN and one.why)
+        why = "; ".join(f"{many(n, 'value')}: {why}" for why, n in reasons.most_common(_REASONS))
+        return f"judge by a baseline of good machines (--baseline); {why}" if why else ""
+    if check.corrupted:
+        return "do not use this path: the data that arrives is not the data that was sent"
+    if found.finding is not None:
+        return found.finding.cause.remedy
+    if check.culprits:
+        return "no cause is known: measure again; if it persists, inspect this device or link"
+    return ""
+
+
+#: Maximum number of reasons why no value was judged.
+_REASONS = 2
 #: Words that concern the run, not the machine.
 _SOFT = ("BUSY", "INTERRUPTED")
 
 
-def _date(started: str) -> str:
-    """Return the minute at which a run began."""
+def date(started: str) -> str:
+    """Return the minute at which a run began, for people."""
     zone = " UTC" if started.endswith("Z") else ""
     return one_line(started[:16].replace("T", " ")) + zone
 
@@ -147,7 +198,7 @@ def _tile(figure: KeyFigure, target: str) -> Tile:
     title = (
         figure.title[0].upper() + figure.title[1:]
         if figure.kind is not PathKind.COLLECTIVES
-        else figure.title
+        else f"{figure.title} bus bandwidth"
     )
     return Tile(
         title, shown(figure.verdict), short(one.value or 0.0, scale), unit, tuple(lines), bar, target

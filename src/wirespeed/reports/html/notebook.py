@@ -65,7 +65,7 @@ def _(document: Document) -> str:
     found = overview(document, check)
     judgements = {one.key: one for one in check.judgements}
     return _rendered(
-        headline=headline(document, found),
+        headline=headline(document, check, found),
         notes=notes(document, check, found),
         table=_key_figures(found.figures),
         groups=grouped(None, document, check, judgements, found.figures),

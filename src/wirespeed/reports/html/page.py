@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gc
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -92,6 +93,7 @@ def page(
         causes=f"causes-{runs[0]['index']}" if len(runs) == 1 and runs[0]["causes"] else "",
         runs=runs,
         comparison=comparison,
+        quiet=_quiet(runs, comparison.runs) if comparison else [],
         pack=len(runs) > _MOST_UNPACKED,
         simulated=banner,
         style=Markup(style),
@@ -114,21 +116,25 @@ def _of_all(runs: Sequence[dict[str, Any]], changes: Sequence[Changes]) -> Headl
     worst = min(runs, key=lambda run: Verdict(run["verdict"]).rank)["headline"]
     heads: list[Headline] = [run["headline"] for run in runs]
     same = [run for run in runs if run["headline"].word == worst.word]
-    named = [f"{run['label']}: {run['headline'].sentence}" for run in same]
+    by_sentence: dict[str, list[str]] = {}
+    for run in same:
+        by_sentence.setdefault(run["headline"].sentence, []).append(run["label"])
+    named = [f"{sentence} in {_listed(labels)}" for sentence, labels in by_sentence.items()]
     if len({head.sentence for head in heads}) == 1:
-        named = [f"all runs: {worst.sentence}"]
+        named = [f"{worst.sentence} in all runs"]
     elif len(named) > _NAMED:
-        named = [*named[:_NAMED], f"and {many(len(named) - _NAMED, 'more run')}"]
-    changed = [f"{runs[one.index]['label']}: {one.summary}" for one in changes if one.rows]
+        named = [*named[:_NAMED], f"and {many(len(named) - _NAMED, 'more finding')}"]
+    changed = [f"{one.summary} in {runs[one.index]['label']}" for one in changes if one.rows]
     more = f"; and {many(len(changed) - _NAMED, 'more run')}" if len(changed) > _NAMED else ""
-    extent = "; ".join(changed[:_NAMED]) + more if changed else f"no value differs from {runs[0]['label']}"
+    extent = f"Compared with {runs[0]['label']}: " + "; ".join(changed[:_NAMED]) + more
     hosts = list(dict.fromkeys(head.host for head in heads))
     dates = sorted(head.date for head in heads)
     return Headline(
         worst.word,
         worst.css,
         "; ".join(named),
-        f"Compared with {runs[0]['label']}: {extent}" if changed else extent,
+        extent if changed else f"No value differs from {runs[0]['label']}",
+        worst.advice if len({run["headline"].advice for run in same}) == 1 else "",
         hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts",
         (
             f"{many(len(runs), 'run')}, compared with the first",
@@ -138,11 +144,30 @@ def _of_all(runs: Sequence[dict[str, Any]], changes: Sequence[Changes]) -> Headl
     )
 
 
+def _quiet(runs: Sequence[dict[str, Any]], changes: Sequence[Changes]) -> list[int]:
+    """Return the indices of the runs of a large comparison that pass and did not change."""
+    if len(runs) <= _MOST_UNPACKED:
+        return []
+    return [
+        one.index
+        for one in changes[1:]
+        if one.is_comparable and not one.rows and runs[one.index]["verdict"] is Verdict.PASS
+    ]
+
+
+def _listed(labels: Sequence[str]) -> str:
+    """Return the first labels, and how many follow."""
+    more = [f"{len(labels) - _NAMED} more"] if len(labels) > _NAMED else []
+    return " and ".join(filter(None, (", ".join(labels[:_NAMED]), *more)))
+
+
 def _contents(runs: Sequence[dict[str, Any]], *, compare: bool) -> list[tuple[str, str]]:
     """Return ID and name of each section."""
     if compare:
         names = [("comparison", "Comparison"), ("changes", "Changes")]
-        return names + [(f"run-{run['index']}", run["label"]) for run in runs[:_MOST_UNPACKED]]
+        if len(runs) > _NAMED:
+            return [*names, ("run-0", "Runs")]
+        return names + [(f"run-{run['index']}", run["label"]) for run in runs]
     run = runs[0]
     found = [("machine-0", "Machine")]
     if run["causes"] or run["notes"]:
@@ -185,12 +210,18 @@ def _environment() -> Environment:
         """Let a name break after its underscores."""
         return Markup(str(escape(visible(text))).replace("_", "_<wbr>"))
 
+    def whole(text: str) -> Markup:
+        """Keep names and options with hyphens on one line where they fit."""
+        return Markup(
+            re.sub(r"\S*\w-\S+|--\S+", r'<span class="whole">\g<0></span>', str(escape(visible(text))))
+        )
+
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_source), autoescape=True, finalize=harmless, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
     environment.globals |= {
-        "many": many, "broken": broken, "packed": lambda text: packed(str(text).encode()),
+        "many": many, "broken": broken, "whole": whole, "packed": lambda text: packed(str(text).encode()),
     }  # fmt: skip
     return environment
 

@@ -16,7 +16,7 @@ from .link_use import Use
 from .signs import BAD
 from .svg import Element, add, drawing, fitted
 
-_SIDE, _LEFT, _TOP = 12.0, 118.0, 30.0
+_SIDE, _LEFT, _TOP = 12.0, 118.0, 36.0
 
 
 def pair_matrix(
@@ -79,7 +79,8 @@ def _drawn(
     bad = sum(1 for one in slowest.values() if one and one.verdict in BAD)
     title = f"{many(count, 'GPU')}: {many(bad, 'pair')} of {len(slowest)} worse than expected"
     svg = drawing(_LEFT + count * _SIDE + 4, _TOP + count * _SIDE + 4, title, "matrix")
-    add(svg, "text", "soft", "the worst value of each pair", x=_LEFT, y=14)
+    text = f"The worst value of each pair; {bad} of {len(slowest)} pairs are worse than expected"
+    add(svg, "text", "soft", text, x=_LEFT, y=12)
     for row in range(count):
         y = _TOP + row * _SIDE
         colors = [_css(slowest, (row, column)) for column in range(count)]
@@ -115,7 +116,7 @@ def _css(slowest: Mapping[tuple[int, int], Judgement | None], at: tuple[int, int
 
 
 def _labels(svg: Element, machine: Machine, gpus: Sequence[str], uses: Sequence[Use]) -> None:
-    """Name the GPUs at the left, and separate hosts."""
+    """Name the GPUs at the left and the hosts at the top, and separate hosts."""
     hosts = {f"{rank.index}/{rank.device}": rank.host for rank in machine.ranks}
     links: dict[str, list[str]] = {}
     for use in uses:
@@ -132,3 +133,10 @@ def _labels(svg: Element, machine: Machine, gpus: Sequence[str], uses: Sequence[
         if i and hosts.get(gpu) != hosts.get(gpus[i - 1]):
             add(svg, "line", "grid", x1=_LEFT, x2=_LEFT + length, y1=_TOP + at - 0.5, y2=_TOP + at - 0.5)
             add(svg, "line", "grid", x1=_LEFT + at - 0.5, x2=_LEFT + at - 0.5, y1=_TOP, y2=_TOP + length)
+    at = 0
+    for host, several in groupby(hosts.get(gpu, "") for gpu in gpus):
+        count = len(list(several))
+        if host:
+            text = fitted(host, count * _SIDE)
+            add(svg, "text", "tick", text, x=_LEFT + at * _SIDE + 1, y=_TOP - 5)
+        at += count

@@ -52,7 +52,7 @@ def run_view(
     found = overview(document, check, judged.diagnosis if judged else None)
     check = _without_interruption(document, check)
     judgements = {judgement.key: judgement for judgement in check.judgements}
-    head = headline(document, found)
+    head = headline(document, check, found)
     machine, cells = document.machine, list(placed(document))
     used = uses(machine, cells, judgements, check)
     drawn = draw(machine, used, _marked(document, check, found))
@@ -168,11 +168,18 @@ def _surroundings(document: Document) -> list[tuple[str, str]]:
         "driver CUDA version": f"{machine.cuda // 1000}.{machine.cuda % 1000 // 10}" if machine.cuda else "",
         "transparent huge pages": machine.transparent_huge_pages,
         "libraries": ", ".join(f"{name} {version}" for name, version in document.libraries.items()),
-        "options": ", ".join(f"{key} {value}" for key, value in options.items() if value is not None),
+        "options": ", ".join(filter(None, (_option(key, value) for key, value in options.items()))),
         "notes": "; ".join(machine.notes),
     }
     rows |= {f"{gpu.name}": _gpu(gpu) for gpu in machine.gpus}
     return [(name, text) for name, text in rows.items() if text]
+
+
+def _option(name: str, value: Any) -> str:
+    """Return an option as a text; empty if it is off."""
+    if isinstance(value, list):
+        value = " ".join(map(str, value))
+    return name if value is True else f"{name} {value}" if value else ""
 
 
 def _gpu(gpu: Any) -> str:

@@ -96,6 +96,13 @@
     panel.hidden = false;
   };
 
+  // A drawing wider than the screen begins with what is wrong, or with its middle.
+  for (const scroller of document.querySelectorAll(".drawing:not(.pairs) .scroll")) {
+    const wrong = scroller.querySelector(".box.fail, .label.fail, .box.busy");
+    const { left, width } = (wrong ?? scroller.firstElementChild).getBoundingClientRect();
+    scroller.scrollLeft = left + width / 2 - scroller.getBoundingClientRect().left - scroller.clientWidth / 2;
+  }
+
   // Cells are reached with Tab and arrow keys.
   const walk = (table) => {
     const rows = [...table.tBodies[0].rows];

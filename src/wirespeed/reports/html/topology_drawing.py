@@ -173,23 +173,25 @@ class _Drawing:
     def _place(self) -> float:
         """Place all boxes; return the height of the diagram."""
         y = _MARGIN
-        self._row(self.vertices.hosts, y, _HOST_HEIGHT, _HOST_WIDTH)
-        y += _HOST_HEIGHT if self.vertices.hosts else 0.0
-        y += 62 if self.vertices.bridges or self.vertices.gpus else 0.0
-        if self.vertices.bridges:
-            self._row(self.vertices.bridges, y, _SWITCH_HEIGHT, _SWITCH_WIDTH)
-            y += _SWITCH_HEIGHT + 62
         gpus = self.vertices.gpus
         lonely = len(self.vertices.fabrics) == 1
-        for start in range(0, len(gpus), _PER_ROW):
-            row = gpus[start : start + _PER_ROW]
-            self._row(row, y, _GPU_HEIGHT, _MOST)
-            y += _GPU_HEIGHT + 14
-            if lonely:
+        rows = self._rows()
+        for hosts, bridges, row in rows:
+            self._row(hosts, y, _HOST_HEIGHT, _HOST_WIDTH)
+            y += _HOST_HEIGHT if hosts else 0.0
+            y += 62 if hosts and (bridges or row) else 0.0
+            if bridges:
+                self._row(bridges, y, _SWITCH_HEIGHT, _SWITCH_WIDTH)
+                y += _SWITCH_HEIGHT + 62
+            if row:
+                self._row(row, y, _GPU_HEIGHT, _MOST)
+                y += _GPU_HEIGHT + 14
+            if row and lonely:
                 y += 40
                 bus = Box(_MARGIN, y, _WIDTH - 2 * _MARGIN, 26)
                 self.buses.setdefault(self.vertices.fabrics[0], []).append(bus)
-                y += 26 + (40 if start + _PER_ROW < len(gpus) else 0)
+                y += 26
+            y += 40 if row is not rows[-1][2] else 0
         if len(self.direct) > 1 or (self.direct and len(gpus) > 2):
             y += 150
         if self.vertices.fabrics and not lonely:
@@ -197,6 +199,28 @@ class _Drawing:
             self._row(self.vertices.fabrics, y, _SWITCH_HEIGHT, 110.0)
             y += _SWITCH_HEIGHT
         return y + 6
+
+    def _rows(self) -> list[tuple[list[str], list[str], list[str]]]:
+        """Return NUMA nodes, switches and GPUs of each row of GPUs.
+
+        Each row has its own NUMA nodes and switches if these are linked to no GPU of another row.
+        """
+        found = self.vertices
+        near: dict[str, set[str]] = {}
+        for a, b in self.between:
+            near.setdefault(a, set()).add(b)
+            near.setdefault(b, set()).add(a)
+        parts = [found.gpus[i : i + _PER_ROW] for i in range(0, len(found.gpus), _PER_ROW)] or [[]]
+        rows = []
+        for row in parts:
+            bridges = [name for name in found.bridges if near.get(name, set()) & set(row)]
+            below = {*row, *bridges}
+            rows.append(([name for name in found.hosts if near.get(name, set()) & below], bridges, row))
+        above = [name for hosts, bridges, _ in rows for name in (*hosts, *bridges)]
+        if sorted(above) == sorted(found.hosts + found.bridges):
+            return rows
+        first, *others = parts
+        return [(found.hosts, found.bridges, first), *(([], [], row) for row in others)]
 
     def _row(self, names: list[str], y: float, height: float, most: float) -> None:
         """Spread boxes over the width."""
@@ -238,7 +262,8 @@ class _Drawing:
         """Draw the use of a link next to it."""
         verdict = worst(uses)
         quiet = verdict in _HARMLESS
-        text = used(uses) if verdict is Verdict.PASS else f"{SIGNS[verdict]} {used(uses)}"
+        plain = verdict is Verdict.PASS or not any(use.measured for use in uses)
+        text = used(uses) if plain else f"{SIGNS[verdict]} {used(uses)}"
         wide = len(text) * _LABEL_LETTER + 6
         x = min(max(x, wide / 2 + 2), _WIDTH - wide / 2 - 2)
         add(svg, "rect", "halo", x=x - wide / 2, y=y - 11, width=wide, height=15, rx=4)

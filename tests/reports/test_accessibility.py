@@ -1,0 +1,113 @@
+"""axe-core finds nothing on pages in any state: light and dark, on a desktop and on a phone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from importlib.resources import files
+
+import pytest
+
+from wirespeed.document import Document
+from wirespeed.judging.diagnosis import diagnose
+from wirespeed.judging.fleet import node_summary
+from wirespeed.judging.verdicts import judge
+from wirespeed.reports.html.fleet import fleet_page
+from wirespeed.reports.html.page import page
+
+from .states import command, run
+
+#: The standards, and the rules that depend on colours: only these are checked in dark mode, too.
+TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22a", "wcag22aa", "best-practice"]
+OF_COLORS = ["color-contrast", "link-in-text-block"]
+TWO = "hgx-h200-2"
+CASES = ("host_to_device_memcpy_ce", "device_to_device_memcpy_read_ce", "host_stream_triad")
+#: Opens what is folded, and removes what is like what remains: the audit takes long on large pages.
+PREPARE = """() => {
+    const every = (selector, act) => document.querySelectorAll(selector).forEach(act);
+    every("tbody tr:nth-child(n+5), svg .place:nth-of-type(n+10)", (one) => one.remove());
+    every("details:not(.packed)", (one) => { one.open = true; });
+    every("section:nth-of-type(n+3) details.run", (one) => { one.open = false; });
+}"""
+
+
+def several(count: int) -> str:
+    runs = [run(TWO, *CASES), run(f"{TWO}+nvlinks=9@gpu1", *CASES)]
+    return page([runs[i == 1] for i in range(count)], labels=[f"run{i}.json" for i in range(count)])
+
+
+def fleet() -> str:
+    def summary(document: Document) -> object:
+        check = judge(document)
+        return node_summary("node.json", document, check, diagnose(document, check))
+
+    good, slow = (summary(run(TWO + fault, *CASES)) for fault in ("", "+nvlinks=9@gpu1"))
+    return fleet_page([dataclasses.replace(slow if i == 5 else good, host=f"node{i}") for i in range(12)])
+
+
+def seventy_two() -> str:
+    return page([run("nvl72", "multinode_device_to_device_memcpy_read_ce")])
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "pass": lambda: page([run(TWO, *CASES)]),
+    "fail": lambda: page([run(f"{TWO}+nvlinks=9@gpu1", *CASES)]),
+    "busy": lambda: page([run(f"{TWO}+busy@gpu1", *CASES)]),
+    "not judged": lambda: page([run(TWO, "device_to_device_latency_sm", "host_latency_ladder")]),
+    "two runs": lambda: several(2),
+    "seven runs": lambda: several(7),
+    "twelve nodes": fleet,
+    "72 GPUs": seventy_two,
+    "transfers": lambda: page(
+        [command("transfer", "--machine", f"simulated:{TWO}", "gpu0 -> gpu1; gpu1 -> gpu0")]
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    return (files("axe_playwright_python") / "axe.min.js").read_text("utf-8")
+
+
+def violations(opened, rules: dict[str, object]) -> list[str]:
+    """Return each element that breaks a rule, with the rule."""
+    found = opened.page.evaluate(
+        """async (rules) => {
+            const found = await axe.run(document, {
+                runOnly: rules, resultTypes: ["violations"],
+                selectors: false, elementRef: true, preload: false,
+            });
+            const said = (one, node) => `${one.id}: ${node.element.outerHTML.slice(0, 200)}`;
+            return found.violations.flatMap((one) => one.nodes.map((node) => said(one, node)));
+        }""",
+        rules,
+    )
+    assert isinstance(found, list)
+    return found
+
+
+@pytest.mark.parametrize("state", PAGES)
+def test_an_audit_finds_nothing(state, browser, axe):
+    opened = browser.open(PAGES[state](), 1440, bypass_csp=True)
+    opened.page.evaluate(PREPARE)
+    opened.page.evaluate(axe + "; 0")
+    for width in (1440, 390):
+        opened.page.set_viewport_size({"width": width, "height": 900})
+        opened.page.emulate_media(color_scheme="light")
+        assert not violations(opened, {"type": "tag", "values": TAGS})
+        opened.page.emulate_media(color_scheme="dark")
+        assert not violations(opened, {"type": "rule", "values": OF_COLORS})
+    opened.page.close()
+
+
+def test_the_audit_finds_something(browser, axe):
+    html = (
+        page([run(TWO, *CASES)])
+        .replace('<html lang="en">', "<html>")
+        .replace("--soft: #566070", "--soft: #aaa")
+    )
+    opened = browser.open(html, 1440, bypass_csp=True)
+    opened.page.evaluate(axe + "; 0")
+    found = " ".join(violations(opened, {"type": "tag", "values": TAGS}))
+    assert "html-has-lang: <html" in found and "color-contrast: " in found
+    opened.page.close()
