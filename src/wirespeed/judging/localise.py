@@ -35,7 +35,7 @@ class Observation:
     Parameters
     ----------
     group : Hashable
-        Equal for cells that are comparable.
+        Equal for cells that are comparable; they use links of the same kinds.
     ratio : float
         Value over limit.
     normal : float
@@ -126,28 +126,39 @@ def _relative(
     groups: dict[Hashable, list[int]] = {}
     for i, observation in enumerate(observations):
         groups.setdefault(observation.group, []).append(i)
+    kinds = {
+        group: frozenset([machine.links[link].kind for link, _, _ in observations[members[0]].links])
+        for group, members in groups.items()
+    }
     references: dict[Hashable, float] = {}
     deviations: dict[frozenset[LinkKind], list[float]] = {}
-    kind_of = [link.kind for link in machine.links]
-    kinds = [frozenset([kind_of[link] for link, _, _ in x.links]) for x in observations]
     for group, members in groups.items():
         if len(members) >= _MIN_PEERS:
-            cuts = statistics.quantiles((observations[i].ratio for i in members), n=20, method="inclusive")
-            references[group] = cuts[14]
-            deviations.setdefault(kinds[members[0]], []).append(
-                (cuts[17] / cuts[14] - 1) / _QUANTILE_DISTANCE
-            )
+            ratios = sorted([observations[i].ratio for i in members])
+            references[group] = normal = _quantile(ratios, 0.75)
+            high = _quantile(ratios, 0.9)
+            deviations.setdefault(kinds[group], []).append((high / normal - 1) / _QUANTILE_DISTANCE)
     spread = {kind: statistics.median(found) for kind, found in deviations.items()}
     found, doubtful = {}, set()
-    for i, one in enumerate(observations):
-        reference = references.get(one.group, 0.0)
-        margin = max(LOW_FRACTION, LOW_DEVIATIONS * spread.get(kinds[i], 0.0))
-        if one.low or one.ratio < reference * (1 - margin):
-            normals = (reference, one.normal if one.low else 0.0)
-            found[i] = min(one.ratio / normal for normal in normals if normal)
-        elif one.ratio < (reference * (1 - margin / 2) or one.normal * (1 - _ACQUITTAL_MARGIN)):
-            doubtful.add(i)
+    for group, members in groups.items():
+        reference = references.get(group, 0.0)
+        margin = max(LOW_FRACTION, LOW_DEVIATIONS * spread.get(kinds[group], 0.0))
+        low, near = reference * (1 - margin), reference * (1 - margin / 2)
+        for i in members:
+            one = observations[i]
+            if one.low or one.ratio < low:
+                normals = (reference, one.normal if one.low else 0.0)
+                found[i] = min(one.ratio / normal for normal in normals if normal)
+            elif one.ratio < (near or one.normal * (1 - _ACQUITTAL_MARGIN)):
+                doubtful.add(i)
     return found, frozenset(doubtful)
+
+
+def _quantile(ordered: Sequence[float], fraction: float) -> float:
+    """Return a quantile of sorted values, interpolated between neighbours."""
+    position = fraction * (len(ordered) - 1)
+    i = int(position)
+    return ordered[i] + (position - i) * (ordered[min(i + 1, len(ordered) - 1)] - ordered[i])
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 
 from ..document import Document, Status, TestcaseResult
 from ..model import Unit
@@ -53,6 +54,7 @@ _KEY_FIGURES: dict[PathKind, tuple[tuple[str, ...], ...]] = {
 _BAD = (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN)
 
 
+@lru_cache(maxsize=1024)
 def path_kind(testcase: str, *, collective: bool = False) -> PathKind:
     """Return the kind of path of a testcase, by its name."""
     if collective:

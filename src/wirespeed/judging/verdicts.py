@@ -230,14 +230,13 @@ def judge(
     accepted, exempt = _accept(judged, cells, overrides, machine)
     culprits = _blame(judged, cells, exempt, machine)
     judged += _failures(document)
-    testcases: dict[str, Verdict] = {result.name: Verdict.WAIVED for result in document.testcases}
+    judged.sort(key=lambda j: (j.verdict.rank, j.margin, j.key))
+    worst: dict[str, Verdict] = {}
     for judgement in judged:
-        name = judgement.key.testcase
-        if name in testcases:
-            testcases[name] = min(testcases[name], judgement.verdict, key=lambda v: v.rank)
+        worst.setdefault(judgement.key.testcase, judgement.verdict)
     return Check(
-        tuple(sorted(judged, key=lambda j: (j.verdict.rank, j.margin, j.key))),
-        testcases,
+        tuple(judged),
+        {result.name: worst.get(result.name, Verdict.WAIVED) for result in document.testcases},
         tuple(culprits),
         accepted,
         {result.name: found for result in document.testcases if (found := _causes(result, machine))},
@@ -296,26 +295,28 @@ def _judge(
     if value is None:
         verdict = Verdict.WAIVED if one.result.status.good else Verdict.FAIL
         return Judgement(one.key, one.unit, verdict, why=cell.reason)
-    judgement = Judgement(one.key, one.unit, Verdict.PASS, value, cell.limit)
     peak = cell.peak or cell.limit
     if cell.expected and peak and value > peak * (1 + IMPLAUSIBLE):
         why = f"{value / peak - 1:.0%} above the limit: the value or a link capacity is wrong"
         least, normal = cell.expected
-        return replace(
-            judgement, verdict=Verdict.IMPLAUSIBLE, limit=peak, least=least, normal=normal, why=why
-        )
+        return Judgement(one.key, one.unit, Verdict.IMPLAUSIBLE, value, peak, least, normal, why)
     if cell.expect:
-        ranged = _by_expectation(judgement, value, cell.limit, cell.expect)
+        ranged = _by_expectation(_passed(one), value, cell.limit, cell.expect)
     else:
-        ranged = _by_range(judgement, one, value, machine, memories)
+        ranged = _by_range(one, value, machine, memories)
     if entry is None:
         return ranged
     if DEVIATIONS * entry.spread >= 1:
         why = "the runs of the baseline differ too much"
         return replace(ranged, why=why) if ranged.verdict is Verdict.UNKNOWN else ranged
-    compared = _by_baseline(judgement, value, entry, tolerance)
+    compared = _by_baseline(_passed(one), value, entry, tolerance)
     is_low = ranged.verdict is Verdict.FAIL or (ranged.least is not None and value < ranged.least)
     return ranged if is_low and compared.verdict is Verdict.PASS else compared
+
+
+def _passed(one: Placed) -> Judgement:
+    """Return the judgement of a cell that passes."""
+    return Judgement(one.key, one.unit, Verdict.PASS, one.cell.value, one.cell.limit)
 
 
 def _by_expectation(
@@ -335,23 +336,21 @@ def _by_expectation(
     return replace(judgement, verdict=verdict, least=least or expect.most, why=why)
 
 
-def _by_range(
-    judgement: Judgement, one: Placed, value: float, machine: Machine, memories: Mapping[int, float]
-) -> Judgement:
+def _by_range(one: Placed, value: float, machine: Machine, memories: Mapping[int, float]) -> Judgement:
     """Judge a value by its expected range."""
     cell = one.cell
     if not cell.expected:
         why = _unjudged(one, machine)
-        return Judgement(one.key, one.unit, Verdict.UNKNOWN, value, judgement.limit, why=why)
+        return Judgement(one.key, one.unit, Verdict.UNKNOWN, value, cell.limit, why=why)
     least, normal = cell.expected
-    if cell.shared and value < least * (1 + WARN):
-        return _by_memories(judgement, value, cell, machine, memories)
-    verdict = Verdict.FAIL if value < least else Verdict.WARN if value < least * (1 + WARN) else Verdict.PASS
-    why = {
-        Verdict.FAIL: BELOW_RANGE,
-        Verdict.WARN: "at the low end of the expected range",
-    }.get(verdict, "")
-    return Judgement(one.key, one.unit, verdict, value, judgement.limit, least, normal, why)
+    verdict, why = Verdict.PASS, ""
+    if value < least * (1 + WARN):
+        if cell.shared:
+            return _by_memories(_passed(one), value, cell, machine, memories)
+        verdict, why = Verdict.WARN, "at the low end of the expected range"
+        if value < least:
+            verdict, why = Verdict.FAIL, BELOW_RANGE
+    return Judgement(one.key, one.unit, verdict, value, cell.limit, least, normal, why)
 
 
 def _by_memories(
@@ -449,18 +448,24 @@ def _blame(
     """Find the culprits and record them with the cells; cells that would pass get a warning."""
     indices, observations = [], []
     kind_of = [link.kind for link in machine.links]
+    kinds: dict[tuple[int, ...], str] = {}  # of the links of a cell; many cells share them
+    bounds: dict[tuple[float, float], str] = {}
     for i, (judgement, one) in enumerate(zip(judged, cells, strict=True)):
         cell = one.cell
         if i in exempt or not cell.value or not cell.limit or not cell.expected:
             continue
         if judgement.verdict is Verdict.BUSY or (cell.shared and judgement.verdict is not Verdict.PASS):
             continue  # another activity explains the value
-        kinds = tuple(sorted({kind_of[link] for link, _, _ in cell.links}))
+        used = tuple([link for link, _, _ in cell.links])
+        if used not in kinds:
+            kinds[used] = " ".join(sorted({kind_of[link] for link in used}))
+        bound = cell.limit, cell.expected[1]
+        if bound not in bounds:
+            bounds[bound] = f"{cell.limit:.3g} {cell.expected[1]:.3g}"
         normal = (judgement.normal or cell.expected[1]) / cell.limit
         low = judgement.verdict is Verdict.FAIL
         size = one.key.column if one.result.collective else ""  # the rate of a collective grows with it
-        bounds = f"{cell.limit:.3g}", f"{cell.expected[1]:.3g}"
-        group = (one.key.testcase, one.key.table, size, kinds, *bounds)
+        group = (one.key.testcase, one.key.table, size, kinds[used], bounds[bound])
         indices.append(i)
         reached = max(cell.value / cell.limit, _LOWEST)
         observations.append(Observation(group, reached, normal, cell.links, low))

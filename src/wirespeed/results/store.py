@@ -254,6 +254,10 @@ def decode(data: bytes, name: str) -> Document:
     DocumentError
         If it is not a Document, or has a newer schema.
     """
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, MachineError):
+        document = msgspec.json.decode(data, type=Document)  # nearly always: whatever fails is read again below
+        if document.schema == SCHEMA:
+            return _checked(document)
     try:
         head = msgspec.json.decode(data, type=_Head)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -290,13 +294,17 @@ def _checked(document: Document) -> Document:
             for cell in table.cells:
                 if not (0 <= cell.row < rows and 0 <= cell.column < columns):
                     raise msgspec.ValidationError(f"a cell of {result.name} is outside of its table")
-                expect = cell.expect or Expectation(1.0)
-                bounds = (expect.of_limit, expect.least, expect.most)
-                if not all(0 < value <= LARGEST for value in bounds if value is not None):
+                if cell.expect and not _is_possible(cell.expect):
                     raise msgspec.ValidationError(f"a cell of {result.name} has an invalid expectation")
                 if any([not 0 <= link < links for link, _, _ in cell.links]):  # noqa: C419 - much faster
                     raise msgspec.ValidationError(f"a cell of {result.name} uses a link that does not exist")
     return document
+
+
+def _is_possible(expect: Expectation) -> bool:
+    """Return whether an expectation has only positive numbers."""
+    bounds = (expect.of_limit, expect.least, expect.most)
+    return all(0 < value <= LARGEST for value in bounds if value is not None)
 
 
 def _written(result: TestcaseResult, table: Table) -> int:
