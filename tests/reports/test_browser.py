@@ -282,3 +282,14 @@ def test_the_whole_suite_between_72_ranks_is_small_and_opens_fast(seventy_two, b
     assert not opened.complaints and not opened.requests
     assert json.loads(opened.page.evaluate("JSON.stringify(performance.getEntriesByType('resource'))")) == []
     opened.page.close()
+
+
+def test_on_a_phone_the_drawing_begins_at_what_is_wrong(browser):
+    machine = "simulated:dgx-a100-8+nvlinks=6@gpu6"
+    html = page([wirespeed.run(["4", "5"], machine=machine, samples=3, copies=1)])
+    for width in (390, 1440):
+        opened = browser.open(html, width)
+        box = opened.page.locator(".box.fail").bounding_box()
+        assert box and box["x"] > 0 and box["x"] + box["width"] < width
+        assert fits(opened) and not opened.complaints
+        opened.page.close()

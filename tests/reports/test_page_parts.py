@@ -9,12 +9,15 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
+from wirespeed.judging.overview import overview
 from wirespeed.judging.verdicts import Judgement, Verdict, judge
 from wirespeed.model import Unit
 from wirespeed.reports.html.deviation import STEPS, ColorScale, step
 from wirespeed.reports.html.page import page
 from wirespeed.reports.html.tables import three
 from wirespeed.results.cells import Key
+
+from .states import command, sixteen
 
 STYLE = (files("wirespeed.reports.html") / "style.css").read_text("utf-8")
 #: Copies between two GPUs, side by side in the page, and more of them.
@@ -192,3 +195,45 @@ def test_the_reasons_of_a_group_are_counted(eight):
     assert "56 values: latency needs a baseline" in html
     check = judge(eight)
     assert sum(one.why == "latency needs a baseline" for one in check.judgements) >= 56
+
+
+def test_the_first_screen_says_what_to_do():
+    def advice(machine: str, *testcases: str) -> str:
+        html = page([run(machine, *testcases)])
+        found = re.search(r'<p class="advice">(.*?)</p>', html)
+        return re.sub("<[^>]*>", "", found[1]) if found else ""
+
+    assert advice("dgx-a100-8", "0", "4") == ""
+    assert "Reset the GPU; if they stay down" in advice("dgx-a100-8+nvlinks=6@gpu3", "4", "5")
+    assert "measure again; if it persists, inspect" in advice("dgx-a100-8+speed@gpu5-pcie2=0.5", "0", "1")
+    assert "Do not use this path" in advice("dgx-a100-8+corrupt@gpu3->gpu5", "4")
+    assert "with --wait-idle" in advice("hgx-h200-2+busy@gpu1", "0", "4")
+    assert "56 values: latency needs a baseline" in advice("dgx-a100-8", "device_to_device_latency_sm")
+
+
+def test_sixteen_gpus_are_drawn_in_two_blocks():
+    """Each block has its own NUMA nodes and switches above its GPUs."""
+    html = page([wirespeed.run(["0"], machine=sixteen(), samples=2, copies=1)])
+    place = re.compile(r'data-place="(\w+)"[^>]*><rect x="[\d.]+" y="([\d.]+)"')
+    heights = {name: float(y) for name, y in place.findall(html)}
+    order = ["numa0", "pcie0", "gpu0", "numa2", "pcie4", "gpu8"]
+    assert sorted(order, key=heights.__getitem__) == order
+    assert heights["gpu0"] == heights["gpu7"] and heights["gpu8"] == heights["gpu15"]
+
+
+def test_a_key_figure_ignores_values_without_an_expected_range():
+    sizes = command(
+        "all_reduce_perf", "--machine", "simulated:hgx-h200-2", "-g", "2", "-b", "1K", "-e", "1G", "-f", "8"
+    )
+    (figure,) = overview(sizes, judge(sizes)).figures
+    assert figure.typical.least and figure.lowest > figure.typical.least  # not the median of all sizes
+
+
+def test_a_large_comparison_folds_the_runs_that_pass():
+    good, slow = run("hgx-h200-2", "0", "4"), run("hgx-h200-2+speed@gpu0-gpu1=0.5", "0", "4")
+    html = page([slow if i == 11 else good for i in range(12)], labels=[f"run{i:02}.json" for i in range(12)])
+    first, folded = html[html.index('id="comparison"') :].split("10 more runs that pass and did not change")
+    assert first.count('<th scope="row"><a href="#run-') == 2
+    assert folded[: folded.index("</details>")].count('<th scope="row"><a href="#run-') == 10
+    columns = re.search(r'<table class="medians">.*?<thead>(.*?)</thead>', html, re.DOTALL)
+    assert columns and re.findall(r"run\d\d", columns[1]) == ["run00", "run11"]

@@ -255,7 +255,7 @@ def decode(data: bytes, name: str) -> Document:
         If it is not a Document, or has a newer schema.
     """
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, MachineError):
-        document = msgspec.json.decode(data, type=Document)  # nearly always: whatever fails is read again below
+        document = msgspec.json.decode(data, type=Document)  # usually; what fails is read again below
         if document.schema == SCHEMA:
             return _checked(document)
     try:

@@ -96,11 +96,13 @@
     panel.hidden = false;
   };
 
-  // A drawing wider than the screen begins with what is wrong, or with its middle.
+  // A drawing wider than the screen begins at what is wrong, or at its leftmost box.
   for (const scroller of document.querySelectorAll(".drawing:not(.pairs) .scroll")) {
-    const wrong = scroller.querySelector(".box.fail, .label.fail, .box.busy");
-    const { left, width } = (wrong ?? scroller.firstElementChild).getBoundingClientRect();
-    scroller.scrollLeft = left + width / 2 - scroller.getBoundingClientRect().left - scroller.clientWidth / 2;
+    const at = (element) => element.getBoundingClientRect().left - scroller.getBoundingClientRect().left;
+    const wrong = scroller.querySelector(".box.fail, .label.fail, .label.warn, .box.busy");
+    const boxes = [...scroller.querySelectorAll(".box")].filter((box) => box.getBBox().width < 400);
+    if (wrong) scroller.scrollLeft = at(wrong) + wrong.getBoundingClientRect().width / 2 - scroller.clientWidth / 2;
+    else if (boxes.length) scroller.scrollLeft = Math.min(...boxes.map(at)) - 8;
   }
 
   // Cells are reached with Tab and arrow keys.
