@@ -51,8 +51,8 @@ _DOT = 5.0
 #: Maximum number of models in a strip plot, of lines of outliers, and of hosts in a line; about this many
 #: ticks.
 _MOST_MODELS, _MOST_OUTLIERS, _MOST_HOSTS, _TICKS = 6, 20, 30, 5
-#: Maximum number of findings, and of groups, in the first screen.
-_MOST_FINDINGS, _MOST_SEPARATED = 4, 2
+#: Maximum number of findings, of hosts of each, and of separating attributes in the first screen.
+_MOST_FINDINGS, _FEW_HOSTS, _MOST_SEPARATED = 4, 8, 2
 #: Minimum length of an axis as a fraction of its values: smaller differences are noise.
 _AXIS_FRACTION = 0.1
 _STRIPS = {"typical": "median of each node", "lowest": "lowest value of each node"}
@@ -116,6 +116,7 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
         outliers=outliers[:_MOST_OUTLIERS],
         more_outliers=sum(len(hosts) for hosts, _ in outliers[_MOST_OUTLIERS:]),
         most=_MOST_HOSTS,
+        few=_FEW_HOSTS,
         failures=failures,
         diagnosed=sum(node.diagnosed for node in slow),
         undiagnosed=sum(not node.diagnosed for node in slow),
