@@ -205,9 +205,9 @@ def test_the_first_screen_says_what_to_do():
 
     assert advice("dgx-a100-8", "0", "4") == ""
     assert "Reset the GPU; if they stay down" in advice("dgx-a100-8+nvlinks=6@gpu3", "4", "5")
-    assert "measure again; if it persists, inspect" in advice("dgx-a100-8+speed@gpu5-pcie2=0.5", "0", "1")
+    assert "Check slot and riser" in advice("dgx-a100-8+speed@gpu5-pcie2=0.5", "0", "1")
     assert "Do not use this path" in advice("dgx-a100-8+corrupt@gpu3->gpu5", "4")
-    assert "with --wait-idle" in advice("hgx-h200-2+busy@gpu1", "0", "4")
+    assert "· wirespeed check --wait-idle 5min" in advice("hgx-h200-2+busy@gpu1", "0", "4")
     assert "56 values: latency needs a baseline" in advice("dgx-a100-8", "device_to_device_latency_sm")
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...document import Document
+from ...judging.advice import advice
 from ...judging.overview import KeyFigure, Overview, PathKind, share
 from ...judging.verdicts import Check, Verdict
 from ...terminal import one_line
@@ -37,8 +38,8 @@ class Headline:
         The cause, or what is the case.
     extent : str
         How much of the run it concerns.
-    advice : str
-        What to do; empty if nothing is wrong.
+    advice, command : str
+        What to do, and a command that helps; empty if nothing is wrong, or if there is none.
     host : str
         Name of the host.
     facts : tuple[str, ...]
@@ -52,6 +53,7 @@ class Headline:
     sentence: str
     extent: str
     advice: str
+    command: str
     host: str
     facts: tuple[str, ...]
     date: str
@@ -109,13 +111,15 @@ def headline(document: Document, check: Check, found: Overview) -> Headline:
     when = date(document.started)
     seconds = "" if document.simulated else format_time(document.seconds)
     about = (when, f"wirespeed {document.version}", seconds)
+    do, command = _advice(document, check, found)
     css = "unknown" if found.word == "NOT JUDGED" else "warn" if found.word in _SOFT else str(found.verdict)
     return Headline(
         found.word,
         css,
         capital(found.sentence),
         capital(found.extent),
-        capital(_advice(check, found)),
+        capital(do),
+        command,
         one_line(machine.host or document.host or "unknown host"),
         tuple(" · ".join(filter(None, line)) for line in (parts, about)),
         when,
@@ -137,21 +141,16 @@ def _models(machine: Machine) -> Counter[str]:
     return Counter(of_device.values())
 
 
-def _advice(check: Check, found: Overview) -> str:
-    """Return what to do about the verdict; empty if there is nothing to do."""
-    if found.word == "BUSY":
-        return "measure again with --wait-idle, or judge these values, too, with --ignore-busy"
+def _advice(document: Document, check: Check, found: Overview) -> tuple[str, str]:
+    """Return what to do about the verdict, and a command that helps; empty if there is nothing to do."""
+    if found.finding is not None and found.word != "INTERRUPTED":
+        return found.finding.cause.remedy, ""
     if found.word == "NOT JUDGED":
         reasons = Counter(one.why for one in check.judgements if one.verdict is Verdict.UNKNOWN and one.why)
         why = "; ".join(f"{many(n, 'value')}: {why}" for why, n in reasons.most_common(_REASONS))
-        return f"judge by a baseline of good machines (--baseline); {why}" if why else ""
-    if check.corrupted:
-        return "do not use this path: the data that arrives is not the data that was sent"
-    if found.finding is not None:
-        return found.finding.cause.remedy
-    if check.culprits:
-        return "no cause is known: measure again; if it persists, inspect this device or link"
-    return ""
+        return f"judge by a baseline of good machines (--baseline); {why}" if why else "", ""
+    steps = dict(advice(document, check, found))
+    return steps.get("what to do", ""), steps.get("with", "")
 
 
 #: Maximum number of reasons why no value was judged.

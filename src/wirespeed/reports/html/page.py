@@ -128,13 +128,15 @@ def _of_all(runs: Sequence[dict[str, Any]], changes: Sequence[Changes]) -> Headl
     more = f"; and {many(len(changed) - _NAMED, 'more run')}" if len(changed) > _NAMED else ""
     extent = f"Compared with {runs[0]['label']}: " + "; ".join(changed[:_NAMED]) + more
     hosts = list(dict.fromkeys(head.host for head in heads))
+    alike = len({run["headline"].advice for run in same}) == 1
     dates = sorted(head.date for head in heads)
     return Headline(
         worst.word,
         worst.css,
         "; ".join(named),
         extent if changed else f"No value differs from {runs[0]['label']}",
-        worst.advice if len({run["headline"].advice for run in same}) == 1 else "",
+        worst.advice if alike else "",
+        worst.command if alike else "",
         hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts",
         (
             f"{many(len(runs), 'run')}, compared with the first",
