@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import signal
 from collections.abc import Callable
@@ -32,6 +33,7 @@ SHAPES = sorted(set(SPECS) - {"gb200-4", "hgx-b200-8", "h100-nvl-2", "pcie-4-swi
 def pytest_configure() -> None:
     """Let Ctrl-C be handled as at a prompt: a shell has it ignored for what it runs in the background."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.set_threshold(100_000, 20, 50)  # as for the command line
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

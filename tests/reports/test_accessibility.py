@@ -64,6 +64,10 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
+#: Those that are audited by all rules on a phone, too: their parts are those of the others.
+ON_PHONES = {"fail", "seven runs", "twelve nodes"}
+
+
 @pytest.fixture(scope="module")
 def axe() -> str:
     return (files("axe_playwright_python") / "axe.min.js").read_text("utf-8")
@@ -91,12 +95,12 @@ def test_an_audit_finds_nothing(state, browser, axe):
     opened = browser.open(PAGES[state](), 1440, bypass_csp=True)
     opened.page.evaluate(PREPARE)
     opened.page.evaluate(axe + "; 0")
-    for width in (1440, 390):
-        opened.page.set_viewport_size({"width": width, "height": 900})
-        opened.page.emulate_media(color_scheme="light")
+    assert not violations(opened, {"type": "tag", "values": TAGS})
+    opened.page.set_viewport_size({"width": 390, "height": 900})
+    if state in ON_PHONES:
         assert not violations(opened, {"type": "tag", "values": TAGS})
-        opened.page.emulate_media(color_scheme="dark")
-        assert not violations(opened, {"type": "rule", "values": OF_COLORS})
+    opened.page.emulate_media(color_scheme="dark")
+    assert not violations(opened, {"type": "rule", "values": OF_COLORS})
     opened.page.close()
 
 

@@ -155,7 +155,7 @@ def test_faults_fail_and_are_named_and_can_be_accepted(
     fault: str, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     machine, culprit, verdict = FAULTS[fault]
-    code, out, _ = run(*CHECK, f"simulated:{machine}", capsys=capsys)
+    code, out, _ = run(*CHECK, f"simulated:{machine}", "-o", "run.json", capsys=capsys)
     assert code == 1 and re.search(rf"^{verdict} ", out, re.M)
     slow = re.findall(r"^(?:slow: |[A-Z]+  )(.*?)(?: runs)? at \d+% of expected", out, re.M)
     assert slow == ([culprit] if culprit else [])
@@ -163,7 +163,8 @@ def test_faults_fail_and_are_named_and_can_be_accepted(
 
     where = machine.partition("@")[2].partition("=")[0]
     (folder / "known.toml").write_text(f'[[override]]\nlink = "{where}"\nreason = "a known fault"\n')
-    code, out, _ = run(*CHECK, f"simulated:{machine}", "--overrides", "known.toml", capsys=capsys)
+    again = ["check", "--from", "run.json", "--allow-simulated"]
+    code, out, _ = run(*again, "--overrides", "known.toml", capsys=capsys)
     assert code == 0 and f"{where}: a known fault" in out and "SIMULATED" in out
 
 
@@ -357,7 +358,8 @@ def both(name: str, render: Callable[[Style], str], golden: Golden) -> None:
 )
 def test_golden_checks(name: str, machine: str, golden: Golden) -> None:
     document = still(wirespeed.run(machine=f"simulated:{machine}", tier="quick"))
-    both(f"check/{name}", lambda style: _check.render(document, Judged.of(document), style), golden)
+    judged = Judged.of(document)
+    both(f"check/{name}", lambda style: _check.render(document, judged, style), golden)
 
 
 def test_golden_nodes(golden: Golden) -> None:

@@ -52,6 +52,13 @@ def test_without_a_range_nothing_is_judged() -> None:
     assert (one.word, one.figures, one.finding) == ("NOT JUDGED", (), None)
 
 
+#: A testcase for each kind of link.
+PATHS = [
+    "host_to_device_memcpy_ce", "device_to_host_memcpy_ce", "device_to_device_memcpy_read_ce",
+    "device_to_device_memcpy_write_ce", "device_stream_copy", "host_stream_copy", "all_nodes_local_copy_cpu",
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("fault", "step"),
     [
@@ -67,7 +74,7 @@ def test_without_a_range_nothing_is_judged() -> None:
     ],
 )
 def test_the_first_screen_says_what_to_do(fault: str, step: tuple[str, ...]) -> None:
-    document = wirespeed.run(machine=f"simulated:dgx-a100-8{fault}", tier="quick", samples=1, copies=1)
+    document = wirespeed.run(PATHS, machine=f"simulated:dgx-a100-8{fault}", samples=1, copies=1)
     check = wirespeed.judge(document)
     found = advice(document, check, overview(document, check))
     assert len(found) == len(step)
