@@ -49,6 +49,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..reports import Judged
 
     options = _parser(name).parse_args(argv)
+    options.source = [*(options.source or ()), *options.saved]
     _refuse_contradictions(options)
     by, gates = criteria(options), _gates(options)
     found: list[Judged] = []
@@ -84,7 +85,7 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
     """
     if options.source and options.output:
         raise UsageError("-o saves a new measurement, --from judges saved ones: give one of them")
-    if len(options.source or ()) > 1 and options.format not in ("text", "json"):
+    if len(options.source) > 1 and options.format not in ("text", "json"):
         raise UsageError(f"{options.format} contains one run; give one file to --from, or use json")
     if options.source and options.file:
         raise UsageError("-f is measured, --from judges saved runs: give one of them")
@@ -178,6 +179,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
         "Exit codes: 0 pass, 1 fail, 2 invalid usage, 3 only warnings, or nothing could be judged.",
     )
     judging = arguments.add_argument_group("judgement")
+    arguments.add_argument("saved", nargs="*", metavar="RUN.json", help="saved runs to judge, as with --from")
     judging.add_argument(
         "--from", dest="source", nargs="+", action="extend", metavar="RUN.json",
         help="judge saved runs (- is standard input) instead of measuring; exit with the code of the worst",
