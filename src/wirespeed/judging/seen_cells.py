@@ -15,7 +15,7 @@ from .verdicts import Check, Judgement, Verdict
 _MIN_PEERS = 4
 
 
-#: Lowest ratio to normal that is told apart from lower ones, so that logarithms exist.
+#: Lower ratios to normal count as this one, because 0 has no logarithm.
 _SLOWEST = 1e-6
 
 
