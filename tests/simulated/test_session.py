@@ -130,6 +130,28 @@ def test_a_job_that_falls_apart_after_its_last_measurement_keeps_everything() ->
     assert [q.value for q in document.testcases[-1].state_after if q.counter] == [2.0]
 
 
+class Spanning(SimulatedBackend):
+    """A backend of several processes, one of which has ended."""
+
+    setup_s, can_cancel = 0.0, True
+
+    def interrupted(self) -> str:
+        return "rank 1 ended unexpectedly"
+
+    def late(self, stage: str, seconds: float) -> None:
+        return None
+
+
+def test_a_signal_after_the_loss_of_a_rank_is_no_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launcher's signal can arrive while the testcase that failed is being concluded."""
+    completed = session._completed
+    monkeypatch.setattr(session, "_completed", lambda call: (completed(call)[0], True))
+    options = SessionOptions(select(["0", "1"]), rule=Fixed(1, 1))
+    machine = _backends.describe(TWO)
+    document = Session(machine, [Spanning(machine)], options).run()
+    assert document.interrupted == "rank 1 ended unexpectedly" and len(document.testcases) == 1
+
+
 def test_wrong_data_is_not_looked_for_where_that_was_asked() -> None:
     assert wirespeed.run(["4"], machine=f"{TWO}+corrupt", verify=False).good
 

@@ -128,7 +128,7 @@ class Session:
             for case in self._testcases():
                 result, ending = self._testcase(case)
                 document, interrupted = _completed(partial(self._known, result))
-                ending = ending or (BY_USER if interrupted else "")
+                ending = ending or (_why(self.backends) if interrupted else "")
                 self._document = replace(document, interrupted=ending)
                 for listener in self.listeners:
                     listener.testcase_ended(self._document, result)
@@ -281,7 +281,7 @@ class Session:
 
         ending = self._watch(case, outcome, jobs, watched, so_far)
         result, interrupted = _completed(concluded)
-        ending = ending or (BY_USER if interrupted else "")
+        ending = ending or (_why(used) if interrupted else "")
         for backend in used:
             backend.warnings.clear()
         return result, ending
@@ -396,7 +396,7 @@ class Session:
                         return ending or f"{outcome.stage} did not come back after a time-out; the run ends"
                     break
         except KeyboardInterrupt:
-            ending = next((why for b in several if (why := b.interrupted())), BY_USER)
+            ending = _why(several)
             if ending == BY_USER:
                 outcome.fails(Status.INTERRUPTED, f"{BY_USER} while {outcome.stage}")
             else:
@@ -430,6 +430,12 @@ def _completed(call: Callable[[], T]) -> tuple[T, bool]:
         return call(), False
     except KeyboardInterrupt:
         return call(), True
+
+
+def _why(backends: Sequence[Backend]) -> str:
+    """Return why a signal ends the run: launchers send one when they have lost a process."""
+    several = (backend for backend in backends if isinstance(backend, SpansProcesses))
+    return next((why for backend in several if (why := backend.interrupted())), BY_USER)
 
 
 def _state(used: Sequence[Backend]) -> State:
