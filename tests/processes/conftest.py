@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -22,6 +23,24 @@ OPEN_MPI = {
     "OMPI_MCA_btl": "^ofi", "OMPI_MCA_mpi_yield_when_idle": "1",
 }  # fmt: skip
 WIRESPEED = [sys.executable, "-m", "wirespeed"]
+#: Ports for rank 0, below those that Linux gives to connections (from 32768) and listeners without a number.
+PORTS = range(21000, 29000)
+#: Sockets whose names, which one process at a time can have, reserve the ports until the tests end.
+_RESERVED: list[socket.socket] = []
+
+
+def free_port() -> int:
+    """Return a port that nothing uses, and no other test will."""
+    for port in PORTS:
+        reserved = socket.socket(socket.AF_UNIX)
+        try:
+            reserved.bind(f"\0wirespeed tests: port {port}")
+            with socket.create_server(("", port)):
+                _RESERVED.append(reserved)
+                return port
+        except OSError:
+            reserved.close()
+    raise AssertionError(f"no port from {PORTS[0]} to {PORTS[-1]} is free")
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import wirespeed
-from tests.processes.conftest import Job
+from tests.processes.conftest import Job, free_port
 from wirespeed.document import UNFINISHED, Status
 from wirespeed.worlds.base import WorldError
 from wirespeed.worlds.launchers import spawn
@@ -20,17 +19,11 @@ from wirespeed.worlds.launchers import spawn
 Start = Callable[..., Job]
 
 
-def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 def launch(
     start: Start, size: int, *arguments: str, address: str = "127.0.0.1",
     inside: Callable[[int], list[str]] = lambda _: [], **more: str,
 ) -> list[Job]:  # fmt: skip
-    common = {"WORLD_SIZE": str(size), "MASTER_ADDR": address, "MASTER_PORT": str(port()), **more}
+    common = {"WORLD_SIZE": str(size), "MASTER_ADDR": address, "MASTER_PORT": str(free_port()), **more}
     command = [sys.executable, "-m", "tests.processes.job", *arguments]
     return [start([*inside(rank), *command], **common, RANK=str(rank)) for rank in range(size)]
 
@@ -90,7 +83,7 @@ def test_one_rank_fails(start: Start, tmp_path: Path, fault: str, status: Status
 
 
 def test_the_launcher_may_number_the_ranks_of_a_host(start: Start) -> None:
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port())}
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     command = [sys.executable, "-m", "tests.processes.job", "all_reduce"]
     jobs = [start(command, **common, RANK=str(rank), LOCAL_RANK=str(1 - rank)) for rank in range(2)]
     assert [job.end() for job in jobs] == [0, 0], jobs[0].text
@@ -141,7 +134,7 @@ def test_a_port_that_is_none(start: Start, number: str) -> None:
 def test_a_rank_that_never_comes(start: Start) -> None:
     alone = start(
         [sys.executable, "-m", "tests.processes.job", "all_reduce"], RANK="0", WORLD_SIZE="2",
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port()), TIMEOUT="1",
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()), TIMEOUT="1",
     )  # fmt: skip
     assert alone.end() == 1 and "1 of 2 ranks did not connect to rank 0" in alone.text
 

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import wirespeed
-from tests.processes.conftest import OPEN_MPI, WIRESPEED, Job
+from tests.processes.conftest import OPEN_MPI, WIRESPEED, Job, free_port
 from wirespeed.document import SKEW, UNFINISHED, Document, Status
 
 Start = Callable[..., Job]
@@ -24,18 +23,12 @@ SMALL = ["--size", "256KiB", "--samples", "2", "--copies", "2", "--timeout", "15
 TWO_HOSTS = 'exec unshare --uts sh -c "hostname node$((OMPI_COMM_WORLD_RANK % 2)); exec \\"\\$@\\"" sh "$@"'
 
 
-def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 def launch(
     start: Start, size: int, *arguments: str, address: str = "127.0.0.1",
     inside: Callable[[int], list[str]] = lambda _: [],
 ) -> list[Job]:  # fmt: skip
     """Start ranks as a shell loop would; rank 0 first."""
-    common = {"WORLD_SIZE": str(size), "MASTER_ADDR": address, "MASTER_PORT": str(port())}
+    common = {"WORLD_SIZE": str(size), "MASTER_ADDR": address, "MASTER_PORT": str(free_port())}
     return [start([*inside(rank), *WIRESPEED, *arguments], **common, RANK=str(rank)) for rank in range(size)]
 
 

@@ -84,8 +84,8 @@ class Spoken:
     def close(self) -> None:
         self.did.append("closed")
 
-    def fail(self, reason: str) -> None:
-        self.did.append(reason)
+    def fail(self, reason: str, *, interrupted: bool = False) -> None:
+        self.did.append(f"{reason} (a signal)" if interrupted else reason)
 
     def leave(self, code: int) -> None:
         self.did.append(code)
@@ -119,7 +119,7 @@ def test_a_job_that_ended_early_is_left_at_once(
     world = Spoken(1)
     with pytest.raises(RunInterrupted):
         job.lead(world, interrupted, lambda _: None)
-    assert world.did[:2] == ["Ctrl-C", 130]
+    assert world.did[:2] == ["Ctrl-C (a signal)", 130]
 
 
 def test_what_all_find_is_told_by_one(document: Document) -> None:

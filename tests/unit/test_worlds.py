@@ -60,6 +60,22 @@ def test_why_a_rank_failed_is_told_to_all() -> None:
     assert [str(f) for f in found] == ["rank 1 failed while thinking: it hurts"] * 2
 
 
+def test_a_lost_rank_is_named_rather_than_one_that_the_launcher_interrupts() -> None:
+    jobs = worlds(3)
+    for watch in jobs[2]._watches.values():
+        watch.close()
+    jobs[1].fail("interrupted", interrupted=True)
+    with pytest.raises(RankLost, match=r"^rank 2 \(process \d+ on .*\) ended unexpectedly$"):
+        jobs[0].check()
+
+
+def test_a_rank_that_alone_is_interrupted_says_so() -> None:
+    jobs = worlds(3)
+    jobs[1].fail("interrupted on rank 1", interrupted=True)
+    with pytest.raises(RankLost, match=r"^interrupted on rank 1$"):
+        jobs[0].check()
+
+
 def test_a_rank_that_does_something_else_is_named() -> None:
     some = worlds(2)
     found = together(some, lambda w: w.barrier("eating" if w.rank else "sleeping"))

@@ -64,7 +64,7 @@ def lead(
         document, interrupted = error.document, error
     except KeyboardInterrupt:  # before anything was measured
         if world is not None:
-            world.fail(f"interrupted on {world.me}")
+            world.fail(f"interrupted on {world.me}", interrupted=True)
         raise
     except WirespeedError as error:  # the same on all ranks
         if world is not None:
@@ -78,7 +78,7 @@ def lead(
         show(document)
     if world is not None and document.interrupted:
         _speak_for_leader(world, document.interrupted)
-        world.fail(document.interrupted)
+        world.fail(document.interrupted, interrupted=interrupted is not None)
         world.leave(INTERRUPTED if interrupted else FAILED)
     if world is not None:
         world.close()

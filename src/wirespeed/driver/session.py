@@ -137,7 +137,7 @@ class Session:
             else:
                 self._count()
         except KeyboardInterrupt:
-            self._document = replace(self._document, interrupted=BY_USER)
+            self._document = replace(self._document, interrupted=_why(self.backends))
         finally:
             self._document = self._known()
             for listener in self.listeners:

@@ -39,7 +39,7 @@ _Question = tuple[int, str, Any]
 #: What rank 0 sends to all: the number of the exchange and all values, or ``_FAILED`` and the error.
 _Answer = tuple[int, Any]
 #: A report on the second channel: its kind and a text.
-_Report = tuple[Literal["failed", "late", "bye"], str]
+_Report = tuple[Literal["failed", "interrupted", "late", "bye"], str]
 
 
 class WorldError(WirespeedError):
@@ -284,15 +284,20 @@ class World:
         while True:
             with self._checking:
                 watches = {w: rank for rank, w in self._watches.items() if rank not in self._said_bye}
-                for watch in arrived(watches, 0.0):
-                    self._hear(watches[watch], watch)
+                ends = [end for watch in arrived(watches, 0.0) if (end := self._hear(watches[watch], watch))]
+                if ends and not self._ended:
+                    # A launcher that has lost a process interrupts the others; their reports say no more.
+                    _, self._ended = min(ends, key=lambda end: end[0] == "interrupted")
+                    if self.rank == 0:
+                        self._tell(self._ended)
             if self._ended:
                 raise RankLost(self._ended)
             if (left := until - time.monotonic()) <= 0:
                 return
             arrived(watches, min(left, _CHECK_INTERVAL_S))
 
-    def _hear(self, rank: int, watch: Channel) -> None:
+    def _hear(self, rank: int, watch: Channel) -> tuple[str, str] | None:
+        """Receive the report of a rank; return its kind and text if that rank has ended."""
         kind = "failed"
         try:
             kind, text = watch.receive(time.monotonic() + REPORT_GRACE_S, _Report, _REPORT_LIMIT_BYTES)
@@ -305,16 +310,23 @@ class World:
             self._late[rank] = text
         elif kind == "bye":
             self._said_bye.add(rank)
-        elif not self._ended:
-            self._ended = text
-            if self.rank == 0:
-                self._tell(text)
+        else:
+            return kind, text
+        return None
 
-    def fail(self, reason: str) -> None:
-        """Report to the others that this process has failed; they end."""
+    def fail(self, reason: str, *, interrupted: bool = False) -> None:
+        """Report to the others that this process has failed; they end.
+
+        Parameters
+        ----------
+        reason : str
+            Why.
+        interrupted : bool
+            Whether a signal ended it, perhaps because another process has ended, which is then the reason.
+        """
         if not self._ended:
             self._ended = reason
-            self._tell(reason)
+            self._tell(reason, "interrupted" if interrupted else "failed")
 
     def _tell(self, reason: str, kind: str = "failed") -> None:
         for watch in self._watches.values():
