@@ -134,9 +134,9 @@ def test_a_node_that_is_unreachable(start: Start) -> None:
 
 
 def endless(start: Start, command: list[str], path: Path, *more: str) -> Job:
-    """A job that measures until something ends it; it has begun its second testcase."""
+    """A job that has measured the first of many testcases, and is not done before something ends it."""
     job = start(
-        [*command, *WIRESPEED, "run", "-t", "44", "45", "--size", "256KiB", "--precision", "0.0001%",
+        [*command, *WIRESPEED, "run", "-p", "multinode", "--size", "256KiB", "--precision", "0.0001%",
          "--time-budget", "0.1s", "-o", str(path), *more],
         **OPEN_MPI,
     )  # fmt: skip
