@@ -5,8 +5,10 @@ time, judged and diagnosed. Prints which causes were ranked first for which, and
 called likely. Causes that lower no value by 10 % count separately: only their facts can show them.
 
     python benchmarks/diagnose.py [--seeds 20] [--machines dgx-a100-8,l40s-8] [--tiers quick,full] [--jobs 8]
+    python benchmarks/diagnose.py --spread --seeds 200 --healthy 1000
 
-The tier ``adaptive`` measures what `wirespeed doctor` measures without options.
+With ``--spread``, the seeds of a cause are spread over its machines and tiers; else, each has all seeds. The
+tier ``adaptive`` measures what `wirespeed doctor` measures without options.
 """
 
 from __future__ import annotations
@@ -119,6 +121,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     arguments.add_argument("--seeds", type=int, default=5)
     arguments.add_argument("--healthy", type=int, default=20, help="seeds of good machines")
+    arguments.add_argument("--spread", action="store_true", help="each seed on one machine, in one tier")
     arguments.add_argument("--machines", default=",".join(name for name in MACHINES if name != "nvl72"))
     arguments.add_argument("--causes", default="")
     arguments.add_argument("--tiers", default="quick,standard,full")
@@ -126,14 +129,18 @@ def main() -> None:
     arguments.add_argument("--verbose", action="store_true", help="print each wrong diagnosis")
     options = arguments.parse_args()
     chosen = options.causes.split(",") if options.causes else list(EFFECTS)
-    jobs = [
-        Job(machine, cause, seed, tier)
-        for machine in options.machines.split(",")
-        for tier in options.tiers.split(",")
-        for cause in (*chosen, NONE)
-        for seed in range(options.healthy if cause == NONE else options.seeds)
-        if cause == NONE or EFFECTS[cause].places(parse(machine))
-    ]
+    jobs = []
+    for cause in (*chosen, NONE):
+        conditions = [
+            (machine, tier)
+            for machine in options.machines.split(",")
+            if cause == NONE or EFFECTS[cause].places(parse(machine))
+            for tier in options.tiers.split(",")
+        ]
+        for seed in range(options.healthy if cause == NONE else options.seeds) if conditions else ():
+            at = conditions if not options.spread else [conditions[seed % len(conditions)]]
+            jobs += [Job(machine, cause, seed, tier) for machine, tier in at]
+    jobs.sort(key=lambda job: (job.machine, job.tier))  # a process keeps the values of a few good machines
     with multiprocessing.Pool(options.jobs) as pool:
         results = list(pool.imap_unordered(one, jobs, chunksize=4))
     report(results, options.verbose)
@@ -161,6 +168,9 @@ def report(results: list[Result], verbose: bool) -> None:
         f" the cause is first in {right / max(1, len(faulty)):.2%},"
         f" at its place in {at / max(1, len(faulty)):.2%}"
     )
+    for tier in dict.fromkeys(one.job.tier for one in faulty):
+        own = [one.first == one.job.cause for one in faulty if one.job.tier == tier]
+        print(f"  {tier:9} {len(own):5} {sum(own) / len(own):7.2%}")
     print(f"good machines: {len(good)}, with a cause: {sum(one.first != NONE for one in good)}")
     print(f"wrong likely cause: {wrong} of {len(results)} ({wrong / max(1, len(results)):.2%})")
     times = sorted(one.seconds for one in results)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated
 
 import msgspec
@@ -185,12 +186,13 @@ class Facts:
         self._all = tuple(facts)
         self._facts = {(fact.device, fact.name): fact for fact in self._all if fact.host == host}
 
-    def of_each_host(self) -> list[Facts]:
-        """Return the facts of each host, those of the first process first."""
+    @cached_property
+    def of_each_host(self) -> tuple[Facts, ...]:
+        """The facts of each host, those of the first process first."""
         hosts: dict[str, list[Fact]] = {"": []}
         for fact in self._all:
             hosts.setdefault(fact.host, []).append(fact)
-        return [Facts(facts, host) for host, facts in hosts.items()]
+        return tuple(Facts(facts, host) for host, facts in hosts.items())
 
     def __iter__(self) -> Iterator[Fact]:
         """Iterate over all facts."""

@@ -99,11 +99,22 @@ def _is_bounded(network: Network, demand: Demand) -> bool:
     )
 
 
-def shared_memories(network: Network, measurement: Measurement) -> dict[int, dict[int, float]]:
+def shared_memories(
+    network: Network, measurement: Measurement, needed: Sequence[Demand] | None = None
+) -> dict[int, dict[int, float]]:
     """Return the memories of unknown capacity that several links enter or leave at once.
 
     A memory of unknown capacity may be as fast as one link and slower than several; the same holds for the
     root complexes, PCIe switches and sockets that a machine's description does not contain.
+
+    Parameters
+    ----------
+    network : Network
+        The links.
+    measurement : Measurement
+        Transfers that run together.
+    needed : Sequence[Demand] or None
+        What each of them takes of the links at line rate, if known.
 
     Returns
     -------
@@ -114,11 +125,14 @@ def shared_memories(network: Network, measurement: Measurement) -> dict[int, dic
     entering: dict[int, set[int]] = {}
     leaving: dict[int, set[int]] = {}
     passing: dict[int, dict[int, float]] = {}
+    if len(network.capacities()) == len(network.links):
+        return {}
     for index, transfer in enumerate(measurement.transfers):
         try:
-            used = {} if transfer.operation is Operation.CHASE else network.demand(transfer).weights
+            demand = needed[index] if needed else network.demand(transfer)
         except MachineError:
             continue
+        used = {} if transfer.operation is Operation.CHASE else demand.weights
         for link in used:
             one = network.links[link]
             if one.kind is LinkKind.MEMORY:
@@ -238,7 +252,7 @@ def allowances(
     for demand, share in typical:
         for link, weight in demand.weights.items():
             load[link] = load.get(link, 0.0) + weight * (share or 0.0)
-    hosts = shared_memories(network, measurement)
+    hosts = shared_memories(network, measurement, plain)
     found = []
     bounds = zip(limits, _of_places(measurement, low), _of_places(measurement, typical), strict=True)
     for place, (limit, least, normal) in zip(measurement.places, bounds, strict=True):

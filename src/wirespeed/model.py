@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 
 
 class MemoryKind(StrEnum):
@@ -478,7 +479,7 @@ class Place:
     expect: Expectation | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Measurement:
     """Works that start together, and the cells that they fill.
 
@@ -497,7 +498,7 @@ class Measurement:
     places: tuple[Place, ...]
     independent: bool = False
 
-    @property
+    @cached_property
     def transfers(self) -> tuple[Transfer, ...]:
         """Its works that are Transfers: all or none of them, except next to a collective."""
         return tuple(work for work in self.works if isinstance(work, Transfer))
@@ -513,7 +514,7 @@ class Measurement:
         """Whether it runs a collective next to transfers; all works of one kind are load."""
         return len({type(work) for work in self.works}) > 1
 
-    @property
+    @cached_property
     def is_staggered(self) -> bool:
         """Whether its transfers begin at different times; a load that begins earlier counts as together."""
         starts = {t.start for t in self.transfers if t.role is Role.MEASURED}

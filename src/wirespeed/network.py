@@ -43,16 +43,16 @@ def fair_shares(demands: Sequence[Demand], capacities: Mapping[int, float]) -> l
         fastest = (max(0.0, capacities[r]) / w for r, w in weights if w > 0 and r in capacities)
         return [min(demands[0].cap, min(fastest, default=math.inf))]
     rates = [0.0] * len(demands)
-    left = {r: capacities[r] for demand in demands for r in demand.weights if r in capacities}
-    active = set(range(len(demands)))
+    used = [[(r, w) for r, w in demand.weights.items() if w > 0 and r in capacities] for demand in demands]
+    left = {r: capacities[r] for flow in used for r, _ in flow}
+    active = list(range(len(demands)))
     while active:
         load: dict[int, float] = {}
         for flow in active:
-            for resource, weight in demands[flow].weights.items():
-                if weight > 0 and resource in left:
-                    load[resource] = load.get(resource, 0.0) + weight
-        step = min((max(0.0, left[r]) / w for r, w in load.items()), default=math.inf)
-        step = min([step, *(demands[flow].cap - rates[flow] for flow in active)])
+            for resource, weight in used[flow]:
+                load[resource] = load.get(resource, 0.0) + weight
+        step = min([max(0.0, left[r]) / w for r, w in load.items()], default=math.inf)
+        step = min([step, *[demands[flow].cap - rates[flow] for flow in active]])
         if step == math.inf:
             for flow in active:
                 rates[flow] = math.inf
@@ -62,15 +62,14 @@ def fair_shares(demands: Sequence[Demand], capacities: Mapping[int, float]) -> l
         for resource, weight in load.items():
             left[resource] -= step * weight
         spent = {r for r in load if left[r] <= 1e-9 * capacities[r]}
-        stopped = {
+        rising = [
             flow
             for flow in active
-            if rates[flow] >= demands[flow].cap * (1 - 1e-12)
-            or any(r in spent and w > 0 for r, w in demands[flow].weights.items())
-        }
-        active -= stopped
-        if not stopped:  # rounding left a tiny amount of a resource
+            if rates[flow] < demands[flow].cap * (1 - 1e-12) and spent.isdisjoint([r for r, _ in used[flow]])
+        ]
+        if len(rising) == len(active):  # rounding left a tiny amount of a resource
             break
+        active = rising
     return rates
 
 

@@ -69,7 +69,7 @@ def test_facts_of_all_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(read) == [0, 1] and all(one == found[0] for one in found)
     assert [(one.host, one.value) for one in found[0]] == [("", 0.0), ("", None), ("b", 1.0), ("b", None)]
     assert Facts(found[0], "b").number(Known.SHM) == 1 and Facts(found[0]).number(Known.SHM) == 0
-    assert [one.host for one in Facts(found[0]).of_each_host()] == ["", "b"]
+    assert [one.host for one in Facts(found[0]).of_each_host] == ["", "b"]
 
 
 def test_launchers_that_show_each_rank_its_own_gpu() -> None:

@@ -65,7 +65,7 @@ def test_counters_of_another_host() -> None:
     states = [(counted("PCIe replays", count, host="b"),) for count in (1, 4)]
     found = facts_of(document((states[0], states[1])))
     assert found.number(Known.PCIE_RETRIED, OF_GPU0) is None
-    (other,) = (one for one in found.of_each_host() if one.host == "b")
+    (other,) = (one for one in found.of_each_host if one.host == "b")
     assert other.number(Known.PCIE_RETRIED, OF_GPU0) == 3
 
 

@@ -83,6 +83,6 @@ class Cause:
 
     def signs(self, machine: Machine, facts: Facts) -> Iterator[Sign]:
         """Yield what speaks for it in the facts of all hosts, each with its host."""
-        for of_host in facts.of_each_host():
+        for of_host in facts.of_each_host:
             for sign in self.evidence(machine, of_host):
                 yield replace(sign, host=of_host.host)

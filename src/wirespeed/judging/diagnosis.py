@@ -166,7 +166,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
                 )
                 explained |= cells
     found.sort(key=lambda one: -one.cells)  # stable: the order of the causes decides between equals
-    unreadable = tuple(fact for of_host in facts.of_each_host() for fact in of_host if fact.value is None)
+    unreadable = tuple(fact for of_host in facts.of_each_host for fact in of_host if fact.value is None)
     nameless = sum(len(one.keys) for one in explanations if one.cause is None)
     unexplained = len(left) - len(explained) + nameless
     has_facts, simulated = bool(document.facts), document.simulated

@@ -186,7 +186,7 @@ class _Fitter:
         #: Host, device and name of all facts that could be read.
         self.known = {
             (fact.host, fact.device, fact.name)
-            for of_host in facts.of_each_host() for fact in of_host if fact.value is not None
+            for of_host in facts.of_each_host for fact in of_host if fact.value is not None
         }  # fmt: skip
         self.hosts = {host for host, _, _ in self.known}
         loads: dict[int, list[tuple[int, float]]] = {}

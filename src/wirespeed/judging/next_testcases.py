@@ -108,7 +108,7 @@ def suspected(document: Document) -> dict[tuple[Cause, str], tuple[Testcase, ...
 def _hypotheses(document: Document) -> Iterator[tuple[Cause, Hypothesis, Weight]]:
     """Yield the changed machine and the weight of each cause that facts speak for, at each place."""
     machine, facts = document.machine, facts_of(document)
-    hosts = {of_host.host for of_host in facts.of_each_host()}
+    hosts = {of_host.host for of_host in facts.of_each_host}
     for cause in CAUSES:
         effect = EFFECTS.get(cause.name)
         signs = list(cause.signs(machine, facts)) if document.facts else []

@@ -167,7 +167,7 @@ def _facts(facts: Facts) -> RenderableType:
     rows = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for title in ("device", "fact", "value"):
         rows.add_column(title)
-    for of_host in facts.of_each_host():
+    for of_host in facts.of_each_host:
         for fact in of_host:
             rows.add_row(": ".join(filter(None, (fact.host, fact.device))) or "host", fact.name, _shown(fact))
     return rows

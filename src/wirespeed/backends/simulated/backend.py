@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -127,9 +128,8 @@ class SimulatedBackend:
         if self._collectives is not None:
             self._collectives.close()
 
-    def shares(self, transfers: tuple[Transfer, ...]) -> list[float]:
-        """Return the rate of each of several concurrent transfers, in B/s."""
-        demands = [self.demand(t) for t in transfers]
+    def shares(self, transfers: Sequence[Transfer], demands: Sequence[Demand]) -> list[float]:
+        """Return the rate of each of several concurrent transfers, in B/s, from what each takes."""
         rates = fair_shares(demands, self.capacities)
         for transfer, rate in zip(transfers, rates, strict=True):
             if not math.isfinite(rate) and transfer.operation is not Operation.CHASE:
@@ -206,11 +206,12 @@ class SimulatedMeasurement:
     def _flow(self, copies: int = 1) -> tuple[list[float], list[float]]:
         """Return the time of some copies of each transfer in s, and its rate while all of them run."""
         transfers = self.measurement.transfers
-        rates = self.backend.shares(transfers)
+        demands = [self.backend.demand(t) for t in transfers]
+        rates = self.backend.shares(transfers, demands)
         seconds = [0.0] * len(transfers)
         flows = [i for i, t in enumerate(transfers) if t.operation is not Operation.CHASE]
         ends = completions(
-            [self.backend.demand(transfers[i]) for i in flows],
+            [demands[i] for i in flows],
             self.backend.capacities,
             [float(transfers[i].bytes * copies) if self._is_measured(i) else math.inf for i in flows],
             [transfers[i].start for i in flows],

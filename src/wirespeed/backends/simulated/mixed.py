@@ -29,7 +29,7 @@ class SimulatedMix:
         flows = [(i, flow) for i, work in enumerate(self.works)
                  for flow in (ring(work.members) if isinstance(work, Collective) else (work,))]  # fmt: skip
         rates = [math.inf] * len(self.works)
-        shares = backend.shares(tuple(flow for _, flow in flows))
+        shares = backend.shares([flow for _, flow in flows], [backend.demand(flow) for _, flow in flows])
         for (i, _), share in zip(flows, shares, strict=True):
             rates[i] = min(rates[i], share)
         self.seconds = [_seconds(work, rate) for work, rate in zip(self.works, rates, strict=True)]
