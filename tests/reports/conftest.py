@@ -77,8 +77,17 @@ def chromium() -> str | None:
     return next(filter(None, found), None)
 
 
+@pytest.fixture
+def browser(launched: Any, tmp_path: Path) -> Iterator[Browser]:
+    """A browser whose pages are closed at the end: those that stay open go on being drawn."""
+    before = set(launched.contexts)
+    yield Browser(launched, tmp_path)
+    for context in set(launched.contexts) - before:
+        context.close()
+
+
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def launched() -> Iterator[Any]:
     found = chromium()
     if found is None and not os.environ.get(REQUIRED):
         pytest.skip("there is no Chromium; Debian's package is called chromium")
@@ -87,5 +96,5 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=found, args=list(CHROMIUM_FLAGS))
-        yield Browser(launched, tmp_path_factory.mktemp("pages"))
+        yield launched
         launched.close()

@@ -13,6 +13,7 @@ from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.verdicts import judge
 from wirespeed.reports.html.fleet import fleet_page
+from wirespeed.reports.html.notebook import notebook_html
 from wirespeed.reports.html.page import page
 
 from .states import command, run
@@ -49,6 +50,15 @@ def seventy_two() -> str:
     return page([run("nvl72", "multinode_device_to_device_memcpy_read_ce")])
 
 
+def notebook() -> str:
+    """A notebook that shows a run, its verdicts and its causes, as Jupyter would: in the page of another."""
+    document = run(f"{TWO}+nvlinks=9@gpu1", *CASES)
+    check = judge(document)
+    shown = "".join(notebook_html(one) for one in (document, check, diagnose(document, check)))
+    titles = "".join(f"<h{level}>Title</h{level}>" for level in (1, 2, 3))
+    return f'<!doctype html><html lang="en"><title>Notebook</title><main>{titles}{shown}</main></html>'
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "pass": lambda: page([run(TWO, *CASES)]),
     "fail": lambda: page([run(f"{TWO}+nvlinks=9@gpu1", *CASES)]),
@@ -58,6 +68,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "seven runs": lambda: several(7),
     "twelve nodes": fleet,
     "72 GPUs": seventy_two,
+    "notebook": notebook,
     "transfers": lambda: page(
         [command("transfer", "--machine", f"simulated:{TWO}", "gpu0 -> gpu1; gpu1 -> gpu0")]
     ),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ..document import Document
 from ..topology import LinkKind
+from ..units import many
 from .overview import Overview, PathKind, failures, path_kind
 from .verdicts import Check, Verdict
 
@@ -37,12 +40,28 @@ _MEMORY = (
 )
 
 
+#: Maximum number of reasons why no value was judged.
+_REASONS = 2
+
+
 def advice(document: Document, check: Check, found: Overview) -> list[tuple[str, str]]:
     """Return what to do and a command, each with its name; empty if the cause in ``found`` has a remedy."""
     if found.finding is not None or found.word == "INTERRUPTED":
         return []
     do, command = _step(document, check, found)
     return [(name, text) for name, text in (("what to do", do), ("with", command)) if text]
+
+
+def first_step(document: Document, check: Check, found: Overview) -> tuple[str, str]:
+    """Return what to do about the verdict, and a command that helps; empty if there is nothing to do."""
+    if found.finding is not None and found.word != "INTERRUPTED":
+        return found.finding.cause.remedy, ""
+    if found.word == "NOT JUDGED":
+        reasons = Counter(one.why for one in check.judgements if one.verdict is Verdict.UNKNOWN and one.why)
+        why = "; ".join(f"{many(n, 'value')}: {why}" for why, n in reasons.most_common(_REASONS))
+        return f"judge by a baseline of good machines (--baseline); {why}" if why else "", ""
+    steps = dict(advice(document, check, found))
+    return steps.get("what to do", ""), steps.get("with", "")
 
 
 def missing(document: Document, check: Check) -> str:

@@ -11,6 +11,7 @@ from ..document import Document
 from ..summary import median
 from ..terminal import one_line
 from ..topology import Machine
+from .advice import first_step
 from .diagnosis import Diagnosis
 from .overview import overview
 from .verdicts import Check
@@ -89,6 +90,8 @@ class FleetNode:
         Whether the machine is simulated.
     diagnosed : bool
         Whether causes were looked for; otherwise ``sentence`` names the slow device or link.
+    step : str
+        What to do; empty if there is nothing to do.
     """
 
     file: str
@@ -102,6 +105,7 @@ class FleetNode:
     attributes: Mapping[str, str] = field(default_factory=dict)
     simulated: bool = False
     diagnosed: bool = False
+    step: str = ""
 
     @property
     def order(self) -> tuple[int, int, str, str]:
@@ -222,6 +226,7 @@ def node_summary(
         _attributes(document),
         document.simulated,
         diagnosis is not None,
+        _short(first_step(document, check, found)[0]),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,14 +143,42 @@ def _sentence(counts: Counter[str], total: int) -> str:
     return "; ".join((f"{number_} of {many(total, 'node')} {verb}", *others))
 
 
-def _findings(fleet: Fleet) -> list[tuple[Shown, str, str, list[tuple[int, str]]]]:
-    """Return what is wrong and with which nodes: sign, verdict, sentence, indices and hosts."""
-    found: dict[tuple[str, str], list[tuple[int, str]]] = {}
+@dataclass(frozen=True)
+class _Finding:
+    """What is wrong with some nodes.
+
+    Parameters
+    ----------
+    shown : Shown
+        Sign of the verdict.
+    word, text, step : str
+        The verdict, what is wrong, and what to do.
+    hosts : list[tuple[int, str]]
+        Indices and names of the nodes.
+    """
+
+    shown: Shown
+    word: str
+    text: str
+    step: str
+    hosts: list[tuple[int, str]]
+
+
+def _findings(fleet: Fleet) -> list[_Finding]:
+    """Return what is wrong and with which nodes: the worst first, then what concerns most nodes."""
+    found: dict[tuple[str, str], list[int]] = {}
     for i, node in enumerate(fleet.nodes):
         if node.word != "PASS":
-            found.setdefault((node.word, node.sentence), []).append((i, node.host))
+            found.setdefault((node.word, node.sentence), []).append(i)
     ordered = sorted(found.items(), key=lambda one: (WORDS.index(one[0][0]), -len(one[1])))
-    return [(_SHOWN[word], word, capital(text), hosts) for (word, text), hosts in ordered]
+    return [
+        _Finding(
+            _SHOWN[word], word, capital(text),
+            capital(next(filter(None, (fleet.nodes[i].step for i in indices)), "")),
+            [(i, fleet.nodes[i].host) for i in indices],
+        )
+        for (word, text), indices in ordered
+    ]  # fmt: skip
 
 
 def _separated(fleet: Fleet) -> list[str]:

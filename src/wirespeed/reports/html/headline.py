@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...document import Document
-from ...judging.advice import advice
+from ...judging.advice import first_step
 from ...judging.overview import KeyFigure, Overview, PathKind, share
-from ...judging.verdicts import Check, Verdict
+from ...judging.verdicts import Check
 from ...terminal import one_line
 from ...topology import Machine
 from ...units import fitting, format_time, many
@@ -111,7 +111,7 @@ def headline(document: Document, check: Check, found: Overview) -> Headline:
     when = date(document.started)
     seconds = "" if document.simulated else format_time(document.seconds)
     about = (when, f"wirespeed {document.version}", seconds)
-    do, command = _advice(document, check, found)
+    do, command = first_step(document, check, found)
     css = "unknown" if found.word == "NOT JUDGED" else "warn" if found.word in _SOFT else str(found.verdict)
     return Headline(
         found.word,
@@ -141,20 +141,6 @@ def _models(machine: Machine) -> Counter[str]:
     return Counter(of_device.values())
 
 
-def _advice(document: Document, check: Check, found: Overview) -> tuple[str, str]:
-    """Return what to do about the verdict, and a command that helps; empty if there is nothing to do."""
-    if found.finding is not None and found.word != "INTERRUPTED":
-        return found.finding.cause.remedy, ""
-    if found.word == "NOT JUDGED":
-        reasons = Counter(one.why for one in check.judgements if one.verdict is Verdict.UNKNOWN and one.why)
-        why = "; ".join(f"{many(n, 'value')}: {why}" for why, n in reasons.most_common(_REASONS))
-        return f"judge by a baseline of good machines (--baseline); {why}" if why else "", ""
-    steps = dict(advice(document, check, found))
-    return steps.get("what to do", ""), steps.get("with", "")
-
-
-#: Maximum number of reasons why no value was judged.
-_REASONS = 2
 #: Words that concern the run, not the machine.
 _SOFT = ("BUSY", "INTERRUPTED")
 
