@@ -76,11 +76,11 @@ def test_transfers_share_a_cpu(backend, transfer, node):
 
 
 def test_gate_gives_up_on_a_thread_that_never_comes(backend, measurement, node):
-    with backend.prepare(measurement(cpus=node.cpus), BackendOptions(timeout=0.2)) as prepared:
+    with backend.prepare(measurement(cpus=node.cpus), BackendOptions(timeout=1)) as prepared:
         prepared.sample(1)
         prepared.gate[kernels.EXPECTED] += 1
         begin = time.monotonic()
-        with pytest.raises(MeasurementTimeout, match=r"0.2 s while waiting at the gate .*arrived") as caught:
+        with pytest.raises(MeasurementTimeout, match=r"1 s while waiting at the gate .*arrived") as caught:
             prepared.sample(1)
         assert "numa" in caught.value.stage
         assert time.monotonic() - begin < 30
@@ -308,13 +308,13 @@ def test_a_start_offset_is_no_part_of_a_transfers_time(backend, transfer, node):
     early = transfer(Operation.READ, 2**16, node.cpus[:1])
     late = replace(transfer(Operation.READ, 2**16, node.cpus[1:2]), start=0.02)
     with backend.prepare(Measurement((early, late), ()), BackendOptions()) as prepared:
-        samples = [prepared.sample(1) for _ in range(3)]
+        samples = [prepared.sample(1) for _ in range(10)]
         prepared.verify()
     assert all(s.wall >= 0.02 for s in samples)
-    assert min(max(s.seconds) for s in samples) < 0.01
+    assert min(max(s.seconds) for s in samples) < 0.01  # the quickest: a busy machine delays others
     alone = Measurement((replace(late, executor=early.executor),), ())
     with backend.prepare(alone, BackendOptions()) as prepared:
-        assert min(prepared.sample(1).wall for _ in range(3)) < 0.01  # from the first start
+        assert min(prepared.sample(1).wall for _ in range(10)) < 0.01  # from the first start
 
 
 def test_a_load_that_is_the_measured_part_of_another_backend_keeps_its_pace(backend, transfer):

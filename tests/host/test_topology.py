@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -248,9 +247,6 @@ def test_this_machine(machine):
     usable = {cpu for node in machine.numa for cpu in node.cpus}
     assert usable <= os.sched_getaffinity(0)
     assert sum(node.memory_bytes for node in machine.numa) > 0
-    begin = time.perf_counter()
-    discover(Machine(""))
-    assert time.perf_counter() - begin < 1  # it takes a few milliseconds
 
 
 def test_discovery_loads_no_heavy_module():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 import wirespeed
 from tests.conftest import SPECS
 from wirespeed.backends.simulated import parse
+from wirespeed.document import Status
 from wirespeed.errors import MachineError
 from wirespeed.network import Network
 from wirespeed.topology import load
@@ -107,13 +107,12 @@ def test_gpus_behind_one_switch_share_it() -> None:
     assert together[0, 0] == pytest.approx(alone[0, 0] / 2, rel=0.05)
 
 
-def test_a_large_matrix_is_quick(tmp_path: Path) -> None:
-    started = time.monotonic()
+def test_a_large_matrix_is_measured_and_saved(tmp_path: Path) -> None:
     document = wirespeed.run(
         ["multinode_device_to_device_memcpy_write_ce"], machine="simulated:nvl72", output=tmp_path / "d.json"
     )
     assert len(document.testcases[0].tables[0].cells) == 72 * 71
-    assert time.monotonic() - started < 30  # about 3 s; a bound that a busy machine keeps too
+    assert wirespeed.load(tmp_path / "d.json").testcases[0].status is Status.PASSED
 
 
 def test_a_seed_repeats_a_run_and_another_does_not() -> None:

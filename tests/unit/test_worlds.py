@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -159,14 +160,15 @@ def test_addresses_of_this_host() -> None:
     assert found and found[-1].startswith("127.")
 
 
-def test_exchanges_are_quick() -> None:
+def test_exchanges_do_not_wait_for_a_clock() -> None:
     some = worlds(2)
 
     def work(world: World) -> float:
-        start = time.monotonic()
+        starts = []
         for _ in range(200):
+            starts.append(time.monotonic())
             world.barrier("testing")
-        return time.monotonic() - start
+        return min(end - start for start, end in pairwise(starts))
 
-    assert max(together(some, work)) < 2
+    assert max(together(some, work)) < 0.01  # the quickest: a busy machine delays others
     assert threading.active_count() < 50
