@@ -372,6 +372,7 @@ def test_ctrl_c_is_told_from_a_rank_that_is_gone() -> None:
         for w, m in zip(some, machines, strict=True)
     ]
     assert backends[0].interrupted() == ""  # it was the user
+    assert backends[0].interrupted() == ""  # who asks again, or through another backend, is told the same
     with pytest.raises(BackendLost, match="interrupted"):
         backends[0].exchange.gather(None, "testing")
     some[0].fail("rank 0 failed")

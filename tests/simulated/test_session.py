@@ -152,6 +152,17 @@ def test_a_signal_after_the_loss_of_a_rank_is_no_ctrl_c(monkeypatch: pytest.Monk
     assert document.interrupted == "rank 1 ended unexpectedly" and len(document.testcases) == 1
 
 
+def test_a_signal_between_testcases_after_the_loss_of_a_rank_is_no_ctrl_c() -> None:
+    class Signalled(Recorder):
+        def testcase_started(self, case: Testcase, measurements: int) -> None:
+            raise KeyboardInterrupt
+
+    machine = _backends.describe(TWO)
+    options = SessionOptions(select(["0", "1"]), rule=Fixed(1, 1))
+    document = Session(machine, [Spanning(machine)], options, [Signalled()]).run()
+    assert document.interrupted == "rank 1 ended unexpectedly" and not document.testcases
+
+
 def test_wrong_data_is_not_looked_for_where_that_was_asked() -> None:
     assert wirespeed.run(["4"], machine=f"{TWO}+corrupt", verify=False).good
 

@@ -166,9 +166,7 @@ class CollectiveBackend:
 
     def interrupted(self) -> str:
         """Return which process ended, if the launcher interrupted this one for that reason; else empty."""
-        lost = self.exchange.news()
-        self.exchange.lost = self.exchange.lost or "interrupted"
-        return lost
+        return self.exchange.interrupted()
 
     def late(self, stage: str, seconds: float) -> WirespeedError:
         """Identify the straggler after a time-out and end the job: the communicator is no longer usable."""

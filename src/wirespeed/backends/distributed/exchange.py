@@ -15,6 +15,8 @@ from .error_wire import heard, told
 _WATCH_INTERVAL_S = 0.1
 #: Time to wait for news after Ctrl-C; Open MPI's launcher kills after 0.2 s.
 _NEWS_S = 0.03
+#: Why exchanges are not possible after Ctrl-C.
+_INTERRUPTED = "interrupted"
 
 
 class Exchange:
@@ -122,11 +124,11 @@ class Exchange:
     def interrupted(self) -> str:
         """After Ctrl-C, return which process has ended, if the launcher ended this one because of that.
 
-        No further exchange is possible.
+        No further exchange is possible. Several backends may share an Exchange, and each asks.
         """
         lost = self.news()
-        self.lost = self.lost or "interrupted"
-        return lost
+        self.lost = lost or _INTERRUPTED
+        return "" if lost == _INTERRUPTED else lost
 
     def close(self) -> None:
         """Stop watching the other processes."""
