@@ -180,7 +180,7 @@ def report(results: list[Result], verbose: bool) -> None:
         print(f"testcases for {cause:18} median {counts[len(counts) // 2]:3}, {counts[0]} to {counts[-1]}")
     if verbose:
         for one in sorted(results, key=lambda one: str(one.job)):
-            if (one.first != one.job.cause or not one.placed) and (one.changed or one.job.cause == NONE):
+            if (one.first != one.job.cause and one.changed) or one.job.cause == NONE != one.first:
                 print(
                     one.job.machine,
                     one.job.tier,

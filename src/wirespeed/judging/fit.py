@@ -62,6 +62,8 @@ _ROUGHLY = 0.1
 _EQUAL = 4.0
 #: An explanation counts if it explains this fraction of the slow cells that are left.
 _ENOUGH = 0.5
+#: A hypothesis that concerns less than this fraction of what another one explains is not examined.
+_HOPELESS = 1 / 16
 #: Maximum number of causes at once.
 _MOST_CAUSES = 3
 
@@ -215,13 +217,23 @@ class _Fitter:
 
     def scored(self, machine: Machine, before: Effects, left: Collection[int]) -> list[_Scored]:
         """Return the hypotheses that explain some of the slow cells that are left, the best first."""
-        found = []
         self._costs_before, self._rerouted = {}, (("", ""), {})
-        for hypothesis in self._hypotheses(machine, np.array(sorted(left))):
-            one = self._score(machine, hypothesis, before)
-            if one is not None and one.explained & set(left):
-                found.append(one)
-        return sorted(found, key=lambda one: -one.score)
+        low = np.array(sorted(left))
+        reaching = []
+        for order, hypothesis in enumerate(self._hypotheses(machine, low)):
+            effect = hypothesis.effect
+            touched, _ = self._touched(machine, hypothesis.machine, bool(effect and effect.collectives))
+            reaching.append((int(np.isin(touched, low).sum()), order, hypothesis, touched))
+        reaching.sort(key=lambda one: -one[0])
+        found, most = list[tuple[float, int, _Scored]](), 0
+        for reach, order, hypothesis, touched in reaching:
+            if not reach or reach < _HOPELESS * most:  # one GPU of 72 does not explain why all are slow
+                break
+            one = self._score(hypothesis, touched, before)
+            if one is not None and (explained := len(one.explained.intersection(left))):
+                found.append((-one.score, order, one))
+                most = max(most, explained)
+        return [one for *_, one in sorted(found, key=lambda one: one[:2])]
 
     def _hypotheses(self, machine: Machine, left: Cells) -> Iterator[Hypothesis]:
         """Yield what may have slowed down the cells that are left."""
@@ -306,7 +318,7 @@ class _Fitter:
                 distinct.append(one)
         return distinct
 
-    def _score(self, machine: Machine, hypothesis: Hypothesis, before: Effects) -> _Scored | None:
+    def _score(self, hypothesis: Hypothesis, touched: Cells, before: Effects) -> _Scored | None:
         """Predict the cells of a hypothesis, and score it by what its predictions improve."""
         effect, cause = hypothesis.effect, hypothesis.cause
         try:
@@ -316,12 +328,7 @@ class _Fitter:
                     self._rerouted = ((effect.name, hypothesis.place), {})
                 routes = self._rerouted[1]
             changed = Predictions(Network(hypothesis.machine), self._good.rates, routes)
-            ratios = {
-                i: self._ratio(self.seen[i], changed)
-                for i in self._touched(machine, hypothesis.machine, bool(effect and effect.collectives))[
-                    0
-                ].tolist()
-            }
+            ratios = {i: self._ratio(self.seen[i], changed) for i in touched.tolist()}
         except MachineError:  # no path is left
             return None
         unsure = _UNSURE_OF_ROUTE if effect and effect.reroutes else _UNSURE

@@ -7,6 +7,7 @@ cells and few others.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -94,14 +95,16 @@ def localise(machine: Machine, observations: Sequence[Observation]) -> list[Culp
     found: list[Culprit] = []
     left = low
     while left:
-        scores = {
-            c: (len(c.touched & left) - c.innocent, *c.preferred(left))
+        explained = {
+            c: len(c.touched & left) - c.innocent
             for c in candidates
             if 2 * c.innocent <= len(c.touched & low)
         }
-        best = max(scores.values(), default=(0,))
-        if best[0] <= 0:
+        most = max(explained.values(), default=0)
+        if most <= 0:
             break
+        scores = {c: c.preferred(left) for c, count in explained.items() if count == most}
+        best = max(scores.values())
         equal = [c for c, score in scores.items() if score == best]
         cells = equal[0].touched & left
         names = tuple(dict.fromkeys(c.name for c in equal if c.touched & left == cells))
@@ -188,7 +191,7 @@ class _Candidate:
 
         A link goes before a device or switch, which goes before a pair; of links, the one that decides more.
         """
-        decided = sum(self.weights.get(i, 0.0) for i in low)
+        decided = math.fsum(self.weights[i] for i in self.touched & low)
         return -max(1, self.order), round(decided, 2), -self.order
 
 
