@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -381,6 +382,8 @@ class Machine(Tabular):
     def only(self, devices: Collection[int]) -> Machine:
         """Return the Machine with only these GPUs.
 
+        Links and faults of the other GPUs go with them, and so do switches that then lead nowhere.
+
         Parameters
         ----------
         devices : Collection[int]
@@ -406,7 +409,11 @@ class Machine(Tabular):
             for gpu in self.gpus
             if gpu.name in kept
         )
-        return replace(self, gpus=gpus)
+        ends = {gpu.name for gpu in gpus} | {node.name for node in self.numa}
+        gone = _dead_ends(self.links, {gpu.name for gpu in self.gpus} - ends, ends)
+        links = tuple(link for link in self.links if gone.isdisjoint((link.source, link.destination)))
+        faults = tuple(fault for fault in self.faults if gone.isdisjoint(re.split("->?", fault.where)))
+        return replace(self, gpus=gpus, links=links, faults=faults)
 
     @property
     def unknown_memories(self) -> tuple[str, ...]:
@@ -445,6 +452,20 @@ class Machine(Tabular):
         import msgspec
 
         return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
+
+
+def _dead_ends(links: Iterable[Link], removed: set[str], devices: set[str]) -> set[str]:
+    """Return the removed vertices with the switches that connect nothing any more without them."""
+    near: dict[str, set[str]] = {}
+    for link in links:
+        near.setdefault(link.source, set()).add(link.destination)
+        near.setdefault(link.destination, set()).add(link.source)
+    gone, added = set(removed), set(removed)
+    while added:
+        beside = set().union(*(near.get(name, set()) for name in added)) - gone - devices
+        added = {name for name in beside if len(near[name] - gone) < 2}
+        gone |= added
+    return gone
 
 
 def load(path: str | Path) -> Machine:

@@ -55,6 +55,15 @@ def test_plots_fit_the_terminal(eight, width):
             assert max(map(len, plain.splitlines())) <= width
 
 
+def test_plots_show_outliers_first():
+    machine = "simulated:dgx-a100-8+speed@gpu7=0.5"
+    run = wirespeed.run(["host_to_device_memcpy_ce"], machine=machine, sizes="4KiB:256MiB:x16", samples=2)
+    text = wirespeed.render(run, "plot")
+    assert "A gpu7 (-" in text
+    assert "B gpu0" in text
+    assert "2 more curves, not drawn" in text
+
+
 def test_markdown_tables_are_tables(recorded):
     lines = wirespeed.render(recorded, "markdown").splitlines()
     starts = [i for i, line in enumerate(lines) if line.startswith("|---")]

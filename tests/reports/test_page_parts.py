@@ -13,9 +13,12 @@ from wirespeed.judging.overview import overview
 from wirespeed.judging.verdicts import Judgement, Verdict, judge
 from wirespeed.model import Unit
 from wirespeed.reports.html.deviation import STEPS, ColorScale, step
+from wirespeed.reports.html.link_use import Use
 from wirespeed.reports.html.page import page
 from wirespeed.reports.html.tables import three
+from wirespeed.reports.html.topology_drawing import draw
 from wirespeed.results.cells import Key
+from wirespeed.topology import Link, LinkKind, Machine, NumaNode
 
 from .states import command, sixteen
 
@@ -237,3 +240,41 @@ def test_a_large_comparison_folds_the_runs_that_pass():
     assert folded[: folded.index("</details>")].count('<th scope="row"><a href="#run-') == 10
     columns = re.search(r'<table class="medians">.*?<thead>(.*?)</thead>', html, re.DOTALL)
     assert columns and re.findall(r"run\d\d", columns[1]) == ["run00", "run11"]
+
+
+@pytest.mark.parametrize(
+    ("devices", "gone"), [([0], "gpu1 gpu7 pcie1 pcie3 nvswitch"), ([0, 5], "gpu1 pcie3")]
+)
+def test_the_drawing_has_no_stubs_of_other_gpus(devices, gone):
+    machine = wirespeed.run(["4"], machine="simulated:dgx-a100-8", devices=devices, samples=2).machine
+    svg = draw(machine, [Use(link, None, Verdict.UNKNOWN, None, i) for i, link in enumerate(machine.links)])
+    assert svg is not None
+    drawn = {end for group in svg.iter() for end in group.get("data-place", "").split("–")}
+    assert drawn.isdisjoint(gone.split())
+    assert {"numa0", "numa1", "pcie0", *(f"gpu{i}" for i in devices)} <= drawn
+
+
+def test_a_machine_whose_only_links_are_memory_is_drawn():
+    node = NumaNode(0, (0, 1), memory_bytes=2**34)
+    link = Link("numa0", "numa0", LinkKind.MEMORY)
+    svg = draw(Machine("bare", numa=(node,), links=(link,)), [Use(link, None, Verdict.UNKNOWN)])
+    assert svg is not None
+    assert [group.get("data-place") for group in svg.iter() if group.get("data-place")] == ["numa0"]
+
+
+def test_the_page_names_the_curve_that_differs_from_many():
+    sizes = run_sizes("simulated:dgx-a100-8+speed@gpu7=0.5")
+    text = page([sizes])
+    assert re.search(r'class="f0"[^>]*>gpu7 \(-\d+% from median\)', text)
+    assert text.count('class="curve many"') == 7
+
+
+def test_a_figure_labels_the_curve_that_differs_and_counts_the_others():
+    labels = run_sizes("simulated:dgx-a100-8+speed@gpu7=0.5").figure().axes[0].get_legend().get_texts()
+    texts = [label.get_text() for label in labels]
+    assert "2 others" in texts
+    assert any(text.startswith("gpu7 (-") for text in texts)
+
+
+def run_sizes(machine: str) -> wirespeed.Document:
+    return wirespeed.run(["host_to_device_memcpy_ce"], machine=machine, sizes="4KiB:256MiB:x16", samples=2)

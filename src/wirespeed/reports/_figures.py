@@ -22,8 +22,9 @@ from ..terminal import one_line
 from ..topology import Machine
 from ..units import GB, fitting, format_quantity, many, parse_rate
 from . import SIMULATED
+from ._curves import curves_of, outliers_first
 from ._judged import applicable
-from ._plots import MOST_CURVES, binned, curves_of, scale_of
+from ._plots import binned, scale_of
 from ._records import Section
 
 if TYPE_CHECKING:
@@ -259,16 +260,18 @@ def _curves(axes: Axes, table: Table) -> None:
     curves = curves_of(table)
     scale, unit = fitting(table.unit, [y for curve in curves for y in curve.ys])
     axis, known = table.columns, {(cell.row, cell.column): cell.statistics for cell in table.cells}
-    rows = [name for name in table.rows.labels if name in {curve.name for curve in curves}]
-    for i, curve in enumerate(curves):
+    shown, others = outliers_first(curves)
+    for i, curve in enumerate(others):
+        label = f"{len(others)} other{'s' * (len(others) > 1)}" if not i else None
+        axes.plot(curve.xs, [y / scale for y in curve.ys], color="0.7", zorder=1, label=label)
+    for curve in shown:
         ys = [y / scale for y in curve.ys]
-        if i >= MOST_CURVES:
-            axes.plot(curve.xs, ys, color="0.7", zorder=1)
-            continue
-        found = [known[table.rows.labels.index(rows[i]), axis.values.index(x)] for x in curve.xs]
+        row = table.rows.labels.index(curve.name)
+        found = [known[row, axis.values.index(x)] for x in curve.xs]
         low = [max(0.0, y - one.low / scale) if one else 0.0 for y, one in zip(ys, found, strict=True)]
         high = [max(0.0, one.high / scale - y) if one else 0.0 for y, one in zip(ys, found, strict=True)]
-        axes.errorbar(curve.xs, ys, [low, high], marker="o", markersize=3, capsize=2, label=_text(curve.name))
+        label = _text(curve.label)
+        axes.errorbar(curve.xs, ys, [low, high], marker="o", markersize=3, capsize=2, label=label)
     xs = sorted({x for curve in curves for x in curve.xs})
     if xs[0] > 0 and xs[-1] / xs[0] >= 16:
         axes.set_xscale("log", base=2)

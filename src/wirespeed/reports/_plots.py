@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 
 from rich.text import Text
 
-from ..document import Table
 from ..model import Axis, Unit
 from ..units import SMALL, fitting, format_quantity, many
+from ._curves import Curve, outliers_first
 
-#: Maximum number of distinguishable curves in one plot.
-MOST_CURVES = 6
 _HEIGHT = 16
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _LETTERS = "ABCDEF"
@@ -27,40 +25,6 @@ _RAMP = (
 )  # fmt: skip
 #: A heat map's scale starts at or below this fraction of its top, so that noise does not look like a fault.
 _SCALE_FROM = 0.8
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A curve: values over a quantity, in base units.
-
-    Parameters
-    ----------
-    name : str
-        Label of the curve.
-    xs : tuple[float, ...]
-        Positions, in the unit of the axis.
-    ys : tuple[float, ...]
-        Values, in base units.
-    """
-
-    name: str
-    xs: tuple[float, ...]
-    ys: tuple[float, ...]
-
-
-def curves_of(table: Table) -> list[Curve]:
-    """Return the rows of a table as curves, without missing values."""
-    found = []
-    for name, row in zip(table.rows.labels, table.grid(), strict=True):
-        points = [
-            (x, cell.value)
-            for x, cell in zip(table.columns.values, row, strict=True)
-            if cell is not None and cell.value is not None
-        ]
-        if points:
-            xs, ys = zip(*points, strict=True)
-            found.append(Curve(name, xs, ys))
-    return found
 
 
 def plot(
@@ -79,7 +43,7 @@ def plot(
     Parameters
     ----------
     curves : Sequence[Curve]
-        The curves; at most ``MOST_CURVES`` are drawn.
+        The curves; at most ``MOST_CURVES`` are drawn, first those that differ from the others.
     axis : Axis
         The quantity along the x axis.
     unit : Unit
@@ -96,7 +60,7 @@ def plot(
     """
     if not curves:
         return [Text("no value was measured")]
-    shown, more = curves[:MOST_CURVES], len(curves) - MOST_CURVES
+    shown, others = outliers_first(curves)
     scale, name = fitting(unit, [y for curve in shown for y in curve.ys])
     best = max(((y, x) for c in shown for x, y in zip(c.xs, c.ys, strict=True)), key=lambda point: point[0])
     if unit is Unit.RATE:
@@ -111,10 +75,11 @@ def plot(
     result += [_colored(line, len(shown)) for line in lines]
     if len(shown) > 1:
         marks = zip(_LETTERS, _COLORS, shown, strict=False)
-        entries = [Text(mark, f"bold {color}") + Text(f" {curve.name}") for mark, color, curve in marks]
+        entries = [Text(mark, f"bold {color}") + Text(f" {curve.label}") for mark, color, curve in marks]
         result.append(Text("  ").join(entries))
-    if more > 0:
-        result.append(Text(f"{many(more, 'more curve')}: see the table and CSV formats", style="dim"))
+    if others:
+        text = f"{many(len(others), 'more curve')}, not drawn: see the table and CSV formats"
+        result.append(Text(text, style="dim"))
     return result
 
 

@@ -8,7 +8,8 @@ from rich.text import Text
 from ..document import Document, Status, Table
 from . import SIMULATED, Style
 from ._console import heading, printed, warnings
-from ._plots import curves_of, heat_map, plot
+from ._curves import curves_of
+from ._plots import heat_map, plot
 
 
 def render(document: Document, style: Style) -> str:

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from ...document import Table
 from ...model import Axis, Unit
 from ...units import fitting, format_quantity, many
-from .._plots import Curve, curves_of, levels, short, steps
+from .._curves import Curve, curves_of, outliers_first
+from .._plots import levels, short, steps
 from .svg import LETTER, Element, add, drawing, fitted
 
 _WIDTH, _HEIGHT = 480.0, 260.0
 _LEFT, _TOP, _BOTTOM = 52.0, 28.0, 46.0
-#: Maximum number of curves with distinct styles; more curves are all drawn alike.
-_TOLD = 6
+#: Maximum width of the names at the ends of curves, in pixels.
+_NAMES = 186.0
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,9 @@ def _framed(
     """Return a chart with axes for the curves; ``high`` is the highest value that must fit."""
     xs = sorted({x for c in curves for x in c.xs})
     ys = [y for c in curves for y in c.ys]
-    several = len(curves) > 1
-    longest = max((len(c.name) for c in curves[:_TOLD]), default=0)
-    right = _WIDTH - (min(130.0, longest * LETTER + 24) if several and len(curves) <= _TOLD else 16)
+    named, _ = _named(curves)
+    longest = max((len(c.label) for c in named), default=0)
+    right = _WIDTH - (min(_NAMES, longest * LETTER + 24) if len(curves) > 1 and named else 16)
     marks = levels(min(ys), high) if logarithmic and min(ys) > 0 else steps(high)
     wide_x = min(xs) > 0 and max(xs) / min(xs) >= 16
     x = _along(xs[0], xs[-1], _LEFT, right, math.log if wide_x else float)
@@ -120,8 +121,17 @@ def _along(
     return lambda value: begin + (place(value) - first) / span * (end - begin)
 
 
-def draw_curves(svg: Element, curves: Sequence[Curve], frame: Frame, room: float = 118.0) -> None:
-    """Draw curves. Up to ``_TOLD`` curves get distinct dashes and a name at their end.
+def _named(curves: Sequence[Curve]) -> tuple[list[Curve], list[Curve]]:
+    """Return the curves with a style and a name, and the others: of many curves, only outliers have names."""
+    shown, others = outliers_first(curves)
+    named = [c for c in shown if c.apart] if others else shown
+    return named, [c for c in (*shown, *others) if c not in named]
+
+
+def draw_curves(svg: Element, curves: Sequence[Curve], frame: Frame, room: float = _NAMES - 12) -> None:
+    """Draw curves. Up to ``MOST_CURVES`` curves get distinct dashes and a name at their end.
+
+    Of more curves, those that differ from the others get them, and are drawn on top.
 
     Parameters
     ----------
@@ -134,24 +144,28 @@ def draw_curves(svg: Element, curves: Sequence[Curve], frame: Frame, room: float
     room : float
         Room for the names of curves, in pixels.
     """
-    told = len(curves) <= _TOLD
+    named, others = _named(curves)
+    for curve in others:
+        _polyline(svg, curve, frame, "many")
     ends: list[float] = []
-    for i, curve in enumerate(curves):
-        points = [(frame.x(a), frame.y(b)) for a, b in zip(curve.xs, curve.ys, strict=True)]
-        line = add(
-            svg, "polyline", f"curve {f's{i}' if told else 'many'}",
-            points=" ".join(f"{a:.1f},{b:.1f}" for a, b in points),
-        )  # fmt: skip
-        add(line, "title", text=curve.name)
-        for a, b in points if len(points) <= 40 and told else ():
+    for i, curve in enumerate(named):
+        points = _polyline(svg, curve, frame, f"s{i}")
+        for a, b in points if len(points) <= 40 else ():
             add(svg, "circle", f"f{i}", cx=a, cy=b, r=2.2)
-        if told and len(curves) > 1:
+        if len(curves) > 1:
             y = points[-1][1] + 4
             while any(abs(y - other) < 12 for other in ends):
                 y += 12
             ends.append(y)
-            name = fitted(curve.name, room)
-            add(svg, "text", f"f{i}", name, x=frame.right + 8, y=y)
+            add(svg, "text", f"f{i}", fitted(curve.label, room), x=frame.right + 8, y=y)
+
+
+def _polyline(svg: Element, curve: Curve, frame: Frame, style: str) -> list[tuple[float, float]]:
+    """Draw a curve with its name as a tooltip; return its points, in pixels."""
+    points = [(frame.x(a), frame.y(b)) for a, b in zip(curve.xs, curve.ys, strict=True)]
+    line = add(svg, "polyline", f"curve {style}", points=" ".join(f"{a:.1f},{b:.1f}" for a, b in points))
+    add(line, "title", text=curve.label)
+    return points
 
 
 def time_chart(title: str, curves: Sequence[Curve], unit: str, end: float) -> Element:

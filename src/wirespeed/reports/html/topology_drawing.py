@@ -163,7 +163,7 @@ class _Drawing:
                 key = ends if ends[::-1] not in self.between else ends[::-1]
                 self.between.setdefault(key, []).append(use)
         capacities = (use.link.capacity or 0.0 for several in self.between.values() for use in several)
-        self.largest = max(_LARGEST, *capacities)
+        self.largest = max((_LARGEST, *capacities))
         gpus = set(found.gpus)
         self.direct = [pair for pair in self.between if set(pair) <= gpus]
         self.boxes: dict[str, Box] = {}

@@ -1,0 +1,132 @@
+"""Follow the README on this machine as a newcomer does; nothing is simulated.
+
+    python3 tests/newcomer.py views    # make run, then every format and page of the run that it saved
+    python3 tests/newcomer.py mpirun   # the README's mpirun lines; after `make test`, which installs an MPI
+
+Needs only Python's standard library. Exits with 1 if a command ends with a traceback, an unexpected exit
+code or without output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BIN = ROOT / ".venv" / "bin"
+#: Exit codes of commands that judge a machine which is healthy or of which little is known.
+NO_FAILURE = (0, 3)
+#: Exit code of `doctor` if it found a defect, such as CPUs that another process uses.
+DEFECT = 1
+#: Maximum time of a command, in s.
+LIMIT_S = 180
+#: Lets Open MPI start as root, with more ranks than cores, without probing for networks.
+OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_mtl": "^ofi",
+    "OMPI_MCA_btl": "^ofi", "OMPI_MCA_mpi_yield_when_idle": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}  # fmt: skip
+
+
+class Newcomer:
+    """Runs commands and keeps what was wrong."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.wrong: list[str] = []
+        self.count = 0
+
+    def run(self, command: str, codes: tuple[int, ...] = (0,), *, writes: str = "") -> str:
+        """Run a command in the folder, which prints something or writes a file; return what it printed."""
+        began = time.monotonic()
+        environment = {**os.environ, **OPEN_MPI, "PATH": f"{BIN}:{os.environ['PATH']}"}
+        environment.pop("PYTHONPATH", None)
+        try:
+            done = subprocess.run(
+                shlex.split(command, comments=True), cwd=self.folder, env=environment, text=True,
+                stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            self.wrong.append(f"{command}: took more than {LIMIT_S} s")
+            return ""
+        self.count += 1
+        text = done.stdout + done.stderr
+        print(f"{done.returncode:3} {time.monotonic() - began:5.1f} s  {command}", flush=True)
+        if done.returncode not in codes:
+            self.wrong.append(f"{command}: exit code {done.returncode}\n{text[-2000:]}")
+        elif "Traceback" in text:
+            self.wrong.append(f"{command}: {text[text.index('Traceback') :][-2000:]}")
+        elif not (self.folder.joinpath(writes).stat().st_size if writes else done.stdout.strip()):
+            self.wrong.append(f"{command}: {writes or 'what it printed'} is empty")
+        return text
+
+
+def views(newcomer: Newcomer) -> None:
+    """Measure this machine as `make run` does, and look at the run in every way."""
+    text = newcomer.run(f"make -C {ROOT} --no-print-directory run")
+    saved = re.search(r"^saved to (.+\.json)$", text, re.M)
+    page = re.search(r"^for a page: (.+)$", text, re.M)
+    if not saved or not page:
+        newcomer.wrong.append("make run does not say where it saved the run, or how to make a page of it")
+        return
+    run = ROOT / saved[1]
+    newcomer.folder.joinpath("a.json").write_bytes(run.read_bytes())
+    newcomer.folder.joinpath("b.json").write_bytes(run.read_bytes())
+    listed = "from wirespeed.reports import formats; from wirespeed.cli.check import FORMATS;"
+    names = subprocess.check_output(
+        [BIN / "python", "-c", f"{listed} print(*formats()); print(*FORMATS)"], text=True
+    )
+    formats, verdicts = (line.split() for line in names.splitlines())
+    newcomer.run(
+        f"{page[1].replace('.venv/bin/', str(BIN) + '/').replace(saved[1], 'a.json')}", writes="a.html"
+    )
+    for name in formats:
+        newcomer.run(f"wirespeed show a.json --format {name}")
+        newcomer.run(f"wirespeed report a.json --format {name} -o as.{name}", writes=f"as.{name}")
+    for name in verdicts:
+        newcomer.run(f"wirespeed check --from a.json --format {name}", NO_FAILURE)
+    newcomer.run("wirespeed check a.json b.json", NO_FAILURE)
+    newcomer.run("wirespeed doctor a.json", (*NO_FAILURE, DEFECT))
+    newcomer.run("wirespeed doctor --no-measure", (*NO_FAILURE, DEFECT))
+    newcomer.run("wirespeed compare a.json b.json")
+    newcomer.run("wirespeed compare a.json b.json -v")
+    newcomer.run("wirespeed report a.json b.json -o c.html", writes="c.html")
+    newcomer.run("wirespeed report a.json b.json --fleet -o d.html", writes="d.html")
+    for command in ("machine", "machine --format json", "list", "config", "man"):
+        newcomer.run(f"wirespeed {command}")
+    run.unlink()
+
+
+def mpirun(newcomer: Newcomer) -> None:
+    """Run the README's mpirun lines, with as many ranks on this host as the line wants on each."""
+    lines = re.findall(r"^ *(mpirun .+)$", (ROOT / "README.md").read_text(), re.M)
+    if not lines:
+        newcomer.wrong.append("the README has no mpirun line")
+    for line in lines:
+        several = re.search(r"-np \d+ -N \d+", line)
+        newcomer.run(line.replace(several[0], "-np 2 -N 2") if several else line)
+
+
+def main() -> int:
+    """Return 1 if a command did not do what the README says."""
+    arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    arguments.add_argument("part", choices=("views", "mpirun"))
+    part = arguments.parse_args().part
+    with tempfile.TemporaryDirectory() as folder:
+        newcomer = Newcomer(Path(folder))
+        (views if part == "views" else mpirun)(newcomer)
+    for problem in newcomer.wrong:
+        print(f"\nWRONG {problem}")
+    print(f"{newcomer.count} commands of a newcomer, {len(newcomer.wrong)} wrong")
+    return bool(newcomer.wrong) or not newcomer.count
+
+
+if __name__ == "__main__":
+    sys.exit(main())
