@@ -64,11 +64,17 @@ class Status(StrEnum):
     WAIVED = "waived"  #: not possible on this machine
     NOT_FOUND = "not found"  #: no testcase has this name
     INTERRUPTED = "interrupted"  #: by the user, after a part was measured
+    NO_MEMORY = "out of memory"  #: not enough free memory for its buffers, which says nothing of the hardware
 
     @property
     def good(self) -> bool:
         """Whether the testcase passed or was waived."""
         return self in (Status.PASSED, Status.WAIVED)
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether data were wrong, or the hardware, a library or the selection of testcases failed."""
+        return not self.good and self not in (Status.INTERRUPTED, Status.NO_MEMORY)
 
 
 class Statistics(msgspec.Struct, frozen=True):

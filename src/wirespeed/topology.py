@@ -240,6 +240,7 @@ class FaultKind(StrEnum):
     SPEED = "speed"  #: the speed of links is multiplied by a factor
     DOWN = "down"  #: links are missing
     BUSY = "busy"  #: another process uses the machine
+    FULL = "full"  #: another process uses all of a GPU's memory, or leaves a number of bytes
     CAUSE = "cause"  #: a cause of slow paths, with what the system then reports
 
     @property
@@ -260,7 +261,7 @@ class Fault:
         Prefix of the text of the affected transfers (``gpu0->gpu1``); for a fault of links, a text as in
         ``Machine.links_at``; for a cause, its place.
     factor : float
-        Factor of the speed of links; for a cause, its amount.
+        Factor of the speed of links; for a cause, its amount; for a full memory, its free bytes.
     cause : str
         Name of a cause.
     """

@@ -185,7 +185,7 @@ def test_cycles_take_all_in_turn(wire: type[Queued]) -> None:
     assert [len(table.values()) for table in (small, extra, exact)] == [1, 6, 6]
 
 
-@pytest.mark.parametrize(("error", "status"), [(BackendError, Status.WAIVED), (OutOfMemory, Status.ERROR)])
+@pytest.mark.parametrize(("error", "status"), [(BackendError, Status.WAIVED), (OutOfMemory, Status.NO_MEMORY)])
 def test_what_cannot_be_opened_is_waived(
     monkeypatch: pytest.MonkeyPatch, error: type[BackendError], status: Status
 ) -> None:
@@ -222,6 +222,6 @@ def test_memory_that_is_short_at_one_end_is_freed_at_the_other(
     monkeypatch.setattr(HostBuffers, "close", lambda self: None)
     for document in run(["message_mpi_host"], sizes="8,4KiB"):
         (result,) = document.testcases
-        assert result.status is Status.ERROR and "no room" in result.reason
+        assert result.status is Status.NO_MEMORY and "no room" in result.reason
         assert all(cell.value for t in result.tables for cell in t.cells if cell.column == 0)
     assert len(places) == 2 and not any(place._held for place in places.values())

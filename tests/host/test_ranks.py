@@ -285,12 +285,12 @@ def test_memory_that_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ShmSharing, "allocate", never)
     found = run(worlds(2), [READ])
     case = found[0].testcases[0]
-    assert case.status is Status.ERROR and "not enough memory" in case.reason and "rank " in case.reason
+    assert case.status is Status.NO_MEMORY and "not enough memory" in case.reason and "rank " in case.reason
 
 
 def test_too_large_a_buffer() -> None:
     (case,) = run(worlds(2), [READ], size="900GiB")[0].testcases
-    assert case.status is Status.ERROR and "not enough memory" in case.reason
+    assert case.status is Status.NO_MEMORY and "not enough memory" in case.reason
 
 
 def test_ranks_with_different_options() -> None:

@@ -15,10 +15,11 @@ import pytest
 import wirespeed
 from tests.conftest import SPECS, still
 from wirespeed.cli.main import main
-from wirespeed.document import THROTTLED, Quantity
+from wirespeed.document import THROTTLED, Quantity, Status
 from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.verdicts import Verdict, judge
 from wirespeed.reports import Judged, Style, _check, _compare, _machine, _nodes
+from wirespeed.units import MIB
 
 Golden = Callable[[str, str], None]
 QUICK = ["--tier", "quick", "--samples", "1", "--copies", "1"]
@@ -414,3 +415,36 @@ def test_comparing(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
 def test_saved_runs_are_not_saved_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["check", "--from", "a.json", "-o", str(tmp_path / "b.json")]) == 2
     assert "--from judges saved ones" in capsys.readouterr().err
+
+
+def test_a_gpu_without_free_memory_is_busy_and_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    machine = "simulated:hgx-h200-2+full@gpu0"
+    code, out, _ = run(*CHECK, machine, "-t", "0", "38", capsys=capsys)
+    assert code == 3
+    assert "BUSY  gpu0's memory is in use by a simulated load" in out and "FAIL" not in out
+    assert "kernel log" not in out
+    document = wirespeed.run(["0", "38"], machine=machine)
+    for result in document.testcases:
+        assert result.status is Status.NO_MEMORY
+        assert result.reason.startswith("not enough memory on gpu0: ") and "0 B is free" in result.reason
+        (cells,) = [table.cells for table in result.tables]
+        assert [cell.value is None for cell in cells] == [True, False]
+    junit = wirespeed.render(document, "junit")
+    assert 'errors="0"' in junit and 'failures="0"' in junit
+    assert "out of memory" in wirespeed.render(document)
+
+
+def test_default_buffers_shrink_to_the_free_memory_and_chosen_ones_do_not() -> None:
+    machine = "simulated:hgx-h200-2+full@gpu0=300MiB"
+    document = wirespeed.run(["0", "38"], machine=machine)
+    copies, local = document.testcases
+    assert [cell.bytes for cell in copies.tables[0].cells] == [256 * MIB, 512 * MIB]
+    assert copies.warnings == (
+        "buffers of 256 MiB in place of 512 MiB: not enough memory on gpu0: 512 MiB requested, "
+        "300 MiB is free",
+    )
+    assert copies.status is Status.PASSED
+    assert local.status is Status.NO_MEMORY, "smaller buffers would be in a cache"
+    for options in ({"size": "512MiB"}, {"sizes": "256MiB:512MiB:x2"}):
+        (chosen,) = wirespeed.run(["0"], machine=machine, **options).testcases
+        assert chosen.status is Status.NO_MEMORY and "512 MiB requested" in chosen.reason

@@ -707,7 +707,7 @@ def test_state() -> None:
             nvmlDeviceGetPowerUsage=120_500,
             nvmlDeviceGetCurrentClocksThrottleReasons=0x4 | 0x20,
             fields={94: 4},
-            nvmlDeviceGetComputeRunningProcesses=[SimpleNamespace(pid=2**22 + 1)],
+            nvmlDeviceGetComputeRunningProcesses=[SimpleNamespace(pid=2**22 + 1, usedGpuMemory=78 * 2**30)],
         )
     )
     gpu = Gpu(0, "NVIDIA H200", "00000000:00:06")
@@ -720,5 +720,6 @@ def test_state() -> None:
         Quantity("gpu0", "PCIe replays", 4.0, counter=True),
         Quantity("gpu0", "processes", 1),
     )
-    assert nvml.processes(gpu) == {2**22 + 1}
+    assert nvml.processes(gpu) == {2**22 + 1: 78 * 2**30}
+    assert process_name(2**22 + 1, 78 * 2**30) == f"a process (PID {2**22 + 1}, 78 GiB)"
     assert process_name(2**22 + 1) == f"a process (PID {2**22 + 1})"

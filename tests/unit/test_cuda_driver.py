@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -26,11 +27,12 @@ from wirespeed.backends.cuda.endpoint import CudaEndpoint
 from wirespeed.backends.cuda.fill_verify import Contents
 from wirespeed.backends.cuda.gate import Gate, GateKind
 from wirespeed.backends.cuda.memory import CudaBufferPool
+from wirespeed.backends.cuda.nvml import Nvml
 from wirespeed.backends.cuda.prepared import CudaPrepared
 from wirespeed.backends.distributed.endpoint import JobContext, LocalTransfer
 from wirespeed.backends.distributed.exchange import Exchange
 from wirespeed.backends.distributed.release import share_page
-from wirespeed.errors import BackendError, Unreachable
+from wirespeed.errors import BackendError, OutOfMemory, Unreachable
 from wirespeed.model import (
     Engine,
     Executor,
@@ -416,3 +418,23 @@ def test_the_libraries_are_those_that_are_installed() -> None:
     wheels = {"nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"}
     assert wheels & CudaBackend(machine(1)).libraries().keys()
     assert set(backend_module._PACKAGES) >= wheels
+
+
+def test_a_gpu_whose_memory_another_process_uses_has_no_room(cuda, monkeypatch) -> None:
+    cuda(refused={"cuDevicePrimaryCtxRetain": real.CUresult.CUDA_ERROR_OUT_OF_MEMORY})
+    memory = SimpleNamespace(free=300 * MIB, total=80 * 2**30)
+    other = SimpleNamespace(pid=2**22 + 1, usedGpuMemory=78 * 2**30)
+    answers = {"nvmlDeviceGetMemoryInfo": memory, "nvmlDeviceGetComputeRunningProcesses": [other]}
+    library = SimpleNamespace(
+        NVMLError=RuntimeError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByPciBusId=lambda bus: 0,
+        **{name: lambda handle, answer=answer: answer for name, answer in answers.items()},
+    )
+    nvml = Nvml(library)
+    monkeypatch.setattr(CudaBackend, "_monitor", lambda self: nvml)
+    backend = CudaBackend(machine(1))
+    work = Measurement((transfer(0, 0, 0),), (Place("", 0, 0),))
+    with pytest.raises(OutOfMemory, match=r"gpu0 to begin: 300 MiB of 80 GiB is free; in use by .*78 GiB"):
+        backend.prepare(work, BackendOptions())
+    assert backend.busy() == {"gpu0": f"in use by a process (PID {2**22 + 1}, 78 GiB)"}

@@ -279,7 +279,15 @@ class Session:
                 busy=busy | ({} if ending else _busy(watched)),
             )
 
-        ending = self._watch(case, outcome, jobs, watched, so_far)
+        chosen = self.options.plan
+        can_shrink = not (
+            chosen.size
+            or case.fixed_size
+            or case.written
+            or any(layout.columns.values for layout in plan.tables)
+        )
+        worker = Worker(self._network, self.options, outcome, jobs, can_shrink=can_shrink)
+        ending = self._watch(case, outcome, worker, watched, so_far)
         result, interrupted = _completed(concluded)
         ending = ending or (_why(used) if interrupted else "")
         for backend in used:
@@ -353,12 +361,11 @@ class Session:
         self,
         case: Testcase,
         outcome: PartialResult,
-        jobs: list[tuple[Backend, Measurement]],
+        worker: Worker,
         watched: Sequence[Backend],
         known: Callable[[], Document],
     ) -> str:
         """Run the worker; return why the run cannot continue (empty if it can)."""
-        worker = Worker(self._network, self.options, outcome, jobs)
         several = [backend for backend in worker.backends if isinstance(backend, SpansProcesses)]
 
         ending = ""

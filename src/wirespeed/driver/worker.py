@@ -11,7 +11,14 @@ from typing import TypeVar
 from ..backends.base import Backend, Prepared, SpansProcesses, WarmsUp
 from ..data import efficiencies
 from ..document import Status
-from ..errors import BackendLost, MeasurementTimeout, Unreachable, VerificationError, WirespeedError
+from ..errors import (
+    BackendLost,
+    MeasurementTimeout,
+    OutOfMemory,
+    Unreachable,
+    VerificationError,
+    WirespeedError,
+)
 from ..limits import allowances
 from ..model import Measurement, Sample
 from ..network import Network
@@ -24,6 +31,7 @@ from .listener import Filled
 from .partial_result import PartialResult
 from .sampling import Taken, take
 from .session_options import SessionOptions
+from .smaller import shrunk, smaller_buffers
 
 #: How long a cancelled call may take to return before the run is given up, in s.
 CANCEL_GRACE_S = 5.0
@@ -50,6 +58,8 @@ class Worker:
         Where the results go.
     jobs : Sequence[tuple[Backend, Measurement]]
         Each Measurement with the backend that runs it.
+    can_shrink : bool
+        Whether smaller buffers may be used where there is not enough memory for these.
 
     Attributes
     ----------
@@ -63,11 +73,14 @@ class Worker:
         options: SessionOptions,
         outcome: PartialResult,
         jobs: Sequence[tuple[Backend, Measurement]],
+        *,
+        can_shrink: bool = False,
     ) -> None:
         self.network = network
         self.options = options
         self.outcome = outcome
         self.jobs = jobs
+        self.can_shrink = can_shrink
         self.backends = tuple(dict.fromkeys(backend for backend, _ in jobs))
         self.finished = threading.Event()
 
@@ -121,9 +134,18 @@ class Worker:
 
     def _one(self, backend: Backend, measurement: Measurement, rule: Rule) -> bool:
         """Measure, or record the failure; return whether the next one can be measured."""
-        outcome = self.outcome
+        outcome, planned, short = self.outcome, measurement, None
         try:
-            found = self._take(backend, measurement, rule)
+            while True:
+                try:
+                    found = self._take(backend, measurement, rule)
+                    break
+                except OutOfMemory as error:
+                    short = short or error
+                    smaller = shrunk(measurement) if self.can_shrink and not outcome.cancelled else None
+                    if smaller is None:
+                        raise short from error
+                    measurement = smaller
         except VerificationError as error:
             outcome.fails(Status.FAILED, str(error))
             outcome.leaves(measurement, str(error), error.way)
@@ -141,11 +163,16 @@ class Worker:
         except Unreachable as error:
             outcome.unreachable = outcome.unreachable or str(error)
             outcome.leaves(measurement, str(error))
+        except OutOfMemory as error:
+            outcome.fails(Status.NO_MEMORY, str(error))
+            outcome.leaves(measurement, str(error))
         except WirespeedError as error:
             if not outcome.repeats(measurement):  # of several pairs, the one that fails will fail alone
                 outcome.fails(Status.ERROR, str(error))
             outcome.leaves(measurement, str(error))
         else:
+            if short is not None:
+                outcome.warnings.append(smaller_buffers(planned, measurement, str(short)))
             self._fill(measurement, *found)
         return True
 

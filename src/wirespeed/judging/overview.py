@@ -226,7 +226,7 @@ def share(one: Judgement) -> float:
 
 def failures(document: Document) -> list[TestcaseResult]:
     """Return the testcases that failed; not those that the user interrupted."""
-    return [one for one in document.testcases if not one.status.good and one.status is not Status.INTERRUPTED]
+    return [one for one in document.testcases if one.status.is_failure]
 
 
 def _sentence(document: Document, check: Check, named: Finding | None, counts: Counter[str], bad: int) -> str:
@@ -250,8 +250,12 @@ def _sentence(document: Document, check: Check, named: Finding | None, counts: C
         return f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; no cause is known"
     if document.interrupted:
         return f"the run was interrupted: {document.interrupted}"
-    if counts[Verdict.BUSY]:
-        return "; ".join(f"{device} is {how}" for device, (how, _) in users(document).items())
+    short = [one for one in document.testcases if one.status is Status.NO_MEMORY]
+    if check.verdict is Verdict.BUSY:
+        memory = "'s memory" if short else ""
+        return "; ".join(f"{device}{memory} is {how}" for device, (how, _) in users(document).items())
+    if short and not counts[Verdict.PASS]:
+        return short[0].reason
     if not counts[Verdict.PASS] and not any(check.accepted.values()):
         return "no value could be judged; this is not a pass"
     return "every path is as fast as expected"

@@ -293,6 +293,8 @@ def _judge(
     """Judge one cell independently of the others."""
     cell, value = one.cell, one.cell.value
     if value is None:
+        if one.result.status is Status.NO_MEMORY:
+            return Judgement(one.key, one.unit, _of_memory(one.result), why=cell.reason)
         verdict = Verdict.WAIVED if one.result.status.good else Verdict.FAIL
         return Judgement(one.key, one.unit, verdict, why=cell.reason)
     peak = cell.peak or cell.limit
@@ -312,6 +314,11 @@ def _judge(
     compared = _by_baseline(_passed(one), value, entry, tolerance)
     is_low = ranged.verdict is Verdict.FAIL or (ranged.least is not None and value < ranged.least)
     return ranged if is_low and compared.verdict is Verdict.PASS else compared
+
+
+def _of_memory(result: TestcaseResult) -> Verdict:
+    """Return the verdict on a testcase that lacked memory: busy if other processes use its devices."""
+    return Verdict.BUSY if result.busy else Verdict.UNKNOWN
 
 
 def _passed(one: Placed) -> Judgement:
@@ -482,7 +489,12 @@ def _blame(
 def _failures(document: Document) -> list[Judgement]:
     """Return failures of whole testcases (wrong data, errors) and of an interrupted run."""
     found = [
-        Judgement(Key(r.name, "", "", ""), Unit.RATE, Verdict.FAIL, why=f"{r.status}: {r.reason}")
+        Judgement(
+            Key(r.name, "", "", ""),
+            Unit.RATE,
+            _of_memory(r) if r.status is Status.NO_MEMORY else Verdict.FAIL,
+            why=f"{r.status}: {r.reason}",
+        )
         for r in document.testcases
         if not r.status.good
     ]

@@ -72,6 +72,8 @@ def _case(result: TestcaseResult, low: list[Judgement], document: Document) -> E
         _outcome(case, "skipped", result.reason)
     elif result.status is Status.FAILED:
         _outcome(case, "failure", result.reason)
+    elif result.status is Status.NO_MEMORY:
+        _outcome(case, "skipped", f"{result.status}: {result.reason}")
     elif not result.status.good:
         _outcome(case, "error", f"{result.status}: {result.reason}")
     elif low:

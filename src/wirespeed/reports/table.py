@@ -28,6 +28,7 @@ _UNCERTAIN = 0.05
 _COLORS = {
     Status.PASSED: "green", Status.WAIVED: "dim", Status.FAILED: "bold red", Status.ERROR: "bold red",
     Status.TIMED_OUT: "bold red", Status.NOT_FOUND: "bold red", Status.INTERRUPTED: "yellow",
+    Status.NO_MEMORY: "yellow",
 }  # fmt: skip
 #: Maximum number of cells listed that used a rarer transport.
 _NAMED = 6

@@ -17,7 +17,7 @@ from ...document import Quantity, State
 from ...errors import BackendError, BackendLost, OutOfMemory
 from ...model import MOST_DESTINATIONS, Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from ...topology import Gpu, Machine
-from ...units import MIB
+from ...units import MIB, format_size
 from .. import pci
 from ..base import BackendOptions
 from .launch_config import NODE, WORD, unfit
@@ -312,18 +312,31 @@ class CudaBackend:
                     "check CUDA_VISIBLE_DEVICES and the permissions of /dev/nvidia*"
                 )
             nvml = self._monitor()
-            before = nvml.processes(gpu) if nvml else set()
-            self._devices[name] = Device(gpu, self._handles[gpu.bus_id])
+            before = set(nvml.processes(gpu)) if nvml else set()
+            try:
+                self._devices[name] = Device(gpu, self._handles[gpu.bus_id])
+            except OutOfMemory as error:
+                raise self._without_room(gpu, error) from error
             # In a container NVML may know this process by another PID: the one that came with the context.
-            came = nvml.processes(gpu) - before if nvml else set()
+            came = set(nvml.processes(gpu)) - before if nvml else set()
             self._own[name] = {os.getpid()} if os.getpid() in came else {os.getpid(), *came}
         return self._devices[name]
 
     def _users(self, gpu: Gpu) -> str:
         """Return the other users of a GPU."""
         nvml = self._monitor()
-        others = nvml.processes(gpu) - self._own.get(gpu.name, {os.getpid()}) if nvml else set()
-        return ", ".join(process_name(pid) for pid in sorted(others))
+        own = self._own.get(gpu.name, {os.getpid()})
+        found = nvml.processes(gpu) if nvml else {}
+        return ", ".join(process_name(pid, found[pid]) for pid in sorted(set(found) - own))
+
+    def _without_room(self, gpu: Gpu, error: OutOfMemory) -> OutOfMemory:
+        """Return why a GPU has no memory for a context: who uses it."""
+        nvml = self._monitor()
+        memory = nvml.free_memory(gpu) if nvml else None
+        free = f": {format_size(memory[0])} of {format_size(memory[1])} is free" if memory else ""
+        users = self._users(gpu)
+        remedy = f"in use by {users}; wait for it, or end it" if users else f"end what uses it ({error})"
+        return OutOfMemory(f"not enough memory on {gpu.name} to begin{free}; {remedy}")
 
     def _buffers(self) -> CudaBufferPool:
         from .memory import CudaBufferPool

@@ -159,10 +159,7 @@ class CudaBufferPool:
         """
         node = next(n for n in self._machine.numa if n.name == memory.device)
         cpus = node.cpus if affinity else ()
-        try:
-            host = self._host.take(node.index, size, lambda b: self._touch(b, cpus))
-        except BackendError as error:  # its message contains the amount of memory
-            raise OutOfMemory(str(error)) from error
+        host = self._host.take(node.index, size, lambda b: self._touch(b, cpus))
         found = huge_bytes(host.address) if huge else host.bytes
         if found is None or found < host.bytes:
             self._host.give(host)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from ...document import GENERATION, IDLE, RETRAINED, THROTTLED, THROTTLED_BY, Quantity, State
 from ...topology import Gpu
+from ...units import format_size
 from ..pci import LinkSpeed
 
 K = TypeVar("K", bound=Hashable)
@@ -215,9 +216,15 @@ class Nvml:
             found.append(Quantity(gpu.name, "processes", len(processes)))
         return tuple(found)
 
-    def processes(self, gpu: Gpu) -> set[int]:
-        """Return the IDs of the processes that compute on a GPU."""
-        return {p.pid for p in self.ask("nvmlDeviceGetComputeRunningProcesses", self.handle(gpu)) or ()}
+    def processes(self, gpu: Gpu) -> dict[int, int | None]:
+        """Return the processes that compute on a GPU: ID -> bytes of its memory; None if not known."""
+        running = self.ask("nvmlDeviceGetComputeRunningProcesses", self.handle(gpu)) or ()
+        return {process.pid: process.usedGpuMemory for process in running}
+
+    def free_memory(self, gpu: Gpu) -> tuple[int, int] | None:
+        """Return the free and all bytes of the memory of a GPU; None if not known."""
+        found = self.ask("nvmlDeviceGetMemoryInfo", self.handle(gpu))
+        return (int(found.free), int(found.total)) if found else None
 
 
 def decoded(answer: str | bytes) -> str:
@@ -230,13 +237,13 @@ def reasons_of(bits: int) -> tuple[str, ...]:
     return tuple(text for bit, text in _REASONS.items() if bits & bit)
 
 
-def process_name(pid: int) -> str:
-    """Return a process by name, if visible, and ID."""
+def process_name(pid: int, used: int | None = None) -> str:
+    """Return a process by name, if visible, and ID, with the bytes that it uses, if known."""
     try:
         name = Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:  # in another container, or ended
         name = "a process"
-    return f"{name} (PID {pid})"
+    return f"{name} (PID {pid}{f', {format_size(used)}' if used else ''})"
 
 
 def _value(answer: Any) -> float:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...errors import BackendError, BackendLost
+from ...errors import BackendError, BackendLost, OutOfMemory
 from ...units import KIB, MIB, format_size
 from ..tree import HERE, TreePath
 from .procfs import available_bytes, read
@@ -87,8 +87,10 @@ class HostBufferPool:
 
         Raises
         ------
+        OutOfMemory
+            If there is not enough memory.
         BackendError
-            If there is not enough memory, or the pages are on another node.
+            If the pages are on another node.
         """
         fitting = [b for b in self._free if b.node == node and b.bytes >= size]
         if fitting:
@@ -124,7 +126,7 @@ class HostBufferPool:
         where = node if self._several else None
         while (room := self._available(where)) is not None and room - RESERVE_BYTES < size:
             if not self._free:
-                raise BackendError(
+                raise OutOfMemory(
                     f"not enough memory on numa{node}: requested a buffer of {format_size(size)}, "
                     f"{format_size(max(0, room - RESERVE_BYTES))} is available "
                     f"({format_size(RESERVE_BYTES)} is reserved for other processes); choose a smaller size"
@@ -135,14 +137,14 @@ class HostBufferPool:
         reserved = size + 2 * GRANULE  # the rest stays inaccessible, on both sides
         start = _libc.mmap(None, reserved, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
         if start == ctypes.c_void_p(-1).value:
-            raise BackendError(f"mmap of {format_size(size)} for numa{node} failed: {_last_error()}")
+            raise OutOfMemory(f"mmap of {format_size(size)} for numa{node} failed: {_last_error()}")
         address = -(-(start + 1) // GRANULE) * GRANULE
         buffer = HostBuffer(address, size, node, (start, reserved))
         self._mapped.add(buffer)
         if _libc.mprotect(address, size, mmap.PROT_READ | mmap.PROT_WRITE):
             message = _last_error()
             self._unmap(buffer)
-            raise BackendError(f"mapping {format_size(size)} for numa{node} failed: {message}")
+            raise OutOfMemory(f"mapping {format_size(size)} for numa{node} failed: {message}")
         # Fails if the kernel has no transparent huge pages; then small pages are used.
         _libc.madvise(address, size, mmap.MADV_HUGEPAGE)
         return buffer

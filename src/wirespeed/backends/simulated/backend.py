@@ -14,10 +14,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ...document import State
-from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
+from ...errors import BackendError, BackendLost, MeasurementTimeout, OutOfMemory, VerificationError
 from ...model import Collective, Engine, Measurement, Message, Operation, Role, Sample, Sharing, Transfer
 from ...network import Demand, Network, completions, fair_shares
 from ...topology import FaultKind, Machine
+from ...units import format_size
 from ..base import BackendOptions, Prepared
 from .faults import faulty
 
@@ -74,8 +75,11 @@ class SimulatedBackend:
         ------
         BackendError
             If no link of a transfer has a capacity.
+        OutOfMemory
+            If a fault leaves too little memory.
         """
         self.released.clear()
+        self._allocate(measurement)
         if measurement.collective:
             return self._of_collectives(measurement.collective, options).prepare(measurement, options)
         if measurement.is_mixed:
@@ -87,6 +91,20 @@ class SimulatedBackend:
 
             return SimulatedPair(self, measurement, options)
         return SimulatedMeasurement(self, measurement, options)
+
+    def _allocate(self, measurement: Measurement) -> None:
+        """Raise an error if a ``full`` fault leaves too little memory for the transfers."""
+        for fault in self.machine.faults:
+            if fault.kind is not FaultKind.FULL:
+                continue
+            needed = sum(
+                t.bytes for t in measurement.transfers for end in t.ends if end.device == fault.where
+            )
+            if needed > fault.factor:
+                raise OutOfMemory(
+                    f"not enough memory on {fault.where}: {format_size(needed)} requested, "
+                    f"{format_size(fault.factor)} is free"
+                )
 
     def _of_collectives(self, run: Collective, options: BackendOptions) -> CollectiveBackend:
         if self._collectives is None:
@@ -108,8 +126,9 @@ class SimulatedBackend:
         return ()
 
     def busy(self) -> dict[str, str]:
-        """Return the devices with a ``busy`` fault: one, or all if the fault names none."""
-        places = [fault.where for fault in self.machine.faults if fault.kind is FaultKind.BUSY]
+        """Return the devices with a ``busy`` or ``full`` fault: one, or all if the fault names none."""
+        using = (FaultKind.BUSY, FaultKind.FULL)
+        places = [fault.where for fault in self.machine.faults if fault.kind in using]
         devices = [*(gpu.name for gpu in self.machine.gpus), *(node.name for node in self.machine.numa)]
         return {d: "in use by a simulated load" for d in devices if any(p in ("", d) for p in places)}
 

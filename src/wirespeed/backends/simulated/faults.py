@@ -9,6 +9,7 @@ from dataclasses import replace
 from ...effects import EFFECTS
 from ...errors import MachineError
 from ...topology import Fault, FaultKind, Machine
+from ...units import parse_size
 
 
 def parse_fault(text: str, machine: Machine) -> Fault:
@@ -33,6 +34,9 @@ def parse_fault(text: str, machine: Machine) -> Fault:
     if fault.kind is FaultKind.SPEED:
         where, _, factor = where.partition("=")
         fault = replace(fault, where=where, factor=_factor(factor, text))
+    if fault.kind is FaultKind.FULL:
+        where, _, free = where.partition("=")
+        fault = replace(fault, where=where, factor=float(parse_size(free)) if free else 0.0)
     if not fault.kind.of_links and where and not _is_transfer(where, machine):
         raise MachineError(
             f"machine {machine.name!r} has no transfers {where!r} for the fault {text!r}; "
