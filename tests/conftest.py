@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from msgspec.structs import replace
 
+from tests.leaks import left, present
 from wirespeed.backends.simulated.machines import MACHINES
 from wirespeed.document import Document
 
@@ -46,6 +47,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="no GPU"))
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves a thread, process, socket, shared memory or file behind, unless it says why."""
+    before = present()
+    yield
+    if request.node.get_closest_marker("leaves"):
+        return
+    assert not (more := left(before)), f"the test leaves {'; '.join(more)}"
 
 
 @pytest.fixture

@@ -185,7 +185,9 @@ def test_cycles_take_all_in_turn(wire: type[Queued]) -> None:
     assert [len(table.values()) for table in (small, extra, exact)] == [1, 6, 6]
 
 
-@pytest.mark.parametrize(("error", "status"), [(BackendError, Status.WAIVED), (OutOfMemory, Status.NO_MEMORY)])
+@pytest.mark.parametrize(
+    ("error", "status"), [(BackendError, Status.WAIVED), (OutOfMemory, Status.NO_MEMORY)]
+)
 def test_what_cannot_be_opened_is_waived(
     monkeypatch: pytest.MonkeyPatch, error: type[BackendError], status: Status
 ) -> None:

@@ -346,6 +346,7 @@ def test_a_failure_does_not_cancel_the_next_measurement() -> None:
         assert measured.value is not None
 
 
+@pytest.mark.leaves("the buffers of a lost job, which other processes may still use, until the process ends")
 def test_a_rank_that_is_gone_ends_the_run() -> None:
     some = worlds(3)
 

@@ -140,13 +140,15 @@ def test_ctrl_c_just_before_a_measurement_is_prepared_ends_it(machine):
         def __getattr__(self, name):
             return lambda *_: signal.raise_signal(signal.SIGINT) if name == "measuring" else None
 
+    before, backend = set(threading.enumerate()), Late(machine)
     case = ["host_stream_copy"]
     with pytest.raises(wirespeed.RunInterrupted):
-        wirespeed.run(case, size="1MiB", backends=[Late(machine)], listeners=[Interrupter()], time_budget=60)
-    for thread in threading.enumerate():
+        wirespeed.run(case, size="1MiB", backends=[backend], listeners=[Interrupter()], time_budget=60)
+    for thread in set(threading.enumerate()) - before:
         if thread.name.startswith("measure"):  # it may have a few instructions left
             thread.join(10)
             assert not thread.is_alive()
+    backend.close()
 
 
 def test_nothing_runs_in_memory_that_was_given_back(machine, measurement):

@@ -194,6 +194,7 @@ def test_a_hang_times_out_by_name_and_the_run_goes_on() -> None:
     assert time.monotonic() - started < 30
 
 
+@pytest.mark.leaves("the thread of a call that never returns")
 def test_what_never_comes_back_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "CANCEL_GRACE_S", 0.2)
     document = wirespeed.run(["0", "4", "5"], machine=f"{TWO}+stuck@gpu0->gpu1", timeout=0.2)

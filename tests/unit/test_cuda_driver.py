@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -61,6 +62,15 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     return lambda *arguments, **more: FakeCuda(*arguments, **more).install(monkeypatch)
 
 
+@pytest.fixture
+def page() -> Iterator[SharedMemory]:
+    """Memory of the gate of several processes."""
+    memory = SharedMemory.create(4096)
+    yield memory
+    memory.unmap()
+    os.close(memory.descriptor)
+
+
 def gpu(index: int) -> Gpu:
     return Gpu(index, "NVIDIA H200", f"00000000:00:{6 + index:02x}", compute_capability="9.0", backend="cuda")
 
@@ -105,13 +115,14 @@ def test_a_gpu_whose_streams_cannot_wait_has_a_kernel_that_does(
 
 
 @pytest.mark.parametrize("can_wait", [0, 1])
-def test_a_gate_between_processes_without_stream_memory_operations(cuda: Cuda, can_wait: int) -> None:
+def test_a_gate_between_processes_without_stream_memory_operations(
+    cuda: Cuda, can_wait: int, page: SharedMemory
+) -> None:
     not_supported = real.CUresult.CUDA_ERROR_NOT_SUPPORTED
     refused = (
         {} if can_wait else dict.fromkeys(("cuStreamWaitValue32", "cuStreamWriteValue32"), not_supported)
     )
     fake = cuda(attributes={"CAN_USE_64_BIT_STREAM_MEM_OPS": can_wait}, refused=refused)
-    page = SharedMemory.create(4096)
     where = Device(gpu(0), 0)
     gate = Gate(GateKind.WAIT_VALUE, where, 1.0, page)
     loaded = fake.calls.count("cuFuncLoad")
@@ -218,11 +229,11 @@ class Queue:
 
 
 def test_each_process_fills_verifies_and_enqueues_its_part(
-    cuda: Cuda, monkeypatch: pytest.MonkeyPatch
+    cuda: Cuda, monkeypatch: pytest.MonkeyPatch, page: SharedMemory
 ) -> None:
     """Of six transfers three are enqueued here: two copies, and in one queue both messages by NCCL."""
     fake = cuda()
-    backend, page, descriptors = CudaBackend(machine(2)), SharedMemory.create(4096), Descriptors()
+    backend, descriptors = CudaBackend(machine(2)), Descriptors()
     job = JobContext(alone(), descriptors, page, (0, 1), "gpu0", (), BackendOptions(timeout=5.0))
     side = backend.side(job)
     queues: list[Queue] = []

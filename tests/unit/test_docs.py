@@ -56,9 +56,12 @@ def test_python_examples_run() -> None:
             exec(compile(example, str(path), "exec"), {})
 
 
-def test_the_commands_of_the_procedure_for_slow_machines_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_of_the_procedure_for_slow_machines_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from wirespeed.cli.main import main
 
+    monkeypatch.chdir(tmp_path)
     commands = re.findall(r"```console\n\$ wirespeed (.*?)\n", (ROOT / "docs/slow.md").read_text())
     assert len(commands) >= 4
     for command in commands:

@@ -94,6 +94,7 @@ def test_a_pipe_gets_the_last_document_and_stays(document: Document, tmp_path: P
     draft.save(lambda: document)
     draft.last(document)
     text = b"".join(iter(lambda: os.read(reader, 65536), b""))
+    os.close(reader)
     assert store.decode(text, "pipe") == document
     assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]
 

@@ -271,6 +271,13 @@ class DistributedBackend:
     def _come_together(self) -> Running:
         """Share the page of the gate, open the hardware, compare clocks and measure the skew."""
         descriptors = Descriptors()
+        try:
+            return self._joined(descriptors)
+        except BaseException:
+            descriptors.close()
+            raise
+
+    def _joined(self, descriptors: Descriptors) -> Running:
         page = share_page(self.exchange, descriptors, self._options.timeout)
         mine = self._machine.ranks[self.rank]
         here = [rank for rank, host in enumerate(self.hosts) if host == self.hosts[self.rank]]

@@ -48,7 +48,11 @@ def share_page(exchange: Exchange, descriptors: Descriptors, timeout: float) -> 
 
     def map_page() -> None:
         address, token = offers[first]
-        found.append(page or SharedMemory(fetch(address, token, timeout), size))
+        descriptor = page.descriptor if page else fetch(address, token, timeout)
+        try:
+            found.append(page or SharedMemory(descriptor, size))
+        finally:
+            os.close(descriptor)  # the mapping remains
 
     exchange.together(map_page, "mapping the page of the gate")
     return found[0]

@@ -1,0 +1,67 @@
+"""What a test leaves behind, by its own fault or wirespeed's: threads, processes, sockets, memory, files."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+#: How long a thread or process that is ending may take, in s; the machine may be busy.
+ENDING_S = 10.0
+#: Beginnings of what libraries keep open for as long as the process lives.
+_OF_LIBRARIES = ("/dev/", "/proc/", "anon_inode:", sys.prefix)
+#: A library whose descriptors, opened when it is first loaded, stay until the process ends.
+_MPI = "mpi4py.MPI"
+
+
+def present() -> dict[str, str]:
+    """Return what could be left behind at this moment: a unique key -> what it is."""
+    found = {f"thread {id(one)}": f"the thread {one.name!r}" for one in threading.enumerate()}
+    found |= {f"process {pid}": f"the process {pid} ({command})" for pid, command in _children()}
+    found |= {f"descriptor {number} {target}": f"an open {target}" for number, target in _descriptors()}
+    found |= {_MPI: ""} if _MPI in sys.modules else {}
+    folders = (ROOT, Path(tempfile.gettempdir()))
+    found |= {f"file {path}": f"the file {path}" for folder in folders for path in folder.glob("wirespeed*")}
+    return found
+
+
+def left(before: dict[str, str]) -> list[str]:
+    """Return what is present now and was not before; what is ending is given time to end."""
+    until = time.monotonic() + ENDING_S
+    while more := _more(before):
+        gc.collect()
+        if time.monotonic() > until:
+            return more
+        time.sleep(0.01)
+    return []
+
+
+def _more(before: dict[str, str]) -> list[str]:
+    """Return what is present and was not before."""
+    new = {key: what for key, what in present().items() if key not in before}
+    if _MPI in new:
+        new = {key: what for key, what in new.items() if not key.startswith("descriptor") and key != _MPI}
+    return list(new.values())
+
+
+def _children() -> Iterator[tuple[int, str]]:
+    """Yield the processes that this one has started and that have not ended, with their names."""
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):
+            for pid in map(int, (task / "children").read_text().split()):
+                yield pid, Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def _descriptors() -> Iterator[tuple[int, str]]:
+    """Yield the open files, sockets and memory of this process."""
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            target = str(entry.readlink())
+            if not target.startswith(_OF_LIBRARIES):
+                yield int(entry.name), target
