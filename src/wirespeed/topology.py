@@ -45,6 +45,9 @@ class Link:
         Origin of the capacity.
     latency : float or None
         Round-trip time that the link adds to a dependent load, in s; None if unknown.
+    assumed : bool
+        Whether the capacity was taken from a data sheet or another machine, and not read from this one. Such
+        a capacity fails nothing unless a value confirms it.
     """
 
     source: str
@@ -53,6 +56,7 @@ class Link:
     capacity: float | None = None
     origin: str = ""
     latency: float | None = None
+    assumed: bool = False
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ _TESTCASES = {case.name: case for case in TABLE}
 
 def results(machine: Machine, logs: Sequence[FoundLog]) -> tuple[list[TestcaseResult], int]:
     """Return the results of all testcases, and the number of values that are not comparable."""
-    network = Network(machine)
+    network = Network(with_cores(machine))
     plans = _Plans(network)
     found: list[TestcaseResult] = []
     taken: dict[str, int] = {}
@@ -58,6 +58,21 @@ def results(machine: Machine, logs: Sequence[FoundLog]) -> tuple[list[TestcaseRe
 def _differ(one: TestcaseResult, other: TestcaseResult) -> bool:
     """Return whether two results of a testcase have only different tables."""
     return not {table.key for table in one.tables} & {table.key for table in other.tables}
+
+
+#: Cores of a node and bytes of its memory, where a log does not tell: enough for every testcase.
+_CORES, _MEMORY_BYTES = 256, 2**50
+
+
+def with_cores(machine: Machine) -> Machine:
+    """Return the machine of a log for planning: with cores and memory, if the log tells nothing of them."""
+    if any(node.cpus for node in machine.numa):
+        return machine
+    numa = tuple(
+        replace(node, cpus=tuple(range(i * _CORES, (i + 1) * _CORES)), memory_bytes=_MEMORY_BYTES)
+        for i, node in enumerate(machine.numa)
+    )
+    return replace(machine, numa=numa)
 
 
 class _Plans:
@@ -117,7 +132,7 @@ def _tables(machine: Machine, plans: _Plans, log: FoundLog) -> Iterator[tuple[Te
             status, reason = Status.PASSED, ""
         planned = _plan(plans, case, tables) if case else None
         if case is None or planned is None:
-            fits = case is not None and _is_known_place(machine, tables)
+            fits = case is not None and _is_known_place(tables)
             result, count = _unplaced(tables, case, status, reason, fits)
             yield result, 0 if fits else count
             continue
@@ -139,12 +154,9 @@ def _widened(table: FoundTable, gpus: int) -> FoundTable:
     return replace(table, columns=columns, values=((*table.values[0], *[None] * (gpus - 1)),))
 
 
-def _is_known_place(machine: Machine, tables: Sequence[FoundTable]) -> bool:
-    """Return whether the labels of some tables say enough, although the machine lacks ranks or cores."""
-    if all(table.testcase.startswith("message_") for table in tables):
-        return True
-    nodes = tuple(node.name for node in machine.numa)
-    return not any(n.cpus for n in machine.numa) and all(table.columns == nodes for table in tables)
+def _is_known_place(tables: Sequence[FoundTable]) -> bool:
+    """Return whether the labels of some tables say enough, although the machine lacks ranks."""
+    return all(table.testcase.startswith("message_") for table in tables)
 
 
 #: A plan, and what the links allow for each Measurement.
@@ -257,22 +269,19 @@ def _failed(log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
 
 def _collectives(network: Network, log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
     """Yield the result of each collective."""
-    one_host = len({rank.host for rank in log.ranks}) <= 1
     known = [run for run in log.collectives if run.operation in OPERATIONS and run.type in BY_NAME]
     settings = [Setting(OPERATIONS[r.operation], BY_NAME[r.type], r.operator, r.root) for r in known]
     own_names = names(settings) if known else []
     for run, setting, name in zip(known, settings, own_names, strict=True):
-        yield _collective(network, run, setting, name, one_host), 0
+        yield _collective(network, run, setting, name), 0
     for run in log.collectives:
         if run not in known:
             yield _unknown_collective(run)
 
 
-def _collective(
-    network: Network, run: FoundCollective, setting: Setting, name: str, one_host: bool
-) -> TestcaseResult:
-    """Return the result of a collective, with limits if it stayed on one host."""
-    fits = one_host and len(network.machine.gpus) >= run.ranks
+def _collective(network: Network, run: FoundCollective, setting: Setting, name: str) -> TestcaseResult:
+    """Return the result of a collective, with limits if the machine has the GPUs of all ranks."""
+    fits = len(network.machine.gpus) >= run.ranks
     case = collective(setting, name, ranks=run.ranks, judged=fits)
     assert case.swept is not None
     sizes = tuple(run.points)
