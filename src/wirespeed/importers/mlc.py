@@ -15,6 +15,8 @@ _VERSION = re.compile(r"Intel\(R\) Memory Latency Checker - v(\S+)")
 _HEAD = re.compile(r"Numa node\s+((\d+\s*)+)$")
 _PEAK = re.compile(r"(ALL Reads|\d:\d Reads-Writes|Stream-triad like)\s*:\s*(\S+)")
 _LAST_PEAK = "Stream-triad like"
+#: First and last section of a run without parameters.
+_FIRST, _LAST, _PARAMETERS = "idle latencies", "cache-to-cache", "Command line parameters"
 #: The last delay between requests, unless the command line chooses others.
 _LAST_DELAY, _DELAYS = "20000", re.compile(r"Command line parameters:.* -[dg]")
 _LOADED = re.compile(r"(\d{5})\s+(\S+)\s+(\S+)")
@@ -65,6 +67,9 @@ def _run(lines: Sequence[str]) -> FoundLog:
             complete = True
         else:
             found.other(line, _KNOWN)
+    sections = [line for line in lines if line.strip().startswith("Measuring")]
+    if not any(_PARAMETERS in line for line in lines) and sections and _FIRST in sections[0]:
+        complete &= _LAST in sections[-1]
     if not complete or not measured:
         found.failures.append(f"the log ends early: {text(measured) or 'it has no values'}")
     if peaks:

@@ -189,7 +189,7 @@ def _finished(
             FoundCollective(name, kind, operator, root, count, dict(sorted(points.items())))
         )
     sizes = [size for points in runs.values() for size in points]
-    if not ended:
+    if not ended or (found.options and not sizes):
         where = f"after {max(sizes)} B of {expected[1]} B" if sizes else "before the first size"
         found.failures.append(f"the log ends early: {where}")
     if runs:

@@ -309,7 +309,8 @@ def _matrix(name: str, title: str, rows: list[list[float | None]], columns: int)
     if not key and "device_to_device_bidirectional" in case:
         # 0.2 has one table: the measured direction of copy engines, the sum of kernels
         key = "total" if case.endswith("_sm") else "read1" if "_read_" in case else "write1"
-    unit = Unit.TIME if title.endswith("(ns)") or "latency" in case else Unit.RATE
+    is_time = "latency" in case if not title.endswith(")") else title.endswith("(ns)")
+    unit = Unit.TIME if is_time else Unit.RATE
     row_labels, column_labels = _labels(case, columns)
     if row_labels == column_labels and all(row[i] == 0 for i, row in enumerate(rows[:columns])):
         rows = [[value or None for value in row] for row in rows]  # versions that print 0.00 for no value

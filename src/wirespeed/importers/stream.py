@@ -34,6 +34,8 @@ _VALID = re.compile(r"Solution Validates")
 _SIZE = re.compile(r"Array size: (\S+) ([KMG])(i?)B")
 _ELEMENTS = re.compile(r"Array size = *(\d{1,18})")
 _DEVICE = re.compile(r'Using (?:CUDA|HIP|OpenCL|SYCL|alpaka|\w+) device (.+)|CUDA Device \d+: "(.+?)"')
+#: Largest error of a size with one decimal, in its unit.
+_ROUNDING = 0.0501
 _PREFIXES = {"K": 1, "M": 2, "G": 3, "T": 4}
 _KNOWN = re.compile(
     r"-{5,}|BabelStream|Version|Implementation|Running|Precision|Array size|Total size|Memory|Driver|CUDA D|"
@@ -119,10 +121,10 @@ def _bytes(match: re.Match[str]) -> int:
         value = number(match[1]) or 0.0
     except ValueError:
         return 0
-    base = 1024 if match[3] else 1000
-    size = value * base ** _PREFIXES[match[2]]
+    unit = _scale(match[2] + match[3] + "B")
+    size = value * unit
     nearest = round(size / MIB) * MIB  # 268.4 MB is 256 MiB
-    size = nearest if nearest and abs(nearest / size - 1) < 1e-3 else size
+    size = nearest if abs(nearest - size) <= _ROUNDING * unit else size
     return int(size) if 0 < size < 2**60 else 0
 
 
