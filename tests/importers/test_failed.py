@@ -226,6 +226,13 @@ def test_nccl_tests_cut_after_five_rows_says_where(tmp_path: Path) -> None:
     assert document.testcases[0].reason.startswith("the log ends early: after ")
 
 
+def test_a_broken_row_of_nccl_tests(tmp_path: Path) -> None:
+    lines = LOGS["nccl-tests"].splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("   "))
+    lines[at] = lines[at][:60]
+    assert judge(imported(tmp_path, "\n".join(lines))).verdict is Verdict.FAIL
+
+
 @pytest.mark.parametrize("okay", ["false", "", None, "perhaps", False])
 @pytest.mark.parametrize("part", ["out_of_bounds", "average_bus_bandwidth"])
 def test_json_of_nccl_tests_that_is_not_okay(part: str, okay: object, tmp_path: Path) -> None:
@@ -239,6 +246,9 @@ def test_json_of_nccl_tests_without_a_result_or_with_errors(tmp_path: Path) -> N
     changes: tuple[dict[str, object], ...] = ({"errors": ["unhandled cuda error"]}, {"results": []})
     for change in changes:
         assert judge(imported(tmp_path, json.dumps(content | change))).verdict is Verdict.FAIL
+    content["results"][0] = {"size": 8}
+    assert judge(imported(tmp_path, json.dumps(content))).verdict is Verdict.FAIL
+    content = json.loads(LOGS["nccl-tests-json"])
     del content["average_bus_bandwidth"]
     assert judge(imported(tmp_path, json.dumps(content))).verdict is Verdict.FAIL
     assert (
@@ -266,6 +276,7 @@ def test_status_in_the_json_of_nvbandwidth(status: object, tmp_path: Path) -> No
     [
         {"bandwidth_matrix": None}, {"bandwidth_matrix": []}, {"bandwidth_matrix": [["1.0"], ["x"]]},
         {"bandwidth_matrix": [["1.0", "2.0"], ["3.0"]]}, {"error": "wrong data"}, {"name": None},
+        {"bandwidth_matrix": [["N/A", "N/A"]]},
     ],
 )  # fmt: skip
 def test_broken_testcases_in_the_json_of_nvbandwidth(change: dict[str, object], tmp_path: Path) -> None:

@@ -106,8 +106,9 @@ class _LinesOfRun:
                 found.failures.append(text(line.lstrip("# ")))
         elif line.startswith("# SIMULATED"):
             found.simulated = True
-        elif _TABLE_LINE.match(line) and self._row(line.split()):
-            pass
+        elif _TABLE_LINE.match(line) and self._head:
+            if not self._row(line.split()):
+                found.failures.append(text(f"not a row of the table: {line}"))
         elif line.startswith("#"):
             self._mention(line)
         elif not self._mention(line) or says_failure(line):
@@ -261,7 +262,7 @@ def of_json(content: dict[str, Any]) -> FoundLog | None:
     for entry in results:
         key_and_point = _entry(entry)
         if key_and_point is None:
-            found.unknown.append(text(str(entry)))
+            found.failures.append(text(f"not a result: {entry}"))
             continue
         key, size, halves = key_and_point
         runs.setdefault(key, {})[size] = halves

@@ -114,13 +114,14 @@ class _TextOfRun:
 
         Excerpts lack lines of the beginning, such as the name of the host.
         """
-        version = _release(self.found)
-        if self._closed or version is None or version < _CLOSING_SINCE:
+        found, version = self.found, _release(self.found)
+        expected = found.tool == "sailbandwidth" or (version is not None and version >= _CLOSING_SINCE)
+        if self._closed or not expected:
             return
         if self._whole:
-            self.found.failures.append("the log ends early: it lacks its closing note")
+            found.failures.append("the log ends early: it lacks its closing note")
         else:
-            self.found.warnings.append("the log lacks its closing note: testcases may be missing")
+            found.warnings.append("the log lacks its closing note: testcases may be missing")
 
     def _line(self, at: int) -> int:
         """Read a line, or a table that begins with it; return the index of the next line."""
@@ -362,6 +363,8 @@ def _finish(found: FoundLog, small: bool) -> None:
     keys: defaultdict[str, set[str]] = defaultdict(set)
     for table in found.tables:
         keys[table.testcase].add(table.key)
+        if not table.count:
+            found.fail(table.testcase, "its table has no value")
     found.tables = [_sized(_meant(table, keys[table.testcase]), size) for table in found.tables]
     if found.ranks and not found.gpus:
         found.gpus = gpus_of(found.ranks)
