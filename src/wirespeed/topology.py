@@ -46,8 +46,7 @@ class Link:
     latency : float or None
         Round-trip time that the link adds to a dependent load, in s; None if unknown.
     assumed : bool
-        Whether the capacity was taken from a data sheet or another machine, and not read from this one. Such
-        a capacity fails nothing unless a value confirms it.
+        Whether the capacity is that of a data sheet or of another machine, and was not read from this one.
     """
 
     source: str

@@ -32,7 +32,7 @@ def unconfirmed(machine: Machine, cells: Sequence[Placed], tolerance: float) -> 
     Returns
     -------
     dict[int, str]
-        Index of the cell -> origin of the capacity.
+        Index of the cell -> why it is outside of its range.
     """
     if not any(link.assumed for link in machine.links):
         return {}
@@ -47,8 +47,10 @@ def unconfirmed(machine: Machine, cells: Sequence[Placed], tolerance: float) -> 
         if cell.expected[0] <= cell.value <= (cell.peak or cell.limit) * (1 + tolerance):
             confirmed |= rates
         elif rates:
-            outside[i] = rates, next(link.origin for link in limiting if link.assumed)
-    return {i: origin for i, (rates, origin) in outside.items() if not rates & confirmed}
+            side = "below the range" if cell.value < cell.expected[0] else "above the limit"
+            origin = next(link.origin for link in limiting if link.assumed)
+            outside[i] = rates, f"{side} of a capacity that no value confirms ({origin})"
+    return {i: why for i, (rates, why) in outside.items() if not rates & confirmed}
 
 
 def _limiting(cell: Cell) -> list[int]:

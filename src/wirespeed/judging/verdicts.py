@@ -228,10 +228,8 @@ def judge(
         or _judge(one, machine, memories, entries.get(one.key), tolerance)
         for one in cells
     ]
-    for i, origin in unconfirmed(machine, cells, IMPLAUSIBLE).items():
+    for i, why in unconfirmed(machine, cells, IMPLAUSIBLE).items():
         if judged[i].why == BELOW_RANGE or judged[i].verdict is Verdict.IMPLAUSIBLE:
-            side = "below the range" if judged[i].why == BELOW_RANGE else "above the limit"
-            why = f"{side} of a capacity that no value confirms ({origin})"
             judged[i] = replace(judged[i], verdict=Verdict.WARN, why=why)
     accepted, exempt = _accept(judged, cells, overrides, machine)
     culprits = _blame(judged, cells, exempt, machine)
