@@ -46,6 +46,8 @@ class Link:
         Origin of the capacity.
     latency : float or None
         Round-trip time that the link adds to a dependent load, in s; None if unknown.
+    assumed : bool
+        Whether the capacity is that of a data sheet or of another machine, and was not read from this one.
     """
 
     source: str
@@ -54,6 +56,7 @@ class Link:
     capacity: float | None = None
     origin: str = ""
     latency: float | None = None
+    assumed: bool = False
 
 
 @dataclass(frozen=True)

@@ -153,8 +153,9 @@ def test_a_truncated_log_has_what_it_contains(tmp_path: Path) -> None:
     text = A100[: A100.index("4    276.03")]
     document = imported(tmp_path, text, "dgx-a100-40g-8")
     assert len(values(document, "device_to_device_memcpy_write_ce")) == 4 * 7
-    assert any("device_to_device_memcpy_write_ce is incomplete" in w for w in document.warnings)
-    assert wirespeed.judge(document).verdict.value == "pass"
+    check = wirespeed.judge(document)
+    assert check.testcases["device_to_device_memcpy_write_ce"].value == check.verdict.value == "fail"
+    assert any("the log ends early: its table is incomplete" in one.why for one in check.judgements)
 
 
 def test_truncated_json_has_what_it_contains(tmp_path: Path) -> None:

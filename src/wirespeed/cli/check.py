@@ -93,10 +93,14 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
 
 def _loaded(options: argparse.Namespace) -> list[Document]:
     """Load all runs before judging any of them."""
+    from ..judging.expectations import with_host_memory
+
     documents = [load_run(file) for file in options.source]
     for document in documents:
         _refuse_simulated(document.simulated, options)
-    return documents
+    if options.host_memory is None:
+        return documents
+    return [with_host_memory(document, options.host_memory) for document in documents]
 
 
 def _gates(options: argparse.Namespace) -> list[GateSet]:

@@ -48,6 +48,6 @@ def sheets() -> dict[str, GpuSheet]:
 
 def sheet_of(model: str) -> tuple[str, GpuSheet] | None:
     """Return name and data sheet for a model as the driver reports it; None if there is none."""
-    for vendor in ("NVIDIA ", "Tesla ", "GeForce ", "Quadro "):
+    for vendor in ("NVIDIA ", "Tesla ", "GeForce ", "Quadro ", "HGX "):
         model = model.removeprefix(vendor)
     return next(((name, sheet) for name, sheet in sheets().items() if model in sheet.models), None)

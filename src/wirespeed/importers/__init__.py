@@ -18,6 +18,7 @@ from ..units import MIB, many
 from ..version import __version__
 from . import mlc, nccl_tests, nvbandwidth, osu, p2p_sample, stream
 from .assumed_machine import machine_of
+from .failures import says_failure
 from .log import KEPT_LINES, FoundLog, text
 from .placing import ranks_of, results
 
@@ -79,7 +80,7 @@ def load_log(source: str | Path | Sequence[str | Path], machine: str | Machine |
     found, strange = results(where, logs)
     warnings = [_warning(log) for log in logs]
     warnings.append(f"machine {where.name}: {'; '.join(where.notes)}")
-    warnings += [f"{log.file}: {text(warning)}" for log in logs for warning in log.warnings]
+    warnings += [f"{log.file}: {text(one)}" for log in logs for one in (*log.failures[:1], *log.warnings)]
     if strange:
         warnings.append(f"{many(strange, 'value')} not comparable with testcases of wirespeed, kept unjudged")
     options: dict[str, Any] = {}
@@ -117,11 +118,9 @@ def _logs(file: str) -> list[FoundLog]:
     """Return the logs in a file."""
     content = _text(file)
     name = "standard input" if file == STDIN else text(Path(file).name)
-    found = []
-    for log in _sections(content, name):
+    found = [log for log in list(_sections(content)) if not log.is_empty]
+    for log in found:
         log.file = name
-        if not log.is_empty:
-            found.append(log)
     if not found:
         raise UsageError(f"{name} contains no output that is understood, which is: {', '.join(UNDERSTOOD)}")
     return found
@@ -142,11 +141,12 @@ def _text(file: str) -> str:
     return data.decode("utf-8-sig", "replace")
 
 
-def _sections(content: str, name: str) -> Iterator[FoundLog]:
+def _sections(content: str) -> Iterator[FoundLog]:
     """Split a text into the output of different tools, and read each."""
     lines = [_PREFIX.sub("", _COLOR.sub("", line)) for line in content.splitlines()]
     current: ModuleType | None = None
     pending: list[str] = []
+    last: FoundLog | None = None  # of JSON, to which the lines before and after it belong
     at = tried = 0
     while at < len(lines):
         line = lines[at]
@@ -155,7 +155,9 @@ def _sections(content: str, name: str) -> Iterator[FoundLog]:
             log, end = parsed
             if current:
                 yield from current.read(pending)
-                current, pending = None, []
+            else:
+                _also(log, pending)
+            current, pending, last = None, [], log
             log.lines = end - at
             yield log
             at = end
@@ -170,6 +172,13 @@ def _sections(content: str, name: str) -> Iterator[FoundLog]:
         at += 1
     if current:
         yield from current.read(pending)
+    elif last:
+        _also(last, pending)
+
+
+def _also(log: FoundLog, lines: Sequence[str]) -> None:
+    """Note what lines around JSON say about the run."""
+    log.failures += [text(line) for line in lines if says_failure(line)]
 
 
 def _json(lines: Sequence[str], at: int) -> tuple[FoundLog, int] | None:
@@ -188,7 +197,7 @@ def _json(lines: Sequence[str], at: int) -> tuple[FoundLog, int] | None:
         log: FoundLog | None = tool.of_json(content) if hasattr(tool, "of_json") else None
         if log is not None:
             if truncated:
-                log.warnings.append("the JSON is incomplete; the part before its end was read")
+                log.failures.append("the log ends early: the JSON is incomplete")
             return log, at + rest.count("\n", 0, end) + 1
     return None
 

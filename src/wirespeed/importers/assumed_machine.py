@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..backends import SIMULATED, describe, pci
+from ..data import efficiencies
 from ..data.gpus import GpuSheet, sheet_of, sheets
 from ..errors import MachineError, UsageError
-from ..model import Unit
+from ..model import Access, Engine, Unit
+from ..network import rate_of
 from ..topology import Gpu, Link, LinkKind, Machine, NumaNode, load
 from ..units import GB, MIB
 from .log import MOST_DEVICES, FoundLog
@@ -18,6 +20,8 @@ from .log import MOST_DEVICES, FoundLog
 #: What the origin of every derived capacity begins with.
 ASSUMED = "assumed"
 _SWITCH = "nvswitch"
+#: Standard widths of the PCIe link of a GPU, and the oldest generation that is assumed in place of a newer.
+_WIDTHS, _OLDEST_PCIE = (16, 8), 3
 #: Testcases that copy between the host and one GPU in one direction.
 _HOST_COPIES = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
 #: Machines with more GPUs than this have switches, if the model can have them.
@@ -44,6 +48,11 @@ def count_of(logs: Sequence[FoundLog]) -> int:
             f"{file} is of {_listed(first)}, {other} of {_listed(second)}; import them separately"
         )
     return max([len(models) for models in named] or [*(_columns(log) for log in logs), 0])
+
+
+def _of_all_hosts(logs: Sequence[FoundLog]) -> int:
+    """Return the number of GPUs that the ranks of a log use on all hosts."""
+    return max(len({(rank.host, rank.device) for rank in log.ranks}) for log in logs)
 
 
 def _models(logs: Sequence[FoundLog], count: int) -> list[str]:
@@ -88,17 +97,23 @@ def machine_of(logs: Sequence[FoundLog], wanted: str | Machine | None) -> Machin
     else:
         machine = wanted if isinstance(wanted, Machine) else _named(wanted, logs)
         whole = any(not log.partial for log in logs)
-        if count > len(machine.gpus) or (count and whole and count < len(machine.gpus)):
+        fits = count == len(machine.gpus) or _of_all_hosts(logs) == len(machine.gpus)
+        if not fits and (count > len(machine.gpus) or (count and whole)):
             raise UsageError(
                 f"{logs[0].file} has {count} GPUs, the machine {machine.name} has {len(machine.gpus)}; "
                 "choose another --machine"
             )
         origin = f"{ASSUMED}: --machine"
-        links = tuple(replace(one, origin=_joined(origin, one.origin)) for one in machine.links)
+        links = tuple(
+            replace(one, origin=_joined(origin, one.origin), assumed=one.capacity is not None)
+            for one in machine.links
+        )
         machine = replace(machine, links=links, notes=(*machine.notes, f"{ASSUMED}, not read from the host"))
     found = {name: next((v for log in logs if (v := getattr(log, name))), None)
              for name in ("host", "driver", "cuda")}  # fmt: skip
     buses = next(([bus for _, bus in log.gpus] for log in logs if log.gpus and not log.partial), [])
+    if len(buses) != len(machine.gpus):  # those of the first host only
+        buses = []
     gpus = tuple(
         replace(gpu, bus_id=bus or gpu.bus_id, backend="")
         for gpu, bus in zip(machine.gpus, buses or [""] * len(machine.gpus), strict=True)
@@ -137,7 +152,7 @@ def _derived(models: Sequence[str], logs: Sequence[FoundLog]) -> Machine:
     known = sheet_of(models[0]) if models and len(set(models)) == 1 else None
     name, sheet = known or ("", None)
     best = _best_copies(logs, count)
-    nvlinks, reached = _nvlinks(count, sheet, best)
+    nvlinks, reached, found = _nvlinks(count, sheet, best)
     through_host = [
         Link(f"gpu{i}", f"gpu{j}", LinkKind.PCIE, origin="unknown: sockets and switches between GPUs")
         for i, j in sorted(best.keys() - reached)
@@ -160,13 +175,15 @@ def _derived(models: Sequence[str], logs: Sequence[FoundLog]) -> Machine:
         (len(t.columns) for log in logs for t in log.tables if t.columns[:1] == ("numa0",)), default=1
     )
     links = [Link(f"numa{i}", f"numa{i}", LinkKind.MEMORY, origin="unknown") for i in range(nodes)]
+    pcie, lower = _pcie(sheet, to_host)
     for gpu in gpus:
-        links += _own_links(gpu.name, sheet, to_host)
+        links += _own_links(gpu.name, sheet, pcie, to_host)
     notes = [
         f"{ASSUMED} from the log: one NUMA node for all GPUs, its memory and the host's bridges unknown",
         f"{ASSUMED} from data sheets: {' '.join(sheet.source.split())}" if sheet
         else f"no data sheet for {models[0] or 'the GPUs, which the log does not name'}" if models
         else "the log names no GPU",
+        *filter(None, (lower, found)),
     ]  # fmt: skip
     return Machine(
         f"{name}-{count}" if sheet else "unknown",
@@ -177,20 +194,64 @@ def _derived(models: Sequence[str], logs: Sequence[FoundLog]) -> Machine:
     )
 
 
-def _own_links(gpu: str, sheet: GpuSheet | None, to_host: float) -> Iterator[Link]:
+def _explaining(rates: Iterable[float], fastest: float, lowest: float) -> float | None:
+    """Return the first standard rate that explains the fastest of all devices; None if none does.
+
+    Parameters
+    ----------
+    rates : Iterable[float]
+        Standard rates of a link, the preferred first, in B/s.
+    fastest : float
+        The fastest value of all devices, in B/s.
+    lowest : float
+        Fraction of the rate that a good machine reaches.
+    """
+    return next((r for r in rates if r * lowest <= fastest <= r * (1 + _CLOCK)), None)
+
+
+def _lowest(kind: LinkKind) -> float:
+    """Return the fraction of a link's rate that copy engines reach at the low end of the range."""
+    return rate_of(efficiencies()[0], Engine.CE, kind, Access.READ).efficiency
+
+
+def _pcie(sheet: GpuSheet | None, to_host: float) -> tuple[tuple[float, str] | None, str]:
+    """Return rate and origin of the PCIe links, and a note if they are not those of the data sheet.
+
+    Slots and hosts may be older than the GPU: if all GPUs agree at a lower standard rate, it is the limit.
+    """
+    full = pci.rate(sheet.pcie, max(_WIDTHS)) if sheet and not sheet.c2c else None
+    if sheet is None or full is None:
+        return None, ""
+    generations = range(min(_OLDEST_PCIE, sheet.pcie), sheet.pcie + 1)
+    known = [found for w in _WIDTHS for g in generations if (found := pci.rate(g, w))]
+    rate = _explaining([one for one, _ in known], to_host, _lowest(LinkKind.PCIE))
+    if rate is None or rate == full[0]:
+        return full, ""
+    names = " or ".join(name for one, name in known if abs(one / rate - 1) < _CLOCK)
+    note = (
+        f"no GPU copies faster than {to_host / GB:.1f} GB/s to or from the host, so that {names} is the limit"
+    )
+    return (rate, f"{names} from the values, in place of {full[1]} of the data sheet"), note
+
+
+def _own_links(
+    gpu: str, sheet: GpuSheet | None, pcie: tuple[float, str] | None, to_host: float
+) -> Iterator[Link]:
     """Yield the links of a GPU to its memory and to the host; ``to_host`` is the fastest copy, in B/s."""
     if sheet is None:
         yield Link(gpu, gpu, LinkKind.MEMORY, origin="unknown")
         yield from pci.both_ways("numa0", gpu, None, "unknown")
         return
     rate, origin = sheet.memory_rate
-    yield Link(gpu, gpu, LinkKind.MEMORY, rate, f"{ASSUMED}: {origin}" if rate else origin)
+    of_memory = f"{ASSUMED}: {origin}" if rate else origin
+    yield Link(gpu, gpu, LinkKind.MEMORY, rate, of_memory, assumed=rate is not None)
     if sheet.c2c:
         c2c = next((r * GB for r in sheet.c2c if to_host <= r * GB * (1 + _CLOCK)), sheet.c2c[-1] * GB)
         for ends in (("numa0", gpu), (gpu, "numa0")):
-            yield Link(*ends, LinkKind.C2C, c2c, f"{ASSUMED}: NVLink-C2C data sheet")
-    elif known := pci.rate(sheet.pcie, 16):
-        yield from pci.both_ways("numa0", gpu, known[0], f"{ASSUMED}: {known[1]}")
+            yield Link(*ends, LinkKind.C2C, c2c, f"{ASSUMED}: NVLink-C2C data sheet", assumed=True)
+    elif pcie:
+        for link in pci.both_ways("numa0", gpu, pcie[0], f"{ASSUMED}: {pcie[1]}"):
+            yield replace(link, assumed=True)
 
 
 #: Indices of two GPUs.
@@ -214,20 +275,21 @@ def _best_copies(logs: Iterable[FoundLog], count: int) -> dict[Pair, float]:
 
 def _nvlinks(
     count: int, sheet: GpuSheet | None, best: dict[Pair, float]
-) -> tuple[list[Link], set[Pair]]:  # fmt: skip
-    """Return the NVLinks, and the pairs of GPUs that they connect.
+) -> tuple[list[Link], set[Pair], str]:
+    """Return the NVLinks, the pairs of GPUs that they connect, and a note if they are fewer than usual.
 
     Without a switch, two GPUs have the smallest possible number of links that explains their fastest copy;
-    none if PCIe explains it.
+    none if PCIe explains it. Without copies between GPUs, what connects them is unknown.
     """
     if sheet is None or not sheet.links or count < 2:
-        return [], set()
+        return [], set(), ""
     every = {(i, j) for i in range(count) for j in range(count) if i != j}
     if sheet.switch and (count > _MOST_WITHOUT_SWITCH or not best):
-        links = sheet.links[-1]
-        origin = f"{ASSUMED}: {links} links x {sheet.nvlink:g} GB/s"
-        ends = [end for i in range(count) for end in ((f"gpu{i}", _SWITCH), (_SWITCH, f"gpu{i}"))]
-        return [Link(*end, LinkKind.NVLINK, sheet.nvlinks(links), origin) for end in ends], every
+        return _switched(count, sheet, max(best.values(), default=0.0))
+    if not best:
+        why = f"unknown: how {sheet.links[-1]} links x {sheet.nvlink:g} GB/s of each GPU connect them"
+        links = [Link(f"gpu{i}", f"gpu{j}", LinkKind.NVLINK, None, why) for i, j in sorted(every)]
+        return links, every, ""
     slowest = (pci.rate(sheet.pcie, 16) or (0.0,))[0]
     numbers = {
         pair: next((n for n in sheet.links if value <= sheet.nvlinks(n) * (1 + _CLOCK)), sheet.links[-1])
@@ -238,7 +300,22 @@ def _nvlinks(
         return _nvlinks(count, sheet, {})
     found = [
         Link(f"gpu{i}", f"gpu{j}", LinkKind.NVLINK, sheet.nvlinks(n),
-             f"{ASSUMED} from the values: {n} links x {sheet.nvlink:g} GB/s")
+             f"{ASSUMED} from the values: {n} links x {sheet.nvlink:g} GB/s", assumed=True)
         for (i, j), n in sorted(numbers.items())
     ]  # fmt: skip
-    return found, set(numbers)
+    return found, set(numbers), ""
+
+
+def _switched(count: int, sheet: GpuSheet, fastest: float) -> tuple[list[Link], set[Pair], str]:
+    """Return the NVLinks to a switch; fewer than in the data sheet if no GPU copies faster, in B/s."""
+    every = {(i, j) for i in range(count) for j in range(count) if i != j}
+    rate = _explaining(map(sheet.nvlinks, sheet.links), fastest, _lowest(LinkKind.NVLINK))
+    links = next((n for n in sheet.links if sheet.nvlinks(n) == rate), sheet.links[-1])
+    origin, note = f"{ASSUMED}: {links} links x {sheet.nvlink:g} GB/s", ""
+    if links != sheet.links[-1]:
+        origin += f" from the values, in place of {sheet.links[-1]} of the data sheet"
+        found = f"no GPU copies faster than {fastest / GB:.1f} GB/s to another"
+        note = f"{found}, so that {links} NVLinks are the limit"
+    ends = [end for i in range(count) for end in ((f"gpu{i}", _SWITCH), (_SWITCH, f"gpu{i}"))]
+    capacity = sheet.nvlinks(links)
+    return [Link(*end, LinkKind.NVLINK, capacity, origin, assumed=True) for end in ends], every, note

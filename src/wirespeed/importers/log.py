@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from ..document import LARGEST, Status
 from ..model import Unit
 from ..terminal import one_line
+from .failures import says_failure, status_of
 
 #: Maximum number of unknown lines that are kept, and of characters of a text from a log.
 KEPT_LINES, LONGEST_TEXT = 5, 120
 #: Maximum number of devices and of sizes of a curve that a log may have.
 MOST_DEVICES = 1024
+#: Smallest value above 0 that is possible, in base units: quotients of such values remain finite.
+_SMALLEST = 1 / LARGEST
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d{1,3})?")
 #: Number of a row, or of two ranks.
 _LABEL = re.compile(r"\d{1,6}(->\d{1,6})?")
@@ -157,6 +161,8 @@ class FoundLog:
         The collectives.
     outcomes : dict[str, tuple[Status, str]]
         Testcase -> status and reason, of those that did not pass.
+    failures : list[str]
+        Why the whole run did not pass: what it says itself, or where it ends early.
     ranks : list[FoundRank]
         Ranks of a job.
     options : dict
@@ -167,6 +173,8 @@ class FoundLog:
         What else is known of the measurement.
     simulated : bool
         Whether the log is of a simulated machine.
+    independent : bool
+        Whether each testcase has its own status, so that a failure of the run does not change the others.
     partial : bool
         Whether the tool measures a part of the machine, so that the log may name fewer GPUs than there are.
     """
@@ -183,22 +191,64 @@ class FoundLog:
     tables: list[FoundTable] = field(default_factory=list)
     collectives: list[FoundCollective] = field(default_factory=list)
     outcomes: dict[str, tuple[Status, str]] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
     ranks: list[FoundRank] = field(default_factory=list)
     options: dict[str, str | int | float | bool | list[str] | None] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     simulated: bool = False
+    independent: bool = False
     partial: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Whether it has no result."""
-        return not (self.tables or self.collectives or self.outcomes)
+        return not (self.tables or self.collectives or self.outcomes or self.failures)
+
+    def fail(self, testcase: str, reason: str) -> None:
+        """Note why a testcase did not pass; the first reason counts."""
+        before = self.outcomes.get(testcase)
+        if before is None or before[0].good:
+            self.outcomes[testcase] = status_of(reason), text(reason)
+
+    def other(self, line: str, known: re.Pattern[str] | None = None) -> None:
+        """Read a line without a value: it is known or unknown, and may say that the run failed."""
+        failed = says_failure(line)
+        if failed:
+            self.failures.append(text(line))
+        if failed or (line and not (known and known.match(line))):
+            self.unknown.append(line)
 
     @property
     def label(self) -> str:
         """Tool and version, for people."""
         return " ".join(filter(None, (self.tool, self.version)))
+
+
+def runs(lines: Sequence[str], begin: re.Pattern[str]) -> Iterator[Sequence[str]]:
+    """Split lines at those with which a run begins; what precedes the first one belongs to it."""
+    starts = [i for i, line in enumerate(lines) if begin.match(line)] or [0]
+    return (lines[a:b] for a, b in pairwise([0, *starts[1:], len(lines)]))
+
+
+def is_cut(lines: Sequence[str], at: int) -> bool:
+    """Return whether a line of numbers is the last of a log and ends within its last number.
+
+    Tools print all numbers of a table with the same number of decimals.
+    """
+    if any(lines[i].strip() for i in range(at + 1, len(lines))):
+        return False
+    words = [
+        word for line in lines[max(at - 1, 0) : at + 1] for word in line.split() if _NUMBER.fullmatch(word)
+    ]
+    *before, last = [len(word.partition(".")[2]) for word in words] or [0]
+    return any(decimals > last for decimals in before)
+
+
+def gpus_of(ranks: Sequence[FoundRank]) -> list[tuple[str, str]]:
+    """Return name and PCI bus ID of each GPU of the first host, in the order of their indices."""
+    own = {rank.device: (rank.model, rank.bus_id) for rank in ranks if rank.host == ranks[0].host}
+    return [own[device] for device in sorted(own)]
 
 
 def text(found: str) -> str:
@@ -239,7 +289,9 @@ def whole(word: str) -> int:
 
 def scaled(values: Iterable[float | None], scale: float) -> tuple[float | None, ...]:
     """Return values in base units; those that are negative or out of range become None."""
-    return tuple(v * scale if v is not None and 0 <= v * scale <= LARGEST else None for v in values)
+    return tuple(
+        v * scale if v is not None and (v == 0 or _SMALLEST <= v * scale <= LARGEST) else None for v in values
+    )
 
 
 def grid(lines: Sequence[str], start: int) -> tuple[list[str], list[tuple[str, list[float | None]]], int]:

@@ -7,14 +7,21 @@ from collections.abc import Iterator, Sequence
 
 from ..model import Unit
 from ..units import MB, NANO
-from .log import MOST_DEVICES, FoundLog, FoundTable, grid, number, scaled, text
+from .log import MOST_DEVICES, FoundLog, FoundTable, grid, is_cut, number, runs, scaled, text
 
 #: Lines with which a log of this tool begins.
 START = re.compile(r"Intel\(R\) Memory Latency Checker")
 _VERSION = re.compile(r"Intel\(R\) Memory Latency Checker - v(\S+)")
 _HEAD = re.compile(r"Numa node\s+((\d+\s*)+)$")
 _PEAK = re.compile(r"(ALL Reads|\d:\d Reads-Writes|Stream-triad like)\s*:\s*(\S+)")
+_LAST_PEAK = "Stream-triad like"
+#: First and last section of a run without parameters.
+_FIRST, _LAST, _PARAMETERS = "idle latencies", "cache-to-cache", "Command line parameters"
+#: The last delay between requests, unless the command line chooses others.
+_LAST_DELAY, _DELAYS = "20000", re.compile(r"Command line parameters:.* -[dg]")
 _LOADED = re.compile(r"(\d{5})\s+(\S+)\s+(\S+)")
+#: A latency between caches, in ns, which no testcase measures.
+_CACHES = re.compile(r".*L2->L2 HITM?\s+latency\s+(\S+)|\s*\d+\s+(-|[\d.]+)(\s+(-|[\d.]+))*$")
 _KNOWN = re.compile(
     r"Command line|Using|Measuring|Bandwidths are|Numa node$|=+|Inject|Delay|\*\*\*|Local|Remote|-+$|Note"
 )
@@ -23,15 +30,14 @@ _TOOL = "mlc"
 
 def read(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield the runs of the tool that some lines contain."""
-    starts = [i for i, line in enumerate(lines) if START.match(line)]
-    for begin, end in zip(starts, [*starts[1:], len(lines)], strict=True):
-        yield _run(lines[begin:end])
+    return (_run(part) for part in runs(lines, START))
 
 
 def _run(lines: Sequence[str]) -> FoundLog:
     """Read one run."""
     found = FoundLog("Intel MLC", lines=len(lines), partial=True)
-    measured = ""
+    measured, complete = "", True
+    chosen_delays = any(_DELAYS.match(line.strip()) for line in lines)
     peaks: dict[str, float | None] = {}
     loaded: dict[str, tuple[float | None, float | None]] = {}
     at = 0
@@ -41,18 +47,31 @@ def _run(lines: Sequence[str]) -> FoundLog:
         if match := _VERSION.match(line):
             found.version = text(f"v{match[1]}")
         elif line.startswith("Measuring"):
-            measured = line
+            if measured and not complete:
+                found.failures.append(f"no complete result: {text(measured)}")
+            measured, complete = line, False
         elif match := _HEAD.match(line):
-            _, rows, used = grid([match[1], *lines[at : at + MOST_DEVICES]], 0)
+            columns, rows, used = grid([match[1], *lines[at : at + MOST_DEVICES]], 0)
             at += max(used - 1, 0)
             if rows:
                 found.tables += _matrix(measured, [values for _, values in rows])
+            complete = 0 < len(columns) <= len(rows) and not is_cut(lines, at - 1)
         elif match := _PEAK.match(line):
             peaks[match[1]] = _value(match[2], float(MB))
+            complete = match[1] == _LAST_PEAK and peaks[match[1]] is not None
         elif match := _LOADED.fullmatch(line):
             loaded[match[1]] = (_value(match[2], NANO), _value(match[3], float(MB)))
-        elif line and not _KNOWN.match(line):
-            found.unknown.append(line)
+            last = match[1] == _LAST_DELAY or chosen_delays
+            complete = last and None not in loaded[match[1]] and not is_cut(lines, at - 1)
+        elif "cache-to-cache" in measured and _CACHES.match(line):
+            complete = True
+        else:
+            found.other(line, _KNOWN)
+    sections = [line for line in lines if line.strip().startswith("Measuring")]
+    if not any(_PARAMETERS in line for line in lines) and sections and _FIRST in sections[0]:
+        complete &= _LAST in sections[-1]
+    if not complete or not measured:
+        found.failures.append(f"the log ends early: {text(measured) or 'it has no values'}")
     if peaks:
         found.tables.append(
             _kept("peak bandwidth", (tuple(peaks.values()),), ("all nodes",), tuple(peaks), Unit.RATE,

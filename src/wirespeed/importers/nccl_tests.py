@@ -8,7 +8,8 @@ from typing import Any
 
 from ..testcases.collective_ops import OPERATIONS
 from ..units import GB, many
-from .log import FoundCollective, FoundHalf, FoundLog, FoundRank, number, scaled, text, whole
+from .failures import says_failure
+from .log import FoundCollective, FoundHalf, FoundLog, FoundRank, gpus_of, number, scaled, text, whole
 
 #: Lines with which a log of this tool can begin.
 START = re.compile(r"\s*# (nccl-tests version|Collective test starting:|nThread \d)|# +size +count +type")
@@ -26,7 +27,13 @@ _RANK = re.compile(
     r"\[([\w:.]+)\]\s*(.*)"
 )
 _HEAD = re.compile(r"#\s+size\s+count\s+type\b")
-_END = re.compile(r"# Collective test concluded|# Avg bus bandwidth")
+#: The last line of all versions: newer ones print "concluded" after it.
+_END = re.compile(r"# Avg bus bandwidth\s*: \S")
+#: Comments that say that the run failed; others describe it.
+_COMMENT = re.compile(
+    r"# (Out of bounds values|Avg bus bandwidth|error:|the run ended early|"
+    r"\w+: (failed|error|timed out|interrupted): )"
+)
 _TABLE_LINE = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*\s")
 #: Columns that begin the results out of place and in place, with their names in all versions.
 _TIMES = ("time", "cputime")
@@ -40,6 +47,9 @@ _NAMES = {
 }  # fmt: skip
 #: Operations by the ratio of bus to algorithm bandwidth, for versions that do not print the operation.
 _FACTOR_TOLERANCE = 0.02
+
+#: Results of the JSON that say whether they are good.
+_JUDGED = {"out_of_bounds": "Out of bounds values", "average_bus_bandwidth": "Avg bus bandwidth"}
 
 #: Data type, operator and root of some lines -> size -> results out of place and in place.
 _Runs = dict[tuple[str, str, int], dict[int, tuple[FoundHalf | None, FoundHalf | None]]]
@@ -90,16 +100,25 @@ class _LinesOfRun:
             found.ranks.append(rank)
         elif _HEAD.match(line):
             self._head = line.lstrip("# ").split()
-        elif _END.match(line):
-            self._ended = True
+        elif line.startswith("#") and _COMMENT.match(line):
+            self._ended |= bool(_END.match(line))
+            if says_failure(line):
+                found.failures.append(text(line.lstrip("# ")))
         elif line.startswith("# SIMULATED"):
             found.simulated = True
-        elif _TABLE_LINE.match(line) and self._row(line.split()):
-            pass
-        elif match := _MENTIONED.search(line):
-            self.mentioned = match[1]
-        elif line and not line.startswith("#"):
-            found.unknown.append(line)
+        elif _TABLE_LINE.match(line) and self._head:
+            if not self._row(line.split()):
+                found.failures.append(text(f"not a row of the table: {line}"))
+        elif line.startswith("#"):
+            self._mention(line)
+        elif not self._mention(line) or says_failure(line):
+            found.other(line)
+
+    def _mention(self, line: str) -> bool:
+        """Note the program that a line names, such as the command; return whether it names one."""
+        match = _MENTIONED.search(line)
+        self.mentioned = match[1] if match else self.mentioned
+        return match is not None
 
     def _options(self, match: re.Match[str]) -> None:
         threads, gpus, first, last, step = (int(match[i]) for i in range(1, 6))
@@ -136,7 +155,10 @@ class _LinesOfRun:
         """Return what the lines contain."""
         if self._repeated:
             self.found.warnings.append(f"{many(self._repeated, 'repeated size')}; the last values count")
-        return _finished(self.found, self._program or self.mentioned, self._runs, self._ended, self._expected)
+        ended = (
+            self._ended or not self.begun
+        )  # an excerpt without the first lines need not have the last ones
+        return _finished(self.found, self._program or self.mentioned, self._runs, ended, self._expected)
 
 
 def _half(words: Sequence[str]) -> FoundHalf | None:
@@ -158,10 +180,7 @@ def _finished(
 ) -> FoundLog:
     """Complete a log: the collectives, the GPUs of the first host, and the options of the run."""
     hosts = dict.fromkeys(rank.host for rank in found.ranks)
-    first = [rank for rank in found.ranks if rank.host == next(iter(hosts))]
-    own = {rank.device: (rank.model, rank.bus_id) for rank in first}
-    if sorted(own) == list(range(len(own))):
-        found.gpus = [own[i] for i in range(len(own))]
+    found.gpus = gpus_of(found.ranks)
     found.host = next(iter(hosts), "")
     processes = len({(rank.host, rank.pid) for rank in found.ranks})
     count = len(found.ranks) or _product(found.options)
@@ -171,8 +190,9 @@ def _finished(
             FoundCollective(name, kind, operator, root, count, dict(sorted(points.items())))
         )
     sizes = [size for points in runs.values() for size in points]
-    if sizes and not ended and max(sizes) < expected[1]:
-        found.warnings.append(f"the log ends at {max(sizes)} B, before the last size, {expected[1]} B")
+    if not ended or (found.options and not sizes):
+        where = f"after {max(sizes)} B of {expected[1]} B" if sizes else "before the first size"
+        found.failures.append(f"the log ends early: {where}")
     if runs:
         found.options |= {
             "operation": found.collectives[0].operation, "ranks": count, "processes": processes or 1,
@@ -242,11 +262,18 @@ def of_json(content: dict[str, Any]) -> FoundLog | None:
     for entry in results:
         key_and_point = _entry(entry)
         if key_and_point is None:
-            found.unknown.append(text(str(entry)))
+            found.failures.append(text(f"not a result: {entry}"))
             continue
         key, size, halves = key_and_point
         runs.setdefault(key, {})[size] = halves
-    ended = "average_bus_bandwidth" in content or "end_time" in content
+    ended = "average_bus_bandwidth" in content
+    for part, what in _JUDGED.items():
+        judged = content.get(part, {"okay": "true"})
+        okay = str(judged.get("okay")).lower() if isinstance(judged, dict) else ""
+        if okay not in ("true", "unchecked"):
+            found.failures.append(f"{what}: {'FAILED' if okay == 'false' else f'unknown status {okay}'}")
+    errors = content.get("errors")
+    found.failures += [text(str(error)) for error in errors if error] if isinstance(errors, list) else []
     sizes = (found.options["first_size"], found.options["last_size"])
     return _finished(found, mentioned[1] if mentioned else "", runs, ended, sizes)  # type: ignore[arg-type]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -12,19 +13,26 @@ from ..document import Status
 from ..model import Unit
 from ..testcases import TABLE
 from ..units import GB, MIB, NANO
-from .log import MOST_DEVICES, FoundLog, FoundTable, grid, number, scaled, text
+from .failures import says_failure
+from .log import MOST_DEVICES, FoundLog, FoundRank, FoundTable, gpus_of, grid, is_cut, number, scaled, text
 
 #: Lines with which a log of this tool can begin.
 START = re.compile(r"(nv|sail)bandwidth Version: |Running \w+\.\s*$")
 _VERSION = re.compile(r"((?:nv|sail)bandwidth) Version: v?(\S+)")
 _DEVICE = re.compile(r"(?:Device )?(\d+): (.+?)(?: \(([0-9a-fA-F:.]+)\))?(?:: \((.*)\))?")
-_PROCESS = re.compile(r"Process (\d+) \((.+?)\): device (\d+)(?:: (.+?)(?: \(([0-9a-fA-F:.]+)\))?)?")
+_PROCESS = re.compile(r"Process +(\d+) \((.+?)\): device (\d+)(?:: (.+?)(?: \(([0-9a-fA-F:.]+)\))?)?")
 _RUNNING = re.compile(r"Running (\w+)\.")
-_WAIVED = re.compile(r"Waived:\s*(\w*)(?::\s*(.*))?")
+_WAIVED = re.compile(r"(?:Waived:|Waiving)\s*(\w*)(?::\s*(.*)|\.)?")
 _MISSING = re.compile(r"ERROR: (Testcase (?:index )?(\S+) (?:not found|out of bound)!)")
+#: How nvbandwidth reports errors; other lines that say so are those of other programs.
+_ERROR = re.compile(r"\[?(CUDA_|NVML_)?ERROR|Error: |ASSERT|Assertion")
 _TITLE = re.compile(r"\w.*\((GB/s|ns|%)\)|Bisect .*")
 _SUM = re.compile(r"(?:SUM|&&&& PERF) (\w+) (\S+)")
 _TITLE_PART = re.compile(r" (Read1|Read2|Write1|Write2|Total) ")
+#: Keys of the tables of a bidirectional testcase, in order; 0.2 has only one table.
+_PARTS = {"read": ("read1", "read2", "total"), "write": ("write1", "write2", "total")}
+#: Begin of the closing note, which 0.6 and later print.
+_CLOSING, _CLOSING_SINCE = "NOTE: The reported results", (0, 6)
 #: Lines without values that every log may have.
 _KNOWN = re.compile(
     r"Built from Git version: |NOTE: |COEFFICIENT_OF_VARIATION |Performance can vary |WARNING: |"
@@ -37,8 +45,12 @@ _PAIRS = frozenset(
     case.name for case in TABLE if case.index is not None and "device_to_device_" in case.name
     and "all_" not in case.name
 )  # fmt: skip
-#: Status in the JSON of a testcase without values.
-_WITHOUT_VALUES = ("Waived", "Error", "ERROR", "Not Found")
+#: Status in the JSON, without case -> status; every other one is an error.
+_STATUS = {
+    "passed": Status.PASSED, "waived": Status.WAIVED, "not found": Status.NOT_FOUND, "error": Status.ERROR,
+}  # fmt: skip
+#: What nvbandwidth says of an unknown testcase.
+_UNKNOWN_NAME = "ERROR"
 #: In one process, nvbandwidth's first write is that of the column's GPU, and ours that of the row's.
 _OTHER_WRITE = {"write1": "write2", "write2": "write1"}
 #: Keys of tables; other names that begin like one of a testcase are those of other testcases.
@@ -80,10 +92,12 @@ class _TextOfRun:
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.lines = lines
-        self.found = FoundLog("nvbandwidth", lines=len(lines))
+        self.found = FoundLog("nvbandwidth", lines=len(lines), independent=True)
         self._small = False
         self._running = ""
         self._measured = False
+        self._parts: set[str] = set()
+        self._closed = self._whole = False
 
     def log(self) -> FoundLog:
         """Return what the lines contain."""
@@ -91,8 +105,23 @@ class _TextOfRun:
         while at < len(self.lines):
             at = self._line(at)
         self._ends(truncated=True)
+        self._closes()
         _finish(self.found, small=self._small)
         return self.found
+
+    def _closes(self) -> None:
+        """Note that the closing note is missing: a failure, unless the log is an excerpt.
+
+        Excerpts lack lines of the beginning, such as the name of the host.
+        """
+        found, version = self.found, _release(self.found)
+        expected = found.tool == "sailbandwidth" or (version is not None and version >= _CLOSING_SINCE)
+        if self._closed or not expected:
+            return
+        if self._whole:
+            found.failures.append("the log ends early: it lacks its closing note")
+        else:
+            found.warnings.append("the log lacks its closing note: testcases may be missing")
 
     def _line(self, at: int) -> int:
         """Read a line, or a table that begins with it; return the index of the next line."""
@@ -101,17 +130,16 @@ class _TextOfRun:
             found.tool, found.version = match[1], text(f"v{match[2]}")
         elif match := _RUNNING.fullmatch(line):
             self._ends()
-            self._running, self._measured = match[1], False
+            self._running, self._measured, self._parts = match[1], False, set()
         elif match := _WAIVED.match(line):  # 0.8 leaves out the name
             if name := match[1]:
                 found.outcomes[name] = (Status.WAIVED, text(match[2] or "waived in the log"))
                 self._measured = True
         elif match := _MISSING.fullmatch(line):
             found.outcomes[match[2]] = (Status.NOT_FOUND, text(match[1]))
-        elif line.startswith(("ERROR", "[ERROR", "Error", "Assertion")):
-            name = self._running or "the run"
-            found.outcomes[name] = (Status.ERROR, text(line))
-            self._measured = True
+        elif line.startswith(_CLOSING):
+            self._ends()
+            self._running, self._closed = "", True
         elif match := re.fullmatch(r"Driver Version: (\S+)", line):
             found.driver = text(match[1])
         elif match := re.match(r"CUDA Runtime Version: .*?(\d{4,6})\)?$", line):
@@ -120,9 +148,11 @@ class _TextOfRun:
             found.gpus.append((text(match[2]), text(match[3] or "")))
             before = self.lines[at - 1].strip() if at else ""
             if len(found.gpus) == 1 and re.fullmatch(r"[\w.-]{1,64}", before):
-                found.host = before
+                found.host, self._whole = before, True
                 found.unknown[:] = [one for one in found.unknown if one.strip() != before]
-        elif _PROCESS.fullmatch(line) or re.fullmatch(r"Process \d+ \(.*\): device gpu\d+", line):
+        elif match := _PROCESS.fullmatch(line):
+            self._process(match)
+        elif re.fullmatch(r"Process +\d+ \(.*\): device gpu\d+", line):
             pass
         elif _TITLE.fullmatch(line):
             return self._table(at)
@@ -130,26 +160,39 @@ class _TextOfRun:
             self._check_sum(match[1], match[2])
         elif line.startswith("NOTE: The buffer size"):
             self._small = True
-        elif line and not _KNOWN.match(line):
-            found.unknown.append(line)
+        elif self._running and (_ERROR.match(line) or says_failure(line)):
+            found.fail(self._running, line)
+            self._measured = True
+            found.unknown += [] if _ERROR.match(line) else [line]
+        else:
+            found.other(line, _KNOWN)
         if line.startswith("NOTE: SIMULATED"):
             found.simulated = True
         return at + 1
+
+    def _process(self, match: re.Match[str]) -> None:
+        """Note the GPU of a process of a job of several processes."""
+        host, device, model, bus = match[2], int(match[3]), match[4], match[5]
+        if model:
+            self.found.ranks.append(
+                FoundRank(int(match[1]), 0, 0, device, text(host), text(bus or ""), text(model))
+            )
 
     def _table(self, at: int) -> int:
         """Read a title and its table; return the index of the next line."""
         title = self.lines[at].strip()
         columns, rows, end = grid(self.lines, at + 1)
         if not columns or not rows:
-            if any(line.strip() for line in self.lines[at + 1 :]):
-                self.found.unknown.append(title)
+            self.found.unknown.append(title)
             return at + 1
         if "utilization" not in title:
             table = _matrix(self._running, title, [values for _, values in rows], len(columns))
             self.found.tables.append(table)
-            square = table.testcase in _PAIRS
-            if square and len(table.values) < len(columns):
-                self.found.warnings.append(f"the table of {table.testcase} is incomplete")
+            if match := _TITLE_PART.search(title):
+                self._parts.add(match[1].lower())
+            square = table.testcase in _PAIRS and len(table.values) < len(columns)
+            if square or is_cut(self.lines, end - 1):
+                self.found.fail(table.testcase, "the log ends early: its table is incomplete")
         self._measured = True
         return end
 
@@ -177,8 +220,12 @@ class _TextOfRun:
     def _ends(self, truncated: bool = False) -> None:
         """Note a testcase that began and has no result."""
         if self._running and not self._measured:
-            why = "the log ends" if truncated else "the log has no table"
-            self.found.warnings.append(f"{self._running} has no result: {why}")
+            self.found.fail(
+                self._running, f"no result: the log {'ends early' if truncated else 'has no table'}"
+            )
+        wanted = next((set(keys) for keys in _PARTS.values() if self._parts & set(keys[:2])), set())
+        if missing := sorted(wanted - self._parts):
+            self.found.fail(self._running, f"the log ends early: no table of {' and '.join(missing)}")
 
 
 def of_json(content: dict[str, Any]) -> FoundLog | None:
@@ -186,7 +233,7 @@ def of_json(content: dict[str, Any]) -> FoundLog | None:
     body = content.get("nvbandwidth")
     if not isinstance(body, dict):
         return None
-    found = FoundLog("nvbandwidth", text(str(body.get("version", ""))))
+    found = FoundLog("nvbandwidth", text(str(body.get("version", ""))), independent=True)
     found.driver = text(str(body.get("Driver Version", "")))
     cuda = re.search(r"(\d{4,6})\)?$", str(body.get("CUDA Runtime Version", "")))
     found.cuda = int(cuda[1]) if cuda else 0
@@ -195,14 +242,16 @@ def of_json(content: dict[str, Any]) -> FoundLog | None:
         if match := _DEVICE.fullmatch(str(device).strip()):
             found.gpus.append((text(match[2]), text(match[3] or "")))
             found.host = found.host or text(match[4] or "")
+    present: set[tuple[str, str]] = set()
     for entry in _list(body.get("testcases")):
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-            found.unknown.append(text(str(entry)))
+            found.failures.append(text(f"not a testcase: {entry}"))
             continue
-        _entry(found, entry)
-    note = body.get("error")
-    if isinstance(note, str) and note.strip():
-        found.warnings.append(text(note))
+        tables = _entry(found, entry)
+        found.tables += [one for one in tables if (one.testcase, one.key) not in present]
+        present |= {(one.testcase, one.key) for one in tables if one.key}
+    if (note := body.get("error")) and str(note).strip():
+        found.failures.append(text(str(note)))
     small = "buffer size is smaller" in str(body.get("warning", ""))
     _finish(found, small=small)
     return found
@@ -212,34 +261,41 @@ def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def _entry(found: FoundLog, entry: dict[str, Any]) -> None:
-    """Read a testcase of the JSON."""
+def _entry(found: FoundLog, entry: dict[str, Any]) -> list[FoundTable]:
+    """Return the tables of a testcase of the JSON; note a status other than passed."""
     name, title = text(entry["name"]), text(str(entry.get("bandwidth_description", "")))
-    status = str(entry.get("status", ""))
-    if status in _WITHOUT_VALUES:
-        kind = {"Waived": Status.WAIVED, "Error": Status.ERROR}.get(status, Status.NOT_FOUND)
-        reason = entry.get("reason", entry.get("error", f"{status} in the log"))
-        found.outcomes[_split(name)[0]] = (kind, text(str(reason)))
-    rows: list[list[float | None]] = []
-    for row in _list(entry.get("bandwidth_matrix"))[:MOST_DEVICES]:
-        try:
-            rows.append([number(str(word)) for word in _list(row)[:MOST_DEVICES]])
-        except ValueError:
-            found.unknown.append(text(f"{name}: {row}"))
-    if not rows or not rows[0] or any(len(row) != len(rows[0]) for row in rows):
-        if status not in _WITHOUT_VALUES:
-            found.warnings.append(f"{name} has no complete matrix")
-        return
-    columns, tables = len(rows[0]), []
+    given, case = entry.get("status"), _split(name)[0]
+    status = _STATUS.get(str(given).strip().lower(), Status.ERROR)
+    if given == _UNKNOWN_NAME:
+        status = Status.NOT_FOUND
+    reason = str(entry.get("reason") or entry.get("error") or f"status {given!r} in the log")
+    if not status.good:
+        found.outcomes.setdefault(case, (status, text(reason)))
+    elif entry.get("error"):
+        found.fail(case, reason)
+    elif status is Status.WAIVED:
+        found.outcomes[case] = (status, text(reason))
+    try:
+        rows = [
+            [number(str(word)) for word in _list(row)[:MOST_DEVICES]]
+            for row in _list(entry.get("bandwidth_matrix"))[:MOST_DEVICES]
+        ]
+    except ValueError as error:
+        found.fail(case, f"its matrix is not of numbers: {error}")
+        return []
+    columns = len(rows[0]) if rows else 0
+    whole = len(rows) in (columns, 3 * columns) if name in _PAIRS else bool(rows)
+    if not columns or not whole or any(len(row) != columns for row in rows):
+        if status is Status.PASSED:
+            found.fail(case, "no complete matrix in the log")
+        return []
     if name in _PAIRS and len(rows) == 3 * columns:  # the rows of all tables of a bidirectional testcase
-        part = "read" if "_read_" in name else "write"
-        for i, key in enumerate((f"{part}1", f"{part}2", "total")):
-            one = _matrix(name, title, rows[i * columns : (i + 1) * columns], columns)
-            tables.append(replace(one, key=key))
-    else:
-        tables.append(_matrix(name, title, rows, columns))
-    present = {(one.testcase, one.key) for one in found.tables if one.key}
-    found.tables += [one for one in tables if (one.testcase, one.key) not in present]
+        parts = _PARTS["read" if "_read_" in name else "write"]
+        return [
+            replace(_matrix(name, title, rows[i * columns : (i + 1) * columns], columns), key=key)
+            for i, key in enumerate(parts)
+        ]
+    return [_matrix(name, title, rows, columns)]
 
 
 def _scale(unit: Unit) -> float:
@@ -254,7 +310,8 @@ def _matrix(name: str, title: str, rows: list[list[float | None]], columns: int)
     if not key and "device_to_device_bidirectional" in case:
         # 0.2 has one table: the measured direction of copy engines, the sum of kernels
         key = "total" if case.endswith("_sm") else "read1" if "_read_" in case else "write1"
-    unit = Unit.TIME if title.endswith("(ns)") or "latency" in case else Unit.RATE
+    is_time = "latency" in case if not title.endswith(")") else title.endswith("(ns)")
+    unit = Unit.TIME if is_time else Unit.RATE
     row_labels, column_labels = _labels(case, columns)
     if row_labels == column_labels and all(row[i] == 0 for i, row in enumerate(rows[:columns])):
         rows = [[value or None for value in row] for row in rows]  # versions that print 0.00 for no value
@@ -300,11 +357,18 @@ def _labels(case: str, columns: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _finish(found: FoundLog, small: bool) -> None:
-    """Set the size of the buffers, and recognise a simulated machine."""
-    version = re.match(r"v?(\d+)\.(\d+)", found.version)
-    old = version is not None and (int(version[1]), int(version[2])) <= _OLD
-    size = 0 if small else _OLD_BYTES if old and found.tool == "nvbandwidth" else _BYTES
-    found.tables = [_sized(_meant(table, found.tables), size) for table in found.tables]
+    """Set the size of the buffers and the GPUs, and recognise a simulated machine."""
+    version = _release(found)
+    size = 0 if small else _OLD_BYTES if version is not None and version <= _OLD else _BYTES
+    keys: defaultdict[str, set[str]] = defaultdict(set)
+    for table in found.tables:
+        keys[table.testcase].add(table.key)
+        if not table.count:
+            found.fail(table.testcase, "its table has no value")
+    found.tables = [_sized(_meant(table, keys[table.testcase]), size) for table in found.tables]
+    if found.ranks and not found.gpus:
+        found.gpus = gpus_of(found.ranks)
+        found.host = found.host or found.ranks[0].host
     if any(model.endswith(" SIMULATED") for model, _ in found.gpus):
         found.simulated = True
         found.gpus = [(model.removesuffix(" SIMULATED"), bus) for model, bus in found.gpus]
@@ -312,10 +376,16 @@ def _finish(found: FoundLog, small: bool) -> None:
         found.gpus = found.gpus[:MOST_DEVICES]
 
 
-def _meant(table: FoundTable, tables: Sequence[FoundTable]) -> FoundTable:
+def _release(found: FoundLog) -> tuple[int, int] | None:
+    """Return the version of nvbandwidth; None if it is unknown, or of another tool."""
+    version = re.match(r"v?(\d+)\.(\d+)", found.version)
+    return (int(version[1]), int(version[2])) if version and found.tool == "nvbandwidth" else None
+
+
+def _meant(table: FoundTable, keys: set[str]) -> FoundTable:
     """Return a table of writes with our key for it; 0.2 has one table, of the row's writes."""
-    several = len({one.key for one in tables if one.testcase == table.testcase}) > 1
-    if table.testcase.startswith("multinode") or not several:
+    one_table = keys == {table.key} and not _TITLE_PART.search(table.title)
+    if table.testcase.startswith("multinode") or one_table:
         return table
     return replace(table, key=_OTHER_WRITE.get(table.key, table.key))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ..model import Unit
 from ..testcases.messages import BANDWIDTH, LATENCY, RATE
 from ..units import MB, format_size
-from .log import FoundLog, FoundTable, number, scaled, text, whole
+from .log import FoundLog, FoundTable, is_cut, number, runs, scaled, text, whole
 
 #: Lines with which a log of this tool begins.
 START = re.compile(r"# OSU (MPI|OpenSHMEM|NCCL|RCCL|UPC|Xccl|MPI-\w+).* Test")
@@ -22,36 +22,40 @@ _BUFFERS, _WAYS = ("buffer used before",), ("one way", "both ways, sum")
 
 def read(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield the runs of the tool that some lines contain."""
-    starts = [i for i, line in enumerate(lines) if _BEGIN.match(line)]
-    for begin, end in zip(starts, [*starts[1:], len(lines)], strict=True):
-        yield _run(lines[begin:end])
+    return (_run(part) for part in runs(lines, _BEGIN))
 
 
 def _run(lines: Sequence[str]) -> FoundLog:
     """Read one run."""
-    match = _BEGIN.match(lines[0])
-    assert match is not None
+    match = next(match for line in lines if (match := _BEGIN.match(line)))
     kind = text(match[1])
     found = FoundLog("OSU", text(match[2] or ""), lines=len(lines), partial=True)
     on_gpus, pairs = False, 1
     points: dict[int, list[float | None]] = {}
-    for line in map(str.strip, lines[1:]):
+    for at, line in enumerate(map(str.strip, lines)):
         if line.startswith("#"):
             on_gpus |= bool(_DEVICE.match(line))
             if several := _PAIRS.match(line):
                 pairs = int(several[1])
             continue
         words = line.split()
+        verified = words.pop() if words[-1:] in (["Pass"], ["Fail"]) else ""
         try:
-            points[whole(words[0])] = [number(word) for word in words[1:4]]
+            size, values = whole(words[0]), [number(word) for word in words[1:4]]
         except (ValueError, IndexError):
-            if line:
-                found.unknown.append(line)
+            found.other(line)
             continue
-        if len(words) < 2:
-            found.warnings.append(f"no value at {words[0]} B")
+        if verified == "Fail":
+            found.failures.append(f"validation failed at {size} B")
+        if not values or is_cut(lines, at) or (points and len(values) < len(next(iter(points.values())))):
+            found.failures.append(f"the log ends early: no value at {size} B")
+        else:
+            points[size] = values
+    if not points:
+        found.failures.append("the log ends early: it has no values")
     if points:
-        found.tables += _tables(kind, on_gpus, pairs, dict(sorted(points.items())))
+        tables = _tables(kind, on_gpus, pairs, dict(sorted(points.items())))
+        found.tables += [table for table in tables if table.columns]
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ..model import Unit
 from ..units import GB
-from .log import FoundLog, FoundTable, grid, scaled, text
+from .log import FoundLog, FoundTable, grid, is_cut, runs, scaled, text
 
 #: Lines with which a log of this tool begins.
 START = re.compile(r"\[P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test\]")
@@ -20,7 +20,10 @@ _BANDWIDTH = re.compile(
     r"(Uni|Bi)directional P2P=(Enabled|Disabled) Bandwidth(?: \(P2P (Writes|Reads)\))? Matrix \(GB/s\)"
 )
 _LATENCY = re.compile(r"P2P=(Enabled|Disabled) Latency(?: \(P2P (Writes|Reads)\))? Matrix \(us\)")
-_KNOWN = re.compile(r"P2P Connectivity Matrix|\*\*\*NOTE|NOTE: |So you can see lesser|Result = ")
+_CONNECTIVITY = "P2P Connectivity Matrix"
+#: The last line; a log with the matrix of connectivity is no excerpt, and must have it.
+_CLOSING = "NOTE: The CUDA Samples are not meant"
+_KNOWN = re.compile(r"\[P2P|P2P Connectivity Matrix|\*\*\*NOTE|NOTE: |So you can see lesser|Result = PASS")
 #: Bytes of a buffer: 40 million integers.
 _BYTES = 160_000_000
 _MICRO = 1e-6
@@ -28,16 +31,14 @@ _MICRO = 1e-6
 
 def read(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield the runs of the tool that some lines contain."""
-    starts = [i for i, line in enumerate(lines) if START.match(line)]
-    for begin, end in zip(starts, [*starts[1:], len(lines)], strict=True):
-        yield _run(lines[begin:end])
+    return (_run(part) for part in runs(lines, START))
 
 
 def _run(lines: Sequence[str]) -> FoundLog:
     """Read one run."""
     found = FoundLog(_TOOL, lines=len(lines))
     refused: set[tuple[int, int]] = set()
-    at = 1
+    at = 0
     while at < len(lines):
         line = lines[at].strip()
         at += 1
@@ -52,8 +53,8 @@ def _run(lines: Sequence[str]) -> FoundLog:
             values = [scaled(row, float(GB)) for _, row in rows]
             if values and columns:
                 found.tables += _bandwidths(match, line, values, len(columns), refused)
-            if len(values) < len(columns):
-                found.warnings.append(f"the log ends in the table: {line}")
+            if not columns or len(values) < len(columns) or is_cut(lines, at - 1):
+                found.failures.append(f"the log ends early: {line}")
         elif _LATENCY.fullmatch(line) or line.startswith(("GPU ", "CPU ")):
             start = at if _LATENCY.fullmatch(line) else at - 1
             columns, rows, at = grid(lines, start)
@@ -61,11 +62,19 @@ def _run(lines: Sequence[str]) -> FoundLog:
             if values and columns:
                 kind = lines[start].split()[0]
                 found.tables.append(_kept(f"latency, {kind}", line, values, Unit.TIME))
+            if not columns or len(values) < len(columns) or is_cut(lines, at - 1):
+                found.failures.append(f"the log ends early: {line}")
             at = max(at, start + 1)
         elif line.startswith("D\\D") or re.fullmatch(r"\d+(\s+[01])+", line):
             pass  # the matrix of connectivity, which says what the lines of devices said
-        elif line and not _KNOWN.match(line):
-            found.unknown.append(line)
+        else:
+            found.other(line, _KNOWN)
+    if not found.tables:
+        found.failures.append("the log ends early: it has no values")
+    elif any(line.startswith(_CONNECTIVITY) for line in lines) and not any(
+        line.startswith(_CLOSING) for line in lines
+    ):
+        found.failures.append("the log ends early: it lacks its last line")
     return found
 
 

@@ -11,7 +11,7 @@ from ..data import efficiencies
 from ..document import Cell, CollectiveInfo, RankInfo, Status, Table, TestcaseResult
 from ..driver.partial_result import PartialResult
 from ..errors import WirespeedError
-from ..limits import allowances
+from ..limits import Allowance, allowances
 from ..model import Axis, Engine, Measurement, Reduce, Role
 from ..network import Network
 from ..options import PlanOptions
@@ -21,43 +21,98 @@ from ..testcases.collectives import collective, names
 from ..testcases.data_types import BY_NAME
 from ..topology import Machine
 from ..units import many
+from .failures import status_of
 from .log import FoundCollective, FoundLog, FoundTable
 
 #: Description of what no testcase measures.
 _NOT_COMPARABLE = "not comparable with a testcase of wirespeed"
+#: Name of the result that says why a run failed, if its testcases did not.
+_RUN = "the run"
 _TESTCASES = {case.name: case for case in TABLE}
 
 
 def results(machine: Machine, logs: Sequence[FoundLog]) -> tuple[list[TestcaseResult], int]:
     """Return the results of all testcases, and the number of values that are not comparable."""
-    network = Network(machine)
+    network = Network(with_cores(machine))
+    plans = _Plans(network)
     found: list[TestcaseResult] = []
     taken: dict[str, int] = {}
+    first: dict[tuple[str, Status], int] = {}  # index of the first result of a testcase with tables
     strange = 0
     for log in logs:
-        for result, alien in (*_tables(network, log), *_collectives(network, log), *_failed(log)):
-            if (i := _other_tables(found, result)) is not None:
+        for result, alien in _of_log(network, plans, log):
+            strange += alien
+            place = (result.name, result.status)
+            if result.tables and (i := first.get(place)) is not None and _differ(found[i], result):
                 found[i] = struct_replace(found[i], tables=(*found[i].tables, *result.tables))
-                strange += alien
                 continue
+            if result.tables:
+                first.setdefault(place, len(found))
             taken[result.name] = taken.get(result.name, 0) + 1
             if (again := taken[result.name]) > 1:  # logs of several runs
                 result = struct_replace(result, name=f"{result.name}_{again}")
             found.append(result)
-            strange += alien
     return found, strange
 
 
-def _other_tables(found: Sequence[TestcaseResult], result: TestcaseResult) -> int | None:
-    """Return the index of the result of the same testcase with only other tables; None if there is none."""
-    keys = {table.key for table in result.tables}
-    for i, one in enumerate(found):
-        if one.name == result.name and result.tables and one.tables and one.status is result.status:
-            return None if keys & {table.key for table in one.tables} else i
-    return None
+def _differ(one: TestcaseResult, other: TestcaseResult) -> bool:
+    """Return whether two results of a testcase have only different tables."""
+    return not {table.key for table in one.tables} & {table.key for table in other.tables}
 
 
-def _tables(network: Network, log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
+#: Cores of a node and bytes of its memory, where a log does not tell: enough for every testcase.
+_CORES, _MEMORY_BYTES = 256, 2**50
+
+
+def with_cores(machine: Machine) -> Machine:
+    """Return the machine of a log for planning: with cores and memory, if the log tells nothing of them."""
+    if any(node.cpus for node in machine.numa):
+        return machine
+    numa = tuple(
+        replace(node, cpus=tuple(range(i * _CORES, (i + 1) * _CORES)), memory_bytes=_MEMORY_BYTES)
+        for i, node in enumerate(machine.numa)
+    )
+    return replace(machine, numa=numa)
+
+
+class _Plans:
+    """The plans of testcases on a machine and what its links allow; logs repeat the same testcases."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._found: dict[tuple[str, int, bool], _Planned | None] = {}
+
+    def of(self, case: Testcase, size: int, local: bool) -> _Planned | None:
+        """Return the plan for a buffer size in bytes, 0 for the default; None if there is none."""
+        key = (case.name, size, local)
+        if key not in self._found:
+            try:
+                plan = case.plan(self._network.machine, PlanOptions(size=size or None, local_copy=local))
+                bounds = [allowances(self._network, one, efficiencies()) for one in plan.measurements]
+                self._found[key] = plan, bounds
+            except WirespeedError:
+                self._found[key] = None
+        return self._found[key]
+
+
+def _of_log(network: Network, plans: _Plans, log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
+    """Yield the results of a log, and how many of their values are not comparable.
+
+    If the run failed, so did its testcases, unless each has its own status.
+    """
+    results = [*_tables(network.machine, plans, log), *_collectives(network, log), *_failed(log)]
+    if not log.failures:
+        yield from results
+        return
+    reason, status = log.failures[0], status_of(log.failures[0])
+    for result, alien in results:
+        failed = result.status is Status.PASSED and not log.independent
+        yield struct_replace(result, status=status, reason=reason) if failed else result, alien
+    if log.independent or not results:
+        yield TestcaseResult(_RUN if log.independent else log.tool, status, reason=reason), 0
+
+
+def _tables(machine: Machine, plans: _Plans, log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
     """Yield the result of each testcase of a log, and how many of its values are not comparable."""
     groups: list[list[FoundTable]] = []
     for table in log.tables:
@@ -67,7 +122,7 @@ def _tables(network: Network, log: FoundLog) -> Iterator[tuple[TestcaseResult, i
             last.append(table)
         else:
             groups.append([table])
-    gpus = len(network.machine.gpus)
+    gpus = len(machine.gpus)
     for tables in groups:
         if log.partial:
             tables = [_widened(table, gpus) for table in tables]
@@ -75,13 +130,13 @@ def _tables(network: Network, log: FoundLog) -> Iterator[tuple[TestcaseResult, i
         status, reason = log.outcomes.pop(tables[0].testcase, (Status.PASSED, ""))
         if status is Status.WAIVED:  # it has values
             status, reason = Status.PASSED, ""
-        plan = _plan(network.machine, case, tables) if case else None
-        if case is None or plan is None:
-            fits = case is not None and _is_known_place(network.machine, tables)
+        planned = _plan(plans, case, tables) if case else None
+        if case is None or planned is None:
+            fits = case is not None and _is_known_place(tables)
             result, count = _unplaced(tables, case, status, reason, fits)
             yield result, 0 if fits else count
             continue
-        cells = _cells(network, plan, tables)
+        cells, plan = _cells(planned, tables), planned[0]
         outcome = PartialResult({key: dict(own) for key, own in cells.items()})
         shown = tuple(table for table in outcome.tables(plan.tables) if table.cells)
         engines = {t.engine for m in plan.measurements for t in m.transfers}
@@ -99,15 +154,16 @@ def _widened(table: FoundTable, gpus: int) -> FoundTable:
     return replace(table, columns=columns, values=((*table.values[0], *[None] * (gpus - 1)),))
 
 
-def _is_known_place(machine: Machine, tables: Sequence[FoundTable]) -> bool:
-    """Return whether the labels of some tables say enough, although the machine lacks ranks or cores."""
-    if all(table.testcase.startswith("message_") for table in tables):
-        return True
-    nodes = tuple(node.name for node in machine.numa)
-    return not any(n.cpus for n in machine.numa) and all(table.columns == nodes for table in tables)
+def _is_known_place(tables: Sequence[FoundTable]) -> bool:
+    """Return whether the labels of some tables say enough, although the machine lacks ranks."""
+    return all(table.testcase.startswith("message_") for table in tables)
 
 
-def _plan(machine: Machine, case: Testcase, tables: Sequence[FoundTable]) -> Plan | None:
+#: A plan, and what the links allow for each Measurement.
+_Planned = tuple[Plan, list[list[Allowance]]]
+
+
+def _plan(plans: _Plans, case: Testcase, tables: Sequence[FoundTable]) -> _Planned | None:
     """Return the plan of a testcase on the machine; None if the tables do not fit it."""
     local = any(
         row[i] is not None
@@ -115,25 +171,21 @@ def _plan(machine: Machine, case: Testcase, tables: Sequence[FoundTable]) -> Pla
         if table.rows == table.columns
         for i, row in enumerate(table.values[: len(table.columns)])
     )
-    size = max(table.bytes for table in tables)
-    try:
-        plan = case.plan(machine, PlanOptions(size=size or None, local_copy=local))
-    except WirespeedError:
-        return None
-    if any(measurement.collective for measurement in plan.measurements):
-        return None  # of a size that the table does not tell
+    planned = plans.of(case, max(table.bytes for table in tables), local)
+    if planned is None or any(measurement.collective for measurement in planned[0].measurements):
+        return None  # or of a size that the table does not tell
+    plan = planned[0]
     shapes = {layout.key: (len(layout.rows.labels), len(layout.columns.labels)) for layout in plan.tables}
     for table in tables:
         rows, columns = shapes.get(table.key, (0, 0))
         if not 0 < len(table.values) <= rows or len(table.values[0]) != columns:
             return None
-    return plan
+    return planned
 
 
-def _cells(
-    network: Network, plan: Plan, tables: Sequence[FoundTable]
-) -> dict[str, dict[tuple[int, int], Cell]]:
+def _cells(planned: _Planned, tables: Sequence[FoundTable]) -> dict[str, dict[tuple[int, int], Cell]]:
     """Return the cells of each table by row and column, with their limits."""
+    plan, allowed = planned
     values = {table.key: table.values for table in tables}
     sized = all(table.bytes for table in tables)
     cells: dict[str, dict[tuple[int, int], Cell]] = {layout.key: {} for layout in plan.tables}
@@ -146,8 +198,7 @@ def _cells(
         at = (waived.row, waived.column)
         if waived.table in values and at not in cells[waived.table]:
             cells[waived.table][at] = Cell(*at, reason=waived.reason)
-    for measurement in plan.measurements:
-        bounds = allowances(network, measurement, efficiencies())
+    for measurement, bounds in zip(plan.measurements, allowed, strict=True):
         for place, bound in zip(measurement.places, bounds, strict=True):
             at, key = (place.row, place.column), place.table
             if key not in values:
@@ -218,22 +269,19 @@ def _failed(log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
 
 def _collectives(network: Network, log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
     """Yield the result of each collective."""
-    one_host = len({rank.host for rank in log.ranks}) <= 1
     known = [run for run in log.collectives if run.operation in OPERATIONS and run.type in BY_NAME]
     settings = [Setting(OPERATIONS[r.operation], BY_NAME[r.type], r.operator, r.root) for r in known]
     own_names = names(settings) if known else []
     for run, setting, name in zip(known, settings, own_names, strict=True):
-        yield _collective(network, run, setting, name, one_host), 0
+        yield _collective(network, run, setting, name), 0
     for run in log.collectives:
         if run not in known:
             yield _unknown_collective(run)
 
 
-def _collective(
-    network: Network, run: FoundCollective, setting: Setting, name: str, one_host: bool
-) -> TestcaseResult:
-    """Return the result of a collective, with limits if it stayed on one host."""
-    fits = one_host and len(network.machine.gpus) >= run.ranks
+def _collective(network: Network, run: FoundCollective, setting: Setting, name: str) -> TestcaseResult:
+    """Return the result of a collective, with limits if the machine has the GPUs of all ranks."""
+    fits = len(network.machine.gpus) >= run.ranks
     case = collective(setting, name, ranks=run.ranks, judged=fits)
     assert case.swept is not None
     sizes = tuple(run.points)

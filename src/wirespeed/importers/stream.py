@@ -6,45 +6,61 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..model import Unit
-from ..units import MB, MIB, many
-from .log import FoundLog, FoundTable, number, scaled, text
+from ..units import MIB, many
+from .log import FoundLog, FoundTable, is_cut, number, runs, scaled, text
 
 #: Lines with which a log of one of these tools begins.
-START = re.compile(r"(STREAM version|BabelStream$|Function\s+(Best Rate MB/s|MBytes/sec|Rate \(MB/s\)))")
-_BEGIN = re.compile(r"STREAM version|BabelStream$")
+START = re.compile(
+    r"\s*(STREAM version|BabelStream$|Function\s+(Best Rate MB/s|\w+/sec|\w+/s\b|Rate \(MB/s\)))", re.I
+)
+_BEGIN = re.compile(r"\s*(STREAM version|BabelStream$)", re.IGNORECASE)
+#: The heading of the rates, and their unit.
+_HEAD = re.compile(r"Function\s+(?:Best Rate |Rate \()?([KMGT]i?B)(?:ytes)?/s(?:ec)?\b", re.IGNORECASE)
 #: Function -> kernel in our names.
 _KERNELS = {
     "Copy": "copy", "Scale": "scale", "Mul": "scale", "Add": "add", "Triad": "triad", "Read": "read",
     "Write": "write",
 }  # fmt: skip
-_ROW = re.compile(r"(Copy|Scale|Mul|Add|Triad|Dot|Nstream|Read|Write):?\s+(\S+)(\s+\S+){1,3}\s*")
+#: The kernels that each tool runs unless it says that it runs one, the last one last.
+_ALL_OF_STREAM, _ALL_OF_BABEL = ("Copy", "Scale", "Add", "Triad"), ("Copy", "Mul", "Add", "Triad", "Dot")
+#: A rate and three times.
+_ROW = re.compile(r"(Copy|Scale|Mul|Add|Triad|Dot|Nstream|Read|Write):?\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)")
+#: What BabelStream says if it runs only one kernel.
+_ONE_KERNEL = re.compile(r"Running +(?:Running +)?(triad|nstream|Copy|Mul|Add|Triad|Dot|Nstream)\b")
+#: What it prints then: the mean rate of all iterations.
+_MEAN = re.compile(r"Bandwidth \((Gi?B)/s\): +(\S+)")
+#: The last line of STREAM, after it has verified the arrays.
+_VALID = re.compile(r"Solution Validates")
 _SIZE = re.compile(r"Array size: (\S+) ([KMG])(i?)B")
-_ELEMENTS = re.compile(r"Array size = (\d{1,18})")
-_DEVICE = re.compile(r"Using (CUDA|HIP|OpenCL|SYCL|alpaka|\w+) device (.+)")
-_PREFIXES = {"K": 1, "M": 2, "G": 3}
+_ELEMENTS = re.compile(r"Array size = *(\d{1,18})")
+_DEVICE = re.compile(r'Using (?:CUDA|HIP|OpenCL|SYCL|alpaka|\w+) device (.+)|CUDA Device \d+: "(.+?)"')
+#: Largest error of a size with one decimal, in its unit.
+_ROUNDING = 0.0501
+_PREFIXES = {"K": 1, "M": 2, "G": 3, "T": 4}
 _KNOWN = re.compile(
-    r"-{5,}|BabelStream|Version|Implementation|Running|Precision|Array size|Total size|Memory|Driver|"
-    r"Function|Each|This system|Number of|Your clock|\(=|Increase|you are|WARNING|For best|precision|"
-    r"Solution|Total memory|The \*best\*|will be|Offset|Reduction|Grid|Using"
+    r"-{5,}|BabelStream|Version|Implementation|Running|Precision|Array size|Total size|Memory|Driver|CUDA D|"
+    r"Function|Runtime|Each|This system|Number of|Your clock|\(=|Increase|you are|WARNING|For best|precision|"
+    r"Total memory|The \*best\*|will be|Offset|Reduction|Grid|Using|Parallel for|(Init|Read): +\S+ s \("
 )
 
 
 def read(lines: Sequence[str]) -> Iterator[FoundLog]:
-    """Yield the runs of the tools that some lines contain."""
-    starts = [i for i, line in enumerate(lines) if _BEGIN.match(line)] or [0]
-    for begin, end in zip(starts, [*starts[1:], len(lines)], strict=True):
-        yield _run(lines[begin:end])
+    """Yield the runs of the tool that some lines contain."""
+    return (_run(part) for part in runs(lines, _BEGIN))
 
 
 def _run(lines: Sequence[str]) -> FoundLog:
     """Read one run."""
-    babel = lines[0].startswith("BabelStream")
+    began = next((line for line in lines if _BEGIN.match(line)), "")
+    babel = began.strip().startswith("BabelStream")
     found = FoundLog("BabelStream" if babel else "STREAM", lines=len(lines), partial=True)
     size = threads = width = 0
-    device = ""
+    device, unit = "", 0.0
     rates: dict[str, float | None] = {}
-    for line in map(str.strip, lines):
-        if match := re.match(r"STREAM version (?:\$Revision: )?([\w.]+)|Version: (\S+)", line):
+    kernels: Sequence[str] = _ALL_OF_BABEL if babel else _ALL_OF_STREAM
+    valid = cut = False
+    for at, line in enumerate(map(str.strip, lines)):
+        if match := re.match(r"STREAM version (?:\$Revision: )?([\w.]+)|Version: (\S+)", line, re.IGNORECASE):
             found.version = text(match[1] or match[2])
         elif match := _SIZE.match(line):
             size = _bytes(match)
@@ -52,14 +68,33 @@ def _run(lines: Sequence[str]) -> FoundLog:
             size = int(match[1]) * (width or 8)
         elif match := re.match(r"This system uses (\d{1,2}) bytes per array element", line):
             width = int(match[1])
-        elif match := re.match(r"Number of Threads counted = (\d{1,6})", line):
+        elif match := re.match(r"Number of Threads (?:counted )?= *(\d{1,6})", line):
             threads = int(match[1])
         elif match := _DEVICE.match(line):
-            device = text(match[2])
-        elif (match := _ROW.fullmatch(line)) and (value := _rate(match[2])) is not None:
+            device = text(match[1] or match[2])
+        elif match := _HEAD.match(line):
+            unit = _scale(match[1])
+        elif unit and (match := _ROW.fullmatch(line)) and (value := _rate(match, unit)) is not None:
             rates[match[1]] = value
-        elif line and not _KNOWN.match(line):
-            found.unknown.append(line)
+            cut = is_cut(lines, at)
+        elif match := _MEAN.match(line):
+            rates["Triad"] = _value(match[2], _scale(match[1]))
+        elif _VALID.match(line):
+            valid = True
+        else:
+            if match := _ONE_KERNEL.match(line):
+                kernels = (match[1].capitalize(),)
+            found.other(line, _KNOWN)
+    missing = [name for name in kernels if name not in rates]
+    if began and (missing or cut or not (babel or valid)):
+        where = (
+            f"no {' and '.join(missing)}"
+            if missing
+            else "within a value"
+            if cut
+            else "the data was not verified"
+        )
+        found.failures.append(f"the log ends early: {where}")
     if device:
         found.gpus.append((device, ""))
     prefix, place = ("device", "gpu0") if device else ("host", "numa0")
@@ -86,15 +121,26 @@ def _bytes(match: re.Match[str]) -> int:
         value = number(match[1]) or 0.0
     except ValueError:
         return 0
-    base = 1024 if match[3] else 1000
-    size = value * base ** _PREFIXES[match[2]]
+    unit = _scale(match[2] + match[3] + "B")
+    size = value * unit
     nearest = round(size / MIB) * MIB  # 268.4 MB is 256 MiB
-    size = nearest if nearest and abs(nearest / size - 1) < 1e-3 else size
+    size = nearest if abs(nearest - size) <= _ROUNDING * unit else size
     return int(size) if 0 < size < 2**60 else 0
 
 
-def _rate(word: str) -> float | None:
+def _scale(unit: str) -> float:
+    """Return the bytes of a unit: MB, MiB, GB."""
+    return float((1024 if "i" in unit.lower()[:2] else 1000) ** _PREFIXES[unit[0].upper()])
+
+
+def _rate(match: re.Match[str], scale: float) -> float | None:
+    """Return the rate of a row in B/s; None if its columns are not numbers."""
+    rate, *times = (_value(word, 1.0) for word in match.groups()[1:])
+    return None if rate is None or None in times else scaled([rate], scale)[0]
+
+
+def _value(word: str, scale: float) -> float | None:
     try:
-        return scaled([number(word)], float(MB))[0]
+        return scaled([number(word)], scale)[0]
     except ValueError:
         return None

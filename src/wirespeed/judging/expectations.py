@@ -15,11 +15,13 @@ from msgspec.structs import replace
 from ..data import efficiencies
 from ..document import Cell, Document, TestcaseResult
 from ..errors import UsageError, WirespeedError
+from ..importers.placing import with_cores
 from ..limits import allowances
 from ..model import Engine, Measurement, Reduce, Role
 from ..network import Network
 from ..options import PlanOptions, declared
 from ..testcases import TABLE, Testcase
+from ..topology import Machine
 from ..version import __version__
 
 
@@ -28,8 +30,20 @@ def renewed(document: Document) -> Document:
 
     Cells that are not in today's plan (sweeps, collectives, testcases of other packages) are unchanged.
     """
-    if document.version == __version__:
-        return document
+    return document if document.version == __version__ else _limited(document)
+
+
+def with_host_memory(document: Document, capacity: float) -> Document:
+    """Return a saved run with this capacity of host memory, in B/s, for each NUMA node without one.
+
+    The limits and expected ranges of all cells follow from it.
+    """
+    machine = document.machine.with_host_memory(capacity)
+    return document if machine == document.machine else _limited(replace(document, machine=machine))
+
+
+def _limited(document: Document) -> Document:
+    """Return a Document with the limits and expected ranges that follow from its machine."""
     network, plans = Network(document.machine), planned(document)
     return replace(
         document, testcases=tuple(_renewed(result, plans, network) for result in document.testcases)
@@ -43,13 +57,15 @@ Plans = dict[tuple[str, str, str, str], tuple[Measurement, int]]
 def planned(document: Document) -> Plans:
     """Return how each cell of a run was measured, by making its plan again."""
     options = plan_options(document)
+    machine = with_cores(document.machine) if document.imported else document.machine
     found: Plans = {}
     for result in document.testcases:
         case = tested(result)
         if case is None or not result.tables:
             continue
         with suppress(WirespeedError):  # the recorded machine is no longer a valid description
-            plan = case.plan(document.machine, options)
+            sized = _sized(machine, result, case, options) if document.imported else options
+            plan = case.plan(machine, sized)
             labels = {layout.key: (layout.rows.labels, layout.columns.labels) for layout in plan.tables}
             for whole in plan.measurements:
                 for measurement in whole.separate() if whole.independent else (whole,):
@@ -60,6 +76,23 @@ def planned(document: Document) -> Plans:
                             i,
                         )
     return found
+
+
+def _sized(machine: Machine, result: TestcaseResult, case: Testcase, options: PlanOptions) -> PlanOptions:
+    """Return the options of an imported testcase: each log has its own buffer size."""
+    plan = case.plan(machine, options)
+    counted = {
+        place.table: sum(m.transfers[i].bytes * m.transfers[i].counted for i in place.transfers)
+        for m in plan.measurements
+        for place in m.places
+        if m.transfers
+    }
+    planned_size = next((t.bytes for m in plan.measurements for t in m.transfers), 0)
+    for table in result.tables:
+        found = next((cell.bytes for cell in table.cells if cell.bytes), 0)
+        if found and counted.get(table.key):
+            return dataclasses.replace(options, size=round(planned_size * found / counted[table.key]))
+    return options
 
 
 def tested(result: TestcaseResult) -> Testcase | None:

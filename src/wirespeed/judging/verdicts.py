@@ -30,6 +30,7 @@ from ..terminal import brief
 from ..testcases.host import STREAM
 from ..topology import LinkKind, Machine
 from ..units import GB, format_time
+from .assumed import unconfirmed
 from .expectations import renewed
 from .localise import Culprit, Observation, localise
 
@@ -227,6 +228,9 @@ def judge(
         or _judge(one, machine, memories, entries.get(one.key), tolerance)
         for one in cells
     ]
+    for i, why in unconfirmed(machine, cells, IMPLAUSIBLE).items():
+        if judged[i].why == BELOW_RANGE or judged[i].verdict is Verdict.IMPLAUSIBLE:
+            judged[i] = replace(judged[i], verdict=Verdict.WARN, why=why)
     accepted, exempt = _accept(judged, cells, overrides, machine)
     culprits = _blame(judged, cells, exempt, machine)
     judged += _failures(document)

@@ -185,12 +185,15 @@ def arranged(result: TestcaseResult, dialect: Dialect) -> TestcaseResult:
     writes = {table.key: table for table in result.tables if table.key in _WRITES}
     if not dialect.exact or not writes or result.name.startswith(PROCESSES):
         return result
-    other = dict(zip(_WRITES, reversed(_WRITES), strict=True))
-    tables = tuple(
-        replace(table, cells=writes[other[table.key]].cells) if table.key in writes else table
-        for table in result.tables
-    )
-    return replace(result, tables=tables)
+    first, second = _WRITES
+    if writes.keys() == {first, second}:
+        swapped = {first: writes[second].cells, second: writes[first].cells}
+        tables = (replace(t, cells=swapped[t.key]) if t.key in writes else t for t in result.tables)
+    else:  # an imported log that ends early has one of them
+        name, other = (first, second) if first in writes else (second, first)
+        title = writes[name].title.replace(name.capitalize(), other.capitalize())
+        tables = (replace(t, key=other, title=title) if t.key == name else t for t in result.tables)
+    return replace(result, tables=tuple(tables))
 
 
 def footer(document: Document) -> str:

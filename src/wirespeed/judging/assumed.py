@@ -1,0 +1,59 @@
+"""Which cells are low only for a capacity that was assumed, and that no value of the run confirms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..document import Cell
+from ..results.cells import Placed
+from ..topology import LinkKind, Machine
+
+#: Links that a Measurement loads at least this fraction as much as the busiest one limit it.
+_LIMITING = 0.9
+#: Kind and capacity of links, in B/s: equal links confirm each other's capacity.
+_Rate = tuple[LinkKind, float]
+
+
+def unconfirmed(machine: Machine, cells: Sequence[Placed], tolerance: float) -> dict[int, str]:
+    """Return the cells outside their range of which an assumed capacity may be the reason.
+
+    A data sheet says what a GPU can do, not what its slot, host or partition allows. If a device reaches the
+    expected range, others of the same rate are compared with it; if none does, the capacity may be wrong.
+
+    Parameters
+    ----------
+    machine : Machine
+        The machine.
+    cells : Sequence[Placed]
+        All cells of the run.
+    tolerance : float
+        Fraction above the limit that clocks explain.
+
+    Returns
+    -------
+    dict[int, str]
+        Index of the cell -> why it is outside of its range.
+    """
+    if not any(link.assumed for link in machine.links):
+        return {}
+    outside: dict[int, tuple[set[_Rate], str]] = {}
+    confirmed: set[_Rate] = set()
+    for i, one in enumerate(cells):
+        cell = one.cell
+        if cell.value is None or not cell.expected or not cell.limit:
+            continue
+        limiting = [machine.links[link] for link in _limiting(cell)]
+        rates = {(link.kind, link.capacity) for link in limiting if link.assumed and link.capacity}
+        if cell.expected[0] <= cell.value <= (cell.peak or cell.limit) * (1 + tolerance):
+            confirmed |= rates
+        elif rates:
+            side = "below the range" if cell.value < cell.expected[0] else "above the limit"
+            origin = next(link.origin for link in limiting if link.assumed)
+            outside[i] = rates, f"{side} of a capacity that no value confirms ({origin})"
+    return {i: why for i, (rates, why) in outside.items() if not rates & confirmed}
+
+
+def _limiting(cell: Cell) -> list[int]:
+    """Return the links that limit a cell."""
+    carrying = {link: load for link, load, part in cell.links if part}
+    return [link for link, load in carrying.items() if load >= _LIMITING * max(carrying.values())]

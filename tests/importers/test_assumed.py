@@ -1,0 +1,198 @@
+"""The machine of a log is assumed: what is assumed fails nothing unless a value confirms it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+import wirespeed
+from tests.importers.test_failed import BABELSTREAM
+from tests.importers.test_formats import STREAM, imported
+from wirespeed.cli.main import main
+from wirespeed.document import Document
+from wirespeed.judging.verdicts import Verdict, judge
+from wirespeed.topology import Link, LinkKind
+
+B300, H100, A100 = "NVIDIA B300 SXM6 AC", "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
+
+
+def line(values: list[float]) -> str:
+    return "".join(f"{value:10.2f}" for value in values)
+
+
+def to_gpus(values: list[float], model: str) -> str:
+    """An excerpt of nvbandwidth: copies from the host to GPUs of a model, in GB/s."""
+    devices = "".join(f"Device {i}: {model}\n" for i in range(len(values)))
+    return (
+        f"nvbandwidth Version: v0.10.0\n{devices}\nRunning host_to_device_memcpy_ce.\n"
+        f"memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)\n  "
+        f"{''.join(f'{i:10d}' for i in range(len(values)))}\n 0{line(values)}\n\n"
+    )
+
+
+def between(rate: float, slow: float, count: int) -> str:
+    """An excerpt of nvbandwidth: copies between H100s, of which the first is slow."""
+    devices = "".join(f"Device {i}: {H100}\n" for i in range(count))
+    rows = "".join(
+        f" {i}"
+        + "".join(f"{'N/A' if i == j else slow if not i * j else rate:>10}" for j in range(count))
+        + "\n"
+        for i in range(count)
+    )
+    return (
+        f"nvbandwidth Version: v0.10.0\n{devices}\nRunning device_to_device_memcpy_read_ce.\n"
+        f"memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)\n  "
+        f"{''.join(f'{i:10d}' for i in range(count))}\n{rows}\n"
+    )
+
+
+def all_reduce(model: str, hosts: int, gpus: int, bus: float) -> str:
+    """A log of nccl-tests: all-reduce of 1 GiB over GPUs of some hosts, at a bus bandwidth in GB/s."""
+    ranks = "".join(
+        f"#  Rank {r:2d} Group  0 Pid {r + 9} on node{r // gpus} device {r % gpus:2d} "
+        f"[0000:{r:02x}:00] {model}\n"
+        for r in range(hosts * gpus)
+    )
+    half = f"  9000.0  {bus / 1.75:.2f}  {bus:.2f}   0"
+    return (
+        "# nccl-tests version 2.17.6\n# Collective test starting: all_reduce_perf\n"
+        "# nThread 1 nGpus 1 minBytes 1073741824 maxBytes 1073741824 step: 2(factor) iters: 20\n"
+        f"{ranks}#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n"
+        f"  1073741824     268435456     float     sum      -1{half}{half}\n"
+        f"# Out of bounds values : 0 OK\n# Avg bus bandwidth    : {bus}\n"
+    )
+
+
+def host_link(document: Document) -> Link:
+    return next(x for x in document.machine.links if (x.source, x.destination) == ("numa0", "gpu0"))
+
+
+@pytest.mark.parametrize(
+    ("value", "model", "name", "capacity"),
+    [
+        (55.6, B300, "PCIe 5 x16", 63.0), (27.0, B300, "PCIe 4 x16 or PCIe 5 x8", 31.5),
+        (26.1, H100, "PCIe 4 x16 or PCIe 5 x8", 31.5), (13.2, A100, "PCIe 3 x16 or PCIe 4 x8", 15.75),
+        (6.6, A100, "PCIe 3 x8", 7.88), (100.0, B300, "PCIe 6 x16", 118.0), (55.4, H100, "PCIe 5 x16", 63.0),
+    ],
+)  # fmt: skip
+def test_a_lower_standard_rate_at_which_all_gpus_agree_is_the_limit(
+    value: float, model: str, name: str, capacity: float, tmp_path: Path
+) -> None:
+    document = imported(tmp_path, to_gpus([value] * 7, model))
+    link = host_link(document)
+    assert link.capacity == pytest.approx(capacity * 1e9, rel=0.001) and link.assumed
+    assert name in link.origin
+    assert judge(document).verdict is Verdict.PASS
+    lower = "in place of" in link.origin
+    assert lower == any(f"so that {name} is the limit" in warning for warning in document.warnings)
+
+
+def test_a_gpu_that_is_slower_than_the_others_fails(tmp_path: Path) -> None:
+    check = judge(imported(tmp_path, to_gpus([55.6] * 6 + [27.1], B300)))
+    assert [j.key.column for j in check.judgements if j.verdict is Verdict.FAIL] == ["gpu6"]
+
+
+@pytest.mark.parametrize("value", [34.0, 2.0, 70.0])
+def test_no_standard_rate_explains_it(value: float, tmp_path: Path) -> None:
+    """Not even far below or above: a data sheet is no evidence against a machine."""
+    check = judge(imported(tmp_path, to_gpus([value] * 4, H100)))
+    assert {j.verdict for j in check.judgements} == {Verdict.WARN}
+    assert all("a capacity that no value confirms (assumed: PCIe 5 x16)" in j.why for j in check.judgements)
+    assert check.verdict is Verdict.WARN
+
+
+def test_a_given_machine_is_assumed_too(tmp_path: Path) -> None:
+    check = judge(imported(tmp_path, to_gpus([20.0] * 8, H100), "simulated:dgx-a100-8"))
+    assert check.verdict is not Verdict.FAIL
+    check = judge(imported(tmp_path, to_gpus([26.0] * 7 + [12.0], H100), "simulated:dgx-a100-8"))
+    assert check.verdict is Verdict.FAIL
+
+
+def test_nvlinks_of_all_gpus(tmp_path: Path) -> None:
+    document = imported(tmp_path, between(132.0, 132.0, 8))
+    link = next(x for x in document.machine.links if x.kind is LinkKind.NVLINK)
+    assert "6 links x 26.562 GB/s from the values, in place of 18" in link.origin
+    assert judge(document).verdict is Verdict.PASS
+    assert any("so that 6 NVLinks are the limit" in warning for warning in document.warnings)
+    assert judge(imported(tmp_path, between(250.0, 250.0, 8))).verdict is Verdict.WARN
+    slow = judge(imported(tmp_path, between(390.0, 132.0, 8)))
+    assert slow.verdict is Verdict.FAIL
+    assert any("gpu0" in name for culprit in slow.culprits for name in culprit.names)
+
+
+def test_collectives_confirm_nvlinks_only_of_their_rate(tmp_path: Path) -> None:
+    assert judge(imported(tmp_path, all_reduce(H100, 1, 8, 360.0))).verdict is Verdict.PASS
+    low = all_reduce(H100, 1, 8, 100.0)
+    assert judge(imported(tmp_path, low)).verdict is Verdict.WARN
+    assert judge(imported(tmp_path, low + between(390.0, 390.0, 8))).verdict is Verdict.FAIL
+
+
+def test_memory_of_a_gpu(tmp_path: Path) -> None:
+    slow = (
+        BABELSTREAM.replace("4010000", "1010000").replace("4000000", "1000000").replace("4150000", "1150000")
+    )
+    assert judge(imported(tmp_path, slow)).verdict is Verdict.WARN
+    one = judge(imported(tmp_path, BABELSTREAM.replace("4010000", "1010000")))
+    assert one.testcases["device_stream_copy"] is Verdict.FAIL
+
+
+def test_a_capacity_that_was_read_fails(tmp_path: Path) -> None:
+    document = imported(tmp_path, to_gpus([34.0] * 4, H100))
+    links = tuple(_read(link) for link in document.machine.links)
+    machine = wirespeed.Machine(**(vars(document.machine) | {"links": links}))
+    assert judge(replace(document, machine=machine)).verdict is Verdict.FAIL
+
+
+def _read(link: Link) -> Link:
+    return Link(link.source, link.destination, link.kind, link.capacity, link.origin)
+
+
+def test_gpus_with_nvlinks_are_not_limited_by_pcie(tmp_path: Path) -> None:
+    """How the NVLinks of a V100 connect it depends on the machine, so that no limit is known."""
+    document = imported(tmp_path, all_reduce("Tesla V100-SXM2-32GB", 1, 8, 135.0))
+    assert document.machine.name == "v100-sxm2-8"
+    assert {cell.limit for table in document.testcases[0].tables for cell in table.cells} == {None}
+    assert judge(document).verdict is Verdict.UNKNOWN
+
+
+def test_ranks_of_several_nodes(tmp_path: Path) -> None:
+    text = all_reduce("NVIDIA GB300", 2, 4, 600.0)
+    own = imported(tmp_path, text)
+    assert (len(own.machine.gpus), len(own.ranks)) == (4, 8)
+    assert judge(own).verdict is Verdict.UNKNOWN
+    domain = imported(tmp_path, text, "gb300-8")
+    assert len(domain.machine.gpus) == 8 and judge(domain).verdict is Verdict.PASS
+    with pytest.raises(wirespeed.UsageError, match="has 4 GPUs, the machine gb300-6 has 6"):
+        imported(tmp_path, text, "gb300-6")
+
+
+def test_processes_of_nvbandwidth_name_gpus(tmp_path: Path) -> None:
+    processes = "".join(
+        f"Process {i} (node{i // 2}): device {i % 2}: HGX GB200 (0000000{i % 2}:01:00)\n" for i in range(4)
+    )
+    name = "multinode_device_to_device_memcpy_read_ce"
+    text = f"nvbandwidth Version: v0.7\n{processes}\n" + between(798.0, 798.0, 4).partition("\n\n")[
+        2
+    ].replace("device_to_device_memcpy_read_ce", name)
+    document = imported(tmp_path, text)
+    assert [gpu.model for gpu in document.machine.gpus] == ["HGX GB200"] * 2
+    assert document.machine.name == "gb200-2" and document.machine.host == "node0"
+    assert [(rank.host, rank.device) for rank in document.ranks] == [
+        ("node0", 0), ("node0", 1), ("node1", 0), ("node1", 1),
+    ]  # fmt: skip
+    assert document.imported[0].unknown == 0
+
+
+def test_host_memory_can_be_given_for_a_saved_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run.json"
+    (tmp_path / "log").write_text(STREAM)
+    assert main(["import", str(tmp_path / "log"), "-o", str(run)]) == 0
+    capsys.readouterr()
+    for options, code, text in (
+        ([], 3, "unknown capacity of host memory"), (["--host-memory", "6x4800"], 0, "of 230"),
+        (["--host-memory", "12x6400"], 1, "of 614"),
+    ):  # fmt: skip
+        assert main(["check", "--from", str(run), *options]) == code
+        assert text in capsys.readouterr().out
