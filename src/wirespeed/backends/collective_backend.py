@@ -366,7 +366,6 @@ class PreparedCollective:
     def sample(self, copies: int) -> Sample:
         """Run a loop of operations from a common start; return the combined times of all processes."""
         self._bind(self.case(copies))
-        self._run("aligning the ranks for", self._provider.align)
         elapsed = self._run("timing", self._provider.loop)
         mine = [[e.seconds, e.cpu, list(e.iterations)] for e in elapsed]
         rows = self._backend.gathered(mine, self._options.memory, f"gathering times of {self._work}")

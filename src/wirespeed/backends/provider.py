@@ -9,6 +9,10 @@ from typing import Protocol
 from ..errors import BackendError
 from ..facts import Fact
 from ..testcases.collective_ops import Counts, Setting
+from ..units import MIB
+
+#: Operations on arrays of at most this size, in bytes, run untimed before the first loop of a size.
+REHEARSED_BYTES = 1 * MIB
 
 
 class Refused(BackendError):
@@ -218,12 +222,8 @@ class Provider(Protocol):
         """Run the operation once, in the same way as the loop, and wait for it."""
         ...
 
-    def align(self) -> None:
-        """Synchronise all ranks as closely as possible."""
-        ...
-
     def loop(self) -> list[Elapsed]:
-        """Run the loop and return the times of each thread of this process."""
+        """Synchronise all ranks as closely as possible, run the loop, and return the times of each thread."""
         ...
 
     def wrong(self, seed: int) -> int:
