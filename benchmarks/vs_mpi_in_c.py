@@ -3,9 +3,10 @@
     python benchmarks/vs_mpi_in_c.py [--ranks 2 4] [--rounds 5] [--largest 1048576] [OPERATION ...]
 
 OPERATION is message (osu_latency) or window (osu_bw: the time of 64 messages) between two ranks, or
-all_reduce, all_gather, alltoall or broadcast, with a barrier after each operation as in OSU's programs and with
-``-z 3``; the default is all. The C program ``mpi_loops.c`` is compiled with mpicc into a temporary folder. Prints the
-minima over the rounds, which other processes disturb least, and the ratio, wirespeed over C.
+all_reduce, all_gather, alltoall or broadcast, with a barrier after each operation as in OSU's programs
+and with ``-z 3``; the default is all. The C program ``mpi_loops.c`` is compiled with mpicc into a
+temporary folder. Prints the minima over the rounds, which other processes disturb least, and the ratio,
+wirespeed over C.
 """
 
 from __future__ import annotations

@@ -302,7 +302,7 @@ def _half(name: str, cells: Cells, given: Given) -> Half | None:
     if not (time and algorithm and bus) or time.value is None:
         return None
     iterations = time.samples if given.per_iteration else ()
-    if given.per_iteration and not iterations[given.skip :]:
+    if given.per_iteration and not steady(iterations, given):
         raise _refused(f"{name} has no times of iterations")
     return Half(time.value, algorithm.value or 0.0, bus.value or 0.0, time.wrong, iterations)
 
@@ -388,6 +388,12 @@ class Spread:
     cv: float
 
 
+def steady(times: Sequence[float], given: Given) -> tuple[float, ...]:
+    """Return the times of iterations without the leading ones of each cycle that statistics leave out."""
+    of_cycle = given.iterations or len(times)
+    return tuple(time for i, time in enumerate(times) if i % of_cycle >= given.skip)
+
+
 def spread(times: Sequence[float]) -> Spread:
     """Return the statistics that nccl-tests shows; percentiles by nearest rank.
 
@@ -429,7 +435,7 @@ def line(row: Row, given: Given) -> str:
             f"{fixed(half.bus / GB, 6)}  {wrong}"
         )
         if given.per_iteration:
-            s = spread(half.iterations[given.skip :])
+            s = spread(steady(half.iterations, given))
             numbers = (s.min / _MICRO, s.max / _MICRO, s.p99 / _MICRO, s.cv)
             text += "".join(f"  {fixed(number, 7)}" for number in numbers)
     text += (f"{row.timestamp:>21}" if row.timestamp else "") + "\n"
