@@ -132,7 +132,8 @@ class PartialResult:
         cells = [
             (p.table, Cell(p.row, p.column, reason=reason, corrupted=corrupted)) for p in measurement.places
         ]
-        self.stale.pop(measurement, None)
+        with self.lock:
+            self.stale.pop(measurement, None)
         for table, cell in cells:
             self.put(table, cell)
         self.filled.put(cells)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from ..document import Amount, Cell, CollectiveInfo, Document, Integer, Status, Table, TestcaseResult, Whole
 from ..errors import DocumentError, UsageError
 from ..terminal import one_line
-from ..testcases.collective_ops import OPERATIONS, Setting, operation_of
+from ..testcases.collective_ops import OPERATIONS, CollectiveOp, Setting, division_of, operation_of
 from ..testcases.data_types import BY_NAME
 from ..units import GB, format_size, format_time
 from . import Style
@@ -70,6 +70,8 @@ class Given(msgspec.Struct, frozen=True):
         Required mean bus bandwidth, in B/s.
     summary : bool
         Whether a line for each rank follows each line of ``alltoallv``.
+    scale : float
+        Factor that the traffic matrix of ``alltoallv`` was multiplied by.
     arguments : tuple[str, ...]
         Command line.
     """
@@ -102,6 +104,7 @@ class Given(msgspec.Struct, frozen=True):
     timestamps: tuple[str, ...] | None = None
     minimum_bandwidth: Amount | None = None
     summary: bool = False
+    scale: Amount = 1
     arguments: tuple[str, ...] = ()
 
 
@@ -148,6 +151,8 @@ class Row:
         Why nothing was measured.
     timestamp : str
         When it was measured; empty if not requested.
+    division : str
+        How the array is divided into unequal parts, in the words of nccl-tests.
     parts : tuple[tuple[int, int], ...]
         Bytes that each rank sends and receives; empty if not requested.
     """
@@ -160,6 +165,7 @@ class Row:
     halves: tuple[Half | None, Half | None]
     reason: str = ""
     timestamp: str = ""
+    division: str = ""
     parts: tuple[tuple[int, int], ...] = ()
 
 
@@ -292,8 +298,17 @@ def row_of(
         (_half(name, cells[0], given), _half(name, cells[1], given)),
         one_line(first.reason) if first and first.value is None else "",
         one_line(stamp),
+        _division(setting.operation, counts.each * info.ranks * width, info.ranks, given),
         tuple((sent, received) for sent, received in of_ranks),
     )
+
+
+def _division(operation: CollectiveOp, total: int, ranks: int, given: Given) -> str:
+    """Return how the array is divided, as nccl-tests' summary says it; ``total`` in bytes."""
+    division = division_of(operation.traffic)
+    if division.matrix:
+        return f"mode=matrix nranks={ranks} matrix_dim={len(division.matrix)} scale={given.scale:.3f}"
+    return f"mode=generated nranks={ranks} total_bytes={total} spread={division.spread:.3f}"
 
 
 def _half(name: str, cells: Cells, given: Given) -> Half | None:
@@ -444,10 +459,7 @@ def line(row: Row, given: Given) -> str:
 
 def _summary(row: Row, half: Half) -> str:
     """Return comments with the bytes and bandwidths of each rank of an all-to-all of unequal parts."""
-    text = (
-        f"# NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY: nranks={len(row.parts)} total_bytes={row.size} "
-        f"time_usec={half.seconds / _MICRO:.2f}\n"
-    )
+    text = f"# NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY: {row.division} time_usec={half.seconds / _MICRO:.2f}\n"
     for rank, (sent, received) in enumerate(row.parts):
         rate = max(sent, received) / half.seconds
         text += (
