@@ -10,6 +10,7 @@ from ..errors import BackendError
 from ..facts import Fact
 from ..testcases.collective_ops import Counts, Setting
 from ..units import MIB
+from .cpu_sharing import NO_CPU
 
 #: Operations on arrays of at most this size, in bytes, run untimed before the first loop of a size.
 REHEARSED_BYTES = 1 * MIB
@@ -98,11 +99,14 @@ class Elapsed:
         Time until all operations were enqueued, per operation, in s.
     iterations : tuple[float, ...]
         Time of one operation in each iteration, in s; empty unless requested.
+    core : int
+        Number of the CPU on which the loop ended; ``NO_CPU`` if the operations do not keep one busy.
     """
 
     seconds: float
     cpu: float
     iterations: tuple[float, ...] = ()
+    core: int = NO_CPU
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from ...worlds.base import World
 from ...worlds.mpi import libraries, library, version
 from ...worlds.mpirun import mpirun
 from .. import test_data as contents
+from ..cpu_sharing import current_cpu
 from ..host.procfs import available_bytes
 from ..native import Call
 from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, RankDevice, Refused
@@ -210,9 +211,10 @@ class MpiProvider:
         else:
             times = ()
             seconds, _ = self._native.timed(before, calls, [], timing.iterations)
+        core = current_cpu()
         seconds /= timing.operations
         each = tuple(t / timing.aggregate for t in times) if timing.per_iteration else ()
-        return [Elapsed(seconds, seconds, each)]
+        return [Elapsed(seconds, seconds, each, core)]
 
     def wrong(self, seed: int) -> int:
         """Compare the received data, and return the number of wrong elements."""

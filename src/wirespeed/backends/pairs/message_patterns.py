@@ -39,7 +39,9 @@ class PreparedMessages:
         message = self._message
         if self._measurement.uses_new_buffers:
             self._renew()
-        everyone = self._backend.moving(lambda: self._send(copies), f"measuring {self._measurement}")
+        everyone = self._backend.moving(
+            lambda: self._send(copies), f"measuring {self._measurement}", message.engine
+        )
         if message.pattern is MessagePattern.EACH:  # the receiver times the arrival
             seconds = tuple(everyone[-1])
             return Sample(seconds, (1.0,) * len(seconds), sum(seconds))
