@@ -21,6 +21,7 @@ from ..testcases.collective_ops import OPERATIONS, CollectiveOp, Setting, divisi
 from ..testcases.data_types import BY_NAME
 from ..units import GB, format_size, format_time
 from . import Style
+from ._iteration_times import spread, steady
 
 #: The nccl-tests version whose format this is.
 COMPATIBLE = "2.19.6"
@@ -317,7 +318,7 @@ def _half(name: str, cells: Cells, given: Given) -> Half | None:
     if not (time and algorithm and bus) or time.value is None:
         return None
     iterations = time.samples if given.per_iteration else ()
-    if given.per_iteration and not steady(iterations, given):
+    if given.per_iteration and not steady(iterations, given.iterations, given.skip):
         raise _refused(f"{name} has no times of iterations")
     return Half(time.value, algorithm.value or 0.0, bus.value or 0.0, time.wrong, iterations)
 
@@ -377,65 +378,6 @@ def fixed(value: float, width: int) -> str:
     return f"{value:{width}.{1 if width >= 7 else 0}e}"[:width]
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Statistics of iteration times.
-
-    Parameters
-    ----------
-    min, max, mean : float
-        Range and mean, in s.
-    p50, p95, p99 : float
-        Percentiles, in s.
-    deviation : float
-        Standard deviation, in s.
-    cv : float
-        Standard deviation over mean, in percent.
-    """
-
-    min: float
-    max: float
-    mean: float
-    p50: float
-    p95: float
-    p99: float
-    deviation: float
-    cv: float
-
-
-def steady(times: Sequence[float], given: Given) -> tuple[float, ...]:
-    """Return the times of iterations without the leading ones of each cycle that statistics leave out."""
-    of_cycle = given.iterations or len(times)
-    return tuple(time for i, time in enumerate(times) if i % of_cycle >= given.skip)
-
-
-def spread(times: Sequence[float]) -> Spread:
-    """Return the statistics that nccl-tests shows; percentiles by nearest rank.
-
-    Parameters
-    ----------
-    times : Sequence[float]
-        At least one time, in s.
-
-    Returns
-    -------
-    Spread
-        The statistics.
-    """
-    ordered = sorted(times)
-    n = len(ordered)
-    mean = math.fsum(ordered) / n
-    deviation = math.sqrt(math.fsum((t - mean) ** 2 for t in ordered) / n)
-
-    def rank(percent: int) -> float:
-        return ordered[min(n - 1, -(-n * percent // 100) - 1)]
-
-    return Spread(
-        ordered[0], ordered[-1], mean, ordered[n // 2], rank(95), rank(99), deviation,
-        100 * deviation / mean if mean else 0.0,
-    )  # fmt: skip
-
-
 def line(row: Row, given: Given) -> str:
     """Return the line for a size, or a comment if nothing was measured."""
     if row.halves[0] is None:
@@ -450,7 +392,7 @@ def line(row: Row, given: Given) -> str:
             f"{fixed(half.bus / GB, 6)}  {wrong}"
         )
         if given.per_iteration:
-            s = spread(steady(half.iterations, given))
+            s = spread(steady(half.iterations, given.iterations, given.skip))
             numbers = (s.min / _MICRO, s.max / _MICRO, s.p99 / _MICRO, s.cv)
             text += "".join(f"  {fixed(number, 7)}" for number in numbers)
     text += (f"{row.timestamp:>21}" if row.timestamp else "") + "\n"

@@ -9,7 +9,8 @@ import msgspec
 from ..document import LATE, Document, RankInfo, Status
 from ..units import GB
 from . import Style
-from .nccl_tests import Given, Half, View, has_collectives, spread, steady
+from ._iteration_times import spread, steady
+from .nccl_tests import Given, Half, View, has_collectives
 
 _VERSION = 3
 _MICRO = 1e-6
@@ -143,7 +144,7 @@ def _results(view: View) -> list[dict[str, object]]:
 
 def _iterations(half: Half, processes: list[tuple[float, ...]], given: Given) -> dict[str, object]:
     """Return the statistics of the iteration times, in µs."""
-    s = spread(steady(half.iterations, given))
+    s = spread(steady(half.iterations, given.iterations, given.skip))
     found: dict[str, object] = {
         "skipped_iterations": given.skip,
         "min_us": s.min / _MICRO,
