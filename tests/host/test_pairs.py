@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -16,6 +17,7 @@ from tests.threads import together, worlds
 from wirespeed.backends.host.endpoint import ShmSharing
 from wirespeed.backends.host.host_buffers import HostBuffers
 from wirespeed.backends.pairs.backend import PairsBackend
+from wirespeed.backends.pairs.base import Window
 from wirespeed.document import Document, Status
 from wirespeed.errors import BackendError, OutOfMemory
 from wirespeed.model import Engine, MemoryKind
@@ -51,26 +53,25 @@ class Queued:
         data = type(self).spoils(self.queues[1 - self.end].get(timeout=5))
         ctypes.memmove(address, data, size)
 
-    def timed(self, *steps: Callable[[int, int], None], count: int = 1) -> Callable[[int, int], float]:
-        def run(address: int, size: int) -> float:
-            start = time.perf_counter()
-            for _ in range(count):
-                for step in steps:
-                    step(address, size)
-            return time.perf_counter() - start
-
-        return run
+    def timed(self, *steps: Callable[[], None], count: int = 1) -> float:
+        start = time.perf_counter()
+        for _ in range(count):
+            for step in steps:
+                step()
+        return time.perf_counter() - start
 
     def one(self, address: int, size: int) -> float:
-        return self.timed(self.receive if self.end else self.send)(address, size)
+        return self.timed(partial(self.receive if self.end else self.send, address, size))
 
-    def rounds(self, address: int, size: int, count: int) -> float:
-        steps = (self.receive, self.send) if self.end else (self.send, self.receive)
-        return self.timed(*steps, count=count)(address, size)
+    def rounds(self, send: int, receive: int, size: int, count: int) -> float:
+        assert send != receive  # as in osu_latency
+        steps = partial(self.send, send, size), partial(self.receive, receive, size)
+        return self.timed(*(steps[::-1] if self.end else steps), count=count)
 
-    def window(self, send: int, receive: int, size: int, count: int, both: bool) -> float:
-        seconds = self.timed(self.send, count=count)(send, size) if both or not self.end else 1e-9
-        return seconds + (self.timed(self.receive, count=count)(receive, size) if both or self.end else 0.0)
+    def windows(self, send: int, receive: int, size: int, window: Window, count: int) -> float:
+        steps = [partial(self.send, send, size)] * (window.messages if window.both or not self.end else 0)
+        steps += [partial(self.receive, receive, size)] * (window.messages if window.both or self.end else 0)
+        return self.timed(*steps, count=count)
 
     def close(self) -> None: ...
 
@@ -121,10 +122,31 @@ def test_a_wrong_byte_fails_the_messages(wire: type[Queued]) -> None:
         assert result.status is Status.FAILED and "1 of 512 words differ" in result.reason
         cells = [cell for table in result.tables for cell in table.cells]
         assert all((cell.value is None) == (cell.column == 1) for cell in cells)
-        assert cells[1].corrupted.startswith("0/numa0->1/numa0")
+        assert cells[1].corrupted == "1/numa0->0/numa0"  # of both ends, the first one reports it
+        assert "wrong data in 1/numa0->0/numa0 by mpi" in cells[1].reason
     assert all(
         d.testcases[0].status is Status.PASSED for d in run(["message_mpi_host"], verify=False, size=8)
     )
+
+
+@pytest.mark.parametrize("sender", [0, 1])
+def test_each_way_of_messages_is_verified(wire: type[Queued], sender: int) -> None:
+    """What one end receives wrong is noticed, whichever end it is; its way is named."""
+
+    def receive(self: Queued, address: int, size: int) -> None:
+        data = self.queues[1 - self.end].get(timeout=5)
+        spoiled = self.end != sender and size == 4096
+        ctypes.memmove(address, data[:-1] + bytes([data[-1] ^ 1]) if spoiled else data, size)
+
+    wire.receive = receive  # type: ignore[method-assign]
+    for document in run(["message_mpi_host"], sizes="1KiB,4KiB"):
+        latency, bandwidth, _ = document.testcases[0].tables
+        wrong = [*(row[1] for row in latency.grid()), bandwidth.grid()[1][1]]
+        wrong += [bandwidth.grid()[0][1]] if sender == 0 else []  # one way, only the first end sends
+        ways = {0: "0/numa0->1/numa0", 1: "1/numa0->0/numa0"}
+        assert {cell.corrupted for cell in wrong if cell} == {ways[sender]} and len(wrong) > 3
+        others = [cell for table in (latency, bandwidth) for row in table.grid() for cell in row if cell]
+        assert all(cell.value for cell in others if cell not in wrong)
 
 
 def test_messages_that_fail_end_the_job(wire: type[Queued]) -> None:

@@ -107,10 +107,8 @@ class Exchange:
         if self.mine == "corrupt" and len(self.receive) > 2:
             self.receive[2] += 1
 
-    def align(self) -> None:
-        self.world.barrier("aligning")
-
     def loop(self) -> list[Elapsed]:
+        self.world.barrier("aligning")
         start = time.perf_counter()
         for _ in range(self.bound().timing.iterations):
             self.once()

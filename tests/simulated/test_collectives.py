@@ -18,7 +18,8 @@ import wirespeed
 from wirespeed.cli.main import COLLECTIVES, main
 from wirespeed.document import Status
 from wirespeed.reports import formats
-from wirespeed.reports.nccl_tests import fixed, spread
+from wirespeed.reports._iteration_times import spread
+from wirespeed.reports.nccl_tests import fixed
 
 Golden = Callable[[str, str], None]
 A100, H200 = "simulated:dgx-a100-8", "simulated:hgx-h200-2"

@@ -1,9 +1,10 @@
-"""The parser with which our output and nvbandwidth's are compared."""
+"""The benchmarks that compare wirespeed with other programs: what they parse."""
 
 from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,11 +13,26 @@ import wirespeed
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_parser_reads_every_cell() -> None:
-    spec = importlib.util.spec_from_file_location("vs", ROOT / "benchmarks/vs_nvbandwidth.py")
+def benchmark(name: str) -> Any:
+    """Return a program of the folder of benchmarks as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"benchmarks/{name}.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def test_without_operations_all_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    module = benchmark("vs_mpi_in_c")
+    assert module.parsed([]).operations == list(module.OPERATIONS)
+    assert module.parsed(["message", "--rounds", "2"]).operations == ["message"]
+    with pytest.raises(SystemExit):
+        module.parsed(["mesage"])
+    assert "'mesage' is not one of message, window, all_reduce" in capsys.readouterr().err
+
+
+def test_the_parser_reads_every_cell() -> None:
+    module = benchmark("vs_nvbandwidth")
     document = wirespeed.run(["4", "6", "0", "33"], machine="simulated:hgx-h200-2")
     cells = module.parse(wirespeed.render(document, "nvbandwidth"))
     name = "device_to_device_memcpy_read_ce"

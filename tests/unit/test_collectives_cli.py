@@ -193,26 +193,53 @@ def test_parts_of_alltoallv(
     run = ("alltoallv_perf", *DGX, "3", "-b", "3M", "-e", "3M", "-n", "2", "-w", "0")
     monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY", "1")
 
-    def sent() -> list[str]:
-        out, _ = done(capsys, *run)
-        return [word for line in out.splitlines() if "rank=" in line for word in line.split()[2:4]]
+    def sent(*more: str) -> tuple[list[str], str, list[str]]:
+        """Return the bytes of each rank, the heads of the summary, and the size and count."""
+        out, _ = done(capsys, *run, *more)
+        ranks = [word for line in out.splitlines() if " rank=" in line for word in line.split()[2:4]]
+        (head, *_) = re.findall(r"PRINT_SUMMARY: (.*) time_usec=\d+\.\d\d$", out, re.M)
+        return ranks, head, lines(out)[-1][:2]
 
-    assert sent()[:2] == ["send_bytes=3145728", "recv_bytes=3145728"]
+    parts, head, columns = sent()
+    assert parts[:2] == ["send_bytes=3145728", "recv_bytes=3145728"]
+    assert head == "mode=generated nranks=3 total_bytes=3145728 spread=1.000"
+    assert columns == ["3145728", "262144"]
+    monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_SPREAD", "0.3")
+    parts, head, columns = sent("-b", "2M", "-e", "2M")
+    assert columns == ["2097104", "174760"] and parts[0] == "send_bytes=2097104"
+    assert head == "mode=generated nranks=3 total_bytes=2097120 spread=0.300"
+    monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_SPREAD", "0.123456789")
+    assert "spread=0.123" in sent()[1]
     matrix = tmp_path / "traffic.txt"
     matrix.write_text("100 200 150 1\n50 100 75 1\n\n300 150 200 1\n0 0 0 0\n")
     monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_MATRIX_FILE", str(matrix))
     monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_MATRIX_SCALE", "2")
-    assert sent()[:6] == [  # multiples of 16 bytes
+    parts, head, columns = sent()
+    assert parts[:6] == [  # multiples of 16 bytes
         "send_bytes=880", "recv_bytes=880", "send_bytes=432", "recv_bytes=880", "send_bytes=1280",
         "recv_bytes=832",
     ]  # fmt: skip
+    assert head == "mode=matrix nranks=3 matrix_dim=4 scale=2.000" and columns == ["1280", "0"]
+    monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY", "00")
+    assert "PRINT_SUMMARY" not in done(capsys, *run)[0]
     assert "-b and -e must be equal" in refused(capsys, *run, "-e", "6M")
-    assert "-b and -e of at least 1302 bytes" in refused(capsys, *run, "-b", "64", "-e", "64")
+    assert "-b and -e of at least 1280 bytes" in refused(capsys, *run, "-b", "64", "-e", "64")
     assert "is for 4 ranks, not 8" in refused(capsys, *run, "-g", "8")
     matrix.write_text("1 2\n")
     assert "must be a square matrix" in refused(capsys, *run)
+    matrix.write_text("-0.5\n")
+    assert "a number is less than 0" in refused(capsys, *run)
     matrix.unlink()
     assert "cannot be read" in refused(capsys, *run)
+
+
+def test_a_matrix_is_scaled_as_nccl_tests_scales_it(tmp_path: Path) -> None:
+    """The product of doubles is 48; that of long doubles, which is truncated, is less."""
+    matrix = tmp_path / "traffic.txt"
+    matrix.write_text("10")
+    assert 10 * 4.8 == 48.0
+    assert nccl_tests_options._matrix(str(matrix), 4.8) == ((47,),)
+    assert nccl_tests_options._matrix(str(matrix), 1.6) == ((16,),)
 
 
 @pytest.mark.parametrize("options", [(), ("-I", "1"), ("-S", "1"), ("-I", "1", "-S", "1")])

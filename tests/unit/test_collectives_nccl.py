@@ -151,7 +151,6 @@ def test_every_mode_times_every_iteration(
 ) -> None:
     made, one = make(threads, gpus), case("all_reduce", 2, iterations=5, **timing)
     assert checked(made, one) == 0
-    made.align()
     elapsed = made.loop()
     assert len(elapsed) == threads
     for one_thread in elapsed:
@@ -172,7 +171,6 @@ def test_every_operation_in_the_default_streams_of_several_gpus(
         for per_iteration in (False, True):
             one = case(name, 4, iterations=3, blocking=blocking, per_iteration=per_iteration)
             assert checked(made, one) == 0, one.timing
-            made.align()
             for elapsed in made.loop():
                 assert len(elapsed.iterations) == (3 if per_iteration else 0)
                 assert all(seconds > 0 for seconds in elapsed.iterations)
@@ -236,7 +234,6 @@ def test_kernels_of_the_device_api_leave_what_they_must(
 def test_kernels_of_the_device_api_are_timed_in_every_mode(make: Make, timing: dict[str, Any]) -> None:
     made, one = make(2, 1, **with_kernels(2)), case("all_reduce", 2, iterations=5, **timing)
     assert checked(made, one) == 0
-    made.align()
     assert all(0 < elapsed.seconds < 1 for elapsed in made.loop())
     made.fill(4)
     made.once()
@@ -362,6 +359,12 @@ def test_calls_pass_their_arguments_and_end_at_the_first_failure() -> None:
     assert (name, seen[-1][0]) == (None, 6)
     assert 0 < enqueued < spent < 5
     assert functions.timed([], [("good", ())], [("bad", ())])[0] == "bad"
+    seen.clear()
+    name, seconds = functions.laps([("good", (1,))], [("good", (2,)), ("good", (3,))], [("good", (4,))], 2)
+    assert name is None and len(seconds) == 2 and all(0 < some < 5 for some in seconds)
+    assert [words[0] for words in seen] == [1, 2, 3, 4, 2, 3, 4]
+    assert functions.laps([], [("good", ())], [("bad", ())], 3)[0] == "bad"
+    assert len(seen) == 8
     with pytest.raises(AttributeError, match="absent"):
         functions.address("absent")
 

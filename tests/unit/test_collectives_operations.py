@@ -209,3 +209,13 @@ def test_parts_grow_with_the_distance_as_far_as_the_spread_says() -> None:
         counts = operation.counts(1152, 1, 3)
         assert operation.parts(counts, 1, 0, 3) == (sends, [sends[0], sends[2], sends[1]])
         assert (counts.send, counts.receive, counts.each) == (1152, 1152, 384)
+
+
+@pytest.mark.parametrize(
+    ("spread", "size", "ranks", "bytes"),
+    [("0.3", 2**21, 3, 2097104), ("0.7", 2**20, 7, 1048496), ("0.9", 2**30, 6, 1073741712)],
+)
+def test_parts_are_rounded_as_in_nccl_tests(spread: str, size: int, ranks: int, bytes: int) -> None:
+    """The sums that a C program with its arithmetic printed."""
+    operation = operation_of("alltoallv", f"spread {spread}")
+    assert operation.counts(size // 4, 4, ranks).send * 4 == bytes

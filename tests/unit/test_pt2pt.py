@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from wirespeed.backends.base import RunOptions
 from wirespeed.backends.host.host_buffers import HostBuffers
 from wirespeed.backends.pairs.backend import PairsBackend
-from wirespeed.backends.pairs.base import Ends, pattern, verify
+from wirespeed.backends.pairs.base import Ends, Window, pattern, verify
 from wirespeed.cli.main import main
 from wirespeed.cli.overalloc import Lines
 from wirespeed.document import SCHEMA, Cell, Document, Status, Table, TestcaseResult
@@ -203,13 +203,14 @@ def test_messages_by_nccl_arrive(wires: tuple[Any, Any]) -> None:
     def run(end: int) -> None:
         wire, place = wires[end]
         send, receive = addresses[end]
-        seconds.append(wire.window(send, receive, size, 3, True))
+        seconds.append(wire.windows(send, receive, size, Window(3, both=True), 2))
         verify(place, receive, size, 1 - end, "both ways")
         seconds.append(wire.one(send, size))
         if end:
             verify(place, send, size, 0, "one way")
         place.write(send, pattern(size, end))
-        seconds.append(wire.rounds(send, size, 4))
+        place.write(receive, pattern(size, end))
+        seconds.append(wire.rounds(send, receive, size, 4))
 
     threads = [threading.Thread(target=run, args=(end,)) for end in range(2)]
     for thread in threads:
@@ -218,7 +219,8 @@ def test_messages_by_nccl_arrive(wires: tuple[Any, Any]) -> None:
         thread.join(20)
     assert len(seconds) == 6 and all(s > 0 for s in seconds)
     for end, (wire, place) in enumerate(wires):
-        assert np.array_equal(place.read(addresses[end][0], size), pattern(size, 0))
+        for address, sent_by in zip(addresses[end], (end, 1 - end), strict=True):
+            assert np.array_equal(place.read(address, size), pattern(size, sent_by))
         wire.close()
 
 

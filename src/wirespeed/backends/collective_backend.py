@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -15,6 +15,7 @@ from ..testcases.collective_ops import Setting, operation_of
 from ..testcases.data_types import BY_NAME
 from ..worlds.base import RankLost, World
 from .base import BackendOptions, CollectiveOptions
+from .cpu_sharing import sharing
 from .distributed.exchange import Exchange
 from .provider import Case, Elapsed, Group, Provider, Refused, Timing
 
@@ -301,6 +302,10 @@ class CollectiveBackend:
         self._doing = doing
         return self.exchange.gather(value, doing)
 
+    def warn(self, warnings: Iterable[str]) -> None:
+        """Add warnings that are not known yet."""
+        self.warnings += [text for text in warnings if text not in self.warnings]
+
     def gathered(self, rows: list[Any], memory: bool, doing: str) -> list[list[list[Any]]]:
         """Exchange the times of all threads of this process; return those of all processes.
 
@@ -366,13 +371,15 @@ class PreparedCollective:
     def sample(self, copies: int) -> Sample:
         """Run a loop of operations from a common start; return the combined times of all processes."""
         self._bind(self.case(copies))
-        self._run("aligning the ranks for", self._provider.align)
         elapsed = self._run("timing", self._provider.loop)
-        mine = [[e.seconds, e.cpu, list(e.iterations)] for e in elapsed]
+        mine = [[e.seconds, e.cpu, list(e.iterations), e.core] for e in elapsed]
         rows = self._backend.gathered(mine, self._options.memory, f"gathering times of {self._work}")
         self._backend.setup_s = 0.0
         sample = self._sample(
-            [[Elapsed(seconds, cpu, tuple(each)) for seconds, cpu, each in row] for row in rows], copies
+            [[Elapsed(seconds, cpu, tuple(each)) for seconds, cpu, each, _ in row] for row in rows], copies
+        )
+        self._backend.warn(
+            sharing(self._backend.world.members, [[times[-1] for times in row] for row in rows])
         )
         self._backend.spend(sample.wall)
         return sample

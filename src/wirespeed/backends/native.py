@@ -88,26 +88,27 @@ def copier() -> int:
 _KEPT: list[Any] = []
 
 
-@compiled("int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64)")
+@compiled("int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64)")
 def _timed(before: Any, table: Any, after: Any, times: Any, rounds: int) -> int:
-    """Make the calls of ``before``, of ``table`` in rounds, and of ``after``, until one fails.
+    """Make the calls of ``before``, then in each lap those of ``table`` in rounds and those of ``after``.
 
-    ``times`` receives the starts of ``table`` and ``after`` and the end, in ns. Returns the index of the call
-    that failed, or -1.
+    Each row of ``times`` is a lap; it receives the starts of ``table`` and ``after`` and the end, in ns.
+    Returns the index of the call that failed, at which everything ends, or -1.
     """
     failed = _run(before)
     if failed >= 0:
         return int(failed)
-    times[0] = now_ns()
-    for _ in range(rounds):
-        failed = _run(table)
+    for lap in range(times.shape[0]):
+        times[lap, 0] = now_ns()
+        for _ in range(rounds):
+            failed = _run(table)
+            if failed >= 0:
+                return int(before.shape[0] + failed)
+        times[lap, 1] = now_ns()
+        failed = _run(after)
         if failed >= 0:
-            return int(before.shape[0] + failed)
-    times[1] = now_ns()
-    failed = _run(after)
-    if failed >= 0:
-        return int(before.shape[0] + table.shape[0] + failed)
-    times[2] = now_ns()
+            return int(before.shape[0] + table.shape[0] + failed)
+        times[lap, 2] = now_ns()
     return -1
 
 
@@ -174,12 +175,44 @@ class Functions:
         total_s : float
             Time of ``calls`` and ``after``, in s.
         """
+        failed, times = self._laps(before, calls, after, rounds, 1)
+        start, between, end = times[0].tolist()
+        return failed, (between - start) * NANO, (end - start) * NANO
+
+    def laps(
+        self, before: Sequence[Call], calls: Sequence[Call], after: Sequence[Call], count: int
+    ) -> tuple[str | None, tuple[float, ...]]:
+        """Make calls several times until one fails, and time each lap.
+
+        Parameters
+        ----------
+        before : Sequence[Call]
+            Untimed calls, once.
+        calls : Sequence[Call]
+            Timed calls of each lap.
+        after : Sequence[Call]
+            Untimed calls at the end of each lap.
+        count : int
+            Number of laps.
+
+        Returns
+        -------
+        failed : str or None
+            Name of the call that failed; None if all succeeded.
+        seconds : tuple[float, ...]
+            Time of each lap, in s.
+        """
+        failed, times = self._laps(before, calls, after, 1, count)
+        return failed, tuple(((times[:, 1] - times[:, 0]) * NANO).tolist())
+
+    def _laps(
+        self, before: Sequence[Call], calls: Sequence[Call], after: Sequence[Call], rounds: int, count: int
+    ) -> tuple[str | None, Any]:
+        """Return the name of the call that failed, and for each lap three times, in ns."""
         parts = [self._table(part) for part in (before, calls, after)]
-        times = np.zeros(3, np.int64)
+        times = np.zeros((count, 3), np.int64)
         failed = _timed(*parts, times, rounds)
-        start, between, end = (int(t) for t in times)
-        name = None if failed < 0 else [*before, *calls, *after][failed][0]
-        return name, (between - start) * NANO, (end - start) * NANO
+        return None if failed < 0 else [*before, *calls, *after][failed][0], times
 
     def _table(self, calls: Sequence[Call]) -> Any:
         """Return one row of words per call: the address of the function, then the arguments."""

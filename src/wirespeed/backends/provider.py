@@ -9,6 +9,11 @@ from typing import Protocol
 from ..errors import BackendError
 from ..facts import Fact
 from ..testcases.collective_ops import Counts, Setting
+from ..units import MIB
+from .cpu_sharing import NO_CPU
+
+#: Operations on arrays of at most this size, in bytes, run untimed before the first loop of a size.
+REHEARSED_BYTES = 1 * MIB
 
 
 class Refused(BackendError):
@@ -94,11 +99,14 @@ class Elapsed:
         Time until all operations were enqueued, per operation, in s.
     iterations : tuple[float, ...]
         Time of one operation in each iteration, in s; empty unless requested.
+    core : int
+        Number of the CPU on which the loop ended; ``NO_CPU`` if the operations do not keep one busy.
     """
 
     seconds: float
     cpu: float
     iterations: tuple[float, ...] = ()
+    core: int = NO_CPU
 
 
 @dataclass(frozen=True)
@@ -218,12 +226,8 @@ class Provider(Protocol):
         """Run the operation once, in the same way as the loop, and wait for it."""
         ...
 
-    def align(self) -> None:
-        """Synchronise all ranks as closely as possible."""
-        ...
-
     def loop(self) -> list[Elapsed]:
-        """Run the loop and return the times of each thread of this process."""
+        """Synchronise all ranks as closely as possible, run the loop, and return the times of each thread."""
         ...
 
     def wrong(self, seed: int) -> int:

@@ -29,6 +29,7 @@ from .nccl_tests_options import (
     nccl,
     parsed,
     refuse,
+    room_for,
 )
 from .nccl_tests_options import parser as make_parser
 
@@ -158,6 +159,7 @@ def _measure(
     run = settings(wanted.operation, wanted.types, wanted.operators, wanted.root, fewest)
     if reason := wanted.operation.why_not(group.ranks):
         raise UsageError(reason)
+    room_for(wanted.operation, wanted.sizes[-1], group.ranks)
     first = world.rank == 0
     machine = machine or (_here() if first else _elsewhere())
     make = _maker(options, wanted, provider, simulated)

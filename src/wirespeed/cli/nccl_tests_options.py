@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 NCCL, MPI, SIMULATED = "nccl", "mpi", "simulated"
 #: Prefix of the variables that divide the parts of alltoallv.
 _TRAFFIC = "NCCL_TESTS_ALLTOALLV_"
+_SCALE = "MATRIX_SCALE"
 #: The default of ``--format``; it is printed line by line.
 FORMAT = "nccl-tests"
 SUFFIX = "_perf"
@@ -254,7 +256,7 @@ def chosen(program: str, options: argparse.Namespace) -> CollectiveOp:
     UsageError
         If a variable is invalid, or the sizes do not fit the traffic matrix.
     """
-    from ..testcases.collective_ops import OPERATIONS, operation_of
+    from ..testcases.collective_ops import OPERATIONS, Division, operation_of
 
     name = program.removesuffix(SUFFIX)
     if OPERATIONS[name].parts is None:
@@ -262,21 +264,47 @@ def chosen(program: str, options: argparse.Namespace) -> CollectiveOp:
     file = os.environ.get(f"{_TRAFFIC}MATRIX_FILE")
     if not file:
         spread = min(1.0, max(0.0, _number("SPREAD")))
-        return operation_of(name, f"spread {spread:g}" if spread < 1 else "")
-    scale = _number("MATRIX_SCALE")
+        return operation_of(name, str(Division(spread)) if spread < 1 else "")
+    rows = _matrix(file, _number(_SCALE))
+    if options.minbytes != options.maxbytes:
+        raise UsageError("a traffic matrix has one size: -b and -e must be equal")
+    return operation_of(name, str(Division(matrix=rows)))
+
+
+def _matrix(file: str, scale: float) -> tuple[tuple[int, ...], ...]:
+    """Return the bytes from each rank to each, in the arithmetic of nccl-tests: ``long double``, truncated.
+
+    Raises
+    ------
+    UsageError
+        If the file is not a square matrix of numbers of 0 or more.
+    """
+    from numpy import longdouble
+
     try:
         lines = [line.split() for line in Path(file).read_text(encoding="ascii").splitlines() if line.split()]
-        rows = [[int(float(word) * scale) for word in line] for line in lines]
+        numbers = [[float(word) for word in line] for line in lines]
+        if any(number < 0 for row in numbers for number in row):
+            raise ValueError("a number is less than 0")
+        rows = tuple(tuple(int(longdouble(n) * longdouble(scale)) for n in row) for row in numbers)
     except (OSError, ValueError, OverflowError) as error:
         raise UsageError(f"{_TRAFFIC}MATRIX_FILE={file} cannot be read: {error}") from error
     if not rows or any(len(row) != len(rows) for row in rows):
         raise UsageError(f"{_TRAFFIC}MATRIX_FILE={file} must be a square matrix of bytes")
-    if options.minbytes != options.maxbytes:
-        raise UsageError("a traffic matrix has one size: -b and -e must be equal")
-    most = max(sum(some) for some in (*rows, *zip(*rows, strict=True)))
-    if options.maxbytes < most:
-        raise UsageError(f"the traffic matrix requires -b and -e of at least {most} bytes")
-    return operation_of(name, "matrix " + "; ".join(" ".join(map(str, row)) for row in rows))
+    return rows
+
+
+def room_for(operation: CollectiveOp, size: int, ranks: int) -> None:
+    """Refuse a size that is less than a traffic matrix requires.
+
+    Raises
+    ------
+    UsageError
+        If it is; the message has the required size.
+    """
+    needed = operation.size(operation.counts(size, 1, ranks), 1)
+    if needed > size:
+        raise UsageError(f"the traffic matrix requires -b and -e of at least {needed} bytes")
 
 
 def _number(variable: str) -> float:
@@ -420,7 +448,8 @@ def asked(
         "timeout": float(o.timeout),
         "timestamps": timestamps,
         "minimum_bandwidth": minimum(),
-        "summary": (os.environ.get(f"{_TRAFFIC}PRINT_SUMMARY") or "0") != "0",
+        "summary": re.match(r"\s*[+-]?0*[1-9]", os.environ.get(f"{_TRAFFIC}PRINT_SUMMARY", "")) is not None,
+        "scale": _number(_SCALE) if operation.parts else 1.0,
         "arguments": arguments,
         **(nccl(options) if provider == NCCL else {}),
     }

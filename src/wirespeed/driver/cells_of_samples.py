@@ -42,7 +42,7 @@ def cell_of(
         samples = [dataclasses.replace(s, iterations=s.iterations[skip:]) for s in samples]
     values = tuple(value_of(place, measurement, sample) for sample in samples)
     if place.reduce is Reduce.LATENESS:
-        parts = [[it.by_process[place.transfers[0]] for it in taken.samples[-1].iterations]]
+        parts = [[it.by_process[place.transfers[0]] for it in s.iterations] for s in taken.samples]
     else:
         parts = [[value_of(place, measurement, it) for it in s.iterations] for s in samples]
     summary = summarise(values)

@@ -4,15 +4,40 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..document import Cell, Reading, Status, Table
-from ..model import Engine, Measurement, Transfer
+from ..model import Engine, Measurement, Sample, Transfer
 from ..testcases import Layout
 from ..testcases.pair_schedule import ALONE
 from . import phases
 from .sampling import Taken
+
+#: Returns the cells of a Measurement from its samples and the number of wrong elements (None: not verified).
+ToCells = Callable[[Taken, int | None], Sequence[tuple[str, Cell]]]
+
+
+@dataclass
+class Cycles:
+    """What was taken of one Measurement in all cycles so far.
+
+    Parameters
+    ----------
+    cells : Callable
+        Returns the cells that it fills.
+    samples : list of Sample
+        In the order in which they were taken.
+    copies : int
+        Number of copies per sample in the last cycle.
+    wrong : int or None
+        Number of wrong elements; None if no cycle was verified.
+    """
+
+    cells: ToCells
+    samples: list[Sample] = field(default_factory=list)
+    copies: int = 0
+    wrong: int | None = None
 
 
 @dataclass
@@ -49,8 +74,10 @@ class PartialResult:
         Warnings of the session; those of backends are separate.
     filled : queue.SimpleQueue
         Cells of each finished Measurement, for the watching thread.
-    taken : dict
-        Samples and number of wrong elements of each repeated Measurement.
+    cycles : dict
+        What was taken of each Measurement that is repeated in cycles.
+    stale : dict
+        Those of which there are more samples than are in the cells.
     """
 
     cells: dict[str, dict[tuple[int, int], Cell]]
@@ -67,7 +94,8 @@ class PartialResult:
     readings: list[Reading] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     filled: queue.SimpleQueue[Sequence[tuple[str, Cell]]] = field(default_factory=queue.SimpleQueue)
-    taken: dict[Measurement, tuple[Taken, int | None]] = field(default_factory=dict)
+    cycles: dict[Measurement, Cycles] = field(default_factory=dict)
+    stale: dict[Measurement, Cycles] = field(default_factory=dict)
 
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -75,6 +103,24 @@ class PartialResult:
         """Set or replace a cell."""
         with self.lock:
             self.cells[table][cell.row, cell.column] = cell
+
+    def add(self, measurement: Measurement, taken: Taken, wrong: int | None, cells: ToCells) -> None:
+        """Add the samples of a cycle. Cells are made when they are read: each is made of all cycles."""
+        with self.lock:
+            so_far = self.cycles.setdefault(measurement, Cycles(cells))
+            so_far.samples += taken.samples
+            so_far.copies = taken.copies
+            if wrong is not None:
+                so_far.wrong = (so_far.wrong or 0) + wrong
+            self.stale[measurement] = so_far
+
+    def settle(self) -> None:
+        """Bring the cells up to date with the samples of all cycles."""
+        with self.lock:
+            for so_far in self.stale.values():
+                for table, cell in so_far.cells(Taken(tuple(so_far.samples), so_far.copies), so_far.wrong):
+                    self.cells[table][cell.row, cell.column] = cell
+            self.stale.clear()
 
     def fails(self, status: Status, reason: str) -> None:
         """Record a failure; the first failure determines status and reason."""
@@ -86,6 +132,8 @@ class PartialResult:
         cells = [
             (p.table, Cell(p.row, p.column, reason=reason, corrupted=corrupted)) for p in measurement.places
         ]
+        with self.lock:
+            self.stale.pop(measurement, None)
         for table, cell in cells:
             self.put(table, cell)
         self.filled.put(cells)
@@ -107,6 +155,7 @@ class PartialResult:
 
     def tables(self, layouts: Sequence[Layout]) -> tuple[Table, ...]:
         """Return the cells as tables."""
+        self.settle()
         with self.lock:  # the worker may be filling cells
             known = {key: dict(cells) for key, cells in self.cells.items()}
         return tuple(_table(layout, known[layout.key]) for layout in layouts)

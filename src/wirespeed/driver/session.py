@@ -255,6 +255,7 @@ class Session:
             if outcome.crash is not None:
                 raise outcome.crash
             seconds = used[0].now() - clock
+            outcome.settle()
             outcome.complete(measurement for _, measurement in jobs)
             if outcome.unreachable and all(c.reason for cs in outcome.cells.values() for c in cs.values()):
                 outcome.fails(Status.WAIVED, outcome.unreachable)

@@ -119,6 +119,7 @@ class Worker:
                 if outcome.cancelled or not self._one(backend, measurement, rule):
                     return
                 outcome.done += 1
+        outcome.settle()
         pairs = {part: backend for backend, m in jobs if outcome.repeats(m) for part in m.separate()}
         low = suspects(self.network, list(pairs), outcome.cells)
         repeated = low[:MAX_REPEATED]
@@ -127,6 +128,7 @@ class Worker:
         for pair in repeated:
             if outcome.cancelled or not self._one(pairs[pair], pair, rule):
                 return
+        outcome.settle()
         outcome.warnings += slowed(
             [(cell, outcome.cells[place.table][place.row, place.column]) for place, cell in before.items()],
             len(low) - len(repeated),
@@ -156,7 +158,7 @@ class Worker:
         except BackendLost as error:
             late = isinstance(error.__cause__, MeasurementTimeout)
             outcome.fails(Status.TIMED_OUT if late else Status.ERROR, str(error))
-            if not outcome.taken.get(measurement):
+            if measurement not in outcome.cycles:
                 outcome.leaves(measurement, str(error))
             outcome.lost = str(error)
             return False
@@ -206,11 +208,11 @@ class Worker:
 
     def _fill(self, measurement: Measurement, taken: Taken, wrong: int | None) -> None:
         """Turn the samples of a Measurement, and those of earlier cycles, into the cells that it fills."""
-        outcome = self.outcome
+        outcome, options = self.outcome, self.options
         allowed = allowances(self.network, measurement, efficiencies())
 
         def cells(taken: Taken, wrong: int | None) -> list[Filled]:
-            skip, use_mean = self.options.run.collectives.skip, self.options.use_mean
+            skip, use_mean = options.run.collectives.skip, options.use_mean
             return [
                 (place.table, cell_of(measurement, place, by, taken, wrong, skip=skip, use_mean=use_mean))
                 for place, by in zip(measurement.places, allowed, strict=True)
@@ -219,14 +221,11 @@ class Worker:
         if warning := one_after_another(self.network, measurement, taken.samples):
             outcome.warnings.append(warning)
         latest = cells(taken, wrong)
-        before, wrong_before = outcome.taken.get(measurement, (None, None))
-        if before:
-            taken = Taken((*before.samples, *taken.samples), taken.copies)
-            wrong = wrong if wrong_before is None else wrong_before + (wrong or 0)
-        if self.options.cycles != 1:
-            outcome.taken[measurement] = taken, wrong
-        for table, cell in cells(taken, wrong) if before else latest:
-            outcome.put(table, cell)
+        if options.cycles == 1:
+            for table, cell in latest:
+                outcome.put(table, cell)
+        else:
+            outcome.add(measurement, taken, wrong, cells)
         if wrong:
             outcome.fails(Status.FAILED, f"{many(wrong, 'wrong element')} in {measurement}")
         outcome.filled.put(latest)

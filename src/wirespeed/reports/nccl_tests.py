@@ -17,10 +17,11 @@ from msgspec.structs import replace
 from ..document import Amount, Cell, CollectiveInfo, Document, Integer, Status, Table, TestcaseResult, Whole
 from ..errors import DocumentError, UsageError
 from ..terminal import one_line
-from ..testcases.collective_ops import OPERATIONS, Setting, operation_of
+from ..testcases.collective_ops import OPERATIONS, CollectiveOp, Setting, division_of, operation_of
 from ..testcases.data_types import BY_NAME
 from ..units import GB, format_size, format_time
 from . import Style
+from ._iteration_times import spread, steady
 
 #: The nccl-tests version whose format this is.
 COMPATIBLE = "2.19.6"
@@ -70,6 +71,8 @@ class Given(msgspec.Struct, frozen=True):
         Required mean bus bandwidth, in B/s.
     summary : bool
         Whether a line for each rank follows each line of ``alltoallv``.
+    scale : float
+        Factor that the traffic matrix of ``alltoallv`` was multiplied by.
     arguments : tuple[str, ...]
         Command line.
     """
@@ -102,6 +105,7 @@ class Given(msgspec.Struct, frozen=True):
     timestamps: tuple[str, ...] | None = None
     minimum_bandwidth: Amount | None = None
     summary: bool = False
+    scale: Amount = 1
     arguments: tuple[str, ...] = ()
 
 
@@ -148,6 +152,8 @@ class Row:
         Why nothing was measured.
     timestamp : str
         When it was measured; empty if not requested.
+    division : str
+        How the array is divided into unequal parts, in the words of nccl-tests.
     parts : tuple[tuple[int, int], ...]
         Bytes that each rank sends and receives; empty if not requested.
     """
@@ -160,6 +166,7 @@ class Row:
     halves: tuple[Half | None, Half | None]
     reason: str = ""
     timestamp: str = ""
+    division: str = ""
     parts: tuple[tuple[int, int], ...] = ()
 
 
@@ -292,8 +299,17 @@ def row_of(
         (_half(name, cells[0], given), _half(name, cells[1], given)),
         one_line(first.reason) if first and first.value is None else "",
         one_line(stamp),
+        _division(setting.operation, counts.each * info.ranks * width, info.ranks, given),
         tuple((sent, received) for sent, received in of_ranks),
     )
+
+
+def _division(operation: CollectiveOp, total: int, ranks: int, given: Given) -> str:
+    """Return how the array is divided, as nccl-tests' summary says it; ``total`` in bytes."""
+    division = division_of(operation.traffic)
+    if division.matrix:
+        return f"mode=matrix nranks={ranks} matrix_dim={len(division.matrix)} scale={given.scale:.3f}"
+    return f"mode=generated nranks={ranks} total_bytes={total} spread={division.spread:.3f}"
 
 
 def _half(name: str, cells: Cells, given: Given) -> Half | None:
@@ -302,7 +318,7 @@ def _half(name: str, cells: Cells, given: Given) -> Half | None:
     if not (time and algorithm and bus) or time.value is None:
         return None
     iterations = time.samples if given.per_iteration else ()
-    if given.per_iteration and not iterations[given.skip :]:
+    if given.per_iteration and not steady(iterations, given.iterations, given.skip):
         raise _refused(f"{name} has no times of iterations")
     return Half(time.value, algorithm.value or 0.0, bus.value or 0.0, time.wrong, iterations)
 
@@ -362,59 +378,6 @@ def fixed(value: float, width: int) -> str:
     return f"{value:{width}.{1 if width >= 7 else 0}e}"[:width]
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Statistics of iteration times.
-
-    Parameters
-    ----------
-    min, max, mean : float
-        Range and mean, in s.
-    p50, p95, p99 : float
-        Percentiles, in s.
-    deviation : float
-        Standard deviation, in s.
-    cv : float
-        Standard deviation over mean, in percent.
-    """
-
-    min: float
-    max: float
-    mean: float
-    p50: float
-    p95: float
-    p99: float
-    deviation: float
-    cv: float
-
-
-def spread(times: Sequence[float]) -> Spread:
-    """Return the statistics that nccl-tests shows; percentiles by nearest rank.
-
-    Parameters
-    ----------
-    times : Sequence[float]
-        At least one time, in s.
-
-    Returns
-    -------
-    Spread
-        The statistics.
-    """
-    ordered = sorted(times)
-    n = len(ordered)
-    mean = math.fsum(ordered) / n
-    deviation = math.sqrt(math.fsum((t - mean) ** 2 for t in ordered) / n)
-
-    def rank(percent: int) -> float:
-        return ordered[min(n - 1, -(-n * percent // 100) - 1)]
-
-    return Spread(
-        ordered[0], ordered[-1], mean, ordered[n // 2], rank(95), rank(99), deviation,
-        100 * deviation / mean if mean else 0.0,
-    )  # fmt: skip
-
-
 def line(row: Row, given: Given) -> str:
     """Return the line for a size, or a comment if nothing was measured."""
     if row.halves[0] is None:
@@ -429,7 +392,7 @@ def line(row: Row, given: Given) -> str:
             f"{fixed(half.bus / GB, 6)}  {wrong}"
         )
         if given.per_iteration:
-            s = spread(half.iterations[given.skip :])
+            s = spread(steady(half.iterations, given.iterations, given.skip))
             numbers = (s.min / _MICRO, s.max / _MICRO, s.p99 / _MICRO, s.cv)
             text += "".join(f"  {fixed(number, 7)}" for number in numbers)
     text += (f"{row.timestamp:>21}" if row.timestamp else "") + "\n"
@@ -438,10 +401,7 @@ def line(row: Row, given: Given) -> str:
 
 def _summary(row: Row, half: Half) -> str:
     """Return comments with the bytes and bandwidths of each rank of an all-to-all of unequal parts."""
-    text = (
-        f"# NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY: nranks={len(row.parts)} total_bytes={row.size} "
-        f"time_usec={half.seconds / _MICRO:.2f}\n"
-    )
+    text = f"# NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY: {row.division} time_usec={half.seconds / _MICRO:.2f}\n"
     for rank, (sent, received) in enumerate(row.parts):
         rate = max(sent, received) / half.seconds
         text += (

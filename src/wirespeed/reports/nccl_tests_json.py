@@ -9,7 +9,8 @@ import msgspec
 from ..document import LATE, Document, RankInfo, Status
 from ..units import GB
 from . import Style
-from .nccl_tests import Half, View, has_collectives, spread
+from ._iteration_times import spread, steady
+from .nccl_tests import Given, Half, View, has_collectives
 
 _VERSION = 3
 _MICRO = 1e-6
@@ -136,16 +137,16 @@ def _results(view: View) -> list[dict[str, object]]:
                 late = tables.get(key)
                 if given.per_iteration:
                     processes = [c.samples for c in late.cells if c.column == j] if late else []
-                    entry[f"{place}_per_iter"] = _iterations(half, processes, given.skip)
+                    entry[f"{place}_per_iter"] = _iterations(half, processes, given)
             found.append(entry | {"actual_iterations": given.iterations, "experiment_name": ""})
     return found
 
 
-def _iterations(half: Half, processes: list[tuple[float, ...]], skip: int) -> dict[str, object]:
+def _iterations(half: Half, processes: list[tuple[float, ...]], given: Given) -> dict[str, object]:
     """Return the statistics of the iteration times, in µs."""
-    s = spread(half.iterations[skip:])
+    s = spread(steady(half.iterations, given.iterations, given.skip))
     found: dict[str, object] = {
-        "skipped_iterations": skip,
+        "skipped_iterations": given.skip,
         "min_us": s.min / _MICRO,
         "max_us": s.max / _MICRO,
         "avg_us": s.mean / _MICRO,

@@ -23,7 +23,7 @@ class Counts:
     send, receive : int
         Sizes of the two buffers.
     each : int
-        Count argument of the call.
+        Count argument of the call; 0 if a matrix gives the parts.
     send_at, receive_at : int
         Offset in the common buffer of an in-place call, to be multiplied by the rank.
     """
@@ -103,7 +103,7 @@ class CollectiveOp:
     parts : Parting or None
         Function that returns the parts, if they are not equal.
     traffic : str
-        How the parts are divided, as ``divided`` reads it; empty for the default.
+        How the parts are divided, as ``division_of`` reads it; empty for the default.
     """
 
     name: str
@@ -206,8 +206,9 @@ def _by_distance(spread: float, source: int, destination: int, ranks: int, total
     if ranks == 1:
         return total // _CHUNK_BYTES * _CHUNK_BYTES
     distance = (destination - source) % ranks
-    far = distance * total * 2 // (ranks * (ranks - 1))
-    size = far if spread == 1 else int((1 - spread) * total / ranks + spread * far)
+    # In floating point and in this order, as nccl-tests, whose counts are then the same to the last byte.
+    far = float(distance) * float(total) / float(ranks * (ranks - 1) // 2)
+    size = int((1.0 - spread) * (float(total) / float(ranks)) + spread * far)
     return size // _CHUNK_BYTES * _CHUNK_BYTES
 
 
@@ -237,8 +238,8 @@ def _exchanged(elements: int, width: int, ranks: int) -> Counts:
     return Counts(each * ranks, each * ranks, each)
 
 
-def _unequal(parts: Parting, elements: int, width: int, ranks: int) -> Counts:
-    each = part(elements, width, ranks)
+def _unequal(parts: Parting, generated: bool, elements: int, width: int, ranks: int) -> Counts:
+    each = part(elements, width, ranks) if generated else 0
     of_ranks = [parts(Counts(0, 0, each), width, rank, ranks) for rank in range(ranks)]
     most = max(sum(some) for both in of_ranks for some in both)
     return Counts(most, most, each)
@@ -355,6 +356,60 @@ _TABLE = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Division:
+    """How an array is divided into unequal parts.
+
+    Parameters
+    ----------
+    spread : float
+        How much the parts grow with the distance: 0 (equal parts) to 1.
+    matrix : tuple[tuple[int, ...], ...]
+        Bytes from each rank to each, which replace the spread; empty if there are none.
+    """
+
+    spread: float = 1.0
+    matrix: tuple[tuple[int, ...], ...] = ()
+
+    def __str__(self) -> str:
+        """Return the form that ``division_of`` reads."""
+        if self.matrix:
+            return "matrix " + "; ".join(" ".join(map(str, row)) for row in self.matrix)
+        return f"spread {self.spread!r}"
+
+
+def division_of(traffic: str) -> Division:
+    """Return the division that a text describes.
+
+    Parameters
+    ----------
+    traffic : str
+        ``spread 0.5``, or ``matrix`` and the bytes from each rank (lines, separated by semicolons) to each;
+        empty for the default.
+
+    Raises
+    ------
+    UsageError
+        If the text is something else.
+    """
+    if not traffic:
+        return Division()
+    kind, _, text = traffic.partition(" ")
+    try:
+        if kind == "matrix":
+            rows = tuple(tuple(int(word) for word in row.split()) for row in text.split(";"))
+            valid = all(len(row) == len(rows) and min(row) >= 0 for row in rows)
+            division = Division(matrix=rows)
+        else:
+            division = Division(spread=float(text))
+            valid = kind == "spread" and 0 <= division.spread <= 1
+    except ValueError:
+        valid = False
+    if not valid:
+        raise UsageError(f"{_ALL_TO_ALL_V}: {traffic[:60]!r} does not divide an array")
+    return division
+
+
 @cache
 def divided(operation: CollectiveOp, traffic: str) -> CollectiveOp:
     """Return an all-to-all of unequal parts with another division.
@@ -364,33 +419,20 @@ def divided(operation: CollectiveOp, traffic: str) -> CollectiveOp:
     operation : CollectiveOp
         The operation.
     traffic : str
-        ``spread 0.5``: how much the parts grow with the distance, 0 (equal parts) to 1; ``matrix`` and the
-        bytes from each rank (lines, separated by semicolons) to each; empty for ``spread 1``.
+        The division, as ``division_of`` reads it.
 
     Raises
     ------
     UsageError
-        If the text is something else.
+        If the text is no division.
     """
-    kind, _, text = (traffic or "spread 1").partition(" ")
-    rows: tuple[tuple[int, ...], ...] = ()
-    try:
-        if kind == "matrix":
-            rows = tuple(tuple(int(word) for word in row.split()) for row in text.split(";"))
-            valid = all(len(row) == len(rows) and min(row) >= 0 for row in rows)
-            peer_bytes = partial(_of_matrix, rows)
-        else:
-            spread = float(text)
-            valid = kind == "spread" and 0 <= spread <= 1
-            peer_bytes = partial(_by_distance, spread)
-    except ValueError:
-        valid = False
-    if not valid:
-        raise UsageError(f"{operation.name}: {traffic[:60]!r} does not divide an array")
+    division = division_of(traffic)
+    matrix = division.matrix
+    peer_bytes = partial(_of_matrix, matrix) if matrix else partial(_by_distance, division.spread)
     parts: Parting = partial(_unequal_parts, peer_bytes)
     return replace(
-        operation, counts=partial(_unequal, parts), holds=partial(_unequal_of_all, parts), parts=parts,
-        traffic=traffic, most_ranks=len(rows),
+        operation, counts=partial(_unequal, parts, not matrix), holds=partial(_unequal_of_all, parts),
+        parts=parts, traffic=traffic, most_ranks=len(matrix),
     )  # fmt: skip
 
 
@@ -399,7 +441,7 @@ OPERATIONS = {op.name: divided(op, "") if op.name == _ALL_TO_ALL_V else op for o
 
 
 def operation_of(name: str, traffic: str = "") -> CollectiveOp:
-    """Return an operation by name, with the division of its parts (see ``divided``).
+    """Return an operation by name, with the division of its parts (see ``division_of``).
 
     Raises
     ------

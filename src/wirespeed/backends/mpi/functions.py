@@ -77,6 +77,18 @@ class MpiFunctions:
         self.refuse(failed)
         return between, whole
 
+    def laps(self, before: list[Call], calls: list[Call], after: list[Call], count: int) -> tuple[float, ...]:
+        """Make the calls; return the time of ``calls`` in each lap, in s.
+
+        Raises
+        ------
+        BackendError
+            If a call fails.
+        """
+        failed, seconds = self.functions.laps(before, calls, after, count)
+        self.refuse(failed)
+        return seconds
+
     def refuse(self, failed: str | None) -> None:
         """Raise an error if a call failed.
 

@@ -18,13 +18,13 @@ from ...errors import BackendError, OutOfMemory
 from ...facts import Fact
 from ...testcases.collective_ops import Setting
 from ...testcases.data_types import OPERATORS, DataType
-from ...units import MIB, format_size
+from ...units import format_size
 from ...worlds.base import World
 from .. import native
 from ..cuda.device import handles
 from ..cuda.driver import check
 from ..cuda.packages import INSTALL_NCCL
-from ..provider import Case, Elapsed, Group, RankDevice, Refused
+from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, RankDevice, Refused
 from ..test_data import BEFORE, scalar
 from . import device_api
 from .calls import CALLS, Site, addresses
@@ -41,9 +41,6 @@ _DEVICE_VERSION = 22807
 _SINCE = {"alltoall": _GATHER_VERSION, "gather": _GATHER_VERSION, "scatter": _GATHER_VERSION}
 #: NCCL_WIN_COLL_SYMMETRIC and ncclScalarHostImmediate in nccl.h.
 _SYMMETRIC_WINDOW, _HOST_SCALAR = 1, 1
-#: Loops of arrays of at most this size, in bytes, run once untimed: on two H200s, the first loop of one size
-#: of a sweep took 0.1 ms longer than the next one, half the time of 20 operations of 512 B.
-REHEARSED_BYTES = 1 * MIB
 #: Minimum size of a buffer, in bytes.
 _MIN_BUFFER_BYTES = 16
 
@@ -438,12 +435,12 @@ class NcclProvider:
         """Run the operation once; as a graph if the loop is one."""
         self._each(Loop.once)
 
-    def align(self) -> None:
-        """Synchronise the ranks with an all-reduce of one element."""
-        self._each(Loop.align)
-
     def loop(self) -> list[Elapsed]:
-        """Run the loop in all threads; before it, a small one untimed."""
+        """Run the loop in all threads; before it, a small one untimed.
+
+        On two H200s, the first loop of one size of a sweep took 0.1 ms longer than the next one, half the
+        time of 20 operations of 512 B.
+        """
         if self._rehearses:
             self._rehearses = False
             self._each(Loop.time)

@@ -14,6 +14,7 @@ from ...errors import BackendError, Unreachable, WirespeedError
 from ...model import Engine, Measurement, MemoryKind, Message, Sharing
 from ...topology import Machine
 from ..base import BackendOptions, Prepared
+from ..cpu_sharing import NO_CPU, current_cpu, sharing
 from ..distributed.exchange import Exchange
 from .base import Ends, PairMemory, Wire
 from .message_patterns import PreparedMessages
@@ -187,7 +188,7 @@ class PairsBackend:
             wire = NcclWire(messages, loaded(), self.ends.first, cast(Any, place))
         self._wires[engine, kind] = wire
 
-    def moving(self, call: Callable[[], object], doing: str) -> list[Any]:
+    def moving(self, call: Callable[[], object], doing: str, engine: Engine = Engine.NCCL) -> list[Any]:
         """Run a step that needs the other end, and return the results of all processes.
 
         Parameters
@@ -196,6 +197,8 @@ class PairsBackend:
             The step in this process.
         doing : str
             The activity and its object, to be read after "while".
+        engine : Engine
+            The engine of messages that are timed; MPI keeps a CPU busy, which ends should not share.
 
         Raises
         ------
@@ -207,7 +210,11 @@ class PairsBackend:
         except BackendError as error:
             self.exchange.world.fail(f"{self.exchange.world.me} failed while {doing}: {error}")
             raise self.exchange.lose(error) from error
-        return self.exchange.gather(mine, doing, self._options.grace)
+        cpu = current_cpu() if engine is Engine.MPI and self.measures else NO_CPU
+        everyone = self.exchange.gather([mine, cpu], doing, self._options.grace)
+        found = sharing(self.exchange.world.members, [[cpu] for _, cpu in everyone])
+        self.warnings += [text for text in found if text not in self.warnings]
+        return [value for value, _ in everyone]
 
     def now(self) -> float:
         """Return the time of rank 0 at the last exchange, in s; equal in all processes."""

@@ -54,6 +54,22 @@ class Ends:
         return self.rank == self.size - 1
 
 
+@dataclass(frozen=True)
+class Window:
+    """Messages that are in flight at the same time.
+
+    Parameters
+    ----------
+    messages : int
+        Number of messages that the first end sends.
+    both : bool
+        Whether the last end sends as many.
+    """
+
+    messages: int
+    both: bool
+
+
 class PairMemory(Protocol):
     """Host or GPU memory of one process.
 
@@ -116,12 +132,15 @@ class Wire(Protocol):
         """
         ...
 
-    def rounds(self, address: int, size: int, count: int) -> float:
-        """Make ``count`` round trips of a message; return the total time, in s."""
+    def rounds(self, send: int, receive: int, size: int, count: int) -> float:
+        """Make ``count`` round trips of a message; return the total time, in s.
+
+        Each end sends from one buffer and receives in another, so that no cache holds what arrives.
+        """
         ...
 
-    def window(self, send: int, receive: int, size: int, count: int, both: bool) -> float:
-        """Send concurrent messages, and wait for an answer after the last one.
+    def windows(self, send: int, receive: int, size: int, window: Window, count: int) -> float:
+        """Send windows of concurrent messages, each of which the last end answers unless it sends as well.
 
         Parameters
         ----------
@@ -129,10 +148,10 @@ class Wire(Protocol):
             Addresses of the buffers; all messages use the same ones.
         size : int
             Size of a message, in bytes.
+        window : Window
+            The messages of a window.
         count : int
-            Number of messages.
-        both : bool
-            Whether the last end sends as many messages at the same time.
+            Number of windows.
 
         Returns
         -------

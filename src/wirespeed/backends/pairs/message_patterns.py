@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from ...errors import WirespeedError
 from ...model import Measurement, Message, MessagePattern, Sample
-from .base import pattern, verify
+from .base import Window, pattern, verify
 
 if TYPE_CHECKING:
     from .backend import PairsBackend
+
+#: Patterns in which the last end sends messages of the same size.
+_RETURNING = (MessagePattern.ROUND_TRIP, MessagePattern.WINDOW_BOTH)
 
 
 class PreparedMessages:
@@ -35,7 +39,9 @@ class PreparedMessages:
         message = self._message
         if self._measurement.uses_new_buffers:
             self._renew()
-        everyone = self._backend.moving(lambda: self._send(copies), f"measuring {self._measurement}")
+        everyone = self._backend.moving(
+            lambda: self._send(copies), f"measuring {self._measurement}", message.engine
+        )
         if message.pattern is MessagePattern.EACH:  # the receiver times the arrival
             seconds = tuple(everyone[-1])
             return Sample(seconds, (1.0,) * len(seconds), sum(seconds))
@@ -50,11 +56,11 @@ class PreparedMessages:
             return []
         if message.pattern is MessagePattern.EACH:
             return [wire.one(self._held[0], size) for _ in range(message.count)]
-        if message.pattern is MessagePattern.ROUND_TRIP:
-            return [wire.rounds(self._held[0], size, copies)]
         send, receive = self._held
-        both = message.pattern is MessagePattern.WINDOW_BOTH
-        return [sum(wire.window(send, receive, size, message.count, both) for _ in range(copies))]
+        if message.pattern is MessagePattern.ROUND_TRIP:
+            return [wire.rounds(send, receive, size, copies)]
+        window = Window(message.count, message.pattern is MessagePattern.WINDOW_BOTH)
+        return [wire.windows(send, receive, size, window, copies)]
 
     def verify(self) -> None:
         """Compare the data that each end received, and overwrite it, so that the next sample is verified.
@@ -68,9 +74,11 @@ class PreparedMessages:
 
     def _compare(self) -> None:
         message, place = self._message, self._place
-        if place is None or (self._end == 0 and message.pattern is not MessagePattern.WINDOW_BOTH):
+        if place is None or (self._end == 0 and message.pattern not in _RETURNING):
             return
-        verify(place, self._held[-1], message.bytes, 1 - self._end, str(message), message.way)
+        back = replace(message, source=message.destination, destination=message.source)
+        received = message if self._end else back
+        verify(place, self._held[-1], message.bytes, 1 - self._end, str(received), received.way)
         place.write(self._held[-1], pattern(message.bytes, self._end))
 
     def _renew(self) -> None:
@@ -90,7 +98,8 @@ class PreparedMessages:
         old, self._held = self._held, []
         size = self._message.bytes
         try:
-            for _ in range(2 if self._message.is_window else 1):
+            # The buffer that is sent, then the one that receives; a message that is not answered needs one.
+            for _ in range(1 if self._message.pattern is MessagePattern.EACH else 2):
                 self._held.append(self._place.allocate(max(size, self._message.room)))
                 self._place.write(self._held[-1], pattern(size, self._end))
         finally:

@@ -9,7 +9,7 @@ import numpy as np
 from ...worlds.mpi import libraries
 from ..mpi.functions import MpiFunctions
 from ..native import Call
-from .base import Ends
+from .base import Ends, Window
 
 #: Tags of messages, and of the bytes that synchronise the ends.
 _MESSAGE_TAG, _MEETING_TAG = 1, 2
@@ -32,8 +32,9 @@ class MpiWire:
         self._byte = self._native.handle(mpi.BYTE)
         self._comm = self._native.handle(mpi.COMM_WORLD)
         self._words = np.zeros(2, np.uint8)
-        out, into = int(self._words.ctypes.data), int(self._words.ctypes.data) + 1
-        sends, receives = (out, 1, self._byte), (into, 1, self._byte)
+        self._out = int(self._words.ctypes.data)
+        self._into = self._out + 1
+        sends, receives = (self._out, 1, self._byte), (self._into, 1, self._byte)
         peer, status = self._peer, self._native.status
         #: Synchronises the ends with one byte each way.
         self._meet: list[Call] = [
@@ -58,27 +59,30 @@ class MpiWire:
         call = self._send(address, size) if self._first else self._receive(address, size)
         return self._native.timed(self._meet, [call], [])[0]
 
-    def rounds(self, address: int, size: int, count: int) -> float:
+    def rounds(self, send: int, receive: int, size: int, count: int) -> float:
         """Time round trips, in s."""
-        out, back = self._send(address, size), self._receive(address, size)
+        out, back = self._send(send, size), self._receive(receive, size)
         return self._native.timed(self._meet, [out, back] if self._first else [back, out], [], count)[0]
 
-    def window(self, send: int, receive: int, size: int, count: int, both: bool) -> float:
-        """Time concurrent messages and an answer of one byte, in s."""
-        sends, receives = self._first or both, both or not self._first
-        wanted = count * (sends + receives)
-        requests = np.zeros(wanted * self._native.request_bytes, np.uint8)
-        statuses = np.zeros(wanted * self._native.status_bytes, np.uint8)
-        first, each = int(requests.ctypes.data), self._native.request_bytes
+    def windows(self, send: int, receive: int, size: int, window: Window, count: int) -> float:
+        """Time windows, in s: one way with an answer of one byte to each, both ways with one at the end."""
+        sends, receives = self._first or window.both, window.both or not self._first
+        requests = window.messages * (sends + receives)
+        room = np.zeros(requests * self._native.request_bytes, np.uint8)
+        statuses = np.zeros(requests * self._native.status_bytes, np.uint8)
+        first, each = int(room.ctypes.data), self._native.request_bytes
         made: list[Call] = []
         for name, address, wants in (("MPI_Irecv", receive, receives), ("MPI_Isend", send, sends)):
-            for _ in range(count if wants else 0):
+            for _ in range(window.messages if wants else 0):
                 request = first + len(made) * each
                 made.append(
                     (name, (address, size, self._byte, self._peer, _MESSAGE_TAG, self._comm, request))
                 )
-        made.append(("MPI_Waitall", (wanted, first, int(statuses.ctypes.data))))
-        return self._native.timed(self._meet, made, self._meet)[1]
+        made.append(("MPI_Waitall", (requests, first, int(statuses.ctypes.data))))
+        if window.both:
+            return self._native.timed(self._meet, made, self._meet, count)[1]
+        made.append(self._receive(self._into, 1) if self._first else self._send(self._out, 1))
+        return self._native.timed(self._meet, made, [], count)[0]
 
     def close(self) -> None:
         """Do nothing: MPI is finalised when the process ends."""

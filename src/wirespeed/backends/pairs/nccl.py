@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import BackendError
 from ...testcases.data_types import BY_NAME
 from ..native import Call, Functions
+from .base import Window
 
 if TYPE_CHECKING:
     from ..cuda.gpu_buffers import GpuBuffers
@@ -66,20 +67,23 @@ class NcclWire:
         """Time one message after synchronising the ends, in s."""
         return self._timed([self._send(address, size) if self._first else self._receive(address, size)])
 
-    def rounds(self, address: int, size: int, count: int) -> float:
+    def rounds(self, send: int, receive: int, size: int, count: int) -> float:
         """Time round trips that are enqueued together, in s."""
-        pair = [self._send(address, size), self._receive(address, size)]
+        pair = [self._send(send, size), self._receive(receive, size)]
         return self._timed((pair if self._first else pair[::-1]) * count)
 
-    def window(self, send: int, receive: int, size: int, count: int, both: bool) -> float:
-        """Time a group of messages, in s. No answer is needed, because the stream waits for the other end."""
+    def windows(self, send: int, receive: int, size: int, window: Window, count: int) -> float:
+        """Time windows, each a group from a common start, in s.
+
+        No answer is needed, because the stream waits for the other end.
+        """
         calls: list[Call] = []
-        for _ in range(count):
-            if self._first or both:
+        for _ in range(window.messages):
+            if self._first or window.both:
                 calls.append(self._send(send, size))
-            if both or not self._first:
+            if window.both or not self._first:
                 calls.append(self._receive(receive, size))
-        return self._timed(_grouped(calls))
+        return sum(self._timed(_grouped(calls)) for _ in range(count))
 
     def close(self) -> None:
         """Free the memory, and abort the communicator."""

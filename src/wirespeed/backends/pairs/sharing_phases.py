@@ -16,6 +16,7 @@ from ...model import (
     FREE,
     NEXT_COPIES,
     OPEN,
+    Engine,
     Measurement,
     Sample,
     Sharing,
@@ -168,7 +169,7 @@ class PreparedSharing:
 
         try:
             self._together(allocate, f"allocating {work}")
-            self._backend.moving(send, f"sending {work}")
+            self._backend.moving(send, f"sending {work}", Engine(work.mechanism))
             self._together(compare, f"verifying {work}")
         finally:
             if place is not None and held:

@@ -175,9 +175,6 @@ class SimulatedProvider:
             if fault.kind is FaultKind.STUCK:
                 threading.Event().wait()
 
-    def align(self) -> None:
-        """Do nothing: there is one process."""
-
     def loop(self) -> list[Elapsed]:
         """Return the times of the model, with the noise of the machine."""
         case = self._case
