@@ -27,6 +27,8 @@ from .units import many
 SCHEMA = 2
 #: ``interrupted`` of a Document until its run ends; it remains if the process is killed.
 UNFINISHED = "the process ended before the run was complete"
+#: Option of a Document: the testcases that the user asked for, by name, or by a prefix and ``*``.
+REQUESTED = "requested"
 #: Names of quantities: start skew between the processes of a job; throttle reasons, PCIe generation of a GPU.
 SKEW, THROTTLED, GENERATION = "start skew, median", "throttle reasons", "PCIe generation"
 #: Counter of a GPU: how often its PCIe link was trained again, as it is when an idle link wakes up.

@@ -11,7 +11,6 @@ from ..document import Document
 from ..summary import median
 from ..terminal import one_line
 from ..topology import Machine
-from .advice import first_step
 from .diagnosis import Diagnosis
 from .overview import overview
 from .verdicts import Check
@@ -35,8 +34,6 @@ _SEPARATED = 0.9
 _MOST_ATTRIBUTES, _MOST_VALUES = 4, 2
 #: Maximum length of texts of a summary, and number of its attributes: Documents may come from anybody.
 _LONGEST, _LONGEST_VALUE, _MOST_FACTS = 300, 80, 200
-#: No causes were looked for.
-_UNDIAGNOSED = Diagnosis((), 0, 0, (), False)
 #: Options that say nothing about how values were measured.
 _OTHER_OPTIONS = ("testcases", "prefixes", "seed")
 
@@ -88,8 +85,6 @@ class FleetNode:
         What may separate groups of nodes: versions, settings, facts.
     simulated : bool
         Whether the machine is simulated.
-    diagnosed : bool
-        Whether causes were looked for; otherwise ``sentence`` names the slow device or link.
     step : str
         What to do; empty if there is nothing to do.
     """
@@ -104,7 +99,6 @@ class FleetNode:
     figures: tuple[FleetFigure, ...] = ()
     attributes: Mapping[str, str] = field(default_factory=dict)
     simulated: bool = False
-    diagnosed: bool = False
     step: str = ""
 
     @property
@@ -207,10 +201,10 @@ def node_summary(
     check : Check
         The judgement of its cells.
     diagnosis : Diagnosis or None
-        Its causes; None if they were not looked for, which takes much longer than the rest.
+        Its causes; None to find them.
     """
     machine = document.machine
-    found = overview(document, check, diagnosis or _UNDIAGNOSED)
+    found = overview(document, check, diagnosis)
     return FleetNode(
         file,
         _short(machine.host or document.host or machine.name or "unknown host"),
@@ -225,8 +219,7 @@ def node_summary(
         ),
         _attributes(document),
         document.simulated,
-        diagnosis is not None,
-        _short(first_step(document, check, found)[0]),
+        _short(found.advice.do),
     )
 
 

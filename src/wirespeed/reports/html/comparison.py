@@ -199,7 +199,7 @@ def _places(comparison: Comparison) -> Iterable[Moved]:
         observations = [_observation(i, one, cells[one.key], outcome) for i, one in enumerate(known)]
         left = {i for i, one in enumerate(known) if one.outcome is outcome}
         for culprit in localise(comparison.second.machine, observations):
-            yield _place(culprit.described, outcome, [known[i] for i in culprit.cells])
+            yield _place(str(culprit), outcome, [known[i] for i in culprit.cells])
             left -= set(culprit.cells)
         yield from _kinds(outcome, [known[i] for i in sorted(left)], cells)
     yield from _kinds(Outcome.LOST, comparison.those(Outcome.LOST), cells)
