@@ -42,11 +42,11 @@ class WrongData:
         """Return a sentence for people."""
         where = f"in {many(len(self.testcases), 'testcase')}"
         if not self.device:
-            source, *destinations = self.paths[0]
-            first = f"{source}->{'+'.join(destinations)}" if destinations else source
-            if len(self.paths) == 1:
+            first, *others = ("->".join(filter(None, (path[0], "+".join(path[1:])))) for path in self.paths)
+            if not others:
                 return f"{first} delivers wrong data {where}"
-            return f"{first} and {many(len(self.paths) - 1, 'more path')} deliver wrong data {where}"
+            more = others[0] if len(others) == 1 else many(len(others), "more path")
+            return f"{first} and {more} deliver wrong data {where}"
         sends = any(path[0] == self.device and set(path[1:]) != {self.device} for path in self.paths)
         receives = any(path[0] != self.device for path in self.paths)
         how = " and ".join(word for word, holds in (("to", sends), ("from", receives)) if holds)
