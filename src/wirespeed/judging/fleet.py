@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ..document import Document
+from ..results.attributes import attributes, gpus_of
 from ..summary import median
 from ..terminal import one_line
 from ..topology import Machine
@@ -34,8 +35,6 @@ _SEPARATED = 0.9
 _MOST_ATTRIBUTES, _MOST_VALUES = 4, 2
 #: Maximum length of texts of a summary, and number of its attributes: Documents may come from anybody.
 _LONGEST, _LONGEST_VALUE, _MOST_FACTS = 300, 80, 200
-#: Options that say nothing about how values were measured.
-_OTHER_OPTIONS = ("testcases", "prefixes", "seed")
 
 
 @dataclass(frozen=True)
@@ -322,7 +321,7 @@ def separating(
         Attributes of the nodes of both groups.
     """
     found = []
-    for name in dict.fromkeys(name for attributes in (*slow, *fast) for name in attributes):
+    for name in dict.fromkeys(name for node in (*slow, *fast) for name in node):
         low, high = (Counter(one.get(name, "unknown") for one in group) for group in (slow, fast))
         shares = (_predicted(low, high) / len(slow), _predicted(high, low) / len(fast))
         if min(shares) >= _SEPARATED:
@@ -370,42 +369,13 @@ def _groups(
 
 def _model(machine: Machine) -> str:
     """Return CPU, GPUs and ranks. Unlike ``model_of``, without what settings of the firmware change."""
-    parts = [_gpus(machine), machine.cpu or "CPU of unknown model"]
+    parts = [gpus_of(machine), machine.cpu or "CPU of unknown model"]
     return "; ".join([*filter(None, parts), *([f"{len(machine.ranks)} ranks"] if machine.ranks else [])])
 
 
-def _gpus(machine: Machine) -> str:
-    """Return the number of GPUs of each product."""
-    return ", ".join(f"{n} x {model}" for model, n in Counter(gpu.model for gpu in machine.gpus).items())
-
-
 def _attributes(document: Document) -> dict[str, str]:
-    """Return what may separate groups of nodes, as short texts; versions first."""
-    machine = document.machine
-    found = {
-        "NVIDIA driver": machine.driver,
-        "CUDA version of the driver": str(machine.cuda or ""),
-        "kernel": machine.kernel,
-        "GPUs": _gpus(machine),
-        "CPU": machine.cpu,
-        "NUMA nodes": str(len(machine.numa)),
-        "cores": str(sum(len(node.cores) for node in machine.numa)),
-        "transparent huge pages": machine.transparent_huge_pages,
-        "wirespeed": document.version,
-    }
-    facts: dict[str, set[str]] = defaultdict(set)
-    for fact in document.facts:
-        value = f"{fact.value:g}" if isinstance(fact.value, float) else fact.value
-        shown = ", ".join(value) or "none" if isinstance(value, tuple) else value
-        facts[fact.name].add("unknown" if shown is None else shown)
-    found |= {name: ", ".join(sorted(values)) for name, values in facts.items()}
-    found |= {f"library {name}": version for name, version in document.libraries.items()}
-    found |= {
-        f"option {name}": str(value)
-        for name, value in document.options.items()
-        if value is not None and name not in _OTHER_OPTIONS
-    }
-    named = [(name, text) for name, text in found.items() if text][:_MOST_FACTS]
+    """Return what may separate groups of nodes, as short texts."""
+    named = list(attributes(document).items())[:_MOST_FACTS]
     return {_short(name, _LONGEST_VALUE): _short(text, _LONGEST_VALUE) for name, text in named}
 
 

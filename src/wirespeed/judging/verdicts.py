@@ -10,9 +10,9 @@ from enum import StrEnum
 from ..data import measured_memory
 from ..document import BUSBW, Cell, Document, Status
 from ..errors import UsageError
-from ..model import Engine, Expectation, Unit
+from ..model import Expectation, Unit
 from ..results.baseline import DEVIATIONS, Baseline, Entry
-from ..results.cells import Key, Placed, placed
+from ..results.cells import Key, Placed, busy_devices, placed
 from ..results.overrides import Override, check_links
 from ..tabular import Tabular
 from ..terminal import brief
@@ -257,16 +257,7 @@ def _restated(one: Placed) -> bool:
 
 def _busy(one: Placed, machine: Machine) -> Judgement | None:
     """Return the judgement on a cell of a device that another process used; None for other cells."""
-    busy = one.result.busy
-    if not busy or one.cell.value is None:
-        return None
-    ends = {
-        end for i, *_ in one.cell.links for end in (machine.links[i].source, machine.links[i].destination)
-    }
-    devices = ends | {one.key.row, one.key.column}
-    if one.result.engine != Engine.CPU:  # busy CPUs slow threads, not copy engines
-        devices -= {node.name for node in machine.numa}
-    why = "; ".join(f"{device} is {how}" for device, how in busy.items() if device in devices)
+    why = "; ".join(f"{device} is {how}" for device, how in busy_devices(one, machine).items())
     if not why:
         return None
     return Judgement(one.key, one.unit, Verdict.BUSY, one.cell.value, one.cell.limit, why=why)
