@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,15 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.data import efficiencies
 from wirespeed.document import Document
+from wirespeed.effects import scaled
+from wirespeed.facts import Fact, Known
 from wirespeed.judging.advice import AT
 from wirespeed.judging.culprits import Culprit, Suspect, SuspectKind
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.localise import Observation, localise
+from wirespeed.judging.next_testcases import distinguishing
 from wirespeed.judging.overview import overview
+from wirespeed.judging.predictions import Hypothesis
 from wirespeed.judging.verdicts import judge
 from wirespeed.limits import allowances
 from wirespeed.network import Network
@@ -135,3 +140,54 @@ def test_what_a_cause_leaves_is_no_likely_cause_without_facts(spec: str) -> None
     assert {"pcie-width", "iommu"} <= {one.cause.name for one in found.findings}
     assert not any(one.likely for one in found.findings)
     assert diagnose(document).findings[0].cause.name == "pcie-generation"
+
+
+def test_a_second_cause_is_found_in_what_the_first_leaves() -> None:
+    """The first is part of what is predicted for the second, and no value counts for too much."""
+    found = diagnose(measured("hgx-h200-2+gen3@gpu0+gen3@gpu1"))
+    assert [(one.cause.name, one.place, one.likely, one.cells) for one in found.findings] == [
+        ("pcie-generation", "gpu0", True, 16), ("pcie-generation", "gpu1", True, 12),
+    ]  # fmt: skip
+
+
+def test_what_slows_only_collectives_down_explains_no_copies() -> None:
+    document = measured("dgx-a100-8", READ)
+    (result,) = document.testcases
+    (table,) = result.tables
+    cells = list(table.cells)
+    cells[3] = replace(cells[3], value=(cells[3].value or 0.0) / 4)  # one pair, which no link explains
+    slow = replace(result, tables=(replace(table, cells=tuple(cells)),))
+    settings = (Fact(Known.NCCL_VARIABLES, ("NCCL_MAX_NCHANNELS=1",)),)
+    found = diagnose(replace(document, testcases=(slow,), facts=settings))
+    assert (found.findings, found.slow, found.unexplained) == ((), 1, 1)
+
+
+def test_both_directions_of_a_link_are_no_path_of_a_pair() -> None:
+    """Each of the links is fast by itself, so that only a pair could explain the low value; there is none."""
+    machine = wirespeed.machine("simulated:dgx-a100-8")
+    ways = ("gpu1->pcie0", "pcie0->numa0", "numa0->pcie0", "numa0->pcie1")
+    links = [machine.links_at(way)[0] for way in ways]
+    both = Observation("mixed", 0.4, 0.8, tuple((link, 1.0, 1.0) for link in links), low=True)
+    one_each = [
+        Observation(way, 0.8, 0.8, ((link, 1.0, 1.0),)) for way, link in zip(ways, links, strict=True)
+    ]
+    assert localise(machine, [both, *one_each]) == []
+    straight = replace_links(both, [links[0], links[1], links[3]])
+    (culprit,) = localise(machine, [straight, *one_each])
+    assert culprit.suspects[0].ends == ("gpu1", "pcie1") and culprit.suspects[0].one_way
+
+
+def replace_links(observation: Observation, links: list[int]) -> Observation:
+    return dataclasses.replace(observation, links=tuple((link, 1.0, 1.0) for link in links))
+
+
+def test_of_equally_telling_testcases_that_whose_values_differ_most_is_next() -> None:
+    document = replace(wirespeed.described("simulated:dgx-a100-8"), testcases=())
+    machine = document.machine
+    to_gpu, from_gpu = (set(machine.links_at(way)) for way in ("pcie1->gpu3", "gpu3->pcie1"))
+    slow = scaled(scaled(machine, to_gpu, 0.8), from_gpu, 0.4)
+    chosen = distinguishing(document, (Hypothesis(slow, "gpu3"), Hypothesis(machine, "")))
+    assert chosen is not None and chosen.name == "device_to_host_memcpy_ce"
+    slow = scaled(scaled(machine, to_gpu, 0.4), from_gpu, 0.8)
+    chosen = distinguishing(document, (Hypothesis(slow, "gpu3"), Hypothesis(machine, "")))
+    assert chosen is not None and chosen.name == "host_to_device_memcpy_ce"
