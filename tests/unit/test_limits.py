@@ -156,7 +156,8 @@ def test_latencies_have_no_limit_and_disturb_nothing() -> None:
     works = tuple(chase.works[0] for chase in chases)
     places = tuple(replace(chase.places[0], transfers=(i,)) for i, chase in enumerate(chases))
     assert undisturbed(network, Measurement(works, places, independent=True))
-    copy = Transfer(Memory("gpu0"), Memory("gpu1"), Executor("gpu0"), Engine.SM, MIB)
+    ends = (Memory(name, MemoryKind.DEVICE) for name in ("gpu0", "gpu1"))
+    copy = Transfer(*ends, Executor("gpu0"), Engine.SM, MIB)
     for reduce, limited in ((Reduce.LATENCY, False), (Reduce.SUM, True)):
         timed = Measurement((copy,), (Place("", 0, 0, reduce),))
         assert [limit is not None for limit in ceilings(network, timed)] == [limited]
