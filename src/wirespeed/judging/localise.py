@@ -170,11 +170,16 @@ _Key = tuple[int, Suspect]
 def _candidates(
     graph: _Graph, observations: Sequence[Observation], low: frozenset[int], doubtful: frozenset[int]
 ) -> list[_Candidate]:
-    touched: dict[_Key, set[int]] = {}
-    weights: dict[_Key, dict[int, float]] = {}
-    showing: dict[_Key, set[int]] = {}
+    numbers: dict[_Key, int] = {}  # small keys of the others, of which there are many on large machines
+
+    def number(key: _Key) -> int:
+        return numbers.setdefault(key, len(numbers))
+
+    touched: dict[int, set[int]] = {}
+    weights: dict[int, dict[int, float]] = {}
+    showing: dict[int, set[int]] = {}
     by_link: dict[int, set[int]] = {}
-    suspects_of = [graph.suspects(link) for link in graph.links]
+    suspects_of = [list(map(number, graph.suspects(link))) for link in graph.links]
     alike: dict[tuple[tuple[int, float, float], ...], list[int]] = {}  # most share their links with others
     for i, observation in enumerate(observations):
         alike.setdefault(observation.links, []).append(i)
@@ -183,7 +188,7 @@ def _candidates(
         for link, taken, _ in links if taken >= _MIN_LINK_WEIGHT for key in suspects_of[link]
     }  # fmt: skip
     for links, members in alike.items():
-        of_keys: dict[_Key, float] = {}
+        of_keys: dict[int, float] = {}
         shown = set()
         for link, taken, part in links:
             if taken < _MIN_LINK_WEIGHT:
@@ -212,11 +217,14 @@ def _candidates(
             for way in (path, back)
         )  # fmt: skip
         pair, both = (graph.all.pair(ends, one_way=one_way) for one_way in (True, False))
-        for key, cells in (((3, pair), one), ((4, both), one | other)):
+        for key, cells in ((number((3, pair)), one), (number((4, both)), one | other)):
             touched[key] = showing[key] = cells
             weights[key] = {i: _weakest(observations[i], path | back) for i in cells}
+    keys = list(numbers)
     return [
-        _Candidate(*key[::-1], frozenset(cells), weights[key], len(showing.get(key, set()) - low - doubtful))
+        _Candidate(
+            *keys[key][::-1], frozenset(cells), weights[key], len(showing.get(key, set()) - low - doubtful)
+        )
         for key, cells in touched.items()
         if cells & low
     ]

@@ -122,19 +122,21 @@ def is_unverified(document: Document) -> bool:
 
 
 def _unmeasured(document: Document) -> Iterator[str]:
-    """Yield the requested testcases that have no value."""
+    """Yield the requested testcases that have no value, by reason."""
     requested = document.options.get(REQUESTED)
+    by_reason: dict[str, dict[str, int]] = {}
     for pattern in dict.fromkeys(requested) if isinstance(requested, list) else ():
         prefix = pattern.removesuffix("*")
         results = [
             one
             for one in document.testcases
-            if pattern == one.name or (prefix != pattern and one.name.startswith(prefix))
+            if one.name == pattern or (prefix != pattern and one.name.startswith(prefix))
         ]
         if not any(map(_has_value, results)):
-            reasons = dict.fromkeys(one.reason for one in results if one.reason)
-            why = f": {next(iter(reasons))}" if reasons else ""
-            yield f"{pattern} measured nothing{why}"
+            reason = next((one.reason for one in results if one.reason), "")
+            by_reason.setdefault(reason, {})[pattern] = 1
+    for reason, patterns in by_reason.items():
+        yield f"{_named(patterns)} measured nothing" + (f": {reason}" if reason else "")
 
 
 def _has_value(result: TestcaseResult) -> bool:

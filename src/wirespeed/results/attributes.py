@@ -100,7 +100,8 @@ def _identity(document: Document) -> dict[str, str]:
         "ranks": str(len(machine.ranks) or ""),
         "Python": document.python,
         "imported": document.origin,
-        "simulated faults": ", ".join(f"{one.cause or one.kind}@{one.where}" for one in machine.faults),
+        "simulated faults": ", ".join(f"{one.cause or one.kind}@{one.where}" for one in machine.faults)
+        or "none" * machine.simulated,
     }
 
 
