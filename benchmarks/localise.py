@@ -25,7 +25,8 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
-from wirespeed.judging.localise import names_of_links
+from wirespeed.judging.culprits import Suspect, SuspectKind
+from wirespeed.judging.localise import suspects_of_links
 from wirespeed.judging.verdicts import judge
 from wirespeed.topology import LinkKind, Machine
 
@@ -49,31 +50,31 @@ class Fault:
     ----------
     where : str
         Links that are slow, as in ``Machine.links_at``.
-    names : frozenset[str]
-        Names of culprits, each of which is correct.
+    suspects : frozenset[Suspect]
+        Suspects, each of which is correct.
     ends : frozenset[str]
         Vertices of the links.
     """
 
     where: str
-    names: frozenset[str]
+    suspects: frozenset[Suspect]
     ends: frozenset[str]
 
 
 def faults(machine: Machine) -> Iterator[Fault]:
     """Yield every single fault of links and devices that the GPUs of a machine use."""
     for gpu in machine.gpus:
-        yield Fault(gpu.name, frozenset({gpu.name}), frozenset({gpu.name}))
-    for link, names in zip(machine.links, names_of_links(machine), strict=True):
+        yield Fault(gpu.name, frozenset({Suspect(SuspectKind.GPU, (gpu.name,))}), frozenset({gpu.name}))
+    for link, suspects in zip(machine.links, suspects_of_links(machine), strict=True):
         ends = frozenset({link.source, link.destination})
         if not any("gpu" in end or "pcie" in end for end in ends):
             continue
         if link.kind is LinkKind.MEMORY:
-            yield Fault(f"{link.source}-{link.source}", frozenset(names), ends)
+            yield Fault(f"{link.source}-{link.source}", frozenset(suspects), ends)
             continue
-        yield Fault(f"{link.source}->{link.destination}", frozenset(names), ends)
+        yield Fault(f"{link.source}->{link.destination}", frozenset(suspects), ends)
         if link.source < link.destination:
-            yield Fault(f"{link.source}-{link.destination}", frozenset(names[1:]), ends)
+            yield Fault(f"{link.source}-{link.destination}", frozenset(suspects[1:]), ends)
 
 
 def measured(spec: str) -> Document:
@@ -108,9 +109,9 @@ def noisy(document: Document, seed: int) -> Document:
     )
 
 
-def named(document: Document) -> list[set[str]]:
-    """Return the names of each culprit; several if they explain the same cells."""
-    return [set(culprit.names) for culprit in judge(document).culprits]
+def named(document: Document) -> list[set[Suspect]]:
+    """Return the suspects of each culprit; several if they explain the same cells."""
+    return [set(culprit.suspects) for culprit in judge(document).culprits]
 
 
 @dataclass
@@ -127,9 +128,9 @@ class Score:
     named: int = 0
     right: int = 0
 
-    def add(self, injected: Sequence[Fault], found: Sequence[set[str]]) -> bool:
+    def add(self, injected: Sequence[Fault], found: Sequence[set[Suspect]]) -> bool:
         """Count one run; return whether exactly the injected faults were named."""
-        right = sum(any(fault.names & culprit for culprit in found) for fault in injected)
+        right = sum(any(fault.suspects & culprit for culprit in found) for fault in injected)
         self.injected += len(injected)
         self.named += len(found)
         self.right += right
@@ -162,9 +163,8 @@ def main() -> int:
                 for seed in range(seeds):
                     found = named(noisy(document, seed))
                     if not score.add([fault], found):
-                        print(
-                            f"    {fault.where} x {factor}, seed {seed}: named {[sorted(f) for f in found]}"
-                        )
+                        texts = [" or ".join(sorted(map(str, culprit))) for culprit in found]
+                        print(f"    {fault.where} x {factor}, seed {seed}: named {texts}")
             missed |= score.right < max(score.injected, score.named)
             print(f"{name:<12} 1 fault   x {factor:<5} {score}   {time.perf_counter() - started:.0f} s")
         draw = random.Random(0)

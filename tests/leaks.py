@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from multiprocessing.resource_tracker import _resource_tracker
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -16,6 +17,8 @@ ROOT = Path(__file__).parents[1]
 ENDING_S = 10.0
 #: Beginnings of what libraries keep open for as long as the process lives.
 _OF_LIBRARIES = ("/dev/", "/proc/", "anon_inode:", sys.prefix)
+#: Python's process that cleans up after others; it lives as long as this one, and so does the pipe to it.
+_TRACKER = "multiprocessing.resource_tracker"
 #: A library whose descriptors, opened when it is first loaded, stay until the process ends.
 _MPI = "mpi4py.MPI"
 
@@ -24,7 +27,7 @@ def present() -> dict[str, str]:
     """Return what could be left behind at this moment: a unique key -> what it is."""
     found = {f"thread {id(one)}": f"the thread {one.name!r}" for one in threading.enumerate()}
     found |= {f"process {pid}": f"the process {pid} ({command})" for pid, command in _children()}
-    found |= {f"descriptor {number} {target}": f"an open {target}" for number, target in _descriptors()}
+    found |= {f"descriptor {target}": f"an open {target}" for target in _descriptors()}
     found |= {_MPI: ""} if _MPI in sys.modules else {}
     folders = (ROOT, Path(tempfile.gettempdir()))
     found |= {f"file {path}": f"the file {path}" for folder in folders for path in folder.glob("wirespeed*")}
@@ -55,13 +58,17 @@ def _children() -> Iterator[tuple[int, str]]:
     for task in Path("/proc/self/task").iterdir():
         with suppress(OSError):
             for pid in map(int, (task / "children").read_text().split()):
-                yield pid, Path(f"/proc/{pid}/comm").read_text().strip()
+                command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+                if _TRACKER not in command:
+                    yield pid, command
 
 
-def _descriptors() -> Iterator[tuple[int, str]]:
+def _descriptors() -> Iterator[str]:
     """Yield the open files, sockets and memory of this process."""
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
+            if int(entry.name) == getattr(_resource_tracker, "_fd", None):
+                continue
             target = str(entry.readlink())
             if not target.startswith(_OF_LIBRARIES):
-                yield int(entry.name), target
+                yield target

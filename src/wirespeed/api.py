@@ -10,16 +10,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import backends as _backends
 from .backends.base import Backend, BackendOptions, ReportsBusy
-from .document import SCHEMA, Document
+from .document import REQUESTED, SCHEMA, Document
 from .driver.jobs import gather_facts, gather_machine, gather_observed
 from .errors import MachineError, MeasurementTimeout, UsageError
 from .model import Engine, Operation, Unit
 from .options import RunOptions, Tier, agreed, changed, includes, takes_options
-from .testcases import Testcase, select
+from .testcases import Testcase, find, select
 from .testcases.sweep import sweep
 from .topology import Machine
 from .version import __version__
@@ -27,6 +27,8 @@ from .version import __version__
 if TYPE_CHECKING:
     from .driver.listener import Listener
     from .worlds.base import World
+
+T = TypeVar("T")
 
 #: Time beyond the time-out of a stage in which the processes of a job find out which one is late, in s.
 LATE_RANK_GRACE_S = 10.0
@@ -109,6 +111,10 @@ def run(
     if world is not None and following is not None:
         raise UsageError("a job needs the names of its testcases: omit following")
     options = changed(options or RunOptions(), changes, run)
+    testcases, prefixes = _several(testcases), _several(prefixes)
+    names = [(one if isinstance(one, Testcase) else find(one)).name for one in testcases]
+    asked = [*names, *(f"{prefix}*" for prefix in prefixes)]
+    requested = {REQUESTED: asked} if asked else {}
     adaptive = following is not None and not testcases and not prefixes
     chosen = () if adaptive else choose(testcases, prefixes, options.tier)
     if machine is None:
@@ -152,7 +158,7 @@ def run(
         "" if world is None else world.launcher,
         options.share,
         cycles,
-        dict(described or {}),
+        requested | dict(described or {}),
         facts,
         (lambda document: prepared(following(document))) if following else None,
         None if world is None else partial(gather_observed, world),
@@ -275,8 +281,7 @@ def wait_idle(machine: Machine, seconds: float) -> None:
 
 def choose(testcases: Iterable[str | Testcase], prefixes: Iterable[str], tier: Tier) -> tuple[Testcase, ...]:
     """Return the named testcases; without names and prefixes, all testcases of the tier."""
-    wanted = (testcases,) if isinstance(testcases, str) else tuple(testcases)  # one name is a name
-    prefixes = (prefixes,) if isinstance(prefixes, str) else tuple(prefixes)
+    wanted, prefixes = _several(testcases), _several(prefixes)
     if not wanted and not prefixes:
         return tuple(case for case in select() if includes(tier, case.tier))
     found: list[Testcase] = []
@@ -284,6 +289,11 @@ def choose(testcases: Iterable[str | Testcase], prefixes: Iterable[str], tier: T
         found += [one] if isinstance(one, Testcase) else select([one])
     found += select(prefixes=prefixes) if prefixes else ()
     return tuple(dict.fromkeys(found))
+
+
+def _several(given: Iterable[T]) -> tuple[T, ...]:
+    """Return what was given as a tuple; one name is a name."""
+    return (given,) if isinstance(given, str) else tuple(given)  # type: ignore[return-value]
 
 
 def _lacking_bulk(machine: Machine) -> str:

@@ -27,6 +27,8 @@ from .units import many
 SCHEMA = 2
 #: ``interrupted`` of a Document until its run ends; it remains if the process is killed.
 UNFINISHED = "the process ended before the run was complete"
+#: Option of a Document: the testcases that the user asked for, by name, or by a prefix and ``*``.
+REQUESTED = "requested"
 #: Names of quantities: start skew between the processes of a job; throttle reasons, PCIe generation of a GPU.
 SKEW, THROTTLED, GENERATION = "start skew, median", "throttle reasons", "PCIe generation"
 #: Counter of a GPU: how often its PCIe link was trained again, as it is when an idle link wakes up.
@@ -42,8 +44,8 @@ BUSBW = "busbw"
 LATE = ("late-out-of-place", "late-in-place")
 
 _MOST = 2**63 - 1
-#: Largest measured number: sums and squares of such numbers remain finite.
-LARGEST = 1e18
+#: Smallest measured number above 0, and the largest: sums, squares and ratios of such numbers remain finite.
+SMALLEST, LARGEST = 1e-18, 1e18
 
 #: An integer that JSON readers of other languages can represent, and a non-negative one.
 Integer = Annotated[int, msgspec.Meta(ge=-_MOST, le=_MOST)]
@@ -51,7 +53,7 @@ Whole = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
 #: A measured number, a non-negative one, and a positive one.
 Number = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=LARGEST)]
-Positive = Annotated[float, msgspec.Meta(gt=0, le=LARGEST)]
+Positive = Annotated[float, msgspec.Meta(ge=SMALLEST, le=LARGEST)]
 
 
 class Status(StrEnum):

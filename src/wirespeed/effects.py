@@ -96,11 +96,9 @@ def nvlinks_of(machine: Machine, device: str) -> int:
 
 def _gpus(machine: Machine) -> tuple[str, ...]:
     hosts = {node.name for node in machine.numa}
-    return tuple(
-        link.source
-        for link in machine.links
-        if link.kind is LinkKind.MEMORY and device_of(link.source) not in hosts
-    )
+    gpus = ({gpu.name for gpu in machine.gpus} | {rank.device for rank in machine.ranks}) - hosts
+    vertices = (link.source for link in machine.links if link.kind is LinkKind.MEMORY)
+    return tuple(vertex for vertex in vertices if device_of(vertex) in gpus)
 
 
 def _sockets(machine: Machine) -> tuple[str, ...]:
@@ -226,7 +224,7 @@ def _moved(machine: Machine, place: str, factor: float) -> Machine:
     """Attach a GPU to the other socket."""
     del factor
     names = {gpu.name: f"numa{gpu.numa}" for gpu in machine.gpus}
-    others = [node.name for node in machine.numa if node.name != names[device_of(place)]]
+    others = [node.name for node in machine.numa if node.name != names.get(device_of(place))]
 
     def moved(link: Link) -> Link:
         if link.kind is not LinkKind.PCIE or place not in (link.source, link.destination):
@@ -242,7 +240,7 @@ def _moved(machine: Machine, place: str, factor: float) -> Machine:
 
 def _movable(machine: Machine) -> tuple[str, ...]:
     connected = any(link.kind is LinkKind.SOCKET for link in machine.links)
-    return _with(LinkKind.PCIE)(machine) if connected else ()
+    return _with(LinkKind.PCIE)(machine) if connected and len(machine.numa) > 1 else ()
 
 
 def _without_nvlink(machine: Machine, place: str, factor: float) -> Machine:

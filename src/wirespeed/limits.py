@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from .errors import MachineError
@@ -267,7 +267,8 @@ def allowances(
             for i in place.transfers
         )
         expected = (least, normal) if judged and least is not None and normal is not None else None
-        parts = _parts(place, own, [typical[i] for i in place.transfers])
+        payload = [plain[i].weights if plain else {} for i in place.transfers]
+        parts = _parts(place, own, [typical[i] for i in place.transfers], payload)
         links = []
         for i, part in sorted(parts.items()):
             capacity = network.links[i].capacity
@@ -364,18 +365,21 @@ def _carried(through: Sequence[tuple[float, float | None]], value: float) -> flo
     return round(sum(moved * (share or 0.0) for moved, share in through) / value, 3)
 
 
-def _parts(place: Place, transfers: Sequence[Transfer], flows: _Flows) -> dict[int, float]:
+def _parts(
+    place: Place, transfers: Sequence[Transfer], flows: _Flows, payload: Sequence[Collection[int]]
+) -> dict[int, float]:
     """Return how far the value of a Place depends on each link that its transfers use.
 
-    0 if a link carries only requests and acknowledgements: it may or may not slow the transfer down.
+    0 if a link carries only requests and acknowledgements, not the ``payload`` of a transfer: it may or may
+    not slow the transfer down.
     """
     seconds = [t.bytes / share if share else 0.0 for t, (_, share) in zip(transfers, flows, strict=True)]
     rates = [t.counted * (share or 0.0) for t, (_, share) in zip(transfers, flows, strict=True)]
     found: dict[int, float] = {}
-    for (demand, _), time, rate in zip(flows, seconds, rates, strict=True):
-        for link, weight in demand.weights.items():
+    for (demand, _), time, rate, carrying in zip(flows, seconds, rates, payload, strict=True):
+        for link in demand.weights:
             before = found.setdefault(link, 0.0)
-            if weight < 1:
+            if link not in carrying:
                 continue
             if place.reduce is Reduce.WALL:
                 found[link] = max(before, time / (max(seconds) or 1.0))

@@ -125,9 +125,10 @@ def test_the_error_names_what_failed(error: Exception, says: str, capfd: Any, mo
     def fail(*_: object) -> int:
         raise error
 
-    monkeypatch.setattr(cli, "_dispatch", fail)
-    monkeypatch.setattr(os, "dup2", lambda *_: None)
-    assert main(["list"]) == 1
+    with monkeypatch.context() as patch:  # capfd needs dup2 when it ends
+        patch.setattr(cli, "_dispatch", fail)
+        patch.setattr(os, "dup2", lambda *_: None)
+        assert main(["list"]) == 1
     assert capfd.readouterr().err == f"wirespeed: error: {says}\n"
 
 

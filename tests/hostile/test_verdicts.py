@@ -69,6 +69,8 @@ def test_one_mark_is_enough_for_a_simulated_run(
 
 def test_a_baseline_never_loosens_the_expected_range() -> None:
     good = of(RATES)
+    low = scaled(good, 0.86)  # at the low end of the range
+    assert judge(low).verdict is judge(low, baseline=baseline.make([low])).verdict is Verdict.WARN
     slow = scaled(good, 0.01)
     lax = baseline.make([slow])
     assert judge(slow).verdict is judge(slow, baseline=lax).verdict is Verdict.FAIL
@@ -81,7 +83,10 @@ def test_a_baseline_never_loosens_the_expected_range() -> None:
 def test_deviations_that_reach_below_zero_judge_nothing() -> None:
     good = of(RATES, LATENCIES)
     made = baseline.make([good])
-    entries = {model: tuple(replace(e, spread=0.4) for e in found) for model, found in made.models.items()}
+    vague = {model: tuple(replace(e, spread=0.4) for e in found) for model, found in made.models.items()}
+    with pytest.raises(UsageError, match=r"compared with the baseline: its runs differ too much in .*; make"):
+        judge(good, baseline=replace(made, models=vague))
+    entries = {model: (*found[:-1], replace(found[-1], spread=0.0)) for model, found in vague.items()}
     noisy = replace(made, models=entries)
     slow = judge(scaled(good, 0.01), baseline=noisy)
     verdicts = {judgement.unit.more_is_better: judgement.verdict for judgement in slow.judgements}

@@ -70,7 +70,7 @@ def test_a_slow_link_is_found_in_an_imported_log(tmp_path: Path) -> None:
     log.write_text(wirespeed.render(measured, "nvbandwidth"))
     found = wirespeed.judge(wirespeed.load_log(log, "simulated:dgx-a100-8"))
     assert found.verdict.value == "fail"
-    assert any("gpu3" in name for culprit in found.culprits for name in culprit.names)
+    assert any("gpu3" in suspect.ends for culprit in found.culprits for suspect in culprit.suspects)
 
 
 GOLDEN_LOGS = sorted((GOLDEN / "collectives").glob("*.txt"))

@@ -25,7 +25,7 @@ OPEN_MPI = {
 WIRESPEED = [sys.executable, "-m", "wirespeed"]
 #: Ports for rank 0, below those that Linux gives to connections (from 32768) and listeners without a number.
 PORTS = range(21000, 29000)
-#: Sockets whose names, which one process at a time can have, reserve the ports until the tests end.
+#: Sockets whose names, which one process at a time can have, reserve the ports of a test until it ends.
 _RESERVED: list[socket.socket] = []
 
 
@@ -41,6 +41,14 @@ def free_port() -> int:
         except OSError:
             reserved.close()
     raise AssertionError(f"no port from {PORTS[0]} to {PORTS[-1]} is free")
+
+
+@pytest.fixture(autouse=True)
+def ports() -> Iterator[None]:
+    """Free the ports of a test when it ends."""
+    yield
+    while _RESERVED:
+        _RESERVED.pop().close()
 
 
 @dataclass
@@ -97,7 +105,8 @@ def start() -> Iterator[Callable[..., Job]]:
     for job in jobs:
         if job.process.poll() is None:
             os.killpg(job.process.pid, signal.SIGKILL)
-            job.process.communicate()
+        with job.process:  # closes its pipe
+            pass
 
 
 @pytest.fixture(scope="session")

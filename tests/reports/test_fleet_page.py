@@ -17,6 +17,8 @@ from wirespeed.reports import Criteria
 from wirespeed.reports.html import fleet_files
 from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.fleet_files import read_nodes
+from wirespeed.reports.html.headline import capital
+from wirespeed.reports.html.page import page
 from wirespeed.results.store import save
 
 from .test_hostile import STRINGS, spoiled
@@ -104,13 +106,23 @@ def test_processes_read_the_same(files, monkeypatch) -> None:
     assert read_nodes(files, Criteria()) == alone
 
 
-def test_causes_are_looked_for_in_the_worst_nodes_only(files, monkeypatch) -> None:
-    monkeypatch.setattr(fleet_files, "MOST_DIAGNOSED", 3)
+@pytest.mark.parametrize("fault", ["nvlinks=9@gpu0", "speed@gpu0-gpu1=0.5", "corrupt@gpu0->gpu1"])
+def test_copies_of_a_run_have_one_finding_and_one_remedy_in_every_view(fault, tmp_path, capsys) -> None:
+    """However many there are, and whichever report shows them."""
+    bad = wirespeed.run(CASES, machine=f"simulated:hgx-h200-2+{fault}", samples=3, copies=1)
+    files = [str(tmp_path / f"{i}.json") for i in range(25)]
+    for file in files:
+        save(bad, file)
     nodes, _ = read_nodes(files, Criteria())
-    assert [node.diagnosed for node in nodes] == [True] * 3 + [False] * 12
-    assert "NVLink gpu0" in nodes[3].sentence
-    text = fleet_page(nodes)
-    assert "Causes were looked for in 3 slow nodes, the worst. For 1 other slow node" in text
+    ((sentence, step),) = {(node.sentence, node.step) for node in nodes}
+    text = html.unescape(re.sub("<[^>]+>", "", page([bad])))
+    assert capital(sentence) in text and capital(step) in text
+    assert main(["check", "--from", *files[:2], "--allow-simulated"]) == 1
+    several = " ".join(capsys.readouterr().out.split())
+    assert several.count(sentence) == several.count(f"what to do: {step}") == 2
+    assert main(["check", "--from", files[0], "--allow-simulated"]) == 1
+    one = " ".join(capsys.readouterr().out.split())
+    assert f"FAIL {sentence}" in one and re.search(f"(remedy|what to do) {re.escape(step)}", one)
 
 
 @pytest.mark.parametrize("kind", STRINGS)

@@ -88,8 +88,8 @@ def test_a_check_judges_collectives_and_blames_the_link() -> None:
     broken = check(f"{A100}+speed@gpu3->nvswitch=0.5")
     assert [broken.testcases[name] for name in names] == [Verdict.FAIL] * 4
     (culprit,) = broken.culprits
-    assert str(culprit) == "nvlink gpu3->nvswitch"
-    blamed = {j.key.testcase for j in broken.judgements if j.culprits == culprit.names}
+    assert str(culprit) == "NVLink gpu3->nvswitch"
+    blamed = {j.key.testcase for j in broken.judgements if j.culprits == culprit.suspects}
     assert blamed.issuperset(names)
 
 

@@ -90,6 +90,12 @@ def test_many_equal_values_and_a_few_broken_nodes_are_one_group() -> None:
     assert boundary([90.0] * 4 + [100.0] * 4) == 90
 
 
+def test_values_without_an_empty_range_between_them_are_one_group() -> None:
+    between = [90.5 + i / 2 for i in range(19)]
+    assert boundary([90.0] * 20 + between + [100.0] * 20) is None
+    assert boundary([90.0] * 20 + between[:15] + [100.0] * 20) == between[14]
+
+
 def test_values_that_only_one_node_has_separate_nothing() -> None:
     slow = [{"serial": f"a{i}", "driver": "575"} for i in range(5)]
     fast = [{"serial": f"b{i}", "driver": "580"} for i in range(5)]

@@ -9,11 +9,22 @@ from hypothesis import strategies as st
 
 from wirespeed.backends.simulated import parse
 from wirespeed.errors import MachineError
-from wirespeed.limits import ceilings
-from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Place, Transfer
+from wirespeed.limits import ceilings, undisturbed
+from wirespeed.model import (
+    Engine,
+    Executor,
+    Measurement,
+    Memory,
+    MemoryKind,
+    Operation,
+    Place,
+    Reduce,
+    Transfer,
+)
 from wirespeed.network import Demand, Network, fair_shares
 from wirespeed.testcases import find
 from wirespeed.topology import Link, LinkKind, Machine
+from wirespeed.units import MIB
 
 
 @st.composite
@@ -136,3 +147,17 @@ def test_a_link_without_latency_says_so() -> None:
     chase = Transfer(node, node, Executor("numa0"), Engine.CPU, 2**30, operation=Operation.CHASE)
     with pytest.raises(MachineError, match="no latency"):
         Network(machine).latency(chase)
+
+
+def test_latencies_have_no_limit_and_disturb_nothing() -> None:
+    machine = parse("dgx-a100-8")
+    network = Network(machine)
+    chases = find("device_to_device_latency_sm").plan(machine).measurements[:3]
+    works = tuple(chase.works[0] for chase in chases)
+    places = tuple(replace(chase.places[0], transfers=(i,)) for i, chase in enumerate(chases))
+    assert undisturbed(network, Measurement(works, places, independent=True))
+    ends = (Memory(name, MemoryKind.DEVICE) for name in ("gpu0", "gpu1"))
+    copy = Transfer(*ends, Executor("gpu0"), Engine.SM, MIB)
+    for reduce, limited in ((Reduce.LATENCY, False), (Reduce.SUM, True)):
+        timed = Measurement((copy,), (Place("", 0, 0, reduce),))
+        assert [limit is not None for limit in ceilings(network, timed)] == [limited]

@@ -56,26 +56,26 @@ def test_a_row_and_a_column_are_the_device() -> None:
         return 0.85 if touches else 1.0
 
     assert named(slow) == ["gpu3"]
-    assert named(lambda n, r, c: slow(n, r, c) if n in PAIRS else 1.0) == ["nvlink gpu3-nvswitch"]
-    assert named(slow, names=PAIRS) == ["nvlink gpu3-nvswitch"]
+    assert named(lambda n, r, c: slow(n, r, c) if n in PAIRS else 1.0) == ["NVLink gpu3-nvswitch"]
+    assert named(slow, names=PAIRS) == ["NVLink gpu3-nvswitch"]
 
 
 def test_a_row_or_a_column_alone_is_a_direction() -> None:
     # In reads the row's GPU pulls: a slow row is slow into it; in writes it is slow out of it.
     read = PAIRS[0]
-    assert named(lambda n, r, c: 0.85 if r == 3 else 1.0, names=[read]) == ["nvlink nvswitch->gpu3"]
-    assert named(lambda n, r, c: 0.85 if c == 3 else 1.0, names=[read]) == ["nvlink gpu3->nvswitch"]
+    assert named(lambda n, r, c: 0.85 if r == 3 else 1.0, names=[read]) == ["NVLink nvswitch->gpu3"]
+    assert named(lambda n, r, c: 0.85 if c == 3 else 1.0, names=[read]) == ["NVLink gpu3->nvswitch"]
 
 
 def test_one_cell_and_its_opposite_are_the_pair() -> None:
-    assert named(lambda n, r, c: 0.85 if {r, c} == {2, 6} and n in PAIRS else 1.0) == ["gpu2-gpu6"]
+    assert named(lambda n, r, c: 0.85 if {r, c} == {2, 6} and n in PAIRS else 1.0) == ["path gpu2-gpu6"]
     read = PAIRS[0]
-    assert named(lambda n, r, c: 0.85 if (r, c) == (2, 6) else 1.0, names=[read]) == ["gpu6->gpu2"]
+    assert named(lambda n, r, c: 0.85 if (r, c) == (2, 6) else 1.0, names=[read]) == ["path gpu6->gpu2"]
 
 
 def test_a_block_is_the_switch() -> None:
     host = ["host_to_device_memcpy_ce", "device_to_host_memcpy_ce"]
-    assert named(lambda n, r, c: 0.85 if c in (4, 5) else 1.0, names=host) == ["pcie numa1-pcie2"]
+    assert named(lambda n, r, c: 0.85 if c in (4, 5) else 1.0, names=host) == ["PCIe link numa1-pcie2"]
 
 
 def test_two_at_once_are_both_named() -> None:
@@ -84,7 +84,7 @@ def test_two_at_once_are_both_named() -> None:
             return 0.7 if column == 1 else 1.0
         return 0.85 if name in PAIRS and 6 in (row, column) else 1.0
 
-    assert set(named(slow)) == {"memory of gpu1", "nvlink gpu6-nvswitch"}
+    assert set(named(slow)) == {"memory of gpu1", "NVLink gpu6-nvswitch"}
 
 
 def test_slow_cells_that_nothing_explains_name_nobody() -> None:
@@ -116,5 +116,5 @@ def test_few_cells_are_no_peers() -> None:
     assert localise(two, pair) == []
     pair[1] = replace(pair[1], low=True)
     (culprit,) = localise(two, pair)
-    assert str(culprit) == "nvlink gpu1->gpu0" and culprit.ratio == pytest.approx(0.75)
+    assert str(culprit) == "NVLink gpu1->gpu0" and culprit.ratio == pytest.approx(0.75)
     assert localise(two, []) == []

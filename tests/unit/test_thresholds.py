@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 
 from wirespeed.backends.base import BackendOptions, CollectiveOptions
+from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.document import Cell, Table, TestcaseResult
-from wirespeed.driver.contention import blocking, slowed
+from wirespeed.driver.contention import blocking, slowed, suspects
 from wirespeed.driver.phases import slow
 from wirespeed.driver.session import Session
 from wirespeed.driver.session_options import SessionOptions
 from wirespeed.model import Axis, Measurement, Sample, Unit
+from wirespeed.network import Network
 from wirespeed.stopping import Fixed
 from wirespeed.summary import summarise
-from wirespeed.testcases import collectives
+from wirespeed.testcases import collectives, find
 from wirespeed.testcases.collective_ops import OPERATIONS, Setting
 from wirespeed.testcases.data_types import BY_NAME
 from wirespeed.testcases.pair_schedule import ALONE
@@ -50,6 +52,23 @@ def test_pairs_are_slowed_down_from_two_percent_beyond_noise(
     text = "1 cell up to 3% slower while other pairs ran; measured again separately"
     assert found == ([text] if told else [])
     assert slowed([], left=4) == ["4 more pairs look low; not all were measured again separately"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "low"),
+    [("device_to_device_latency_sm", 1.06, True), ("device_to_device_latency_sm", 1.04, False),
+     ("device_to_device_latency_sm", 0.5, False), ("device_to_device_memcpy_read_ce", 0.94, True),
+     ("device_to_device_memcpy_read_ce", 0.96, False), ("device_to_device_memcpy_read_ce", 1.5, False)],
+)  # fmt: skip
+def test_a_long_latency_and_a_low_rate_are_measured_again(name: str, value: float, low: bool) -> None:
+    machine = parse("dgx-a100-8")
+    pairs = [pair for whole in find(name).plan(machine).measurements for pair in whole.separate()]
+    usual = 1e-6 if "latency" in name else 300e9
+    places = [place for pair in pairs for place in pair.places]
+    cells = {(place.row, place.column): cell(usual) for place in places}
+    cells[places[3].row, places[3].column] = cell(usual * value)
+    table = places[0].table
+    assert suspects(Network(machine), pairs, {table: cells}) == ([pairs[3]] if low else [])
 
 
 @pytest.mark.parametrize(("factor", "told"), [(1.49, False), (1.51, True)])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..options import JOB
 from ..terminal import one_line
+from ..units import many
 from .common import (
     FAILED,
     OK,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from ..document import Document
     from ..reports import Criteria, Judged
     from ..results.published_gates import GateSet
+    from ..topology import Machine
     from ..worlds.base import World
 
 #: Formats of what was found.
@@ -60,7 +62,9 @@ def main(name: str, argv: Sequence[str]) -> int:
             _show(documents, found, by, options)
 
     if options.source:
-        show(_loaded(options))
+        documents = _loaded(options)
+        _check_gates(gates, [document.machine for document in documents])
+        show(documents)
         codes = [_code(one) for one in found]
         return FAILED if FAILED in codes else max(codes)
 
@@ -72,7 +76,9 @@ def main(name: str, argv: Sequence[str]) -> int:
         tell_saved(output)
 
     with texts_aside(output):
-        return lead(world, lambda: _measure(options, by, output, world), shown, lambda _: _code(found[0]))
+        return lead(
+            world, lambda: _measure(options, by, gates, output, world), shown, lambda _: _code(found[0])
+        )
 
 
 def _refuse_contradictions(options: argparse.Namespace) -> None:
@@ -110,6 +116,14 @@ def _gates(options: argparse.Namespace) -> list[GateSet]:
     return [load(name) for name in dict.fromkeys(options.gates)]
 
 
+def _check_gates(gates: Sequence[GateSet], machines: Sequence[Machine]) -> None:
+    """Refuse sets of gates that fit none of the machines."""
+    from ..judging.gate_verdicts import check_models
+
+    for one in gates:
+        check_models(one, machines)
+
+
 def _show(documents: list[Document], judged: list[Judged], by: Criteria, options: argparse.Namespace) -> None:
     """Print what was found in the requested format."""
     from ..reports import _check, _check_json, render
@@ -128,7 +142,7 @@ def _show(documents: list[Document], judged: list[Judged], by: Criteria, options
 
         runs = list(zip(options.source, documents, judged, strict=True))
         summaries = [
-            (node_summary(file, document, one.check, one.diagnosis), sum(gate.failed for gate in one.gates))
+            (node_summary(file, document, one.check, one.diagnosis), list(_remarks(one)))
             for file, document, one in runs
         ]
         sys.stdout.write(_nodes.render(summaries, shown))
@@ -138,16 +152,34 @@ def _show(documents: list[Document], judged: list[Judged], by: Criteria, options
     sys.stdout.flush()
 
 
+def _remarks(judged: Judged) -> Iterator[str]:
+    """Yield what the row of a run says about its gates and its baseline."""
+    if failed := sum(compared.failed for compared in judged.gates):
+        yield f"{many(failed, 'gate')} failed"
+    for compared in judged.gates:
+        if not compared.compared:
+            yield f"no gate of {compared.gates.name} was compared; this is not a pass"
+    if judged.check.baseline:
+        yield from (f"baseline: {text}" for text in judged.check.baseline.notes)
+
+
 def _code(judged: Judged) -> int:
     """Return the exit code of one run."""
     from ..judging.verdicts import Verdict
 
     if any(compared.failed for compared in judged.gates):
         return FAILED
-    return {Verdict.FAIL: FAILED, Verdict.PASS: OK}.get(judged.check.verdict, WARNED)
+    code = {Verdict.FAIL: FAILED, Verdict.PASS: OK}.get(judged.check.verdict, WARNED)
+    return code if all(one.compared for one in judged.gates) or code == FAILED else WARNED
 
 
-def _measure(options: argparse.Namespace, by: Criteria, output: Path | None, world: World | None) -> Document:
+def _measure(
+    options: argparse.Namespace,
+    by: Criteria,
+    gates: Sequence[GateSet],
+    output: Path | None,
+    world: World | None,
+) -> Document:
     """Validate the options, wait for an idle machine, and measure."""
     from ..api import run, wait_idle
     from ..backends import describe
@@ -158,6 +190,7 @@ def _measure(options: argparse.Namespace, by: Criteria, output: Path | None, wor
     _refuse_simulated(machine.simulated, options)
     if world is None:  # otherwise the machine is that of all ranks, which is known later
         check_links(by.overrides, machine)
+        _check_gates(gates, [machine])
         if by.baseline:
             by.baseline.entries(machine)
     if options.wait_idle:
@@ -180,7 +213,8 @@ def _parser(name: str) -> argparse.ArgumentParser:
         name,
         "Measure (or load saved runs), compare every value with what the hardware can do, and name the\n"
         "likely cause of low values.\n"
-        "Exit codes: 0 pass, 1 fail, 2 invalid usage, 3 only warnings, or nothing could be judged.",
+        "Exit codes: 0 pass, 1 fail, 2 invalid usage, 3 only warnings, or nothing could be judged or\n"
+        "compared with a set of gates.",
     )
     judging = arguments.add_argument_group("judgement")
     arguments.add_argument("saved", nargs="*", metavar="RUN.json", help="saved runs to judge, as with --from")

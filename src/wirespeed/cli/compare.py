@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from .common import FAILED, OK, add_verbose, parser, style, typed
+from .common import FAILED, OK, WARNED, add_verbose, parser, style, typed
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -14,7 +14,9 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     arguments = parser(
         name,
-        "Show the changes from run A to run B, the worst first. Exit code 1 if a cell got worse or was lost.",
+        "Show the changes from run A to run B, the worst first, and what differs between the runs.\n"
+        "Exit codes: 0 no cell got worse, 1 a cell got worse or was lost, 2 invalid usage,\n"
+        "3 nothing could be compared, because another process used the devices.",
     )
     arguments.add_argument("first", metavar="A.json", help="saved run to compare with")
     arguments.add_argument("second", metavar="B.json", help="saved run to compare")
@@ -25,12 +27,16 @@ def main(name: str, argv: Sequence[str]) -> int:
         metavar="PERCENT",
         help="ignore changes smaller than this (default: 2%%)",
     )
+    arguments.add_argument(
+        "--ignore-busy", action="store_true", help="also compare devices that another process used"
+    )
     add_verbose(arguments)
     options = arguments.parse_args(argv)
     from ..reports._compare import render
     from ..results.compare import compare
     from ..results.store import load
 
-    comparison = compare(load(options.first), load(options.second), options.least)
+    first, second = load(options.first), load(options.second)
+    comparison = compare(first, second, options.least, ignore_busy=options.ignore_busy)
     sys.stdout.write(render(comparison, style(options)))
-    return FAILED if comparison.regressed else OK
+    return FAILED if comparison.regressed else OK if comparison.compared else WARNED

@@ -53,6 +53,8 @@ class Finding:
         Whether it is a defect on its own, as its evidence says.
     host : str
         Host of the place; empty for the host of the first process, and for a place that names its rank.
+    residual : bool
+        Whether only what another cause leaves unexplained speaks for it, and no fact.
     next : Testcase or None
         Testcase that was not measured and would tell it from most of ``others``; None if there is none.
     """
@@ -67,6 +69,7 @@ class Finding:
     weight: Weight = Weight.CONDITION
     host: str = ""
     next: Testcase | None = None
+    residual: bool = False
 
     def __repr__(self) -> str:
         """Return one line."""
@@ -81,8 +84,11 @@ class Finding:
 
     @property
     def likely(self) -> bool:
-        """Whether it predicts the slow cells, and no other cause does equally well."""
-        return self.factor is not None and not self.others
+        """Whether it predicts the slow cells, and no other cause does equally well.
+
+        What the predictions of one cause miss, a second one can often fit: it needs facts.
+        """
+        return self.factor is not None and not self.others and not self.residual
 
 
 @dataclass(frozen=True)
@@ -182,7 +188,7 @@ def _known(document: Document, one: Explanation) -> Finding:
     following = distinguishing(document, one.rivals) if others else None
     return Finding(
         one.cause, one.place, one.evidence, len(one.keys), one.factor, others, one.lower, one.weight,
-        next=following,
+        next=following, residual=one.residual,
     )  # fmt: skip
 
 

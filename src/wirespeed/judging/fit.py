@@ -90,6 +90,8 @@ class Explanation:
         Its machine, and that of each other cause that explains them equally well.
     weight : Weight
         Whether it is a defect on its own, by its evidence.
+    residual : bool
+        Whether only what an earlier explanation leaves speaks for it, and no fact.
     """
 
     cause: Cause | None
@@ -100,6 +102,7 @@ class Explanation:
     lower: int
     rivals: tuple[Hypothesis, ...]
     weight: Weight
+    residual: bool = False
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,7 @@ def explain(document: Document, check: Check) -> tuple[Explanation, ...]:
                 len(chosen.explained - slow),
                 tuple(rivals.values()),
                 chosen.weight,
+                bool(found) and not chosen.evidence,
             )
         )
         machine = hypothesis.machine

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ..document import Document
+from ..results.attributes import attributes, gpus_of
 from ..summary import median
 from ..terminal import one_line
 from ..topology import Machine
-from .advice import first_step
 from .diagnosis import Diagnosis
 from .overview import overview
 from .verdicts import Check
@@ -35,10 +35,6 @@ _SEPARATED = 0.9
 _MOST_ATTRIBUTES, _MOST_VALUES = 4, 2
 #: Maximum length of texts of a summary, and number of its attributes: Documents may come from anybody.
 _LONGEST, _LONGEST_VALUE, _MOST_FACTS = 300, 80, 200
-#: No causes were looked for.
-_UNDIAGNOSED = Diagnosis((), 0, 0, (), False)
-#: Options that say nothing about how values were measured.
-_OTHER_OPTIONS = ("testcases", "prefixes", "seed")
 
 
 @dataclass(frozen=True)
@@ -88,8 +84,6 @@ class FleetNode:
         What may separate groups of nodes: versions, settings, facts.
     simulated : bool
         Whether the machine is simulated.
-    diagnosed : bool
-        Whether causes were looked for; otherwise ``sentence`` names the slow device or link.
     step : str
         What to do; empty if there is nothing to do.
     """
@@ -104,7 +98,6 @@ class FleetNode:
     figures: tuple[FleetFigure, ...] = ()
     attributes: Mapping[str, str] = field(default_factory=dict)
     simulated: bool = False
-    diagnosed: bool = False
     step: str = ""
 
     @property
@@ -207,10 +200,10 @@ def node_summary(
     check : Check
         The judgement of its cells.
     diagnosis : Diagnosis or None
-        Its causes; None if they were not looked for, which takes much longer than the rest.
+        Its causes; None to find them.
     """
     machine = document.machine
-    found = overview(document, check, diagnosis or _UNDIAGNOSED)
+    found = overview(document, check, diagnosis)
     return FleetNode(
         file,
         _short(machine.host or document.host or machine.name or "unknown host"),
@@ -225,8 +218,7 @@ def node_summary(
         ),
         _attributes(document),
         document.simulated,
-        diagnosis is not None,
-        _short(first_step(document, check, found)[0]),
+        _short(found.advice.do),
     )
 
 
@@ -329,7 +321,7 @@ def separating(
         Attributes of the nodes of both groups.
     """
     found = []
-    for name in dict.fromkeys(name for attributes in (*slow, *fast) for name in attributes):
+    for name in dict.fromkeys(name for node in (*slow, *fast) for name in node):
         low, high = (Counter(one.get(name, "unknown") for one in group) for group in (slow, fast))
         shares = (_predicted(low, high) / len(slow), _predicted(high, low) / len(fast))
         if min(shares) >= _SEPARATED:
@@ -377,42 +369,13 @@ def _groups(
 
 def _model(machine: Machine) -> str:
     """Return CPU, GPUs and ranks. Unlike ``model_of``, without what settings of the firmware change."""
-    parts = [_gpus(machine), machine.cpu or "CPU of unknown model"]
+    parts = [gpus_of(machine), machine.cpu or "CPU of unknown model"]
     return "; ".join([*filter(None, parts), *([f"{len(machine.ranks)} ranks"] if machine.ranks else [])])
 
 
-def _gpus(machine: Machine) -> str:
-    """Return the number of GPUs of each product."""
-    return ", ".join(f"{n} x {model}" for model, n in Counter(gpu.model for gpu in machine.gpus).items())
-
-
 def _attributes(document: Document) -> dict[str, str]:
-    """Return what may separate groups of nodes, as short texts; versions first."""
-    machine = document.machine
-    found = {
-        "NVIDIA driver": machine.driver,
-        "CUDA version of the driver": str(machine.cuda or ""),
-        "kernel": machine.kernel,
-        "GPUs": _gpus(machine),
-        "CPU": machine.cpu,
-        "NUMA nodes": str(len(machine.numa)),
-        "cores": str(sum(len(node.cores) for node in machine.numa)),
-        "transparent huge pages": machine.transparent_huge_pages,
-        "wirespeed": document.version,
-    }
-    facts: dict[str, set[str]] = defaultdict(set)
-    for fact in document.facts:
-        value = f"{fact.value:g}" if isinstance(fact.value, float) else fact.value
-        shown = ", ".join(value) or "none" if isinstance(value, tuple) else value
-        facts[fact.name].add("unknown" if shown is None else shown)
-    found |= {name: ", ".join(sorted(values)) for name, values in facts.items()}
-    found |= {f"library {name}": version for name, version in document.libraries.items()}
-    found |= {
-        f"option {name}": str(value)
-        for name, value in document.options.items()
-        if value is not None and name not in _OTHER_OPTIONS
-    }
-    named = [(name, text) for name, text in found.items() if text][:_MOST_FACTS]
+    """Return what may separate groups of nodes, as short texts."""
+    named = list(attributes(document).items())[:_MOST_FACTS]
     return {_short(name, _LONGEST_VALUE): _short(text, _LONGEST_VALUE) for name, text in named}
 
 

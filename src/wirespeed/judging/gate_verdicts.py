@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ..document import Document
+from ..errors import UsageError
 from ..facts import Facts, Known
 from ..model import Unit
 from ..results.cells import Key, placed
@@ -87,6 +88,11 @@ class GateComparison(Tabular):
     simulated: bool = False
 
     @property
+    def compared(self) -> int:
+        """Number of gates that values of the run were compared with."""
+        return sum(one.lowest is not None for one in self.results)
+
+    @property
     def failed(self) -> int:
         """Number of failed gates."""
         return sum(one.verdict is GateVerdict.FAIL for one in self.results)
@@ -126,6 +132,30 @@ def compare_gates(gates: GateSet, document: Document, check: Check) -> GateCompa
     return GateComparison(gates, results, document.simulated)
 
 
+def check_models(gates: GateSet, machines: Sequence[Machine]) -> None:
+    """Refuse a set without any gate for the GPUs of some machines.
+
+    Raises
+    ------
+    UsageError
+        If there is no such gate.
+    """
+    if any(not gate.models or len(_others(gate, machine)) < len(machine.gpus)
+           for gate in gates.gates for machine in machines):  # fmt: skip
+        return
+    models = dict.fromkeys(model for gate in gates.gates for model in gate.models)
+    there = Counter(gpu.model for machine in machines for gpu in machine.gpus)
+    have = ", ".join(f"{n} x {model}" for model, n in there.items()) or "a machine without GPUs"
+    has = f"; it has gates for: {', '.join(models)}" if models else ""
+    raise UsageError(f"no gate of {gates.name} is for {have}{has}")
+
+
+def _others(gate: PublishedGate, machine: Machine) -> set[str]:
+    """Return the GPUs of a machine that a gate is not for."""
+    models = gate.models or ("*",)
+    return {gpu.name for gpu in machine.gpus if not any(fnmatchcase(gpu.model, m) for m in models)}
+
+
 #: For each cell the limit in B/s, with other transfers left out, and the kinds of the links that it uses.
 _Limits = dict[Key, tuple[float | None, set[str]]]
 
@@ -141,8 +171,7 @@ def _limits(document: Document) -> _Limits:
 
 def _compare(gate: PublishedGate, document: Document, check: Check, limits: _Limits) -> GateResult:
     machine, threshold = document.machine, parse_rate(gate.at_least)
-    models = gate.models or ("*",)
-    others = {gpu.name for gpu in machine.gpus if not any(fnmatchcase(gpu.model, m) for m in models)}
+    others = _others(gate, machine)
     if gate.models and len(others) == len(machine.gpus):
         return GateResult(gate, GateVerdict.NOT_APPLICABLE, why="other GPUs")
     if why := _beyond_network(gate, threshold):

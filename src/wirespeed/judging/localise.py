@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..topology import Link, LinkKind, Machine
+from .culprits import Culprit, Suspect, Suspects
 
 #: A cell is low if it is below its peers by this fraction, and by this many of their deviations.
 LOW_FRACTION, LOW_DEVIATIONS = 0.06, 5
@@ -54,38 +55,6 @@ class Observation:
     low: bool = False
 
 
-@dataclass(frozen=True)
-class Culprit:
-    """Explanation of low cells. If several ``names`` explain the same cells, it is one of them.
-
-    Parameters
-    ----------
-    names : tuple[str, ...]
-        Links, devices or pairs, e.g. ``pcie pcie1->gpu3``, ``memory of gpu0``.
-    ratio : float
-        Median over its cells of value over normal.
-    cells : tuple[int, ...]
-        Indices of the observations that it explains.
-    described : str
-        The names for people: ``PCIe link pcie1->gpu3``.
-    """
-
-    names: tuple[str, ...]
-    ratio: float
-    cells: tuple[int, ...]
-    described: str
-
-    def __str__(self) -> str:
-        return " or ".join(self.names)
-
-
-#: Kinds of links as people write them.
-_KINDS = {
-    LinkKind.NVLINK: "NVLink", LinkKind.PCIE: "PCIe link", LinkKind.C2C: "C2C link",
-    LinkKind.SOCKET: "socket link", LinkKind.NETWORK: "network link",
-}  # fmt: skip
-
-
 def localise(machine: Machine, observations: Sequence[Observation]) -> list[Culprit]:
     """Return the culprits that explain the low observations, the one that explains most first."""
     ratios, doubtful = _relative(machine, observations)
@@ -107,10 +76,9 @@ def localise(machine: Machine, observations: Sequence[Observation]) -> list[Culp
         best = max(scores.values())
         equal = [c for c, score in scores.items() if score == best]
         cells = equal[0].touched & left
-        names = tuple(dict.fromkeys(c.name for c in equal if c.touched & left == cells))
+        suspects = tuple(dict.fromkeys(c.suspect for c in equal if c.touched & left == cells))
         ratio = statistics.median(ratios[i] for i in cells)
-        described = " or ".join(graph.described.get(name, name) for name in names)
-        found.append(Culprit(names, ratio, tuple(sorted(cells)), described))
+        found.append(Culprit(suspects, ratio, tuple(sorted(cells))))
         left -= cells
     return found
 
@@ -180,7 +148,7 @@ class _Candidate:
         Number of observations that show that it is not slow.
     """
 
-    name: str
+    suspect: Suspect
     order: int
     touched: frozenset[int]
     weights: Mapping[int, float]
@@ -195,29 +163,38 @@ class _Candidate:
         return -max(1, self.order), round(decided, 2), -self.order
 
 
+#: Order of a candidate, and the suspect.
+_Key = tuple[int, Suspect]
+
+
 def _candidates(
     graph: _Graph, observations: Sequence[Observation], low: frozenset[int], doubtful: frozenset[int]
 ) -> list[_Candidate]:
-    touched: dict[tuple[int, str], set[int]] = {}
-    weights: dict[tuple[int, str], dict[int, float]] = {}
-    showing: dict[tuple[int, str], set[int]] = {}
+    numbers: dict[_Key, int] = {}  # small keys of the others, of which there are many on large machines
+
+    def number(key: _Key) -> int:
+        return numbers.setdefault(key, len(numbers))
+
+    touched: dict[int, set[int]] = {}
+    weights: dict[int, dict[int, float]] = {}
+    showing: dict[int, set[int]] = {}
     by_link: dict[int, set[int]] = {}
-    names = [graph.names(link) for link in graph.links]
+    suspects_of = [list(map(number, graph.suspects(link))) for link in graph.links]
     alike: dict[tuple[tuple[int, float, float], ...], list[int]] = {}  # most share their links with others
     for i, observation in enumerate(observations):
         alike.setdefault(observation.links, []).append(i)
-    suspects = {
+    suspected = {
         key for links, members in alike.items() if not low.isdisjoint(members)
-        for link, taken, _ in links if taken >= _MIN_LINK_WEIGHT for key in names[link]
+        for link, taken, _ in links if taken >= _MIN_LINK_WEIGHT for key in suspects_of[link]
     }  # fmt: skip
     for links, members in alike.items():
-        of_keys: dict[tuple[int, str], float] = {}
+        of_keys: dict[int, float] = {}
         shown = set()
         for link, taken, part in links:
             if taken < _MIN_LINK_WEIGHT:
                 continue
             by_link.setdefault(link, set()).update(members)
-            for key in (name for name in names[link] if name in suspects):
+            for key in (key for key in suspects_of[link] if key in suspected):
                 of_keys[key] = min(1.0, of_keys.get(key, 0.0) + taken * part)
                 if taken * part >= _FULL_LINK_WEIGHT:
                     shown.add(key)
@@ -232,18 +209,22 @@ def _candidates(
         back = graph.reverse(path)
         if len(path) < 2 or path & back:  # single links are candidates already; both directions come with one
             continue
-        if not graph.ends(path, "->"):  # a ring has no ends
+        if not (ends := graph.ends(path)):  # a ring has no ends
             continue
         one, other = (
             {i for i in set.intersection(*(by_link.get(x, set()) for x in way))
              if len(paths[i]) <= 2 * len(way)} if way else set[int]()
             for way in (path, back)
         )  # fmt: skip
-        for key, cells in (((3, graph.ends(path, "->")), one), ((4, graph.ends(path, "-")), one | other)):
+        pair, both = (graph.all.pair(ends, one_way=one_way) for one_way in (True, False))
+        for key, cells in ((number((3, pair)), one), (number((4, both)), one | other)):
             touched[key] = showing[key] = cells
             weights[key] = {i: _weakest(observations[i], path | back) for i in cells}
+    keys = list(numbers)
     return [
-        _Candidate(*key[::-1], frozenset(cells), weights[key], len(showing.get(key, set()) - low - doubtful))
+        _Candidate(
+            *keys[key][::-1], frozenset(cells), weights[key], len(showing.get(key, set()) - low - doubtful)
+        )
         for key, cells in touched.items()
         if cells & low
     ]
@@ -255,34 +236,29 @@ def _weakest(observation: Observation, links: frozenset[int]) -> float:
     return min(found.get(link, 1.0) for link in links)
 
 
-def names_of_links(machine: Machine) -> list[tuple[str, ...]]:
-    """Return the names of each link as a culprit: in its direction, and in both directions."""
+def suspects_of_links(machine: Machine) -> list[tuple[Suspect, ...]]:
+    """Return each link as a suspect: in its direction, and in both directions."""
     graph = _Graph(machine)
     return [
-        tuple(name for order, name in graph.names(link) if order < _DEVICE_ORDER) for link in machine.links
+        tuple(suspect for order, suspect in graph.suspects(link) if order < _DEVICE_ORDER)
+        for link in machine.links
     ]
 
 
 class _Graph:
-    """The links of a machine, and the names of devices, switches and pairs."""
+    """The links of a machine, and the suspects that they belong to."""
 
     def __init__(self, machine: Machine) -> None:
         self.links = machine.links
-        self.devices = {x.source for x in machine.links if x.kind is LinkKind.MEMORY}
-        self.described: dict[str, str] = {}  #: name of a link -> the same for people
+        self.all = Suspects(machine)
         self.index = {(x.source, x.destination, x.kind): i for i, x in enumerate(machine.links)}
 
-    def names(self, link: Link) -> list[tuple[int, str]]:
+    def suspects(self, link: Link) -> list[_Key]:
         """Return the candidates that a link belongs to, each with its order."""
         if link.kind is LinkKind.MEMORY:
-            return [(0, f"memory of {link.source}"), (_DEVICE_ORDER, link.source)]
-        ends = sorted((link.source, link.destination), key=lambda end: (end not in self.devices, end))
-        ways = (f"{link.source}->{link.destination}", "-".join(ends))
-        self.described |= {f"{link.kind} {way}": f"{_KINDS[link.kind]} {way}" for way in ways}
-        return [
-            *((order, f"{link.kind} {way}") for order, way in enumerate(ways)),
-            *((_DEVICE_ORDER, end if end in self.devices else f"switch {end}") for end in ends),
-        ]
+            return [(0, self.all.memory(link.source)), (_DEVICE_ORDER, self.all.vertex(link.source))]
+        ends = [self.all.vertex(end) for end in (link.source, link.destination)]
+        return [*enumerate(self.all.link(link)), *((_DEVICE_ORDER, end) for end in ends)]
 
     def path(self, links: Iterable[tuple[int, float, float]]) -> frozenset[int]:
         """Return the links between vertices among those of an observation."""
@@ -298,9 +274,9 @@ class _Graph:
         found = (self.index.get((x.destination, x.source, x.kind)) for x in links)
         return frozenset(i for i in found if i is not None)
 
-    def ends(self, path: Iterable[int], joint: str) -> str:
-        """Name a path by the vertices at its ends."""
+    def ends(self, path: Iterable[int]) -> tuple[str, str] | None:
+        """Return the vertices at the ends of a path; None if it has none."""
         links = [self.links[i] for i in path]
         sources, destinations = {x.source for x in links}, {x.destination for x in links}
-        ends = [*sorted(sources - destinations)[:1], *sorted(destinations - sources)[:1]]
-        return joint.join(ends if joint == "->" else sorted(ends))
+        starts, ends = sorted(sources - destinations), sorted(destinations - sources)
+        return (starts[0], ends[0]) if starts and ends else None

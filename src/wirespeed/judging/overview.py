@@ -14,7 +14,9 @@ from functools import lru_cache
 from ..document import Document, Status, TestcaseResult
 from ..model import Unit
 from ..units import many
+from .advice import ABOVE, AT, BUSY, FAILED, NO_CAUSE, VERIFY, WRONG_PATH, Advice
 from .diagnosis import Diagnosis, Finding, diagnose
+from .omissions import is_unverified
 from .outcomes import outcomes
 from .verdicts import Check, Judgement, Verdict
 
@@ -122,6 +124,10 @@ class Overview:
         The cause that explains most; None without one.
     diagnosis : Diagnosis
         All causes.
+    advice : Advice
+        What to do about what the sentence says.
+    by_finding : bool
+        Whether the sentence says what the finding is, and the advice its remedy.
     """
 
     word: str
@@ -131,6 +137,8 @@ class Overview:
     figures: tuple[KeyFigure, ...]
     finding: Finding | None
     diagnosis: Diagnosis
+    advice: Advice
+    by_finding: bool
 
 
 def overview(document: Document, check: Check, diagnosis: Diagnosis | None = None) -> Overview:
@@ -151,14 +159,18 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
     counts = Counter(words.cells)
     bad = sum(counts[verdict] for verdict in _BAD)
     word = "NOT JUDGED" if words.run == Verdict.UNKNOWN else words.run.upper()
+    answer = named if named is not None and _answers(named, check) else None
+    sentence, advice = _answer(document, check, answer, counts, bad)
     return Overview(
         word,
         check.verdict,
-        _sentence(document, check, named, counts, bad),
-        _extent(counts, bad, found, named),
+        sentence,
+        _extent(counts, bad, found, answer),
         key_figures(document, check),
         named,
         found,
+        advice if word != "INTERRUPTED" else Advice(),
+        answer is not None,
     )
 
 
@@ -229,43 +241,88 @@ def failures(document: Document) -> list[TestcaseResult]:
     return [one for one in document.testcases if one.status.is_failure]
 
 
-def _sentence(document: Document, check: Check, named: Finding | None, counts: Counter[str], bad: int) -> str:
-    """Return what is wrong, and where, or that nothing is."""
-    if check.corrupted:
-        way, testcases = next(iter(check.corrupted.items()))
-        return f"{way} delivers wrong data in {many(len(testcases), 'testcase')}"
-    failed = failures(document)
-    if named is not None and named.likely:
-        return f"{named.cause.title}{f' ({named.place})' if named.place else ''}"
+def _answers(finding: Finding, check: Check) -> bool:
+    """Return whether a cause is what the reader needs first: not if there is a surer finding."""
+    return not check.wrong and (finding.likely or not check.culprits)
+
+
+def _answer(
+    document: Document, check: Check, answer: Finding | None, counts: Counter[str], bad: int
+) -> tuple[str, Advice]:
+    """Return what is wrong, and where, or that nothing is; and what to do about it."""
+    if answer is not None:
+        place = f" ({answer.place})" if answer.place else ""
+        sure = "" if answer.likely else "possibly, "
+        return f"{sure}{answer.cause.title}{place}", Advice(answer.cause.remedy)
+    if check.wrong:
+        device = check.wrong[0].device
+        return str(check.wrong[0]), Advice(f"do not use {device}; replace it") if device else WRONG_PATH
     if check.culprits:
-        return f"{check.culprits[0].described} runs at {check.culprits[0].ratio:.0%} of expected"
-    if named is not None:
-        return f"possibly, {named.cause.title}{f' ({named.place})' if named.place else ''}"
-    if failed:
+        first = check.culprits[0]
+        return f"{first} runs at {first.ratio:.0%} of expected", AT[first.suspects[0].kind]
+    if failed := failures(document):
         how = "" if failed[0].reason.startswith(failed[0].status) else f"{failed[0].status}: "
-        return f"{failed[0].name}: {how}{failed[0].reason}"
+        return f"{failed[0].name}: {how}{failed[0].reason}", FAILED
     if above := counts[Verdict.IMPLAUSIBLE]:
-        return f"{many(above, 'value')} above the limits: values or capacities are wrong"
+        return f"{many(above, 'value')} above the limits: values or capacities are wrong", ABOVE
     if bad:
-        return f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; no cause is known"
+        return (
+            f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; no cause is known",
+            NO_CAUSE,
+        )
     if document.interrupted:
-        return f"the run was interrupted: {document.interrupted}"
+        return f"the run was interrupted: {document.interrupted}", Advice()
     short = [one for one in document.testcases if one.status is Status.NO_MEMORY]
     if check.verdict is Verdict.BUSY:
         memory = "'s memory" if short else ""
-        return "; ".join(f"{device}{memory} is {how}" for device, (how, _) in users(document).items())
+        used = users(document).items()
+        return "; ".join(f"{device}{memory} is {how}" for device, (how, _) in used), BUSY
     if short and not counts[Verdict.PASS]:
-        return short[0].reason
-    if not counts[Verdict.PASS] and not any(check.accepted.values()):
-        return "no value could be judged; this is not a pass"
-    return "every path is as fast as expected"
+        return short[0].reason, Advice()
+    if not counts[Verdict.PASS]:
+        accepted = "the overrides accept all values that could be judged"
+        what = accepted if any(check.accepted.values()) else "no value could be judged"
+        return "; ".join((what, *check.doubts, "this is not a pass")), _judging(check)
+    if check.doubts:
+        advice = VERIFY if is_unverified(document) else Advice()
+        return f"the measured paths are as fast as expected, but {'; '.join(check.doubts)}", advice
+    return "every path is as fast as expected", Advice()
+
+
+#: Maximum number of reasons why no value was judged.
+_REASONS = 2
+
+
+def _judging(check: Check) -> Advice:
+    """Return what to do if nothing was judged."""
+    reasons = Counter(one.why for one in check.judgements if one.verdict is Verdict.UNKNOWN and one.why)
+    why = "; ".join(f"{many(n, 'value')}: {why}" for why, n in reasons.most_common(_REASONS))
+    return Advice(f"judge by a baseline of good machines (--baseline); {why}" if why else "")
+
+
+_MEMORY = (
+    "unknown capacity of host memory; give channels x MT/s of a NUMA node:\n"
+    "wirespeed check --host-memory 8x4800   (sudo dmidecode -t memory)"
+)
+
+
+def missing(document: Document, check: Check) -> str:
+    """Return how to give the capacity of host memory; empty if it is known or was not required."""
+    required = any(
+        one.verdict in (Verdict.UNKNOWN, Verdict.BUSY)
+        and one.limit is None
+        and path_kind(one.key.testcase) is PathKind.HOST_MEMORY
+        for one in check.judgements
+    )
+    return _MEMORY if required and document.machine.unknown_memories else ""
 
 
 def _extent(counts: Counter[str], bad: int, found: Diagnosis, named: Finding | None) -> str:
     """Return how many values it concerns."""
     parts = []
     if named is not None and found.slow:
-        parts.append(f"explains {named.cells} of {many(found.slow, 'slow value')}")
+        verb = "explains" if named.factor is not None else "may explain"
+        parts.append(f"{verb} {named.cells} of {many(found.slow, 'slow value')}")
     elif bad:
         parts.append(f"{many(bad, 'value')} worse than expected")
     parts.append(f"{counts[Verdict.PASS]} normal")

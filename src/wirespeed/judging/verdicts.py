@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ..data import measured_memory
-from ..document import (
-    BUSBW,
-    GENERATION,
-    IDLE,
-    RETRAINED,
-    THROTTLED,
-    Cell,
-    Document,
-    Status,
-    TestcaseResult,
-    courses,
-)
+from ..document import BUSBW, Cell, Document, Status, TestcaseResult
 from ..errors import UsageError
-from ..model import Engine, Expectation, Unit
-from ..results.baseline import Baseline, Entry
-from ..results.cells import Key, Placed, placed
+from ..model import Expectation, Unit
+from ..results.baseline import DEVIATIONS, Baseline, Entry
+from ..results.cells import Key, Placed, busy_devices, placed
 from ..results.overrides import Override, check_links
 from ..tabular import Tabular
 from ..terminal import brief
@@ -31,8 +20,12 @@ from ..testcases.host import STREAM
 from ..topology import LinkKind, Machine
 from ..units import GB, format_time
 from .assumed import unconfirmed
+from .culprits import Culprit, Suspect, any_of
 from .expectations import renewed
-from .localise import Culprit, Observation, localise
+from .hardware_changes import hardware_changes
+from .localise import Observation, localise
+from .omissions import BaselineUse, baseline_use, doubts
+from .wrong_data import WrongData, wrong_data
 
 #: A value above the limit by at most this fraction is not implausible: clocks are not exact.
 IMPLAUSIBLE = 0.01
@@ -42,9 +35,9 @@ WARN = 0.05
 _LOWEST = 1e-12
 #: Testcases in which CPUs reach the full rate of their memory.
 _STREAM = {case.name for case in STREAM}
-#: A value fails if it is below its baseline by more than this fraction, or by more than this many of the
-#: baseline's deviations, whichever is larger. A deviation of 1 / DEVIATIONS or more judges nothing.
-TOLERANCE, DEVIATIONS = 0.05, 3
+#: A value fails if it is below its baseline by more than this fraction, or by more than ``DEVIATIONS`` of the
+#: baseline's deviations, whichever is larger.
+TOLERANCE = 0.05
 #: Why values below the expected range fail.
 BELOW_RANGE = "below the expected range"
 
@@ -91,7 +84,7 @@ class Judgement:
         The typical value.
     why : str
         Reason if the verdict is not a pass.
-    culprits : tuple[str, ...]
+    culprits : tuple[Suspect, ...]
         The devices or links of which one explains a low value; empty if none does.
     basis : str
         Measurement of the same run that the range was derived from; empty if it is derived from the links.
@@ -105,7 +98,7 @@ class Judgement:
     least: float | None = None
     normal: float | None = None
     why: str = ""
-    culprits: tuple[str, ...] = ()
+    culprits: tuple[Suspect, ...] = ()
     basis: str = ""
 
     def __repr__(self) -> str:
@@ -117,7 +110,7 @@ class Judgement:
     @property
     def explanation(self) -> str:
         """Why the verdict is not a pass, and the culprits, for people."""
-        return self.why + (f": {' or '.join(self.culprits)}" if self.culprits else "")
+        return self.why + (f": {any_of(self.culprits)}" if self.culprits else "")
 
     @property
     def margin(self) -> float:
@@ -143,8 +136,12 @@ class Check(Tabular):
         Override -> number of cells that it accepts.
     causes : Mapping[str, tuple[str, ...]]
         Testcase name -> states of the hardware that may explain low values.
-    corrupted : Mapping[str, tuple[str, ...]]
-        Path (``gpu0->gpu1``) that delivered wrong data -> the testcases in which it did.
+    wrong : tuple[WrongData, ...]
+        Devices and paths that delivered wrong data.
+    doubts : tuple[str, ...]
+        Why values that are as expected are no pass: what was not verified, or requested and not measured.
+    baseline : BaselineUse or None
+        What the baseline was compared with; None without one.
     simulated : bool
         Whether no hardware was measured.
     """
@@ -154,20 +151,25 @@ class Check(Tabular):
     culprits: tuple[Culprit, ...] = ()
     accepted: Mapping[Override, int] = field(default_factory=dict)
     causes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    corrupted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    wrong: tuple[WrongData, ...] = ()
+    doubts: tuple[str, ...] = ()
+    baseline: BaselineUse | None = None
     simulated: bool = False
 
     def __repr__(self) -> str:
         """Return one line; ``wirespeed check`` shows everything."""
         counts = Counter(judgement.verdict for judgement in self.judgements)
         cells = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
-        causes = "".join(f"; likely cause: {culprit.described}" for culprit in self.culprits)
+        causes = "".join(f"; likely cause: {culprit}" for culprit in self.culprits)
         kind = " (simulated)" if self.simulated else ""
         return brief(f"Check{kind}: {self.verdict}; cells: {cells or 'none'}{causes}")
 
     @property
     def verdict(self) -> Verdict:
-        """Verdict on the machine: fail, warn, busy or pass; unknown if no value could be judged."""
+        """Verdict on the machine: fail, warn, busy or pass; unknown if no value could be judged.
+
+        With ``doubts``, it is a warning rather than a pass.
+        """
         found = {judgement.verdict for judgement in self.judgements}
         for verdict, such in (
             (Verdict.FAIL, {Verdict.IMPLAUSIBLE, Verdict.FAIL}),
@@ -176,8 +178,8 @@ class Check(Tabular):
             (Verdict.PASS, {Verdict.PASS}),
         ):
             if found & such:
-                return verdict
-        return Verdict.PASS if any(self.accepted.values()) else Verdict.UNKNOWN
+                return Verdict.WARN if verdict is Verdict.PASS and self.doubts else verdict
+        return Verdict.UNKNOWN
 
 
 def judge(
@@ -215,7 +217,8 @@ def judge(
     Raises
     ------
     UsageError
-        If an override matches no cell, or the baseline is for a different kind of machine.
+        If an override matches no cell, or the baseline is for a different kind of machine or has no value
+        that the run has.
     """
     document = renewed(document)
     machine = document.machine
@@ -243,8 +246,10 @@ def judge(
         {result.name: worst.get(result.name, Verdict.WAIVED) for result in document.testcases},
         tuple(culprits),
         accepted,
-        {result.name: found for result in document.testcases if (found := _causes(result, machine))},
-        _corrupted(cells),
+        {r.name: found for r in document.testcases if (found := hardware_changes(r, machine))},
+        wrong_data(cells, machine),
+        doubts(document),
+        baseline_use(entries, cells) if baseline else None,
         document.simulated,
     )
 
@@ -254,27 +259,9 @@ def _restated(one: Placed) -> bool:
     return one.result.collective is not None and one.key.table != BUSBW
 
 
-def _corrupted(cells: Iterable[Placed]) -> dict[str, tuple[str, ...]]:
-    """Return the paths that delivered wrong data, the most frequent first, with their testcases."""
-    found: dict[str, dict[str, None]] = {}
-    for one in cells:
-        if one.cell.corrupted:
-            found.setdefault(one.cell.corrupted, {})[one.result.name] = None
-    return {way: tuple(found[way]) for way in sorted(found, key=lambda way: -len(found[way]))}
-
-
 def _busy(one: Placed, machine: Machine) -> Judgement | None:
     """Return the judgement on a cell of a device that another process used; None for other cells."""
-    busy = one.result.busy
-    if not busy or one.cell.value is None:
-        return None
-    ends = {
-        end for i, *_ in one.cell.links for end in (machine.links[i].source, machine.links[i].destination)
-    }
-    devices = ends | {one.key.row, one.key.column}
-    if one.result.engine != Engine.CPU:  # busy CPUs slow threads, not copy engines
-        devices -= {node.name for node in machine.numa}
-    why = "; ".join(f"{device} is {how}" for device, how in busy.items() if device in devices)
+    why = "; ".join(f"{device} is {how}" for device, how in busy_devices(one, machine).items())
     if not why:
         return None
     return Judgement(one.key, one.unit, Verdict.BUSY, one.cell.value, one.cell.limit, why=why)
@@ -299,6 +286,8 @@ def _judge(
     if value is None:
         if one.result.status is Status.NO_MEMORY:
             return Judgement(one.key, one.unit, _of_memory(one.result), why=cell.reason)
+        if one.result.status is Status.PASSED and not cell.reason:
+            return Judgement(one.key, one.unit, Verdict.FAIL, why="no value, although the testcase passed")
         verdict = Verdict.WAIVED if one.result.status.good else Verdict.FAIL
         return Judgement(one.key, one.unit, verdict, why=cell.reason)
     peak = cell.peak or cell.limit
@@ -312,12 +301,12 @@ def _judge(
         ranged = _by_range(one, value, machine, memories)
     if entry is None:
         return ranged
-    if DEVIATIONS * entry.spread >= 1:
+    if not entry.judges:
         why = "the runs of the baseline differ too much"
         return replace(ranged, why=why) if ranged.verdict is Verdict.UNKNOWN else ranged
     compared = _by_baseline(_passed(one), value, entry, tolerance)
-    is_low = ranged.verdict is Verdict.FAIL or (ranged.least is not None and value < ranged.least)
-    return ranged if is_low and compared.verdict is Verdict.PASS else compared
+    only_tightens = compared.verdict is Verdict.PASS and ranged.verdict in (Verdict.FAIL, Verdict.WARN)
+    return ranged if only_tightens else compared
 
 
 def _of_memory(result: TestcaseResult) -> Verdict:
@@ -475,6 +464,10 @@ def _blame(
             bounds[bound] = f"{cell.limit:.3g} {cell.expected[1]:.3g}"
         normal = (judgement.normal or cell.expected[1]) / cell.limit
         low = judgement.verdict is Verdict.FAIL
+        if low and cell.expect:
+            if not judgement.least or cell.value >= judgement.least:
+                continue  # too high
+            normal = judgement.least / cell.limit
         size = one.key.column if one.result.collective else ""  # the rate of a collective grows with it
         group = (one.key.testcase, one.key.table, size, kinds[used], bounds[bound])
         indices.append(i)
@@ -484,7 +477,7 @@ def _blame(
     for culprit in culprits:
         for observation in culprit.cells:
             i = indices[observation]
-            judged[i] = replace(judged[i], culprits=culprit.names)
+            judged[i] = replace(judged[i], culprits=culprit.suspects)
             if judged[i].verdict is Verdict.PASS:
                 judged[i] = replace(judged[i], verdict=Verdict.WARN, why="below its peers")
     return culprits
@@ -506,31 +499,3 @@ def _failures(document: Document) -> list[Judgement]:
         why = f"run interrupted: {document.interrupted}"
         found.append(Judgement(Key("", "", "", ""), Unit.RATE, Verdict.FAIL, why=why))
     return found
-
-
-#: Maximum number of values shown for a reading that changed.
-_MAX_SHOWN_VALUES = 4
-
-
-def _causes(result: TestcaseResult, machine: Machine) -> tuple[str, ...]:
-    """Return states of the hardware that may explain a low value.
-
-    Quantities with a unit (temperatures, clocks) always vary. Texts, counters and links that changed, and
-    throttle reasons, say more.
-    """
-    if result.status is Status.WAIVED:
-        return ()
-    gpus = {gpu.name for gpu in machine.gpus}
-    found = []
-    for readings in courses([result]):
-        course = [one for i, one in enumerate(readings) if i == 0 or one.value != readings[i - 1].value]
-        first, values = course[0], [one.value for one in course]
-        of_gpu = first.device in gpus
-        if first.unit or first.name == RETRAINED or not (of_gpu or isinstance(first.value, str)):
-            continue
-        if first.name == GENERATION and values == sorted(v for v in values if isinstance(v, (int, float))):
-            continue  # an idle link wakes up
-        throttled = of_gpu and first.name == THROTTLED and first.value not in ((), (IDLE,))
-        if len(course) > 1 or throttled:
-            found.append(f"{first.label}: " + " → ".join(one.shown for one in course[:_MAX_SHOWN_VALUES]))
-    return tuple(found)

@@ -13,7 +13,7 @@ import msgspec
 
 from ..document import LARGEST
 from ..errors import UsageError
-from ..judging.verdicts import DEVIATIONS, TOLERANCE
+from ..judging.verdicts import TOLERANCE
 from ..model import Engine, Expectation, Reduce, Unit
 from ..results import baseline
 from ..testcases import Layout, Testcase
@@ -315,7 +315,7 @@ class _Like:
         wanted = (testcase, table, row, column)
         for key, entry in self.baseline.entries(machine).items():
             if (key.testcase, key.table, key.row, key.column) == wanted:
-                allowed = max(TOLERANCE, DEVIATIONS * entry.spread)
+                allowed = max(TOLERANCE, baseline.DEVIATIONS * entry.spread)
                 if entry.unit is Unit.TIME:
                     return Expectation(most=entry.median * (1 + allowed), origin=self.name)
                 return Expectation(least=entry.median * max(1 - allowed, 0), origin=self.name)

@@ -10,10 +10,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ..document import Document
-from ..judging.advice import missing
 from ..judging.gate_verdicts import GateComparison
 from ..judging.outcomes import INTERRUPTED, Outcomes, outcomes
-from ..judging.overview import Overview, overview
+from ..judging.overview import Overview, missing, overview
 from ..judging.verdicts import BELOW_RANGE, Check, Judgement, Verdict
 from ..units import fitting, many
 from . import SIMULATED, Judged, Style
@@ -46,8 +45,10 @@ def render(document: Document, judged: Judged, style: Style) -> str:
     parts += [*_places(check, first), *_findings(first), *_warnings(document, first, style)]
     if first.figures:
         parts += ["", figures(first)]
-    for way, cases in list(check.corrupted.items())[1:]:  # the first is in the first sentence
-        parts += notes([("wrong data", f"{way} in {many(len(cases), 'testcase')}")], "red")
+    parts += notes(
+        [("wrong data", str(one)) for one in check.wrong[1:]], "red"
+    )  # the first is in the sentence
+    parts += notes([("baseline", text) for text in (check.baseline.notes if check.baseline else ())])
     for override, cells_accepted in check.accepted.items():
         what = f"accepted in {many(cells_accepted, 'cell')}" if cells_accepted else "override not needed"
         parts += notes([(what, f"{override}: {override.reason}")], "magenta")
@@ -67,9 +68,9 @@ def render(document: Document, judged: Judged, style: Style) -> str:
 def _places(check: Check, first: Overview) -> Iterator[RenderableType]:
     """Yield the slow devices and links that the first sentence does not name."""
     for one in check.culprits:
-        if one.described not in first.sentence:
+        if str(one) not in first.sentence:
             cells = many(len(one.cells), "value")
-            yield from notes([("slow", f"{one.described} at {one.ratio:.0%} of expected ({cells})")], "red")
+            yield from notes([("slow", f"{one} at {one.ratio:.0%} of expected ({cells})")], "red")
 
 
 def _findings(first: Overview) -> Iterator[RenderableType]:
@@ -88,6 +89,7 @@ def _findings(first: Overview) -> Iterator[RenderableType]:
 def _warnings(document: Document, first: Overview, style: Style) -> Iterator[RenderableType]:
     """Yield conditions that may explain low values; the first sentence names who uses busy devices."""
     found = explanations(document, busy=first.verdict is not Verdict.BUSY)
+    found = [text for text in found if text not in first.sentence]
     shown = found if style.verbose else found[:_WARNINGS]
     yield from notes((("warning", text) for text in shown), "bold yellow")
     if len(found) > len(shown):
@@ -111,7 +113,7 @@ def _testcase(judgements: list[Judgement], check: Check, style: Style) -> Iterat
     if len(judgements) > 1:
         heading.append(f"  {len(judgements)} values, worst:" if not style.verbose else "", style="dim")
     yield heading
-    named = {one.names for one in check.culprits}
+    named = {one.suspects for one in check.culprits}
     for one in judgements if style.verbose else judgements[:1]:
         if one.value is not None:
             yield _indented(_measured(one))

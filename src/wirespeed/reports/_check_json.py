@@ -46,8 +46,23 @@ def _run(document: Document, judged: Judged) -> dict[str, Any]:
             _value(one) for one in check.judgements if one.verdict not in (Verdict.PASS, Verdict.WAIVED)
         ],
         "places": [
-            {"place": one.described, "ratio": one.ratio, "cells": len(one.cells)} for one in check.culprits
+            {
+                "place": str(one),
+                "suspects": [
+                    {"kind": str(suspect.kind), "ends": suspect.ends, "one_way": suspect.one_way}
+                    for suspect in one.suspects
+                ],
+                "ratio": one.ratio,
+                "cells": len(one.cells),
+            }
+            for one in check.culprits
         ],
+        "wrong": [
+            {"text": str(one), "device": one.device, "paths": one.paths, "testcases": one.testcases}
+            for one in check.wrong
+        ],
+        "doubts": check.doubts,
+        "baseline": vars(check.baseline) if check.baseline else None,
         "causes": [_cause(one) for one in diagnosis.findings],
         "slow": diagnosis.slow,
         "unexplained": diagnosis.unexplained,

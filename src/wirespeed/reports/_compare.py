@@ -13,8 +13,10 @@ from . import SIMULATED, Style
 from ._console import printed, warnings
 from ._grid import number
 
-#: Maximum number of testcases shown; ``verbose`` shows all.
-_SHOWN = 12
+#: Maximum number of testcases and of differences shown; ``verbose`` shows all.
+_SHOWN, _DIFFERENCES = 12, 8
+#: Maximum number of reasons why cells were not compared.
+_REASONS = 3
 _COLORS = {Outcome.LOST: "red", Outcome.WORSE: "red", Outcome.BETTER: "green"}
 
 
@@ -30,6 +32,14 @@ def render(comparison: Comparison, style: Style) -> str:
         parts += [line, *warnings(document)]
         if document.interrupted:
             parts.append(Text(f"run interrupted: {document.interrupted}", style="yellow"))
+    shown = comparison.differences[: None if style.verbose else _DIFFERENCES]
+    parts += [Text(f"differs: {one}", style="cyan") for one in shown]
+    if more := len(comparison.differences) - len(shown):
+        parts.append(Text(f"{many(more, 'more difference')}; -v shows all", style="dim"))
+    if busy := comparison.those(Outcome.BUSY):
+        why = dict.fromkeys(change.reason for change in busy)
+        text = f"{many(len(busy), 'cell')} not compared: {', '.join(list(why)[:_REASONS])}"
+        parts.append(Text(text + "; --ignore-busy compares them", style="bold yellow"))
     changed = comparison.those(Outcome.LOST, Outcome.WORSE, Outcome.BETTER)
     order: dict[tuple[str, str], list[Change]] = {}
     for change in changed:

@@ -48,7 +48,7 @@ def render(
         parts.append(Text(f"{check.verdict.upper()}  {many(found.slow, 'slow cell')}", style="bold"))
         for one in check.culprits:
             cells = many(len(one.cells), "cell")
-            parts.append(Text(f"slow: {one.described} at {one.ratio:.0%} of expected ({cells})"))
+            parts.append(Text(f"slow: {one} at {one.ratio:.0%} of expected ({cells})"))
     for finding in found.findings:
         parts += ["", *_finding(finding, found.slow)]
     parts.append("")

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..document import IDLE, RETRAINED, THROTTLED, Document, TestcaseResult, courses
+from ..judging.omissions import doubts
 from ..judging.overview import users
 from ..units import many
 
 
 def explanations(document: Document, *, busy: bool = True) -> list[str]:
-    """Return busy devices, warnings, throttle reasons, and error counters that increased."""
+    """Return what was not verified or measured, busy devices, warnings, throttle reasons, and errors."""
     gpus = {gpu.name for gpu in document.machine.gpus}
     found: dict[str, list[str]] = {}
     for result in document.testcases:
         for text in (*result.warnings, *_throttled(result, gpus)):
             found.setdefault(text, []).append(result.name)
-    of_run = list(dict.fromkeys(document.warnings))
+    of_run = list(dict.fromkeys((*doubts(document), *document.warnings)))
     for device, (how, cases) in users(document).items() if busy else ():
         of_run.append(f"{device} was {how} ({_where(cases)})")
     of_testcases = [f"{text} ({_where(cases)})" for text, cases in found.items() if text not in of_run]

@@ -33,6 +33,8 @@ def section(compared: GateComparison, style: Style) -> Iterator[RenderableType]:
     if other:
         reasons = ", ".join(f"{count} for {why}" for why, count in other.items())
         yield Text(f"{many(other.total(), 'gate')} not applicable: {reasons}", style="dim")
+    if not compared.compared:
+        yield Text(f"no gate of {gates.name} was compared; this is not a pass", style="bold yellow")
 
 
 def _details(result: GateResult, style: Style) -> Iterator[str]:

@@ -22,13 +22,13 @@ from ._overview import COLORS, short
 _INDENT = 2
 
 
-def render(nodes: Sequence[tuple[FleetNode, int]], style: Style) -> str:
+def render(nodes: Sequence[tuple[FleetNode, Sequence[str]]], style: Style) -> str:
     """Render a table of nodes.
 
     Parameters
     ----------
-    nodes : Sequence[tuple[FleetNode, int]]
-        Summary of each run, and the number of published gates that it failed.
+    nodes : Sequence[tuple[FleetNode, Sequence[str]]]
+        Summary of each run, and remarks on its gates and its baseline.
     style : Style
         Width and colour.
     """
@@ -50,8 +50,8 @@ def render(nodes: Sequence[tuple[FleetNode, int]], style: Style) -> str:
             Text(node.word, style=COLORS[node.word]), Text(label), *(_figure(figures.get(t)) for t in titles)
         )
     parts: list[RenderableType] = [table, ""]
-    for label, (node, gates) in zip(labels, ordered, strict=True):
-        if reasons := _reasons(node, gates):
+    for label, (node, remarks) in zip(labels, ordered, strict=True):
+        if reasons := [*_reasons(node), *remarks]:
             parts.append(Text(f"{label}:", style="bold"))
             parts += [Padding(Text(text), (0, 0, 0, _INDENT)) for text in reasons]
     counts = Counter(node.word for node, _ in ordered)
@@ -73,10 +73,11 @@ def _figure(figure: FleetFigure | None) -> Text:
     return Text(short(figure.typical, GB))
 
 
-def _reasons(node: FleetNode, gates: int) -> list[str]:
+def _reasons(node: FleetNode) -> list[str]:
     """Return what is wrong with a node."""
     found = [f"{node.sentence}; {node.extent}"] if node.word != "PASS" else []
-    return [*found, *([f"{many(gates, 'gate')} failed"] if gates else [])]
+    found += [f"what to do: {node.step}"] if node.step else []
+    return found
 
 
 def _labels(nodes: Sequence[FleetNode]) -> list[str]:

@@ -11,13 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ..document import Document
-from ..judging.advice import advice, missing
-from ..judging.overview import KeyFigure, Overview, overview, share
+from ..judging.overview import KeyFigure, Overview, missing, overview, share
 from ..judging.verdicts import Check, Judgement, Verdict
 from ..units import fitting, format_time
 from . import Style
 from ._console import printed
-from ._doctor import details, rows
+from ._doctor import details, named, rows
 
 #: Number of characters of a bar, which is as long as the limit.
 _BAR = 24
@@ -46,10 +45,18 @@ def headline(document: Document, check: Check, found: Overview) -> Iterator[Rend
     yield line
     seconds = "" if document.simulated or document.imported else f" · {format_time(document.seconds)}"
     yield Padding(Text(f"{found.extent}{seconds}", style="dim"), (0, 0, 0, indent))
-    if found.finding is not None:
+    if found.finding is not None and found.by_finding:
         yield details(found.finding)
-    elif steps := advice(document, check, found):
+        return
+    if steps := [
+        (name, text)
+        for name, text in (("what to do", found.advice.do), ("with", found.advice.command))
+        if text
+    ]:
         yield Padding(rows(steps), (0, 0, 0, 2))
+    if found.finding is not None:
+        yield named(found.finding, found.diagnosis.slow)
+        yield details(found.finding)
 
 
 def notes(lines: Iterable[tuple[str, str]], style: str = "cyan") -> Iterator[RenderableType]:

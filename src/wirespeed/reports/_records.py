@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..document import Document, TestcaseResult
 from ..errors import MissingPackage
+from ..judging.culprits import any_of
 from ..judging.diagnosis import Diagnosis
 from ..judging.gate_verdicts import GateComparison
 from ..judging.overview import share
@@ -117,7 +118,7 @@ def _(check: Check) -> Records:
             "share": share(one) if one.value and one.limit else None,
             "margin": one.margin or None,
             "reason": one.why,
-            "culprits": " or ".join(one.culprits),
+            "culprits": any_of(one.culprits),
         }
         for one in check.judgements
     ]

@@ -6,7 +6,9 @@ import xml.etree.ElementTree as ET
 from collections import defaultdict
 
 from ..document import Document, Status, TestcaseResult
+from ..judging.culprits import any_of
 from ..judging.gate_verdicts import GateResult, GateVerdict
+from ..judging.omissions import UNVERIFIED, is_unverified
 from ..judging.verdicts import Judgement, Verdict
 from ..terminal import visible
 from ..units import fitting, many
@@ -24,7 +26,8 @@ def render(document: Document, style: Style) -> str:
     """Return a suite with one case per testcase.
 
     Wrong data and failing verdicts are failures. A testcase that broke off is an error. A waived
-    testcase is skipped, and so is a testcase that passed on a simulated machine: it proves nothing.
+    testcase is skipped, and so is a testcase that passed on a simulated machine or without verification: it
+    proves nothing.
     """
     low: dict[str, list[Judgement]] = defaultdict(list)
     judged = style.judged
@@ -80,8 +83,8 @@ def _case(result: TestcaseResult, low: list[Judgement], document: Document) -> E
         lines = [_told(judgement) for judgement in low]
         more = [f"and {len(lines) - _TOLD} more"] if len(lines) > _TOLD else []
         _outcome(case, "failure", lines[0], "\n".join(lines[:_TOLD] + more))
-    elif document.simulated:
-        _outcome(case, "skipped", SIMULATED)
+    elif document.simulated or is_unverified(document):
+        _outcome(case, "skipped", SIMULATED if document.simulated else UNVERIFIED)
     if values := _values(result):
         ET.SubElement(case, "system-out").text = visible(values)
     return case
@@ -115,7 +118,7 @@ def _told(judgement: Judgement) -> str:
     text = f"{judgement.key.place}: {number(judgement.value or 0.0, scale)} {unit}, {judgement.why}"
     if judgement.least:
         text += f", expected at least {number(judgement.least, scale)}"
-    return text + (f": {' or '.join(judgement.culprits)}" if judgement.culprits else "")
+    return text + (f": {any_of(judgement.culprits)}" if judgement.culprits else "")
 
 
 def _values(result: TestcaseResult) -> str:

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from ..document import Document, Status
 from ..judging.gate_verdicts import GateVerdict
+from ..judging.omissions import is_unverified
 from ..judging.outcomes import outcomes
 from ..judging.verdicts import Check
 from ..model import Unit
@@ -25,7 +26,7 @@ _HELP = {
     "wirespeed_run_info": "Labels of the run that these metrics belong to.",
     "wirespeed_run_end_timestamp_seconds": "Time at which the run ended.",
     "wirespeed_run_duration_seconds": "Duration of the run.",
-    "wirespeed_run_good": "1 if every testcase passed or was waived and the run was not interrupted.",
+    "wirespeed_run_good": "1 if all testcases passed or were waived, data was verified, nothing interrupted.",
     "wirespeed_run_warnings": "Number of warnings that may explain low values.",
     "wirespeed_testcase_status": "1 for the status of a testcase.",
     _NAMES[Unit.RATE]: "Median bandwidth of a cell.",
@@ -50,7 +51,9 @@ def render(document: Document, style: Style) -> str:
         "wirespeed_run_info": [(_run(document), 1)],
         "wirespeed_run_end_timestamp_seconds": [({}, t)] if (t := _timestamp(document)) else [],
         "wirespeed_run_duration_seconds": [({}, document.seconds)],
-        "wirespeed_run_good": [({}, float(document.good and not document.simulated))],
+        "wirespeed_run_good": [
+            ({}, float(document.good and not document.simulated and not is_unverified(document)))
+        ],
         "wirespeed_run_warnings": [({}, len(explanations(document)))],
         "wirespeed_testcase_status": _statuses(document),
         **{

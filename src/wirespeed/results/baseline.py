@@ -24,6 +24,8 @@ SCHEMA = 1
 _DEVIATION = 1.4826
 #: Maximum difference between the runs in a cell, relative to the lowest value, and number of cells named.
 AGREEMENT, _NAMED = 0.05, 5
+#: A value fails if it is below its baseline by more than this many of the baseline's deviations.
+DEVIATIONS = 3
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -59,6 +61,11 @@ class Entry(msgspec.Struct, frozen=True):
     def key(self) -> Key:
         """Location of the cell."""
         return Key(self.testcase, self.table, self.row, self.column, self.bytes)
+
+    @property
+    def judges(self) -> bool:
+        """Whether the runs agree well enough to fail any value."""
+        return DEVIATIONS * self.spread < 1
 
 
 class Baseline(Tabular, msgspec.Struct, frozen=True, kw_only=True):

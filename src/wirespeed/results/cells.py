@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..document import Cell, Document, Table, TestcaseResult
-from ..model import Unit
+from ..model import Engine, Unit
 from ..topology import Machine
 
 
@@ -72,6 +72,20 @@ def placed(document: Document) -> Iterator[Placed]:
         for table in result.tables:
             for cell in table.cells:
                 yield Placed(key_of(result, table, cell), cell, table.unit, result)
+
+
+def busy_devices(one: Placed, machine: Machine) -> dict[str, str]:
+    """Return the devices of a cell that another process used while it was measured, and how."""
+    busy = one.result.busy
+    if not busy or one.cell.value is None:
+        return {}
+    ends = {
+        end for i, *_ in one.cell.links for end in (machine.links[i].source, machine.links[i].destination)
+    }
+    devices = ends | {one.key.row, one.key.column}
+    if one.result.engine != Engine.CPU:  # busy CPUs slow threads, not copy engines
+        devices -= {node.name for node in machine.numa}
+    return {device: how for device, how in busy.items() if device in devices}
 
 
 def model_of(machine: Machine) -> str:

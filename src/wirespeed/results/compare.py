@@ -12,7 +12,9 @@ from ..errors import UsageError
 from ..model import Unit
 from ..tabular import Tabular
 from ..terminal import brief
-from .cells import Key, Placed, placed
+from ..topology import Machine
+from .attributes import Difference, differences
+from .cells import Key, Placed, busy_devices, placed
 
 #: Changes below this fraction are ignored, however significant.
 LEAST = 0.02
@@ -26,6 +28,7 @@ class Outcome(StrEnum):
     SAME = "same"
     LOST = "lost"  #: value in the first Document only
     ADDED = "added"  #: value in the second Document only
+    BUSY = "busy"  #: not compared: another process used a device in one of the runs
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Change:
     change : float
         Relative change; positive if the cell got better: a higher rate or a shorter time.
     reason : str
-        Why a value was lost.
+        Why a value was lost, or was not compared.
     """
 
     key: Key
@@ -61,6 +64,13 @@ class Change:
         how = f" by {self.change:+.1%}" if self.before and self.after else ""
         return brief(f"Change {self.outcome}{how}: {self.key.testcase} {self.key.place}")
 
+    @property
+    def speed(self) -> float:
+        """Speed in the second run over that in the first; 1 if a value is missing."""
+        if not self.before or not self.after:
+            return 1.0
+        return self.after / self.before if self.unit.more_is_better else self.before / self.after
+
 
 @dataclass(frozen=True)
 class Comparison(Tabular):
@@ -74,12 +84,15 @@ class Comparison(Tabular):
         All cells, the worst first.
     least : float
         Minimum relative change.
+    differences : tuple[Difference, ...]
+        What differs between the runs.
     """
 
     first: Document
     second: Document
     changes: tuple[Change, ...]
     least: float
+    differences: tuple[Difference, ...] = ()
 
     def __repr__(self) -> str:
         """Return one line; ``wirespeed compare`` shows everything."""
@@ -102,13 +115,21 @@ class Comparison(Tabular):
         """Whether a cell got worse or was lost."""
         return bool(self.those(Outcome.WORSE, Outcome.LOST))
 
+    @property
+    def compared(self) -> int:
+        """Number of cells that were compared."""
+        return len(self.those(Outcome.WORSE, Outcome.BETTER, Outcome.SAME))
 
-def compare(first: Document, second: Document, least: float = LEAST) -> Comparison:
+
+def compare(
+    first: Document, second: Document, least: float = LEAST, *, ignore_busy: bool = False
+) -> Comparison:
     """Compare two Documents.
 
     A cell has changed if the 95 % confidence intervals of both medians do not overlap and the medians differ
     by at least ``least``; imported values have no intervals, and only the second condition. Cells
-    match if testcase, table, row, column and bytes are equal.
+    match if testcase, table, row, column and bytes are equal. Cells of devices that another process used in
+    one of the runs are not compared.
 
     Parameters
     ----------
@@ -116,6 +137,8 @@ def compare(first: Document, second: Document, least: float = LEAST) -> Comparis
         The runs to compare.
     least : float
         Minimum relative change.
+    ignore_busy : bool
+        Whether to compare cells of devices that another process used, too.
 
     Returns
     -------
@@ -131,7 +154,8 @@ def compare(first: Document, second: Document, least: float = LEAST) -> Comparis
     if not before.keys() & after.keys():
         raise UsageError("no cell has a value in both Documents; compare runs of equal testcases and sizes")
     reasons = {result.name: result.reason for result in second.testcases}
-    changes = [_changed(before[key], after[key], least) for key in before if key in after]
+    machines = None if ignore_busy else (first.machine, second.machine)
+    changes = [_changed(before[key], after[key], least, machines) for key in before if key in after]
     for key, one in before.items():
         if key not in after:
             reason = reasons.get(key.testcase, "")
@@ -141,7 +165,7 @@ def compare(first: Document, second: Document, least: float = LEAST) -> Comparis
         for key, one in after.items()
         if key not in before
     ]
-    return Comparison(first, second, tuple(sorted(changes, key=_badness)), least)
+    return Comparison(first, second, tuple(sorted(changes, key=_badness)), least, differences(first, second))
 
 
 def _values(document: Document) -> dict[Key, Placed]:
@@ -149,9 +173,13 @@ def _values(document: Document) -> dict[Key, Placed]:
     return {one.key: one for one in cells if one.cell.value}
 
 
-def _changed(first: Placed, second: Placed, least: float) -> Change:
+def _changed(first: Placed, second: Placed, least: float, machines: tuple[Machine, Machine] | None) -> Change:
     before, after = first.cell.value or 0.0, second.cell.value or 0.0
     change = after / before - 1 if first.unit.more_is_better else before / after - 1
+    busy = [busy_devices(*pair) for pair in zip((first, second), machines or (), strict=False)]
+    if any(busy):
+        why = "; ".join(f"{device} was {how}" for device, how in (busy[0] | busy[1]).items())
+        return Change(first.key, first.unit, Outcome.BUSY, before, after, change, why)
     outcome = Outcome.SAME
     if abs(change) >= least and _apart(first.cell.statistics, second.cell.statistics):
         outcome = Outcome.BETTER if change > 0 else Outcome.WORSE
@@ -164,6 +192,6 @@ def _apart(first: Statistics | None, second: Statistics | None) -> bool:
 
 def _badness(change: Change) -> tuple[int, float, Key]:
     order: Sequence[Outcome] = (
-        Outcome.LOST, Outcome.WORSE, Outcome.BETTER, Outcome.SAME, Outcome.ADDED,
+        Outcome.LOST, Outcome.WORSE, Outcome.BETTER, Outcome.BUSY, Outcome.SAME, Outcome.ADDED,
     )  # fmt: skip
     return order.index(change.outcome), change.change, change.key

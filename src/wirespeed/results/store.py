@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from ..document import LARGEST, SCHEMA, UNFINISHED, Document, Table, TestcaseResult
+from ..document import LARGEST, SCHEMA, SMALLEST, UNFINISHED, Document, Table, TestcaseResult
 from ..driver.listener import Filled, Listener
 from ..errors import DocumentError, MachineError, StorageError, UsageError
 from ..files import read
@@ -294,6 +294,10 @@ def _checked(document: Document) -> Document:
             for cell in table.cells:
                 if not (0 <= cell.row < rows and 0 <= cell.column < columns):
                     raise msgspec.ValidationError(f"a cell of {result.name} is outside of its table")
+                if cell.value is not None and 0 < cell.value < SMALLEST:
+                    raise msgspec.ValidationError(
+                        f"a cell of {result.name} has the value {cell.value:g}; the smallest is {SMALLEST:g}"
+                    )
                 if cell.expect and not _is_possible(cell.expect):
                     raise msgspec.ValidationError(f"a cell of {result.name} has an invalid expectation")
                 if any([not 0 <= link < links for link, _, _ in cell.links]):  # noqa: C419 - much faster
@@ -304,7 +308,7 @@ def _checked(document: Document) -> Document:
 def _is_possible(expect: Expectation) -> bool:
     """Return whether an expectation has only positive numbers."""
     bounds = (expect.of_limit, expect.least, expect.most)
-    return all(0 < value <= LARGEST for value in bounds if value is not None)
+    return all(SMALLEST <= value <= LARGEST for value in bounds if value is not None)
 
 
 def _written(result: TestcaseResult, table: Table) -> int:

@@ -118,12 +118,13 @@ def notes(document: Document, check: Check, found: Overview) -> list[tuple[Shown
     lines = []
     if document.interrupted:
         lines.append((shown("interrupted"), f"Run interrupted: {document.interrupted}"))
-    for way, testcases in check.corrupted.items():
-        more = f" and {len(testcases) - _NAMED} more" if len(testcases) > _NAMED else ""
-        lines.append((fail, f"Wrong data from {way}: {', '.join(testcases[:_NAMED])}{more}"))
+    for wrong in check.wrong:
+        more = f" and {len(wrong.testcases) - _NAMED} more" if len(wrong.testcases) > _NAMED else ""
+        lines.append((fail, f"Wrong data: {wrong}: {', '.join(wrong.testcases[:_NAMED])}{more}"))
+    lines += [(warn, f"Baseline: {text}") for text in (check.baseline.notes if check.baseline else ())]
     for culprit in check.culprits:
         cells = many(len(culprit.cells), "value")
-        lines.append((fail, f"Slow: {culprit.described} at {culprit.ratio:.0%} of expected ({cells})"))
+        lines.append((fail, f"Slow: {culprit} at {culprit.ratio:.0%} of expected ({cells})"))
     if found.diagnosis.unexplained and found.diagnosis.slow:
         slow = many(found.diagnosis.slow, "slow value")
         lines.append((warn, f"No cause is known for {found.diagnosis.unexplained} of {slow}"))

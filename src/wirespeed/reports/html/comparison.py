@@ -76,6 +76,8 @@ class Changes:
         Number of omitted rows; empty if none are.
     is_comparable : bool
         Whether the run can be compared with the first; if not, the summary says why.
+    differences : tuple[str, ...]
+        What differs between this run and the first.
     """
 
     index: int
@@ -85,6 +87,7 @@ class Changes:
     rows: tuple[Moved, ...] = ()
     more: str = ""
     is_comparable: bool = True
+    differences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -179,6 +182,8 @@ def _changes(index: int, comparison: Comparison) -> Changes:
     counts = Counter(change.outcome for change in comparison.changes)
     moved = comparison.those(*_CHANGED)
     summary = ", ".join(f"{counts[o]} {o}" for o in (*_CHANGED, Outcome.ADDED) if counts[o])
+    if counts[Outcome.BUSY]:
+        summary = ", ".join(filter(None, (summary, f"{counts[Outcome.BUSY]} not compared (busy)")))
     if same := counts[Outcome.SAME]:
         summary = f"{summary} of {many(len(comparison.changes), 'value')}" if summary else f"{same} same"
     return Changes(
@@ -188,6 +193,8 @@ def _changes(index: int, comparison: Comparison) -> Changes:
         tuple(_places(comparison)),
         tuple(map(_moved, moved[:_MOST_CELLS])),
         f"the worst {_MOST_CELLS} of {len(moved)}" if len(moved) > _MOST_CELLS else "",
+        comparison.compared > 0,
+        tuple(map(str, comparison.differences)),
     )
 
 
@@ -195,11 +202,15 @@ def _places(comparison: Comparison) -> Iterable[Moved]:
     """Yield the links and devices that explain the changed cells, then the kinds of paths of the others."""
     cells = {one.key: one for one in placed(comparison.second)}
     for outcome in (Outcome.WORSE, Outcome.BETTER):
-        known = [one for one in comparison.changes if one.before and one.after and one.key in cells]
+        known = [
+            one
+            for one in comparison.changes
+            if one.before and one.after and one.key in cells and one.outcome is not Outcome.BUSY
+        ]
         observations = [_observation(i, one, cells[one.key], outcome) for i, one in enumerate(known)]
         left = {i for i, one in enumerate(known) if one.outcome is outcome}
         for culprit in localise(comparison.second.machine, observations):
-            yield _place(culprit.described, outcome, [known[i] for i in culprit.cells])
+            yield _place(str(culprit), outcome, [known[i] for i in culprit.cells])
             left -= set(culprit.cells)
         yield from _kinds(outcome, [known[i] for i in sorted(left)], cells)
     yield from _kinds(Outcome.LOST, comparison.those(Outcome.LOST), cells)
@@ -207,7 +218,7 @@ def _places(comparison: Comparison) -> Iterable[Moved]:
 
 def _observation(index: int, change: Change, one: Placed, outcome: Outcome) -> Observation:
     """Return a change as a slow cell to explain; an improvement is a slow cell of the run before."""
-    speed = 1 + change.change if outcome is Outcome.WORSE else 1 / (1 + change.change)
+    speed = change.speed if outcome is Outcome.WORSE else 1 / change.speed
     return Observation(index, min(speed, 1.0), 1.0, one.cell.links, change.outcome is outcome)
 
 
@@ -295,7 +306,11 @@ def _by_table(changes: Iterable[Change]) -> dict[tuple[str, str], list[Change]]:
 
 def _against(changes: Sequence[Change]) -> Against:
     """Return a table of another run as texts: its median, and its most changed cell."""
-    pairs = [(one.before, one.after) for one in changes if one.before and one.after]
+    pairs = [
+        (one.before, one.after)
+        for one in changes
+        if one.before and one.after and one.outcome is not Outcome.BUSY
+    ]
     significant = [one for one in changes if one.outcome in _CHANGED]
     if not pairs:
         return Against("w4" if significant else "", "", "no value" if significant else "")

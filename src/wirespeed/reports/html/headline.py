@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...document import Document
-from ...judging.advice import first_step
 from ...judging.overview import KeyFigure, Overview, PathKind, share
 from ...judging.verdicts import Check
 from ...terminal import one_line
@@ -111,15 +110,14 @@ def headline(document: Document, check: Check, found: Overview) -> Headline:
     when = date(document.started)
     seconds = "" if document.simulated else format_time(document.seconds)
     about = (when, f"wirespeed {document.version}", seconds)
-    do, command = first_step(document, check, found)
     css = "unknown" if found.word == "NOT JUDGED" else "warn" if found.word in _SOFT else str(found.verdict)
     return Headline(
         found.word,
         css,
         capital(found.sentence),
         capital(found.extent),
-        capital(do),
-        command,
+        capital(found.advice.do),
+        found.advice.command,
         one_line(machine.host or document.host or "unknown host"),
         tuple(" · ".join(filter(None, line)) for line in (parts, about)),
         when,

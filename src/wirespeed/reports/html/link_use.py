@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ...judging.localise import names_of_links
+from ...judging.culprits import Suspect
+from ...judging.localise import suspects_of_links
 from ...judging.verdicts import Check, Judgement, Verdict
 from ...model import Unit
 from ...results.cells import Placed
@@ -111,14 +112,14 @@ def _times(link: Link, limit: float | None, *, alone: bool) -> int:
 
 
 def _blamed(machine: Machine, check: Check) -> dict[int, list[Verdict]]:
-    """Return the links named as culprits, with the verdicts of the cells that name them."""
-    names: dict[str, list[int]] = {}
-    for i, own in enumerate(names_of_links(machine)):
-        for name in own:
-            names.setdefault(name, []).append(i)
+    """Return the links that are culprits, with the verdicts of the cells that they explain."""
+    links: dict[Suspect, list[int]] = {}
+    for i, own in enumerate(suspects_of_links(machine)):
+        for suspect in own:
+            links.setdefault(suspect, []).append(i)
     found: dict[int, list[Verdict]] = {}
     for judgement in check.judgements:
-        for name in judgement.culprits:
-            for i in names.get(name, ()):
+        for suspect in judgement.culprits:
+            for i in links.get(suspect, ()):
                 found.setdefault(i, []).append(judgement.verdict)
     return found

@@ -202,11 +202,11 @@ def _reasons(
     results: Sequence[TestcaseResult], check: Check, own: Sequence[Judgement]
 ) -> Iterable[tuple[Shown, str]]:
     """Yield why testcases failed, and why values are bad, not judged or missing, the most frequent first."""
-    wrong = {name for names in check.corrupted.values() for name in names}
+    wrong = {name for one in check.wrong for name in one.testcases}
     here = {result.name for result in results}
-    for way, names in check.corrupted.items():
-        if count := len(here.intersection(names)):
-            yield shown(str(Verdict.FAIL)), f"wrong data from {way} in {many(count, 'testcase')}"
+    for one in check.wrong:
+        if here.intersection(one.testcases):
+            yield shown(str(Verdict.FAIL)), str(one)
     for result in results:
         if not result.status.good and result.name not in wrong:
             word = "interrupted" if result.status is Status.INTERRUPTED else str(Verdict.FAIL)

@@ -109,9 +109,11 @@ def _marked(document: Document, check: Check, found: Overview) -> dict[str, Verd
     """Return the devices and switches to highlight: places of causes, ends of wrong data, busy devices."""
     names = {end for link in document.machine.links for end in (link.source, link.destination)}
     marked = {one.place: Verdict.FAIL for one in found.diagnosis.findings if one.cells and one.likely}
-    marked |= {name: Verdict.FAIL for culprit in check.culprits for name in culprit.names}
-    wrong = check.corrupted.keys()
-    marked |= {end: Verdict.FAIL for a in names for b in names if f"{a}->{b}" in wrong for end in (a, b)}
+    suspects = (suspect for culprit in check.culprits for suspect in culprit.suspects)
+    marked |= {end: Verdict.FAIL for one in suspects if not one.is_link for end in one.ends}
+    for one in check.wrong:
+        ends = [one.device] if one.device else [end for path in one.paths for end in path]
+        marked |= dict.fromkeys(ends, Verdict.FAIL)
     busy = {device: Verdict.BUSY for result in document.testcases for device in result.busy}
     marked = busy | marked
     return {name: verdict for name, verdict in marked.items() if name in names}

@@ -1,0 +1,137 @@
+"""Culprits as data: the devices, links and pairs that may be slow. Texts for people are made last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..effects import device_of
+from ..topology import Link, LinkKind, Machine
+
+
+class SuspectKind(StrEnum):
+    """Kind of a suspect, in words for people."""
+
+    NVLINK = "NVLink"
+    PCIE = "PCIe link"
+    C2C = "C2C link"
+    SOCKET = "socket link"
+    NETWORK = "network link"
+    GPU_MEMORY = "memory of a GPU"
+    HOST_MEMORY = "memory of a NUMA node"
+    GPU = "GPU"
+    NODE = "NUMA node"
+    PCIE_SWITCH = "PCIe switch"
+    SWITCH = "switch"  #: of links of another kind
+    PAIR_OF_GPUS = "path between GPUs"
+    PAIR_WITH_HOST = "path between a GPU and the host"
+    PAIR_OF_NODES = "path between NUMA nodes"
+
+
+#: Kind of a link -> kind of the suspect.
+_LINKS = {
+    LinkKind.NVLINK: SuspectKind.NVLINK, LinkKind.PCIE: SuspectKind.PCIE, LinkKind.C2C: SuspectKind.C2C,
+    LinkKind.SOCKET: SuspectKind.SOCKET, LinkKind.NETWORK: SuspectKind.NETWORK,
+}  # fmt: skip
+#: Number of GPUs at the ends -> kind of the pair.
+_PAIRS = (SuspectKind.PAIR_OF_NODES, SuspectKind.PAIR_WITH_HOST, SuspectKind.PAIR_OF_GPUS)
+_MEMORIES = (SuspectKind.GPU_MEMORY, SuspectKind.HOST_MEMORY)
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A device, memory, switch, link or pair that may be slow.
+
+    Parameters
+    ----------
+    kind : SuspectKind
+        What it is.
+    ends : tuple[str, ...]
+        Its vertex; of a link or pair, both ends.
+    one_way : bool
+        Whether only the direction from the first to the second end is slow.
+    """
+
+    kind: SuspectKind
+    ends: tuple[str, ...]
+    one_way: bool = False
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it is a link."""
+        return self.kind in _LINKS.values()
+
+    def __str__(self) -> str:
+        """Return the text for people: ``PCIe link pcie1->gpu3``."""
+        where = ("->" if self.one_way else "-").join(self.ends)
+        if self.kind in _MEMORIES:
+            return f"memory of {where}"
+        if self.kind in _PAIRS:
+            return f"path {where}"
+        if self.kind in (SuspectKind.GPU, SuspectKind.NODE):
+            return where
+        return f"{self.kind} {where}"
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """Explanation of low cells. If several suspects explain the same cells, it is one of them.
+
+    Parameters
+    ----------
+    suspects : tuple[Suspect, ...]
+        Links, devices or pairs.
+    ratio : float
+        Median over its cells of value over normal.
+    cells : tuple[int, ...]
+        Indices of the observations that it explains.
+    """
+
+    suspects: tuple[Suspect, ...]
+    ratio: float
+    cells: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return any_of(self.suspects)
+
+
+def any_of(suspects: tuple[Suspect, ...]) -> str:
+    """Return the suspects for people."""
+    return " or ".join(map(str, suspects))
+
+
+class Suspects:
+    """What may be slow on a machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._hosts = {node.name for node in machine.numa}
+        self._devices = {link.source for link in machine.links if link.kind is LinkKind.MEMORY}
+        self._pcie = {
+            end for link in machine.links if link.kind is LinkKind.PCIE
+            for end in (link.source, link.destination)
+        }  # fmt: skip
+
+    def memory(self, vertex: str) -> Suspect:
+        """Return the memory of a device."""
+        host = self._is_host(vertex)
+        return Suspect(SuspectKind.HOST_MEMORY if host else SuspectKind.GPU_MEMORY, (vertex,))
+
+    def link(self, link: Link) -> tuple[Suspect, Suspect]:
+        """Return a link between vertices in its direction, and in both directions."""
+        kind = _LINKS[link.kind]
+        ends = sorted((link.source, link.destination), key=lambda end: (end not in self._devices, end))
+        return Suspect(kind, (link.source, link.destination), one_way=True), Suspect(kind, tuple(ends))
+
+    def vertex(self, vertex: str) -> Suspect:
+        """Return a device or switch."""
+        if vertex in self._devices:
+            return Suspect(SuspectKind.NODE if self._is_host(vertex) else SuspectKind.GPU, (vertex,))
+        return Suspect(SuspectKind.PCIE_SWITCH if vertex in self._pcie else SuspectKind.SWITCH, (vertex,))
+
+    def pair(self, ends: tuple[str, str], *, one_way: bool) -> Suspect:
+        """Return the path between two devices."""
+        gpus = sum(not self._is_host(end) for end in ends)
+        return Suspect(_PAIRS[gpus], ends if one_way else tuple(sorted(ends)), one_way)
+
+    def _is_host(self, vertex: str) -> bool:
+        return device_of(vertex) in self._hosts

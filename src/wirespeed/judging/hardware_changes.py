@@ -1,0 +1,33 @@
+"""States of the hardware during a testcase that may explain low values."""
+
+from __future__ import annotations
+
+from ..document import GENERATION, IDLE, RETRAINED, THROTTLED, Status, TestcaseResult, courses
+from ..topology import Machine
+
+#: Maximum number of values shown for a reading that changed.
+_MAX_SHOWN_VALUES = 4
+
+
+def hardware_changes(result: TestcaseResult, machine: Machine) -> tuple[str, ...]:
+    """Return states of the hardware that may explain a low value.
+
+    Quantities with a unit (temperatures, clocks) always vary. Texts, counters and links that changed, and
+    throttle reasons, say more.
+    """
+    if result.status is Status.WAIVED:
+        return ()
+    gpus = {gpu.name for gpu in machine.gpus}
+    found = []
+    for readings in courses([result]):
+        course = [one for i, one in enumerate(readings) if i == 0 or one.value != readings[i - 1].value]
+        first, values = course[0], [one.value for one in course]
+        of_gpu = first.device in gpus
+        if first.unit or first.name == RETRAINED or not (of_gpu or isinstance(first.value, str)):
+            continue
+        if first.name == GENERATION and values == sorted(v for v in values if isinstance(v, (int, float))):
+            continue  # an idle link wakes up
+        throttled = of_gpu and first.name == THROTTLED and first.value not in ((), (IDLE,))
+        if len(course) > 1 or throttled:
+            found.append(f"{first.label}: " + " → ".join(one.shown for one in course[:_MAX_SHOWN_VALUES]))
+    return tuple(found)

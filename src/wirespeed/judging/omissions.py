@@ -1,0 +1,143 @@
+"""What a judgement did not cover: data that was not verified, what was not measured or not compared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ..document import REQUESTED, Document, TestcaseResult
+from ..errors import UsageError
+from ..results.baseline import Entry
+from ..results.cells import Key, Placed
+from ..terminal import one_line
+from ..units import format_size, many
+
+#: Maximum number of testcases that a text names.
+_NAMED = 2
+
+
+@dataclass(frozen=True)
+class BaselineUse:
+    """How a baseline was used.
+
+    Parameters
+    ----------
+    compared : int
+        Number of values that were compared with it.
+    absent : Mapping[str, int]
+        Testcase -> number of values that the baseline lacks.
+    uncertain : Mapping[str, int]
+        Testcase -> number of values for which the runs of the baseline differ too much.
+    unmeasured : Mapping[str, int]
+        Testcase -> number of values of the baseline that the run lacks.
+    """
+
+    compared: int
+    absent: Mapping[str, int]
+    uncertain: Mapping[str, int]
+    unmeasured: Mapping[str, int]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was not compared, for people; empty if everything was."""
+        return tuple(
+            f"{many(sum(counts.values()), 'value')} not compared, {why}: {_named(counts)}"
+            for counts, why in (
+                (self.absent, "not in the baseline"),
+                (self.uncertain, "the runs of the baseline differ too much"),
+                (self.unmeasured, "not in this run"),
+            )
+            if counts
+        )
+
+
+def baseline_use(entries: Mapping[Key, Entry], cells: Iterable[Placed]) -> BaselineUse:
+    """Return how a baseline was used.
+
+    Parameters
+    ----------
+    entries : Mapping[Key, Entry]
+        What the baseline says about the model of the machine.
+    cells : Iterable[Placed]
+        The cells of the run that are judged.
+
+    Raises
+    ------
+    UsageError
+        If no value of the run could be compared.
+    """
+    measured = {one.key for one in cells if one.cell.value is not None}
+    compared = sum(key in entries and entries[key].judges for key in measured)
+    found = BaselineUse(
+        compared,
+        _counted(key for key in measured if key not in entries),
+        _counted(key for key in measured if key in entries and not entries[key].judges),
+        _counted(key for key in entries if key not in measured),
+    )
+    if not compared:
+        why = _why(found, entries, measured)
+        raise UsageError(f"no value of this run can be compared with the baseline: {why}")
+    return found
+
+
+def _why(found: BaselineUse, entries: Mapping[Key, Entry], measured: set[Key]) -> str:
+    """Return why nothing can be compared."""
+    if not measured:
+        return "the run has no values"
+    if found.uncertain:
+        return f"its runs differ too much in {_named(found.uncertain)}; make one from runs that agree"
+    sizes = sorted({key.bytes for key in entries if key.bytes} - {0})
+    same = {key.testcase for key in entries} & {key.testcase for key in measured}
+    if same and sizes:
+        return f"it has {', '.join(same)} with other sizes ({format_size(sizes[0])} ...)"
+    return f"it has {_named(found.unmeasured)}, the run has {_named(found.absent)}"
+
+
+def _counted(keys: Iterable[Key]) -> dict[str, int]:
+    """Return the number of values of each testcase, by name."""
+    counts = Counter(key.testcase for key in keys)
+    return {name: counts[name] for name in sorted(counts)}
+
+
+def _named(counts: Mapping[str, int]) -> str:
+    """Return some testcases, and the number of the others."""
+    names = list(counts)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return one_line(", ".join(names[:_NAMED]) + more) if names else "nothing"
+
+
+def doubts(document: Document) -> tuple[str, ...]:
+    """Return why values that are as expected are no pass: not verified, or requested and not measured."""
+    return (*([UNVERIFIED] if is_unverified(document) else ()), *_unmeasured(document))
+
+
+#: Said of a run without verification.
+UNVERIFIED = "the data was not verified (--no-verify)"
+
+
+def is_unverified(document: Document) -> bool:
+    """Return whether a run was made without verifying the data."""
+    return document.options.get("verify") is False
+
+
+def _unmeasured(document: Document) -> Iterator[str]:
+    """Yield the requested testcases that have no value, by reason."""
+    requested = document.options.get(REQUESTED)
+    by_reason: dict[str, dict[str, int]] = {}
+    for pattern in dict.fromkeys(requested) if isinstance(requested, list) else ():
+        prefix = pattern.removesuffix("*")
+        results = [
+            one
+            for one in document.testcases
+            if one.name == pattern or (prefix != pattern and one.name.startswith(prefix))
+        ]
+        if not any(map(_has_value, results)):
+            reason = next((one.reason for one in results if one.reason), "")
+            by_reason.setdefault(reason, {})[pattern] = 1
+    for reason, patterns in by_reason.items():
+        yield f"{_named(patterns)} measured nothing" + (f": {reason}" if reason else "")
+
+
+def _has_value(result: TestcaseResult) -> bool:
+    return any(cell.value is not None for table in result.tables for cell in table.cells)

@@ -1,0 +1,104 @@
+"""Wrong data: the devices that all wrong paths of a run have in common, and the other paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ..effects import device_of
+from ..results.cells import Placed
+from ..topology import Machine
+from ..units import many
+
+#: Maximum number of devices that a text names.
+_NAMED = 3
+
+#: Source and destinations of a path that delivered wrong data.
+_Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WrongData:
+    """Paths that delivered wrong data: those of one device, or all that have no device in common.
+
+    Parameters
+    ----------
+    device : str
+        Vertex that explains the wrong data; empty if none does.
+    paths : tuple[tuple[str, ...], ...]
+        Source and destinations of each path, the most frequent first.
+    testcases : tuple[str, ...]
+        Testcases in which wrong data arrived.
+    everywhere : bool
+        Whether these are paths between the device and all other GPUs.
+    """
+
+    device: str
+    paths: tuple[_Path, ...]
+    testcases: tuple[str, ...]
+    everywhere: bool = False
+
+    def __str__(self) -> str:
+        """Return a sentence for people."""
+        where = f"in {many(len(self.testcases), 'testcase')}"
+        if not self.device:
+            first, *others = ("->".join(filter(None, (path[0], "+".join(path[1:])))) for path in self.paths)
+            if not others:
+                return f"{first} delivers wrong data {where}"
+            more = others[0] if len(others) == 1 else many(len(others), "more path")
+            return f"{first} and {more} deliver wrong data {where}"
+        sends = any(path[0] == self.device and set(path[1:]) != {self.device} for path in self.paths)
+        receives = any(path[0] != self.device for path in self.paths)
+        how = " and ".join(word for word, holds in (("to", sends), ("from", receives)) if holds)
+        peers = list(_peers(self.device, self.paths))
+        whom = "all its peers" if self.everywhere else ", ".join(peers[:_NAMED])
+        more = f" and {len(peers) - _NAMED} more" if len(peers) > _NAMED and not self.everywhere else ""
+        return f"{self.device} corrupts data {how} {whom}{more} {where}"
+
+
+def wrong_data(cells: Iterable[Placed], machine: Machine) -> tuple[WrongData, ...]:
+    """Return what delivered wrong data, the most frequent first.
+
+    A device explains the wrong data of its paths if it has more of them than most devices at their other
+    ends.
+    """
+    found: dict[_Path, dict[str, None]] = {}
+    for one in cells:
+        if one.cell.corrupted:
+            source, _, destinations = one.cell.corrupted.partition("->")
+            path = (source, *filter(None, destinations.split("+")))
+            found.setdefault(path, {})[one.result.name] = None
+    paths = sorted(found, key=lambda path: -len(found[path]))
+    of_device: dict[str, list[_Path]] = {}
+    for path in paths:
+        for end in dict.fromkeys(path):
+            of_device.setdefault(end, []).append(path)
+    gpus = {gpu.name for gpu in machine.gpus}
+    vertices = {link.source for link in machine.links if device_of(link.source) in gpus}
+    left, result = dict.fromkeys(paths), []
+    for device in sorted(of_device, key=lambda device: -len(of_device[device])):
+        own = [path for path in of_device[device] if path in left]
+        peers = _peers(device, own)
+        fewer = sum(len(of_device[peer]) < len(of_device[device]) for peer in peers)
+        if len(own) > 1 and fewer and 2 * fewer > len(peers):
+            everywhere = device in vertices and len(vertices) > 1 and peers.keys() >= vertices - {device}
+            result.append(WrongData(device, tuple(own), _testcases(own, found), everywhere))
+            left = {path: None for path in left if path not in own}
+    if left:
+        result.append(WrongData("", tuple(left), _testcases(left, found)))
+    return tuple(sorted(result, key=lambda one: -len(one.paths)))
+
+
+def _peers(device: str, paths: Iterable[_Path]) -> dict[str, None]:
+    """Return the other devices of the paths of a device."""
+    return {end: None for path in paths for end in path if end != device}
+
+
+def _testcases(paths: Iterable[_Path], found: Mapping[_Path, Iterable[str]]) -> tuple[str, ...]:
+    """Return the testcases of some paths."""
+
+    def names() -> Iterator[str]:
+        for path in paths:
+            yield from found[path]
+
+    return tuple(dict.fromkeys(names()))

@@ -1,0 +1,125 @@
+"""What a run was made with, as short texts: versions, settings, facts. They explain why two runs differ."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..document import REQUESTED, Document
+from ..facts import COUNTED, Known
+from ..topology import Machine
+
+#: Options that say nothing about how values were measured.
+_OTHER_OPTIONS = ("testcases", "prefixes", "seed", REQUESTED)
+#: Facts that vary from one moment to the next, or that a run causes.
+_VOLATILE = {
+    Known.LOAD, Known.PRESSURE, Known.UTILISATION, Known.PROCESSES, Known.THROTTLED, Known.THROTTLED_TIME,
+    Known.THROTTLED_BY, Known.OBSERVED, Known.AER, Known.AER_CORRECTED, Known.DIMM_ERRORS,
+    Known.NVLINK_ERRORS, Known.ECC_ERRORS, Known.PORT_ERRORS, Known.PORT_ERROR_KINDS, Known.PORT_LOST,
+    Known.PORT_CONGESTION, *COUNTED.values(),
+}  # fmt: skip
+#: Clocks that differ by less than this fraction are the same.
+_SAME_CLOCK = 0.02
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that differs between two runs.
+
+    Parameters
+    ----------
+    name : str
+        What differs.
+    before, after : str
+        What it is in each run; empty if unknown.
+    """
+
+    name: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.before or 'unknown'} → {self.after or 'unknown'}"
+
+
+def attributes(document: Document) -> dict[str, str]:
+    """Return what may explain why nodes differ; versions first."""
+    machine = document.machine
+    found = {
+        "NVIDIA driver": machine.driver,
+        "CUDA version of the driver": str(machine.cuda or ""),
+        "kernel": machine.kernel,
+        "GPUs": gpus_of(machine),
+        "CPU": machine.cpu,
+        "NUMA nodes": str(len(machine.numa)),
+        "cores": str(sum(len(node.cores) for node in machine.numa)),
+        "transparent huge pages": machine.transparent_huge_pages,
+        "wirespeed": document.version,
+    }
+    facts: dict[str, set[str]] = defaultdict(set)
+    for fact in document.facts:
+        value = f"{fact.value:g}" if isinstance(fact.value, float) else fact.value
+        shown = ", ".join(value) or "none" if isinstance(value, tuple) else value
+        facts[fact.name].add("unknown" if shown is None else str(shown))
+    found |= {name: ", ".join(sorted(values)) for name, values in facts.items()}
+    found |= {f"library {name}": version for name, version in document.libraries.items()}
+    found |= {
+        f"option {name}": str(value)
+        for name, value in document.options.items()
+        if value is not None and name not in _OTHER_OPTIONS
+    }
+    return {name: text for name, text in found.items() if text}
+
+
+def gpus_of(machine: Machine) -> str:
+    """Return the number of GPUs of each product."""
+    return ", ".join(f"{n} x {model}" for model, n in Counter(gpu.model for gpu in machine.gpus).items())
+
+
+def differences(first: Document, second: Document) -> tuple[Difference, ...]:
+    """Return what differs between two runs: host, machine, versions, settings, facts and clocks."""
+    before, after = (_identity(one) | attributes(one) for one in (first, second))
+    one_lacks = not (first.facts and second.facts)  # such as runs of older versions
+    ignored = _VOLATILE | {fact.name for one in (first, second) for fact in one.facts if one_lacks}
+    names = [name for name in dict.fromkeys((*before, *after)) if name not in ignored]
+    found = [
+        Difference(name, before.get(name, ""), after.get(name, ""))
+        for name in names
+        if before.get(name, "") != after.get(name, "")
+    ]
+    return (*found, *_clocks(first, second))
+
+
+def _identity(document: Document) -> dict[str, str]:
+    """Return what a run was made on."""
+    machine = document.machine
+    return {
+        "host": machine.host or document.host,
+        "machine": machine.name,
+        "ranks": str(len(machine.ranks) or ""),
+        "Python": document.python,
+        "imported": document.origin,
+        "simulated faults": ", ".join(f"{one.cause or one.kind}@{one.where}" for one in machine.faults)
+        or "none" * machine.simulated,
+    }
+
+
+def _clocks(first: Document, second: Document) -> Iterator[Difference]:
+    """Yield the clocks whose highest reading differs."""
+    before, after = _highest(first), _highest(second)
+    for name in (name for name in before if name in after):
+        if abs(before[name] - after[name]) > _SAME_CLOCK * max(before[name], after[name]):
+            yield Difference(name, *(f"{clocks[name] / 1e6:.0f} MHz" for clocks in (before, after)))
+
+
+def _highest(document: Document) -> dict[str, float]:
+    """Return the highest reading of each clock during a run, in Hz."""
+    found: dict[str, float] = {}
+    for result in document.testcases:
+        for reading in result.history:
+            for one in reading.state:
+                if one.unit == "Hz" and isinstance(one.value, (int, float)):
+                    name = f"highest {one.label}"
+                    found[name] = max(found.get(name, 0.0), one.value)
+    return found

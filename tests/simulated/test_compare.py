@@ -1,0 +1,95 @@
+"""Two runs: cells of busy devices are not compared, and what differs between the runs is named."""
+
+from __future__ import annotations
+
+from dataclasses import replace as changed
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+import wirespeed
+from wirespeed.cli.main import main
+from wirespeed.document import Document, Quantity
+from wirespeed.facts import Fact, Known
+from wirespeed.reports.html.page import page
+from wirespeed.results.compare import Outcome
+from wirespeed.results.store import save
+
+NAMES = ["host_to_device_memcpy_ce", "device_to_device_memcpy_read_ce"]
+
+
+def measured(fault: str = "", seed: int = 0) -> Document:
+    return wirespeed.run(NAMES, machine=f"simulated:hgx-h200-2{fault}", samples=3, copies=1, seed=seed)
+
+
+def compared(
+    first: Document, second: Document, folder: Path, capsys: pytest.CaptureFixture[str], *more: str
+) -> tuple[int, str]:
+    """Return the exit code of `wirespeed compare`, and what it printed, as one line."""
+    files = [folder / "a.json", folder / "b.json"]
+    for file, document in zip(files, (first, second), strict=True):
+        save(document, file)
+    code = main(["compare", *map(str, files), *more])
+    return code, " ".join(capsys.readouterr().out.split())
+
+
+def test_busy_devices_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, slow = measured(), measured("+speed@gpu1=0.5+busy@gpu1", seed=1)
+    for first, second in ((good, slow), (slow, good), (slow, slow)):
+        found = wirespeed.compare(first, second)
+        assert {change.outcome for change in found.changes} == {Outcome.BUSY, Outcome.SAME}
+        code, text = compared(first, second, tmp_path, capsys)
+        assert code == 0 and "3 cells not compared: gpu1 was in use by a simulated load" in text
+        assert "3 busy" in text and "worse" not in text
+        assert "3 not compared (busy)" in page([first, second])
+    code, text = compared(good, slow, tmp_path, capsys, "--ignore-busy")
+    assert code == 1 and "3 worse" in text
+
+
+def test_two_runs_of_a_busy_machine_are_no_success(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [measured("+busy@gpu0+busy@gpu1", seed) for seed in range(2)]
+    code, text = compared(runs[0], runs[1], tmp_path, capsys)
+    assert code == 3 and "4 cells not compared: gpu0 was in use" in text
+
+
+def with_system(document: Document, **fields: str) -> Document:
+    return replace(document, machine=changed(document.machine, **fields))
+
+
+def with_clock(document: Document, hertz: float) -> Document:
+    state = (Quantity("gpu0", "SM clock", hertz, "Hz"), Quantity("gpu0", "temperature", hertz / 1e8, "°C"))
+    return replace(document, testcases=tuple(replace(r, state_after=state) for r in document.testcases))
+
+
+def with_facts(document: Document, vbios: str, load: float) -> Document:
+    facts = (
+        Fact(Known.VBIOS, "96.00.A5", device="gpu0"), Fact(Known.VBIOS, vbios, device="gpu1"),
+        Fact(Known.LOAD, load),
+    )  # fmt: skip
+    return replace(document, facts=facts)
+
+
+def test_what_differs_between_two_runs_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = measured()
+    for first, second, says in (
+        (good, measured(seed=1), []),
+        (with_system(good, driver="550.1", kernel="6.8"), with_system(good, driver="580.1", kernel="6.11"),
+         ["NVIDIA driver: 550.1 → 580.1", "kernel: 6.8 → 6.11"]),
+        (with_system(good, host="a"), with_system(good, host="b"), ["host: a → b"]),
+        (with_facts(good, "96.00.A5", 0.1), with_facts(good, "96.00.B7", 3.0),
+         ["VBIOS: 96.00.A5 → 96.00.A5, 96.00.B7"]),
+        (with_clock(good, 1.98e9), with_clock(good, 1.41e9),
+         ["highest gpu0 SM clock: 1980 MHz → 1410 MHz"]),
+        (with_clock(good, 1.98e9), with_clock(good, 1.97e9), []),
+        (good, replace(good, version="0.1", libraries={"numpy": "2"}),
+         ["wirespeed: 0.2.0 → 0.1", "library numpy: unknown → 2"]),
+    ):  # fmt: skip
+        first = replace(first, libraries={}) if second.libraries != first.libraries else first
+        assert [str(one) for one in wirespeed.compare(first, second).differences] == says
+        _, text = compared(first, second, tmp_path, capsys)
+        assert all(f"differs: {one}" in text for one in says) and ("differs:" in text) is bool(says)
+        html = page([first, second])
+        assert all(one in html for one in says)

@@ -1,0 +1,193 @@
+"""Culprits as data: what is named, by how much it is slow, and what to do about it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+import wirespeed
+from wirespeed.cli.main import main
+from wirespeed.data import efficiencies
+from wirespeed.document import Document
+from wirespeed.effects import scaled
+from wirespeed.facts import Fact, Known
+from wirespeed.judging.advice import AT
+from wirespeed.judging.culprits import Culprit, Suspect, SuspectKind
+from wirespeed.judging.diagnosis import diagnose
+from wirespeed.judging.localise import Observation, localise
+from wirespeed.judging.next_testcases import distinguishing
+from wirespeed.judging.overview import overview
+from wirespeed.judging.predictions import Hypothesis
+from wirespeed.judging.verdicts import judge
+from wirespeed.limits import allowances
+from wirespeed.network import Network
+from wirespeed.testcases import find
+from wirespeed.topology import Machine
+
+READ = "device_to_device_memcpy_read_ce"
+
+
+def measured(machine: str, *names: str, tier: str = "quick") -> Document:
+    return wirespeed.run(names, machine=f"simulated:{machine}", tier=tier, samples=3, copies=1)
+
+
+def slow_cells(machine: Machine, *names: str, slow: set[str]) -> Culprit:
+    """Return the first culprit where the cells of some rows and columns have 80 % of the typical rate."""
+    network, observations = Network(machine), []
+    for name in names:
+        plan = find(name).plan(machine)
+        (layout,) = plan.tables
+        for measurement in plan.measurements:
+            for place, allowed in zip(
+                measurement.places, allowances(network, measurement, efficiencies()), strict=True
+            ):
+                ends = {layout.rows.labels[place.row], layout.columns.labels[place.column]}
+                observations.append(Observation(name, 0.64 if ends == slow else 0.8, 0.8, allowed.links))
+    return localise(machine, observations)[0]
+
+
+def test_every_kind_of_culprit_has_advice() -> None:
+    assert AT.keys() == set(SuspectKind) and all(one.do and one.command for one in AT.values())
+
+
+def test_a_slow_pair_of_gpus_gets_the_advice_for_pairs() -> None:
+    (suspect,) = slow_cells(wirespeed.machine("simulated:dgx-a100-8"), READ, slow={"gpu2", "gpu6"}).suspects
+    assert suspect == Suspect(SuspectKind.PAIR_OF_GPUS, ("gpu2", "gpu6"))
+    assert AT[suspect.kind].command == "nvidia-smi topo -m" and "peer access" in AT[suspect.kind].do
+
+
+@pytest.mark.parametrize(
+    ("fault", "suspect", "command"),
+    [
+        ("pcie-4-switched+speed@pcie1=0.5", Suspect(SuspectKind.PCIE_SWITCH, ("pcie1",)), "sudo lspci"),
+        ("dgx-a100-8+speed@gpu5=0.6", Suspect(SuspectKind.GPU, ("gpu5",)), "nvidia-smi -q -d PERF"),
+        ("dgx-a100-8+speed@gpu2-gpu2=0.5", Suspect(SuspectKind.GPU_MEMORY, ("gpu2",)), "nvidia-smi"),
+        ("cpu-2-sockets+speed@numa1-numa1=0.3", Suspect(SuspectKind.HOST_MEMORY, ("numa1",)), "sudo dmi"),
+        ("cpu-2-sockets+speed@numa0->numa1=0.3",
+         Suspect(SuspectKind.SOCKET, ("numa0", "numa1"), one_way=True), "numactl"),
+    ],
+)  # fmt: skip
+def test_the_advice_is_for_what_is_slow(fault: str, suspect: Suspect, command: str) -> None:
+    document = replace(measured(fault), facts=())
+    check = judge(document)
+    assert suspect in check.culprits[0].suspects
+    found = overview(document, check)
+    assert found.sentence.startswith(str(check.culprits[0])) and found.advice.command.startswith(command)
+
+
+FILE = """[[measurement]]
+name = "up"
+transfers = "numa0 -> gpu0"
+expect = { of_limit = 0.95 }
+"""
+
+
+@pytest.mark.parametrize(
+    ("machine", "link", "percent"),
+    [("dgx-a100-8", "pcie0->gpu0", 87), ("l40s-8", "numa0->gpu0", 88), ("gh200-1", "numa0->gpu0", 88)],
+)
+def test_an_expectation_names_the_direction_and_the_share_of_what_was_expected(
+    machine: str, link: str, percent: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The link from the GPU to the host carries only requests; other ranges do not matter."""
+    (tmp_path / "up.toml").write_text(FILE)
+    arguments = ["-f", str(tmp_path / "up.toml"), "--machine", f"simulated:{machine}", "--no-save"]
+    assert main(["check", "--allow-simulated", *arguments, "-v"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert f" link {link} " in out and f"runs at {percent}% of expected" in out
+    assert "gpu0->numa0" not in out and "gpu0->pcie0" not in out
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence", "do"),
+    [
+        ("gpu3", "gpu3 corrupts data to all its peers in ", "do not use gpu3; replace it"),
+        ("gpu3->gpu5", "gpu3->gpu5 delivers wrong data in 1 testcase", "do not use this path"),
+        ("", "numa0", ""),
+    ],
+)
+def test_wrong_data_is_one_finding(fault: str, sentence: str, do: str) -> None:
+    names = [READ, "host_to_device_memcpy_ce", "device_to_host_memcpy_ce"]
+    document = measured(f"dgx-a100-8+corrupt@{fault}" if fault else "dgx-a100-8+corrupt", *names)
+    check = judge(document)
+    found = overview(document, check)
+    if fault:
+        assert (
+            len(check.wrong) == 1 and found.sentence.startswith(sentence) and found.advice.do.startswith(do)
+        )
+    else:  # everything is wrong: no device explains it
+        assert "gpu" not in {one.device[:3] for one in check.wrong}
+
+
+def test_wrong_data_to_and_from_a_device_is_one_finding() -> None:
+    """Faults of several directions add up; a second device is a second finding."""
+    faults = "+corrupt@gpu3+corrupt@gpu0->gpu3+corrupt@gpu1->gpu3+corrupt@gpu2->gpu3"
+    check = judge(measured(f"pcie-4-switched{faults}", READ))
+    assert [str(one) for one in check.wrong] == ["gpu3 corrupts data to and from all its peers in 1 testcase"]
+    check = judge(measured("dgx-a100-8+corrupt@gpu3+corrupt@gpu6", READ))
+    assert {one.device for one in check.wrong} == {"gpu3", "gpu6"}
+    check = judge(measured("dgx-a100-8+corrupt@gpu3->gpu5+corrupt@gpu5->gpu3", READ))
+    assert [str(one) for one in check.wrong] == ["gpu5->gpu3 and gpu3->gpu5 deliver wrong data in 1 testcase"]
+
+
+@pytest.mark.parametrize("spec", ["l40s-8+gen1@gpu3", "h100-nvl-2+gen2@gpu1", "pcie-2-no-p2p+gen3@gpu0"])
+def test_what_a_cause_leaves_is_no_likely_cause_without_facts(spec: str) -> None:
+    document = measured(spec)
+    found = diagnose(replace(document, facts=()))
+    assert {"pcie-width", "iommu"} <= {one.cause.name for one in found.findings}
+    assert not any(one.likely for one in found.findings)
+    assert diagnose(document).findings[0].cause.name == "pcie-generation"
+
+
+def test_a_second_cause_is_found_in_what_the_first_leaves() -> None:
+    """The first is part of what is predicted for the second, and no value counts for too much."""
+    found = diagnose(measured("hgx-h200-2+gen3@gpu0+gen3@gpu1"))
+    assert [(one.cause.name, one.place, one.likely, one.cells) for one in found.findings] == [
+        ("pcie-generation", "gpu0", True, 16), ("pcie-generation", "gpu1", True, 12),
+    ]  # fmt: skip
+
+
+def test_what_slows_only_collectives_down_explains_no_copies() -> None:
+    document = measured("dgx-a100-8", READ)
+    (result,) = document.testcases
+    (table,) = result.tables
+    cells = list(table.cells)
+    cells[3] = replace(cells[3], value=(cells[3].value or 0.0) / 4)  # one pair, which no link explains
+    slow = replace(result, tables=(replace(table, cells=tuple(cells)),))
+    settings = (Fact(Known.NCCL_VARIABLES, ("NCCL_MAX_NCHANNELS=1",)),)
+    found = diagnose(replace(document, testcases=(slow,), facts=settings))
+    assert (found.findings, found.slow, found.unexplained) == ((), 1, 1)
+
+
+def test_both_directions_of_a_link_are_no_path_of_a_pair() -> None:
+    """Each of the links is fast by itself, so that only a pair could explain the low value; there is none."""
+    machine = wirespeed.machine("simulated:dgx-a100-8")
+    ways = ("gpu1->pcie0", "pcie0->numa0", "numa0->pcie0", "numa0->pcie1")
+    links = [machine.links_at(way)[0] for way in ways]
+    both = Observation("mixed", 0.4, 0.8, tuple((link, 1.0, 1.0) for link in links), low=True)
+    one_each = [
+        Observation(way, 0.8, 0.8, ((link, 1.0, 1.0),)) for way, link in zip(ways, links, strict=True)
+    ]
+    assert localise(machine, [both, *one_each]) == []
+    straight = replace_links(both, [links[0], links[1], links[3]])
+    (culprit,) = localise(machine, [straight, *one_each])
+    assert culprit.suspects[0].ends == ("gpu1", "pcie1") and culprit.suspects[0].one_way
+
+
+def replace_links(observation: Observation, links: list[int]) -> Observation:
+    return dataclasses.replace(observation, links=tuple((link, 1.0, 1.0) for link in links))
+
+
+def test_of_equally_telling_testcases_that_whose_values_differ_most_is_next() -> None:
+    document = replace(wirespeed.described("simulated:dgx-a100-8"), testcases=())
+    machine = document.machine
+    to_gpu, from_gpu = (set(machine.links_at(way)) for way in ("pcie1->gpu3", "gpu3->pcie1"))
+    slow = scaled(scaled(machine, to_gpu, 0.8), from_gpu, 0.4)
+    chosen = distinguishing(document, (Hypothesis(slow, "gpu3"), Hypothesis(machine, "")))
+    assert chosen is not None and chosen.name == "device_to_host_memcpy_ce"
+    slow = scaled(scaled(machine, to_gpu, 0.4), from_gpu, 0.8)
+    chosen = distinguishing(document, (Hypothesis(slow, "gpu3"), Hypothesis(machine, "")))
+    assert chosen is not None and chosen.name == "host_to_device_memcpy_ce"
