@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import backends as _backends
 from .backends.base import Backend, BackendOptions, ReportsBusy
+from .caching import refusal
 from .document import SCHEMA, Document
 from .driver.jobs import gather_facts, gather_machine, gather_observed
 from .errors import MachineError, MeasurementTimeout, UsageError
@@ -301,8 +302,9 @@ def _with_bulk(case: Testcase) -> Testcase:
 
 
 def _restricted(machine: Machine) -> tuple[str, ...]:
-    """Return a warning if this process may use only some of the host's CPUs."""
-    cpus, all_cpus = sum(len(node.cpus) for node in machine.numa), os.cpu_count() or 0
-    if machine.simulated or machine.host != platform.node() or not 0 < cpus < all_cpus:
+    """Return warnings if this process may use only some of the host's CPUs, or may not keep compiled code."""
+    if machine.simulated or machine.host != platform.node():
         return ()
-    return (f"this process may use {cpus} of the host's {all_cpus} CPUs (affinity or cpuset)",)
+    cpus, all_cpus = sum(len(node.cpus) for node in machine.numa), os.cpu_count() or 0
+    some = f"this process may use {cpus} of the host's {all_cpus} CPUs (affinity or cpuset)"
+    return tuple(filter(None, [some if 0 < cpus < all_cpus else "", refusal()]))
