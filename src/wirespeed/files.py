@@ -17,20 +17,20 @@ from pathlib import Path
 
 #: Maximum size of a file, in MiB: several times the Document of a large machine.
 LARGEST_MIB = 512
-#: Maximum size of a file in TOML, in MiB: its parser reads 1 MiB/s.
-LARGEST_TOML_MIB = 4
+#: Maximum size of a file that people write, such as overrides, in bytes: the parser of TOML reads 1 MiB/s.
+LARGEST_WRITTEN = 4 * 2**20
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
-def read(path: str | Path, most_mib: int = LARGEST_MIB) -> bytes:
+def read(path: str | Path, most: int = LARGEST_MIB * 2**20) -> bytes:
     """Return the content of a file.
 
     Parameters
     ----------
     path : str or Path
         The file.
-    most_mib : int
-        Maximum size, in MiB.
+    most : int
+        Maximum size, in bytes.
 
     Raises
     ------
@@ -42,23 +42,24 @@ def read(path: str | Path, most_mib: int = LARGEST_MIB) -> bytes:
     except ValueError as error:  # a NUL, or what the file system's encoding lacks
         raise OSError(errno.EINVAL, f"not a file name: {error}", str(path)) from error
     with stream as file:
-        return _content(file.fileno(), path, most_mib)
+        return _content(file.fileno(), path, most)
 
 
-def _content(descriptor: int, path: str | Path, most_mib: int) -> bytes:
+def _content(descriptor: int, path: str | Path, most: int) -> bytes:
     """Return what an open file contains; a file that is too large is not read."""
     size, total = os.fstat(descriptor).st_size, 0
     chunks: list[bytes] = []
-    while max(size, total) <= most_mib * 2**20:
+    while max(size, total) <= most:
         chunk = os.read(descriptor, 2**20)
         if not chunk:
             return b"".join(chunks)
         chunks.append(chunk)
         total += len(chunk)
-    raise OSError(errno.EFBIG, f"it is larger than {most_mib} MiB", str(path))
+    limit = f"{most // 2**20} MiB" if most >= 2**20 else f"{most // 2**10} KiB"
+    raise OSError(errno.EFBIG, f"it is larger than {limit}", str(path))
 
 
-def read_own(path: Path, most_mib: int) -> bytes:
+def read_own(path: Path, most: int) -> bytes:
     """Return the content of a regular file that only this user or root can have written.
 
     Raises
@@ -66,7 +67,7 @@ def read_own(path: Path, most_mib: int) -> bytes:
     PermissionError
         If another user could have written it; its ``strerror`` says why.
     OSError
-        If it cannot be read, is larger than ``most_mib``, or is not a regular file.
+        If it cannot be read, is larger than ``most`` bytes, or is not a regular file.
     """
     link = path.lstat()
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe may have no writer
@@ -77,7 +78,7 @@ def read_own(path: Path, most_mib: int) -> bytes:
                 raise PermissionError(errno.EPERM, why, str(path))
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-        return _content(descriptor, path, most_mib)
+        return _content(descriptor, path, most)
     finally:
         os.close(descriptor)
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import replace
+from glob import escape, glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 
@@ -66,7 +67,10 @@ class Parser(argparse.ArgumentParser):
         given = list(sys.argv[1:] if args is None else args)
         if self.command:
             takes = {name: action.nargs != 0 for name, action in self.settable().items()}
-            given = configuration.arguments(self.command, takes) + given
+            files = configuration.files()
+            for file in (one for one in files if one.refused):
+                print(visible(f"wirespeed: note: not read: {file.path}: {file.refused}"), file=sys.stderr)
+            given = configuration.arguments(self.command, takes, configuration.settings(found=files)) + given
         return super().parse_known_args(given, namespace)
 
     def print_help(self, file: Any = None) -> None:
@@ -131,7 +135,8 @@ def machine_names(prefix: str = "", **_: object) -> list[str]:
     """Return the simulated machines, and files that begin like a word, for completion."""
     from ..backends.simulated.machines import MACHINES
 
-    files = [str(path) + "/" * path.is_dir() for path in Path().glob(f"{prefix or ''}*")]
+    found = glob(f"{escape(prefix or '')}*")  # noqa: PTH207 - also of absolute paths
+    files = [file + "/" * Path(file).is_dir() for file in found]
     return [f"simulated:{name}" for name in MACHINES] + [
         file for file in files if file.endswith(("json", "/"))
     ]
