@@ -27,6 +27,7 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .driver.listener import Listener
+    from .results.output import Output
     from .worlds.base import World
 
 #: Time beyond the time-out of a stage in which the processes of a job find out which one is late, in s.
@@ -42,7 +43,7 @@ def run(
     *,
     machine: str | Machine | None = None,
     options: RunOptions | None = None,
-    output: str | Path | None = None,
+    output: str | Path | Output | None = None,
     force: bool = False,
     backends: Sequence[Backend] | None = None,
     world: World | None = None,
@@ -66,10 +67,10 @@ def run(
         None for this machine, ``"simulated:NAME"``, a machine file, or a Machine.
     options : RunOptions or None
         Options of the run; the keywords below override them.
-    output : str, Path or None
+    output : str, Path, Output or None
         File to which the Document is saved after every measurement.
     force : bool
-        Whether ``output`` may be an existing file that is not a Document.
+        Whether ``output`` may replace a file that exists.
     backends : Sequence[Backend] or None
         Backends to measure with; None: those that fit the machine.
     world : World or None
@@ -161,9 +162,10 @@ def run(
     first = world is None or world.rank == 0  # the others measure and say nothing
     watching = list(listeners) if first else []
     if output is not None and first:
+        from .results.output import Output
         from .results.store import Saver
 
-        watching.insert(0, Saver(Path(output), force))
+        watching.insert(0, Saver(output if isinstance(output, Output) else Output(Path(output)), force))
     own: list[Backend] = _backends.connect(local) if backends is None else []
     if world is not None:
         from .backends.distributed.backend import DistributedBackend

@@ -22,15 +22,15 @@ LARGEST_WRITTEN = 4 * 2**20
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
-def read(path: str | Path, most: int = LARGEST_MIB * 2**20) -> bytes:
+def read(path: str | Path, most: int | None = None) -> bytes:
     """Return the content of a file.
 
     Parameters
     ----------
     path : str or Path
         The file.
-    most : int
-        Maximum size, in bytes.
+    most : int or None
+        Maximum size, in bytes; None for 512 MiB.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def read(path: str | Path, most: int = LARGEST_MIB * 2**20) -> bytes:
     except ValueError as error:  # a NUL, or what the file system's encoding lacks
         raise OSError(errno.EINVAL, f"not a file name: {error}", str(path)) from error
     with stream as file:
-        return _content(file.fileno(), path, most)
+        return _content(file.fileno(), path, LARGEST_MIB * 2**20 if most is None else most)
 
 
 def _content(descriptor: int, path: str | Path, most: int) -> bytes:

@@ -32,10 +32,10 @@ from .job import add_job, lead
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
 
     from ..document import Document
     from ..reports import Criteria, Judged
+    from ..results.output import Output
     from ..results.published_gates import GateSet
     from ..worlds.base import World
 
@@ -143,7 +143,9 @@ def _code(judged: Judged) -> int:
     return {Verdict.FAIL: FAILED, Verdict.PASS: OK}.get(judged.check.verdict, WARNED)
 
 
-def _measure(options: argparse.Namespace, by: Criteria, output: Path | None, world: World | None) -> Document:
+def _measure(
+    options: argparse.Namespace, by: Criteria, output: Output | None, world: World | None
+) -> Document:
     """Validate the options, wait for an idle machine, and measure."""
     from ..api import run, wait_idle
     from ..backends import describe
