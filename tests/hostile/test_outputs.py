@@ -233,7 +233,7 @@ def test_files_of_other_users_are_not_written_through(tmp_path: Path) -> None:
     (link := tmp_path / "d.json").symlink_to(tmp_path / "new")
     os.chown(link, OTHER, OTHER, follow_symlinks=False)
     for replace in (False, True):
-        with pytest.raises(StorageError, match="the link: it belongs to another user"):
+        with pytest.raises(StorageError, match="it is a link, and it belongs to another user"):
             Output(link, replace=replace).write(b"1")
     assert not (tmp_path / "new").exists()
     link.unlink()

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ..errors import MachineError, UsageError
-from ..files import read
+from ..files import distrust, make_folder, read
 from ..topology import Machine, load
 from . import discover, facts
 from .tree import Tree, TreePath
@@ -56,13 +56,13 @@ class Recorder(Tree):
         """
         variables = {name: text for name, text in self.environment.items() if _VARIABLES.fullmatch(name)}
         for name, content in ((_NVML, self.answers), (_ENVIRONMENT, variables)):
-            (folder / name).write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
+            _create(folder / name, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
         for path, text in self._texts.items():
             place = folder / self._without_links(path, folder)
             if text is None and (self.folder / path).is_dir():
                 place /= _EMPTY
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text or "")
+            make_folder(place.parent)
+            _create(place, (text or "").encode())
         return 2 + len(self._texts)
 
     def _without_links(self, path: PurePosixPath, folder: Path) -> PurePosixPath:
@@ -80,7 +80,7 @@ class Recorder(Tree):
             target = link.readlink() if found.parts[0] == "sys" and link.is_symlink() else Path("/")
             if not target.is_absolute():
                 copy = folder / found
-                copy.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(copy.parent)
                 if not copy.is_symlink():
                     copy.symlink_to(target)
                 left += reversed(target.parts)
@@ -98,18 +98,26 @@ def record_in(folder: str | Path, recorder: Recorder | None = None) -> int:
     """
     place = Path(folder)
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        make_folder(place)
+        if why := distrust(place.stat()):
+            raise UsageError(f"the folder {place}: {why}; name a new one")
         if next(place.iterdir(), None) is not None:
             raise UsageError(f"the folder {place} is not empty; name a new one")
         tree = Recorder() if recorder is None else recorder
         machine = discover(tree.root)
         facts(machine, tree.root)
         gpus = tuple(replace(gpu, uuid="") for gpu in machine.gpus)  # UUIDs are private
-        (place / _MACHINE).write_bytes(replace(machine, gpus=gpus).to_json())
+        _create(place / _MACHINE, replace(machine, gpus=gpus).to_json())
         return 1 + tree.save(place)
     except (OSError, ValueError) as error:  # a NUL in the name
         why = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"cannot record in {place}: {why}") from error
+
+
+def _create(path: Path, content: bytes) -> None:
+    """Write a new file; a link that another user has put there meanwhile is an error."""
+    with path.open("xb") as file:
+        file.write(content)
 
 
 def opened(folder: str | Path) -> TreePath:
