@@ -99,8 +99,8 @@ def record_in(folder: str | Path, recorder: Recorder | None = None) -> int:
     place = Path(folder)
     try:
         make_folder(place)
-        if why := distrust(place.stat()):
-            raise UsageError(f"the folder {place}: {why}; name a new one")
+        if reason := distrust(place.stat()):
+            raise UsageError(f"cannot record in {place}: {reason}; name a new folder")
         if next(place.iterdir(), None) is not None:
             raise UsageError(f"the folder {place} is not empty; name a new one")
         tree = Recorder() if recorder is None else recorder
