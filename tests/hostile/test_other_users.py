@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import pwd
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
 from tests.threads import SECRET, together
-from tests.users import as_other_user, needs_root
+from tests.users import OTHER, as_other_user, needs_root
 from wirespeed.worlds import descriptors, rendezvous
 from wirespeed.worlds.base import World, WorldError
 from wirespeed.worlds.descriptors import Descriptors, fetch
@@ -99,3 +102,27 @@ def test_a_flood_of_silent_connections_takes_the_room_only_from_itself(
         assert len(other.recv(64)) == 36  # its random number: it was not closed before
         together(worlds, World.close)
     assert "a connection from 127.0.0.1: it is silent, like most of" in capfd.readouterr().err
+
+
+@needs_root
+@pytest.mark.parametrize("home", [{}, {"HOME": "/nonexistent"}, {"HOME": "/root"}, {"HOME": "."}], ids=str)
+def test_a_user_without_an_entry_in_passwd(home: dict[str, str]) -> None:
+    with pytest.raises(KeyError):
+        pwd.getpwuid(OTHER)
+    few = ["--samples", "2", "--copies", "1", "--no-save"]
+    simulated = ["--machine", "simulated:hgx-h200-2", "-t", "0", *few]
+    for command in (
+        ["list"], ["config"], ["machine"], ["man"], ["run", *simulated],
+        ["check", "--allow-simulated", *simulated], ["run", "-t", "host_stream_copy", "--size", "1MiB", *few],
+    ):  # fmt: skip
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "wirespeed", *command], env={"PATH": os.environ["PATH"], **home},
+                user=OTHER, group=OTHER, extra_groups=[], cwd="/", capture_output=True, text=True,
+                timeout=120,
+            )  # fmt: skip
+        except PermissionError:
+            pytest.skip("another user cannot run this Python")
+        if "No module named" in done.stderr:
+            pytest.skip("another user cannot read this installation")
+        assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr

@@ -56,13 +56,13 @@ class Recorder(Tree):
         """
         variables = {name: text for name, text in self.environment.items() if _VARIABLES.fullmatch(name)}
         for name, content in ((_NVML, self.answers), (_ENVIRONMENT, variables)):
-            _create(folder / name, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
+            (folder / name).write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
         for path, text in self._texts.items():
             place = folder / self._without_links(path, folder)
             if text is None and (self.folder / path).is_dir():
                 place /= _EMPTY
             make_folder(place.parent)
-            _create(place, (text or "").encode())
+            place.write_text(text or "")
         return 2 + len(self._texts)
 
     def _without_links(self, path: PurePosixPath, folder: Path) -> PurePosixPath:
@@ -107,17 +107,11 @@ def record_in(folder: str | Path, recorder: Recorder | None = None) -> int:
         machine = discover(tree.root)
         facts(machine, tree.root)
         gpus = tuple(replace(gpu, uuid="") for gpu in machine.gpus)  # UUIDs are private
-        _create(place / _MACHINE, replace(machine, gpus=gpus).to_json())
+        (place / _MACHINE).write_bytes(replace(machine, gpus=gpus).to_json())
         return 1 + tree.save(place)
     except (OSError, ValueError) as error:  # a NUL in the name
         why = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"cannot record in {place}: {why}") from error
-
-
-def _create(path: Path, content: bytes) -> None:
-    """Write a new file; a link that another user has put there meanwhile is an error."""
-    with path.open("xb") as file:
-        file.write(content)
 
 
 def opened(folder: str | Path) -> TreePath:
