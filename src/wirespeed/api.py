@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import backends as _backends
 from .backends.base import Backend, BackendOptions, ReportsBusy
+from .caching import refusal
 from .document import REQUESTED, SCHEMA, Document
 from .driver.jobs import gather_facts, gather_machine, gather_observed
 from .errors import MachineError, MeasurementTimeout, UsageError
@@ -26,6 +27,7 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .driver.listener import Listener
+    from .results.output import Output
     from .worlds.base import World
 
 T = TypeVar("T")
@@ -43,7 +45,7 @@ def run(
     *,
     machine: str | Machine | None = None,
     options: RunOptions | None = None,
-    output: str | Path | None = None,
+    output: str | Path | Output | None = None,
     force: bool = False,
     backends: Sequence[Backend] | None = None,
     world: World | None = None,
@@ -67,10 +69,10 @@ def run(
         None for this machine, ``"simulated:NAME"``, a machine file, or a Machine.
     options : RunOptions or None
         Options of the run; the keywords below override them.
-    output : str, Path or None
+    output : str, Path, Output or None
         File to which the Document is saved after every measurement.
     force : bool
-        Whether ``output`` may be an existing file that is not a Document.
+        Whether ``output`` may replace a file that exists.
     backends : Sequence[Backend] or None
         Backends to measure with; None: those that fit the machine.
     world : World or None
@@ -166,9 +168,10 @@ def run(
     first = world is None or world.rank == 0  # the others measure and say nothing
     watching = list(listeners) if first else []
     if output is not None and first:
+        from .results.output import Output
         from .results.store import Saver
 
-        watching.insert(0, Saver(Path(output), force))
+        watching.insert(0, Saver(output if isinstance(output, Output) else Output(Path(output)), force))
     own: list[Backend] = _backends.connect(local) if backends is None else []
     if world is not None:
         from .backends.distributed.backend import DistributedBackend
@@ -311,8 +314,9 @@ def _with_bulk(case: Testcase) -> Testcase:
 
 
 def _restricted(machine: Machine) -> tuple[str, ...]:
-    """Return a warning if this process may use only some of the host's CPUs."""
-    cpus, all_cpus = sum(len(node.cpus) for node in machine.numa), os.cpu_count() or 0
-    if machine.simulated or machine.host != platform.node() or not 0 < cpus < all_cpus:
+    """Return warnings if this process may use only some of the host's CPUs, or may not keep compiled code."""
+    if machine.simulated or machine.host != platform.node():
         return ()
-    return (f"this process may use {cpus} of the host's {all_cpus} CPUs (affinity or cpuset)",)
+    cpus, all_cpus = sum(len(node.cpus) for node in machine.numa), os.cpu_count() or 0
+    some = f"this process may use {cpus} of the host's {all_cpus} CPUs (affinity or cpuset)"
+    return tuple(filter(None, [some if 0 < cpus < all_cpus else "", refusal()]))

@@ -1,30 +1,159 @@
-"""Reading the files that a user names, with a limit on their size: a device or a pipe may never end."""
+"""Files that a user names, and files of other users.
+
+Reading has a limit on the size: a device or a pipe may never end. Writing is atomic. What another user could
+have written is recognised by owner and mode.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 #: Maximum size of a file, in MiB: several times the Document of a large machine.
 LARGEST_MIB = 512
+#: Maximum size of a file that people write, such as overrides, in bytes: the parser of TOML reads 1 MiB/s.
+LARGEST_WRITTEN = 4 * 2**20
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
-def read(path: str | Path) -> bytes:
+def read(path: str | Path, most: int | None = None) -> bytes:
     """Return the content of a file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    most : int or None
+        Maximum size, in bytes; None for 512 MiB.
 
     Raises
     ------
     OSError
-        If it cannot be read, or is larger than 512 MiB.
+        If it cannot be read, or is larger.
     """
-    chunks = []
     try:
         stream = Path(path).open("rb")  # noqa: SIM115 - closed below
     except ValueError as error:  # a NUL, or what the file system's encoding lacks
         raise OSError(errno.EINVAL, f"not a file name: {error}", str(path)) from error
     with stream as file:
-        while chunk := file.read(2**20):
-            chunks.append(chunk)
-            if len(chunks) > LARGEST_MIB:
-                raise OSError(errno.EFBIG, f"it is larger than {LARGEST_MIB} MiB", str(path))
-    return b"".join(chunks)
+        return _content(file.fileno(), path, LARGEST_MIB * 2**20 if most is None else most)
+
+
+def _content(descriptor: int, path: str | Path, most: int) -> bytes:
+    """Return what an open file contains; a file that is too large is not read."""
+    size, total = os.fstat(descriptor).st_size, 0
+    chunks: list[bytes] = []
+    while max(size, total) <= most:
+        chunk = os.read(descriptor, 2**20)
+        if not chunk:
+            return b"".join(chunks)
+        chunks.append(chunk)
+        total += len(chunk)
+    limit = f"{most // 2**20} MiB" if most >= 2**20 else f"{most // 2**10} KiB"
+    raise OSError(errno.EFBIG, f"it is larger than {limit}", str(path))
+
+
+def read_own(path: Path, most: int) -> bytes:
+    """Return the content of a regular file that only this user or root can have written.
+
+    Raises
+    ------
+    PermissionError
+        If another user could have written it; its ``strerror`` says why.
+    OSError
+        If it cannot be read, is larger than ``most`` bytes, or is not a regular file.
+    """
+    link = path.lstat()
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe may have no writer
+    try:
+        status = os.fstat(descriptor)
+        for one in (link, status):
+            if why := distrust(one):
+                raise PermissionError(errno.EPERM, why, str(path))
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        return _content(descriptor, path, most)
+    finally:
+        os.close(descriptor)
+
+
+def distrust(status: os.stat_result) -> str:
+    """Return why others than this user and root could have written a file or folder; empty if they cannot.
+
+    The group of a user of whom it is the only member, which many systems have, is not others.
+    """
+    if status.st_uid not in (0, os.geteuid()):
+        return f"it belongs to another user ({status.st_uid})"
+    if stat.S_ISLNK(status.st_mode):  # has no mode of its own
+        return ""
+    others = status.st_mode & _OTHERS_WRITE
+    if others & stat.S_IWOTH or (others and not _is_private(status.st_gid)):
+        return "other users can write it"
+    return ""
+
+
+@cache
+def _is_private(group: int) -> bool:
+    """Return whether a group is that of the effective user, with the same name and nobody else in it."""
+    import grp
+    import pwd
+
+    try:
+        user, entry = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return user.pw_gid == group and entry.gr_name == user.pw_name and set(entry.gr_mem) <= {user.pw_name}
+
+
+@contextlib.contextmanager
+def new_file(
+    data: bytes, folder: Path, prefix: str = "", suffix: str = "", mode: int = 0o600
+) -> Iterator[Path]:
+    """Write a new file, under a name that nobody can predict or link; an error, also later, removes it.
+
+    Parameters
+    ----------
+    data : bytes
+        Its content.
+    folder : Path
+        Its folder.
+    prefix, suffix : str
+        Begin and end of its name.
+    mode : int
+        Its permissions, whatever the umask is.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written.
+    """
+    handle, name = tempfile.mkstemp(suffix, prefix, folder)  # with O_EXCL and O_NOFOLLOW
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            os.fchmod(file.fileno(), mode)
+        yield Path(name)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def make_folder(path: Path, mode: int = 0o755) -> None:
+    """Create a folder, and those above it that are missing; the umask only takes permissions away.
+
+    Raises
+    ------
+    OSError
+        If one cannot be created.
+    """
+    for one in (*reversed(path.parents), path):
+        if not one.is_dir():
+            one.mkdir(mode, exist_ok=True)

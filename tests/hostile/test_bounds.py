@@ -15,7 +15,8 @@ import wirespeed
 from wirespeed import files, topology
 from wirespeed.cli.main import main
 from wirespeed.errors import DocumentError, UsageError
-from wirespeed.results import baseline, overrides, store
+from wirespeed.language import toml_file
+from wirespeed.results import baseline, output, overrides, published_gates, store
 from wirespeed.terminal import columns
 
 _DOCUMENT = store.encode(wirespeed.run(["0"], machine="simulated:hgx-h200-2", samples=2, copies=1))
@@ -81,9 +82,30 @@ def test_machines_of_which_a_report_shows_all_pairs(plain: Any) -> None:
 
 def test_a_file_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "LARGEST_MIB", 2)
-    for load in (wirespeed.load, topology.load, baseline.load, overrides.load):
+    for load in (wirespeed.load, topology.load, baseline.load):
         with pytest.raises(UsageError, match="/dev/zero: it is larger than 2 MiB"):
             load("/dev/zero")
+    for written in (overrides.load, published_gates.load, toml_file.load):
+        with pytest.raises(UsageError, match="it is larger than 4 MiB"):
+            written("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"x = " + b"[" * 3000 + b"]" * 3000, b"x = " + b"9" * 5000, b"x = 0x" + b"9" * 5000, b"[" * 3000, None],
+    ids=["nested", "number", "hexadecimal", "json", "sparse"],
+)
+def test_files_that_no_parser_should_read(text: bytes | None, tmp_path: Path) -> None:
+    with (path := tmp_path / "file").open("wb") as file:
+        file.write(text or b"")
+        if text is None:
+            file.truncate(3 * 2**30)
+    for load in (
+        wirespeed.load, topology.load, baseline.load, overrides.load, published_gates.load, toml_file.load,
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=str(path)) as caught:
+            load(str(path))
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
 
 
 def test_the_width_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +129,7 @@ def test_an_endless_device_is_not_read_to_write_to_it(run_json: str, monkeypatch
 
 @pytest.mark.parametrize("command", ["report", "baseline make"])
 def test_a_pipe_that_nobody_reads(command: str, run_json: str, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(store, "_PIPE_READER_S", 0.1)
+    monkeypatch.setattr(output, "_PIPE_READER_S", 0.1)
     pipe = tmp_path / "pipe.csv"
     os.mkfifo(pipe)
     start = time.monotonic()

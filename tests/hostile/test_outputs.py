@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import wirespeed
+from tests.users import OTHER, needs_root
 from wirespeed.cli.main import main
 from wirespeed.errors import StorageError, UsageError
 from wirespeed.results import store
+from wirespeed.results.output import Output
 
 _RUN = ["run", "-t", "0", "--samples", "2", "--copies", "1", "--machine", "simulated:hgx-h200-2"]
 _DOCUMENT = wirespeed.run(["0"], machine="simulated:hgx-h200-2", samples=2, copies=1)
@@ -39,8 +45,11 @@ def test_a_run_replaces_no_other_file(content: str, tmp_path: Path, capsys: Any)
     path = tmp_path / "notes"
     path.write_text(content)
     assert main([*_RUN, "-o", str(path)]) == 2
-    assert "exists and is not a saved run" in error(capsys) and path.read_text() == content
-    with pytest.raises(UsageError, match="is not a saved run"):
+    assert (
+        "exists; choose another name, or --force to replace it" in error(capsys)
+        and path.read_text() == content
+    )
+    with pytest.raises(UsageError, match="exists; choose another name"):
         wirespeed.run(["0"], machine="simulated:hgx-h200-2", output=path)
     assert main([*_RUN, "-o", str(path), "--force"]) == 0
     assert wirespeed.load(path).good
@@ -59,17 +68,186 @@ def test_other_commands_neither(command: list[str], tmp_path: Path, capsys: Any)
     path = tmp_path / "notes"
     path.write_text("notes")
     assert main([*command, str(path)]) == (1 if command[0] == "nvbandwidth" else 2)
-    assert "exists and is not a saved run" in capsys.readouterr().err and path.read_text() == "notes"
+    assert (
+        "exists; choose another name, or --force to replace it" in capsys.readouterr().err
+        and path.read_text() == "notes"
+    )
     main([*command, str(path), "--force"])
     assert wirespeed.load(path)
 
 
-def test_a_run_replaces_saved_runs_and_empty_files(run_json: Path, tmp_path: Path) -> None:
-    empty = tmp_path / "empty"
+def test_a_run_replaces_empty_files_and_no_saved_run(run_json: Path, tmp_path: Path, capsys: Any) -> None:
+    empty, before = tmp_path / "empty", run_json.read_bytes()
     empty.touch()
-    for path in (run_json, empty):
-        assert main([*_RUN, "-o", str(path)]) == 0
-        assert wirespeed.load(path).good
+    assert main([*_RUN, "-o", str(empty)]) == 0
+    assert wirespeed.load(empty).good
+    capsys.readouterr()
+    assert main([*_RUN, "-o", str(run_json)]) == 2
+    assert "--force" in error(capsys) and run_json.read_bytes() == before
+    assert main([*_RUN, "-o", str(run_json), "--force"]) == 0
+    assert run_json.read_bytes() != before
+
+
+def saved_by(*commands: Sequence[str], folder: Path) -> list[Path]:
+    """Run commands at the same time, and return the files that they left."""
+    jobs = [
+        subprocess.Popen(
+            [sys.executable, "-m", "wirespeed", *command], cwd=folder, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, text=True,
+        )
+        for command in commands
+    ]  # fmt: skip
+    told = [job.communicate(timeout=120)[1] for job in jobs]
+    assert [job.returncode for job in jobs] == [0] * len(jobs), told
+    files = sorted(folder.iterdir())
+    assert sorted(line.split()[2] for text in told for line in text.splitlines() if "saved to" in line) == [
+        f"{file}" if "/" in told[0].split()[2] else file.name for file in files
+    ]
+    return files
+
+
+def test_runs_that_start_at_the_same_time_keep_their_results(tmp_path: Path, monkeypatch: Any) -> None:
+    for number, words in enumerate(([], ["-o", "{}/"], ["-o", "{}"])):
+        (folder := tmp_path / str(number)).mkdir()
+        check = ["check", "--allow-simulated", *_RUN[1:]]
+        commands = [[*one, *(word.format(folder) for word in words)] for one in (_RUN, _RUN, check)]
+        files = saved_by(*commands, folder=folder)
+        assert len(files) == 3 and all(wirespeed.load(file).good for file in files)
+
+
+def test_one_name_is_taken_by_one_of_many(tmp_path: Path) -> None:
+    """Outputs that found the same name free, in many threads: each gets its own."""
+    outputs = [Output.numbered(tmp_path / "run.json") for _ in range(16)]
+    for one in outputs:
+        one.check()
+    assert {one.path.name for one in outputs} == {"run.json"}
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda i: outputs[i].write(b"%d" % i), range(16)))
+    assert {one.path.read_bytes(): one.path.name for one in outputs} == {
+        b"%d" % i: outputs[i].path.name for i in range(16)
+    }
+    names = {f"run-{n}.json" for n in range(2, 17)} | {"run.json"}
+    assert {one.name for one in tmp_path.iterdir()} == names
+    outputs[3].write(b"again")
+    assert len([*tmp_path.iterdir()]) == 16 and outputs[3].path.read_bytes() == b"again"
+
+
+def test_a_name_that_another_process_takes_meanwhile_stays_its(tmp_path: Path, monkeypatch: Any) -> None:
+    (rescue := tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(store.tempfile, "gettempdir", lambda: str(rescue))
+    path = tmp_path / "d.json"
+    saver = store.Saver(Output(path))
+    path.write_text("theirs")
+    with pytest.raises(StorageError, match="was created by another process; the results were saved to"):
+        saver.run_ended(_DOCUMENT)
+    assert path.read_text() == "theirs" and wirespeed.load(*rescue.iterdir()) == _DOCUMENT
+
+
+def test_reports_without_a_name_get_their_own(run_json: Path, capsys: Any) -> None:
+    for name in ("run.html", "run-2.html", "run-3.html"):
+        assert main(["report", str(run_json)]) == 0
+        assert capsys.readouterr().err == f"saved to {run_json.with_name(name)}\n"
+    (run_json.with_name("run.csv")).symlink_to(run_json)
+    assert main(["report", str(run_json), "--format", "csv"]) == 0
+    assert wirespeed.load(run_json) == _DOCUMENT and run_json.with_name("run-2.csv").is_file()
+
+
+_JOB = ["all_reduce_perf", "--machine", "simulated:hgx-h200-2", "-b", "8", "-e", "8", "-J", "a.json"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        [*_JOB, "-g", "7"],
+        [*_JOB, "--output", "none/d.json"],
+        [*_RUN, "-t", "nosuch", "-o", "d.json"],
+        ["check", *_RUN[1:], "-o", "d.json"],
+        ["import", "/dev/null", "-o", "d.json"],
+        ["report", "/dev/null", "-o", "d.html"],
+        ["report", "/dev/null"],
+        ["baseline", "make", "/dev/null", "-o", "b.json"],
+        ["transfer", "gpu0->gpu9", "--machine", "simulated:hgx-h200-2", "-o", "d.json"],
+        ["doctor", "--machine", "nosuch", "-o", "d.json"],
+    ],
+    ids=lambda command: " ".join(command[:1] + command[-2:]),
+)
+def test_what_ends_early_leaves_no_file(command: list[str], tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    with suppress(SystemExit):
+        assert main(command) > 0
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "command",
+    [
+        [*_JOB, "-N", "0"],
+        ["run", "-t", "0", "--machine", "simulated:hgx-h200-2+hang", "-o", "d.json"],
+        ["run", "-t", "0", "--machine", "simulated:hgx-h200-2+hang"],
+    ],
+    ids=["-J", "-o", "default"],
+)
+def test_what_is_killed_leaves_no_empty_file(command: list[str], number: int, tmp_path: Path) -> None:
+    """A process that says that it measures, and never ends by itself."""
+    (tmp_path / "sitecustomize.py").write_text(_SAYS_WHEN_IT_MEASURES)
+    job = subprocess.Popen(
+        [sys.executable, "-m", "wirespeed", *command], cwd=tmp_path, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert job.stdout
+    with job.stdout:
+        assert any("measuring" in line for line in job.stdout)
+        job.send_signal(number)
+        job.stdout.read()
+    job.wait(60)
+    for file in tmp_path.glob("*.json*"):
+        assert file.read_bytes()
+
+
+_SAYS_WHEN_IT_MEASURES = """
+from wirespeed.driver.session import Session
+run = Session.run
+def say(self):
+    print("measuring", flush=True)
+    return run(self)
+Session.run = say
+"""
+
+
+def test_a_file_that_is_not_ours_lends_no_permissions(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        Output(path := tmp_path / "d.json").write(b"1")
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o640)
+    Output(path, replace=True).write(b"2")
+    assert path.stat().st_mode & 0o777 == 0o640 and path.read_bytes() == b"2"
+
+
+@needs_root
+def test_files_of_other_users_are_not_written_through(tmp_path: Path) -> None:
+    (victim := tmp_path / "victim").touch()
+    (link := tmp_path / "d.json").symlink_to(tmp_path / "new")
+    os.chown(link, OTHER, OTHER, follow_symlinks=False)
+    for replace in (False, True):
+        with pytest.raises(StorageError, match="it is a link, and it belongs to another user"):
+            Output(link, replace=replace).write(b"1")
+    assert not (tmp_path / "new").exists()
+    link.unlink()
+    link.symlink_to(victim)
+    os.chown(link, OTHER, OTHER, follow_symlinks=False)
+    (chosen := Output.numbered(link)).check()
+    chosen.write(b"1")
+    assert victim.read_bytes() == b"" and chosen.path.name == "d-2.json"
+    (open_to_all := tmp_path / "all").touch()
+    open_to_all.chmod(0o666)
+    os.chown(open_to_all, OTHER, OTHER)
+    Output(open_to_all).write(b"1")
+    status = open_to_all.stat()
+    assert (status.st_uid, status.st_mode & 0o777) == (0, 0o644)
 
 
 def test_a_baseline_replaces_only_baselines(run_json: Path, tmp_path: Path, capsys: Any) -> None:
@@ -94,12 +272,12 @@ def test_the_copy_of_a_run_on_a_full_disk_follows_no_link(tmp_path: Path, monkey
     victim.write_text("precious")
     (shared / "d.json").symlink_to(victim)
     monkeypatch.setattr(store.tempfile, "gettempdir", lambda: str(shared))
-    saver = store.Saver(path)
+    saver = store.Saver(Output(path))
 
     def full(*_: object) -> None:
         raise StorageError("the disk is full")
 
-    monkeypatch.setattr(store, "save", full)
+    monkeypatch.setattr(Output, "write", full)
     with pytest.raises(StorageError, match="the disk is full; the results were saved to") as caught:
         saver.run_ended(_DOCUMENT)
     copy = Path(str(caught.value).rpartition(" ")[2])
@@ -108,12 +286,12 @@ def test_the_copy_of_a_run_on_a_full_disk_follows_no_link(tmp_path: Path, monkey
 
 
 def test_the_first_reason_counts_if_there_is_no_room_for_a_copy(tmp_path: Path, monkeypatch: Any) -> None:
-    saver = store.Saver(tmp_path / "d.json")
+    saver = store.Saver(Output(tmp_path / "d.json"))
 
     def full(*_: object) -> None:
         raise StorageError("the disk is full")
 
-    monkeypatch.setattr(store, "save", full)
+    monkeypatch.setattr(Output, "write", full)
     monkeypatch.setattr(store.tempfile, "gettempdir", lambda: str(tmp_path / "none"))
     with pytest.raises(StorageError, match=r"^the disk is full$"):
         saver.run_ended(_DOCUMENT)
@@ -135,8 +313,8 @@ def test_standard_output_by_any_name(name: str, tmp_path: Path) -> None:
 def test_another_open_file(tmp_path: Path) -> None:
     out = tmp_path / "o"
     with out.open("w") as file:
-        store.write(Path(f"/dev/fd/{file.fileno()}"), b"all")
-        store.write(Path(f"/dev/fd/{file.fileno()}"), b" of it")
+        Output(Path(f"/dev/fd/{file.fileno()}")).write(b"all")
+        Output(Path(f"/dev/fd/{file.fileno()}")).write(b" of it")
     assert out.read_text() == "all of it" and list(tmp_path.iterdir()) == [out]
 
 

@@ -63,7 +63,7 @@ def test_processes_without_a_launcher(start: Start, tmp_path: Path) -> None:
                  "-o", str(path)])  # fmt: skip
     assert job.end() == 0, job.text
     assert sorted(means(wirespeed.load(path))) == [(0, 1), (1, 2), (2, 0)]
-    alone = start([*WIRESPEED, "run", "-t", "44", "-o", str(path)])
+    alone = start([*WIRESPEED, "run", "-t", "44", "-o", str(path), "--force"])
     assert alone.end() == 3  # nothing could be measured
     assert "--processes N" in wirespeed.load(path).testcases[0].reason
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import numba
@@ -11,7 +13,9 @@ import pytest
 from wirespeed.backends import native
 from wirespeed.backends.host import kernels
 from wirespeed.backends.host.compiled import compiled
-from wirespeed.caching import cache_folder
+from wirespeed.caching import cache_folder, refusal
+from wirespeed.worlds.admission import secret_of
+from wirespeed.worlds.base import WorldError
 
 
 def double(number: int) -> int:
@@ -40,13 +44,101 @@ def test_no_other_package_is_affected(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_a_folder_chosen_for_numba_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     assert compiled("int64(int64)")(double)(21) == 42 and list(tmp_path.rglob("*.nbc"))
+
+
+def test_a_folder_that_a_file_in_the_current_folder_names_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """numba takes its settings from ``.numba_config.yaml``, whoever put it there."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "planted"))
+    assert compiled("int64(int64)")(double)(21) == 42
+    assert list((tmp_path / "own").rglob("*.nbc")) and not (tmp_path / "planted").exists()
+
+
+def test_folders_are_created_for_this_user_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a" / "b"))
+    before = os.umask(0)
+    try:
+        folder = cache_folder("numba")
+    finally:
+        os.umask(before)
+    for one in (folder, folder.parent, tmp_path / "a" / "b", tmp_path / "a"):
+        assert stat.S_IMODE(one.stat().st_mode) == 0o700
+
+
+def _mode(folder: Path) -> None:
+    folder.chmod(0o777)
+
+
+def _group(folder: Path) -> None:
+    folder.chmod(0o770)
+    os.chown(folder, -1, 12345)
+
+
+def _other_user(folder: Path) -> None:
+    os.chown(folder, 12345, 12345)
+
+
+def _above(folder: Path) -> None:
+    folder.parent.chmod(0o777)
+
+
+@pytest.mark.parametrize("change", [_mode, _group, _other_user, _above])
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "NUMBA_CACHE_DIR"])
+def test_what_others_can_write_is_not_executed(
+    variable: str, change: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if os.geteuid() and change in (_other_user, _group):
+        pytest.skip("only root can give files away")
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv(variable, str(tmp_path / "x"))
+    function = compiled("int64(int64)")(double)
+    assert function(21) == 42 and list(tmp_path.rglob("*.nbc"))
+    for planted in tmp_path.rglob("*.nb[ci]"):
+        planted.write_bytes(b"cos\nsystem\n(S'exit'\ntR.")  # would not be a function
+    change(tmp_path / "x" / "wirespeed" / "numba" if variable == "XDG_CACHE_HOME" else tmp_path / "x")
+    function = compiled("int64(int64)")(double)
+    assert function(21) == 42 and function.stats.cache_path is None
+
+
+def test_why_nothing_is_kept_is_in_the_document(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert refusal() == ""
+    (tmp_path / "wirespeed").chmod(0o777)
+    assert refusal() == (
+        f"compiled code is not kept in {tmp_path}/wirespeed: other users can write it; remove it"
+    )
+
+
+@pytest.mark.parametrize("home", [None, "", ".", "/nonexistent", "/proc/self/mem/x"])
+def test_homes_that_cannot_be_used(home: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", unknown)
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("HOME", home or "")
+    if home is None:
+        monkeypatch.delenv("HOME")
+    if home == "/nonexistent" and os.access("/", os.W_OK):
+        pytest.skip("it could be created")
+    with pytest.raises(OSError):
+        cache_folder()
+    assert refusal() == ""
+    function = compiled("int64(int64)")(double)
+    assert function(21) == 42 and function.stats.cache_path is None
+    with pytest.raises(WorldError, match=r"cannot use the key file .* set WIRESPEED_JOB_SECRET"):
+        secret_of({})
 
 
 def test_without_a_folder_nothing_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     function = compiled("int64(int64)")(double)
     assert function(21) == 42 and function.stats.cache_path is None

@@ -248,7 +248,8 @@ class TestNvbandwidth:
             ("-i", "5"): ("fixed", 5, 16),
             ("--loopCount", "2"): ("fixed", 3, 2),
         }.items():
-            assert self.call("-t", "0", *arguments, *TWO, "-o", "d.json", capsys=capsys)[0] == 0
+            out = ("-o", "d.json", "--force")
+            assert self.call("-t", "0", *arguments, *TWO, *out, capsys=capsys)[0] == 0
             options = wirespeed.load("d.json").options
             assert (options["rule"], options.get("samples"), options.get("copies")) == counts
 
@@ -277,7 +278,8 @@ class TestNvbandwidth:
         assert document.testcases[0].engine == "sm_bulk"
         assert document.options["virtual_memory"] is True and document.options["all_engines"] is True
         plain = ["--useNormalCopy", "--isSingleDie", "--disableVm", "--nBlocks", "16", "--nThreads=-1"]
-        assert call("sailbandwidth", "-t", "20", *plain, *TWO, "-o", "d.json", capsys=capsys)[0] == 0
+        out = ("-o", "d.json", "--force")
+        assert call("sailbandwidth", "-t", "20", *plain, *TWO, *out, capsys=capsys)[0] == 0
         document = wirespeed.load("d.json")
         assert document.testcases[0].engine == "sm" and document.options["blocks"] == 16
         assert document.options["virtual_memory"] is False and document.options["all_engines"] is False

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from wirespeed.cli.configuration import arguments, settings
-from wirespeed.cli.main import main
+from tests.users import OTHER, needs_root
+from wirespeed.cli import man
+from wirespeed.cli.common import Parser, machine_names
+from wirespeed.cli.configuration import OF_PROJECTS, arguments, settings
+from wirespeed.cli.main import COMMANDS, main
 
 MACHINE = "simulated:hgx-h200-2"
 
@@ -37,13 +42,15 @@ def test_the_command_line_comes_before_variables_before_the_project_before_the_u
     write(
         folder,
         "project",
-        '[defaults]\ntimeout = "2s"\n[run]\nno-verify = false\n[check]\ngates = ["aws", "oci"]\n',
+        '[defaults]\ntimeout = "2s"\n[run]\ntier = "quick"\n[check]\nprefix = ["numa", "host"]\n',
     )
     monkeypatch.setenv("WIRESPEED_SEED", "3")
     monkeypatch.setenv("WIRESPEED_JOB_SECRET", "none of the options")
-    options = {"timeout": True, "seed": True, "testcase": True, "no-verify": False}
-    assert arguments("run", options) == ["--timeout=2s", "--seed=3", "--testcase=a"]
-    assert arguments("check", {"gates": True}) == ["--gates=aws", "--gates=oci"]
+    options = {"timeout": True, "seed": True, "testcase": True, "no-verify": False, "tier": True}
+    assert arguments("run", options, settings()) == [
+        "--timeout=2s", "--seed=3", "--testcase=a", "--no-verify", "--tier=quick",
+    ]  # fmt: skip
+    assert arguments("check", {"prefix": True}, settings()) == ["--prefix=numa", "--prefix=host"]
     assert {one.origin for one in settings()} >= {"WIRESPEED_SEED"}
 
 
@@ -51,9 +58,9 @@ def test_options_have_the_configured_defaults(folder: Path, capsys: pytest.Captu
     write(
         folder,
         "project",
-        '[run]\ntestcase = ["38"]\n[defaults]\nformat = "json"\nmachine = "simulated:hgx-h200-2"\n',
+        '[run]\ntestcase = ["38"]\n[defaults]\nformat = "json"\n',
     )
-    assert main(["run", "-t", "0", "-o", "run.json"]) == 0
+    assert main(["run", "-t", "0", "-o", "run.json", "--machine", MACHINE]) == 0
     assert [case["name"] for case in json.loads(capsys.readouterr().out)["testcases"]] == [
         "device_local_copy", "host_to_device_memcpy_ce",
     ]  # fmt: skip
@@ -70,10 +77,17 @@ def test_options_have_the_configured_defaults(folder: Path, capsys: pytest.Captu
         ("timeout = 1\n", "'timeout' is not in a table"),
         ("[run]\nforce = true\n", "force can only be given on the command line"),
         ("[run]\ntimeout = true\n", "timeout needs a value"),
-        ("[run]\nno-verify = 3\n", "no-verify is true or false"),
+        ("[run]\nhuge-pages = 3\n", "huge-pages is true or false"),
         ("[run]\nsize = []\n", "run.size must be"),
         ("[run\n", "Expected"),
         ('[run]\ntimeout = "soon"\n', "'soon' is not a"),
+        ("a = " + "[" * 3000 + "]" * 3000, "it is nested too deeply"),
+        ("[run]\nseed = " + "9" * 5000, "Exceeds the limit"),
+        ("[run]\nseed = 0x" + "9" * 5000, "run.seed: Exceeds the limit"),
+        ("#" * 70_000, "it is larger than 64 KiB"),
+        ('[defaults]\noutput = "x.json"\n', "a project's file cannot set 'output'"),
+        ('[run]\nmachine = "x.json"\n', "a project's file cannot set 'machine'"),
+        ("[run]\nno-verify = true\n", "a project's file cannot set 'no-verify'"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_one_line(
@@ -86,6 +100,97 @@ def test_what_is_wrong_in_a_file_is_one_line(
         code = int(str(error.code))
     error_text = capsys.readouterr().err
     assert code == 2 and message in error_text and len(error_text.splitlines()) == 1
+
+
+def test_a_project_sets_no_files_and_no_acceptance() -> None:
+    """Every option is either one that a project may set, or one of these."""
+    refused = {
+        "allow-simulated", "as", "baseline", "compare", "devices", "dry-run", "file", "fleet", "force",
+        "from", "from-nvloom", "from-transferbench", "gates", "host-memory", "ignore-busy", "least",
+        "machine", "no-measure", "no-save", "no-verify", "open", "output", "overrides", "quiet",
+        "record", "root", "tolerance",
+    }  # fmt: skip
+    options: dict[str, argparse.Action] = {}
+    for name, (module, _) in COMMANDS.items():
+        of = man._parser_of(module, name)
+        if isinstance(of, Parser) and of.command:
+            options |= of.settable()
+    assert refused | OF_PROJECTS == options.keys() and not refused & OF_PROJECTS
+    assert not [name for name in OF_PROJECTS if re.search("FILE|FOLDER|RUN", str(options[name].metavar))]
+
+
+def test_a_sparse_file_is_not_read(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (folder / "project" / "wirespeed.toml").open("wb") as file:
+        file.truncate(3 * 2**30)
+    assert main(["list"]) == 2
+    assert "it is larger than 64 KiB" in capsys.readouterr().err
+
+
+def test_what_is_no_file_is_not_read(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(folder / "project" / "wirespeed.toml")
+    (folder / "home" / "wirespeed.toml").mkdir()
+    assert main(["config"]) == 0
+    assert capsys.readouterr().out.count("wirespeed.toml: it is not a regular file") == 2
+
+
+def test_a_current_folder_that_was_removed_has_no_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert main(["list", "--short"]) == 0
+
+
+def test_nothing_is_read_that_others_can_write(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, "home", "[run]\nseed = 1\n")
+    write(folder, "project", "[run]\nseed = 2\n")
+    for place in ("home", "project"):
+        (folder / place / "wirespeed.toml").chmod(0o666)
+    assert settings() == []
+    assert main(["config"]) == 0
+    out, err = capsys.readouterr()
+    assert out.count("not read") == 2 and "no defaults are configured" in out
+    assert err.count("wirespeed: note: not read: ") == 2 and "other users can write it" in err
+
+
+def test_folders_that_others_can_write_are_not_looked_at(folder: Path) -> None:
+    write(folder, "project", "[run]\nseed = 2\n")
+    assert len(settings()) == 1
+    (folder / "project" / "a").chmod(0o777)
+    assert settings() == []
+
+
+def test_homes_without_an_entry_have_no_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", unknown)
+    write(folder, "project/a/b", "[run]\nseed = 2\n")
+    for variables in ({}, {"HOME": "."}, {"XDG_CONFIG_HOME": "."}, {"HOME": "/nonexistent"}):
+        assert [one.is_project for one in settings(variables)] == [True]
+
+
+@needs_root
+@pytest.mark.parametrize("place", ["home", "project", "project/a/b"])
+def test_files_of_other_users_are_not_read(place: str, folder: Path) -> None:
+    write(folder, place, "[run]\nseed = 2\n")
+    assert len(settings()) == 1
+    os.chown(folder / place / "wirespeed.toml", OTHER, OTHER)
+    assert settings() == []
+    os.chown(folder / place / "wirespeed.toml", 0, 0)
+    os.chown(folder / "project", OTHER, OTHER)  # nothing above one's own folders
+    assert len(settings()) == (place != "project")
+
+
+@needs_root
+def test_links_of_other_users_are_not_followed(folder: Path) -> None:
+    (own := folder / "mine.toml").write_text("[run]\nseed = 2\n")
+    link = folder / "home" / "wirespeed.toml"
+    link.symlink_to(own)
+    assert len(settings()) == 1
+    os.chown(link, OTHER, OTHER, follow_symlinks=False)
+    assert settings() == []
 
 
 @pytest.mark.parametrize(
@@ -107,6 +212,25 @@ def test_words_are_completed(tmp_path: Path, line: str, words: list[str]) -> Non
     }  # fmt: skip
     subprocess.run([sys.executable, "-m", "wirespeed"], env=environment, timeout=60, check=True)
     assert out.read_text().split("\v") == words
+
+
+@pytest.mark.parametrize("point", ["abc", "-1", "9" * 5000, "", None])
+def test_places_in_no_line(point: str | None) -> None:
+    environment = os.environ | {"_ARGCOMPLETE": "1", "COMP_LINE": "wirespeed r"}
+    environment |= {} if point is None else {"COMP_POINT": point}
+    command = [sys.executable, "-m", "wirespeed", "list"]
+    done = subprocess.run(command, env=environment, timeout=60, capture_output=True, text=True)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert "_ARGCOMPLETE is set, but COMP_POINT is no number" in done.stderr
+
+
+def test_files_are_completed_wherever_they_are(tmp_path: Path) -> None:
+    (tmp_path / "a[1].json").touch()
+    (tmp_path / "a[1]").mkdir()
+    (tmp_path / "a1.json").touch()
+    found = machine_names(f"{tmp_path}/a[")
+    assert {one for one in found if one.startswith("/")} == {f"{tmp_path}/a[1].json", f"{tmp_path}/a[1]/"}
+    assert not any(one.startswith("/") for one in machine_names("/nonexistent/"))
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

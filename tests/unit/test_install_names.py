@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +43,51 @@ def test_files_of_others_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert {file.name for file in tmp_path.iterdir()} == {"nvbandwidth", "alltoall_perf"}
     assert main(["install-names", str(tmp_path / "nvbandwidth")]) == 1
     assert "cannot write" in capsys.readouterr().err
+
+
+def test_no_predictable_name_is_written_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (victim := tmp_path / "victim").write_text("precious")
+    (folder := tmp_path / "names").mkdir()
+    planted = {folder / f"{peer}.{os.getpid()}" for peer in PEERS} | {folder / f".{peer}." for peer in PEERS}
+    for one in planted:
+        one.symlink_to(victim)
+    assert main(["install-names", str(folder)]) == 0
+    assert victim.read_text() == "precious" and all(one.is_symlink() for one in planted)
+    assert {*folder.iterdir()} == planted | {folder / peer for peer in PEERS}
+
+
+def test_a_full_disk_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert main(["install-names", str(tmp_path)]) == 1
+    assert "No space left" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_others_can_replace_none_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = os.umask(0)
+    try:
+        assert main(["install-names", str(tmp_path / "a" / "b")]) == 0
+    finally:
+        os.umask(before)
+    for one in (tmp_path / "a", *(tmp_path / "a").rglob("*")):
+        assert stat.S_IMODE(one.stat().st_mode) == 0o755
+
+
+def test_modules_of_the_current_folder_are_not_imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["install-names", str(tmp_path / "bin")]) == 0
+    for name in ("wirespeed", "argparse", "msgspec", "multiprocessing"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('planted')")
+    run = [str(tmp_path / "bin" / "nvbandwidth"), "--list"]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "device_local_copy" in done.stdout and "planted" not in done.stderr
 
 
 def test_a_link_with_the_name_of_a_program_is_that_program(

@@ -23,6 +23,7 @@ from wirespeed.backends.recording import Recorder, machine_in, opened, record_in
 from wirespeed.backends.tree import Tree
 from wirespeed.cli.main import main
 from wirespeed.document import Document
+from wirespeed.errors import UsageError
 from wirespeed.facts import OFF, Facts, Known
 from wirespeed.judging.causes import CAUSES
 from wirespeed.judging.diagnosis import diagnose
@@ -176,6 +177,12 @@ def test_what_was_read_is_read_again(machine: Path, tmp_path: Path) -> None:
     (tmp_path / "recorded/machine.json").unlink()
     again = machine_in(opened(tmp_path / "recorded"))
     assert (again.gpus, again.numa, again.links) == (described.gpus, described.numa, described.links)
+
+
+def test_nothing_is_recorded_where_others_can_write(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(UsageError, match="other users can write it; name a new folder"):
+        record_in(tmp_path)
 
 
 def test_nothing_private_is_recorded(recording: Path) -> None:

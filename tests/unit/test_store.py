@@ -15,6 +15,7 @@ import wirespeed
 from wirespeed.document import SKEW, THROTTLED, Document, Quantity, Reading, State
 from wirespeed.errors import DocumentError, StorageError
 from wirespeed.results import store
+from wirespeed.results.output import Output
 
 SHIPPED = Path(store.__file__).with_name("document.schema.json")
 
@@ -60,7 +61,7 @@ def test_a_draft_gives_way_to_the_last_document(
     path = tmp_path / "d.json"
     clock = iter([0.0, 1.0, 10.9, 11.1, 11.2])  # a save takes 1 s, and the next may begin 10 s later
     monkeypatch.setattr(store.time, "monotonic", lambda: next(clock))
-    draft = store.Draft(path)
+    draft = store.Draft(Output(path))
     for command in ("first", "too early", "second"):
         draft.save(lambda command=command: replace(document, command=command))  # type: ignore[misc]
         assert wirespeed.load(path).command == command.replace("too early", "first")
@@ -71,7 +72,7 @@ def test_a_draft_gives_way_to_the_last_document(
 
 
 def test_a_draft_that_cannot_be_saved_is_told_of_at_the_end(document: Document, tmp_path: Path) -> None:
-    draft = store.Draft(tmp_path / "gone" / "d.json")
+    draft = store.Draft(Output(tmp_path / "gone" / "d.json"))
     draft.save(lambda: document)
     with pytest.raises(StorageError, match="the folder does not exist"):
         draft.last(document)
@@ -80,7 +81,7 @@ def test_a_draft_that_cannot_be_saved_is_told_of_at_the_end(document: Document, 
 def test_a_link_stays_and_its_file_is_replaced(document: Document, tmp_path: Path) -> None:
     real, link = tmp_path / "real.json", tmp_path / "link.json"
     link.symlink_to(real)
-    store.check_writable(link)
+    Output(link).check()
     wirespeed.save(document, link)
     assert link.is_symlink() and wirespeed.load(real) == document
 
@@ -89,8 +90,8 @@ def test_a_pipe_gets_the_last_document_and_stays(document: Document, tmp_path: P
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    store.check_writable(pipe)
-    draft = store.Draft(pipe)
+    Output(pipe).check()
+    draft = store.Draft(Output(pipe))
     draft.save(lambda: document)
     draft.last(document)
     text = b"".join(iter(lambda: os.read(reader, 65536), b""))
@@ -125,7 +126,7 @@ def test_a_full_disk_is_found_out_before_measuring(
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(StorageError, match="cannot write"):
-        store.check_writable(tmp_path / "d.json")
+        Output(tmp_path / "d.json").check()
 
 
 def test_a_file_system_that_cannot_reserve_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +134,7 @@ def test_a_file_system_that_cannot_reserve_is_filled(tmp_path: Path, monkeypatch
         raise OSError(errno.EOPNOTSUPP, "no")
 
     monkeypatch.setattr(os, "posix_fallocate", unsupported)
-    store.check_writable(tmp_path / "d.json")
+    Output(tmp_path / "d.json").check()
     assert not list(tmp_path.iterdir())
 
 
@@ -144,14 +145,11 @@ def test_a_disk_that_fills_up_while_measuring_loses_nothing(
     rescue.mkdir()
     monkeypatch.setattr(store.tempfile, "gettempdir", lambda: str(rescue))
     path = tmp_path / "d.json"
-    real = store.save
 
-    def save(document: Document, where: Path) -> None:
-        if where == path:
-            raise StorageError("cannot write: the disk is full")
-        real(document, where)
+    def full(*_: object) -> None:
+        raise StorageError("cannot write: the disk is full")
 
-    monkeypatch.setattr(store, "save", save)
+    monkeypatch.setattr(Output, "write", full)
     with pytest.raises(StorageError, match=re.escape(f"the results were saved to {rescue}/d-")):
         wirespeed.run(["0"], machine="simulated:hgx-h200-2", output=path)
     (copy,) = rescue.iterdir()

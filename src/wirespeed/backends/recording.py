@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ..errors import MachineError, UsageError
-from ..files import read
+from ..files import distrust, make_folder, read
 from ..topology import Machine, load
 from . import discover, facts
 from .tree import Tree, TreePath
@@ -61,7 +61,7 @@ class Recorder(Tree):
             place = folder / self._without_links(path, folder)
             if text is None and (self.folder / path).is_dir():
                 place /= _EMPTY
-            place.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(place.parent)
             place.write_text(text or "")
         return 2 + len(self._texts)
 
@@ -80,7 +80,7 @@ class Recorder(Tree):
             target = link.readlink() if found.parts[0] == "sys" and link.is_symlink() else Path("/")
             if not target.is_absolute():
                 copy = folder / found
-                copy.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(copy.parent)
                 if not copy.is_symlink():
                     copy.symlink_to(target)
                 left += reversed(target.parts)
@@ -98,7 +98,9 @@ def record_in(folder: str | Path, recorder: Recorder | None = None) -> int:
     """
     place = Path(folder)
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        make_folder(place)
+        if reason := distrust(place.stat()):
+            raise UsageError(f"cannot record in {place}: {reason}; name a new folder")
         if next(place.iterdir(), None) is not None:
             raise UsageError(f"the folder {place} is not empty; name a new one")
         tree = Recorder() if recorder is None else recorder

@@ -17,16 +17,18 @@ def main(name: str, argv: Sequence[str]) -> int:
     arguments.add_argument(
         "-o", "--output", type=Path, required=True, metavar="FILE", help="file of the baseline"
     )
-    add_force(arguments, "a baseline")
+    add_force(arguments, "is not a baseline")
     options = arguments.parse_args(argv)
     from ..results import baseline
-    from ..results.store import BASELINE, check_replaceable, load, write
+    from ..results.output import BASELINE, Output, check_replaceable
+    from ..results.store import load
     from ..units import many
 
     check_replaceable(options.output, BASELINE, options.force)
     made = baseline.make([load(path) for path in options.runs])
-    write(options.output, baseline.encode(made))
-    with texts_aside(options.output):
+    output = Output(options.output, replace=True)
+    output.write(baseline.encode(made))
+    with texts_aside(output):
         for model, entries in made.models.items():
             mark = "SIMULATED: " if made.simulated else ""
             runs = max((entry.runs for entry in entries), default=0)

@@ -33,10 +33,10 @@ from .job import add_job, lead
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
 
     from ..document import Document
     from ..reports import Criteria, Judged
+    from ..results.output import Output
     from ..results.published_gates import GateSet
     from ..topology import Machine
     from ..worlds.base import World
@@ -177,7 +177,7 @@ def _measure(
     options: argparse.Namespace,
     by: Criteria,
     gates: Sequence[GateSet],
-    output: Path | None,
+    output: Output | None,
     world: World | None,
 ) -> Document:
     """Validate the options, wait for an idle machine, and measure."""

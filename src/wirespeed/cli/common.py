@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import replace
+from glob import escape, glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ..language.toml_file import Program
     from ..options import RunOptions
     from ..reports import Criteria, Style
+    from ..results.output import Output
 
 T = TypeVar("T")
 
@@ -66,7 +68,10 @@ class Parser(argparse.ArgumentParser):
         given = list(sys.argv[1:] if args is None else args)
         if self.command:
             takes = {name: action.nargs != 0 for name, action in self.settable().items()}
-            given = configuration.arguments(self.command, takes) + given
+            files = configuration.files()
+            for file in (one for one in files if one.refused):
+                print(visible(f"wirespeed: note: not read: {file.path}: {file.refused}"), file=sys.stderr)
+            given = configuration.arguments(self.command, takes, configuration.settings(found=files)) + given
         return super().parse_known_args(given, namespace)
 
     def print_help(self, file: Any = None) -> None:
@@ -131,7 +136,8 @@ def machine_names(prefix: str = "", **_: object) -> list[str]:
     """Return the simulated machines, and files that begin like a word, for completion."""
     from ..backends.simulated.machines import MACHINES
 
-    files = [str(path) + "/" * path.is_dir() for path in Path().glob(f"{prefix or ''}*")]
+    found = glob(f"{escape(prefix or '')}*")  # noqa: PTH207 - also of absolute paths
+    files = [file + "/" * Path(file).is_dir() for file in found]
     return [f"simulated:{name}" for name in MACHINES] + [
         file for file in files if file.endswith(("json", "/"))
     ]
@@ -207,7 +213,7 @@ def add_output(to: TakesOptions, help: str = "also save the Document") -> None:
         "-o", "--output", type=output_path, metavar="FILE.json",
         help=f"{help}; a folder, or - for standard output",
     )  # fmt: skip
-    add_force(to, "a saved run")
+    add_force(to, "exists")
 
 
 def add_saving(to: TakesOptions) -> None:
@@ -217,7 +223,7 @@ def add_saving(to: TakesOptions) -> None:
     to.add_argument("--no-save", action="store_true", help="do not save the Document")
 
 
-def saving(options: argparse.Namespace) -> Path | None:
+def saving(options: argparse.Namespace) -> Output | None:
     """Return where the options of ``add_saving`` save the Document; None for nowhere.
 
     Raises
@@ -230,11 +236,11 @@ def saving(options: argparse.Namespace) -> Path | None:
     if options.no_save and options.output:
         raise UsageError("-o saves the Document, --no-save does not: give one of them")
     if options.no_save or options.output:
-        given: Path | None = options.output
+        given: Output | None = options.output
         return given
     if not os.access(Path.cwd(), os.W_OK):
         raise StorageError("cannot write to the current folder; pass -o FOLDER/, or --no-save")
-    return Path(default_name())
+    return output_path("./")
 
 
 def load_run(file: str) -> Document:
@@ -244,13 +250,12 @@ def load_run(file: str) -> Document:
     return load("/dev/stdin" if file == "-" else file)
 
 
-def tell_saved(output: Path | None) -> None:
+def tell_saved(output: Output | None) -> None:
     """Print on standard error where the Document was saved, and the command that makes a page of it."""
-    from ..results.store import descriptor
-
-    if output and output.is_file() and descriptor(output) is None:
-        name = shlex.quote(f"./{output}" if str(output).startswith("-") else str(output))
-        print(visible(f"saved to {output}\nfor a page: {_program()} report {name}"), file=sys.stderr)
+    if output and output.written and not output.is_stream:
+        path = str(output.path)
+        name = shlex.quote(f"./{path}" if path.startswith("-") else path)
+        print(visible(f"saved to {path}\nfor a page: {_program()} report {name}"), file=sys.stderr)
 
 
 def _program() -> str:
@@ -262,13 +267,17 @@ def _program() -> str:
 
 def add_force(to: TakesOptions, kind: str) -> None:
     """Add ``--force``."""
-    to.add_argument("--force", action="store_true", help=f"replace the file even if it is not {kind}")
+    to.add_argument("--force", action="store_true", help=f"replace the file even if it {kind}")
 
 
-def output_path(text: str) -> Path:
-    """Return the path of the Document; in a folder it gets the default name. ``-`` is standard output."""
+def output_path(text: str) -> Output:
+    """Return the file of the Document; in a folder it gets a name of its own. ``-`` is standard output."""
+    from ..results.output import Output
+
     path = Path(text)
-    return path / default_name() if text.endswith("/") or path.is_dir() else path
+    if text.endswith("/") or path.is_dir():
+        return Output.numbered(path / default_name())
+    return Output(path)
 
 
 def default_name() -> str:
@@ -278,11 +287,11 @@ def default_name() -> str:
     return f"wirespeed-{platform.node() or 'host'}-{time.strftime('%Y%m%d-%H%M%S')}.json"
 
 
-def texts_aside(output: Path | None) -> AbstractContextManager[object]:
+def texts_aside(output: Output | None) -> AbstractContextManager[object]:
     """Redirect printed text to standard error if the Document goes to standard output."""
-    from ..results.store import descriptor
+    from ..results.output import descriptor
 
-    return redirect_stdout(sys.stderr) if output and descriptor(output) == 1 else nullcontext()
+    return redirect_stdout(sys.stderr) if output and descriptor(output.path) == 1 else nullcontext()
 
 
 def add_report(to: TakesOptions) -> None:

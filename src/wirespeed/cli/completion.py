@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
 
+from ..errors import UsageError
 from .common import OK, Parser, parser
 
 
@@ -29,8 +31,17 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def words() -> tuple[list[str], str]:
-    """Return the arguments before the word to complete, and the word."""
-    line = os.environ.get("COMP_LINE", "")[: int(os.environ.get("COMP_POINT", "0") or 0) or None]
+    """Return the arguments before the word to complete, and the word.
+
+    Raises
+    ------
+    UsageError
+        If the variable with the place in the line is not a number.
+    """
+    point = os.environ.get("COMP_POINT", "")
+    if not re.fullmatch("[0-9]{1,9}", point):
+        raise UsageError(f"_ARGCOMPLETE is set, but COMP_POINT is no number: {point!r}; unset it")
+    line = os.environ.setdefault("COMP_LINE", "")[: int(point)]
     try:
         before = shlex.split(line)[1:]
     except ValueError:  # an open quote

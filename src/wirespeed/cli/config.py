@@ -15,14 +15,17 @@ def main(name: str, argv: Sequence[str]) -> int:
         name,
         "Show the defaults of options from files and from the environment. In order of precedence:\n"
         "the command line, WIRESPEED_... variables (WIRESPEED_TIMEOUT=2min), the nearest wirespeed.toml in\n"
-        "this folder or one above it, and ~/.config/wirespeed.toml. A file has a table for each command,\n"
-        "and [defaults] for all commands that have an option:\n\n"
-        '    [defaults]\n    timeout = "2min"\n\n    [check]\n    gates = ["azure"]',
+        "your folders from this one on upwards, and ~/.config/wirespeed.toml. A file has a table for each\n"
+        "command, and [defaults] for all commands that have an option:\n\n"
+        '    [defaults]\n    timeout = "2min"\n\n    [check]\n    wait-idle = "1min"\n\n'
+        "Files that other users can write are not read. A project's file cannot set files to read or write,\n"
+        "devices, or what is accepted: overrides, baselines, tolerances, unverified data.",
     )
     arguments.parse_args(argv)
-    found = configuration.settings()
-    for file in configuration.files():
-        print(visible(f"read {file}"))
+    files = configuration.files()
+    found = configuration.settings(found=files)
+    for file in files:
+        print(visible(f"not read {file.path}: {file.refused}" if file.refused else f"read {file.path}"))
     for one in found:
         value = "false" if one.is_off else ", ".join(one.values) or "true"
         print(visible(f"{one.command}.{one.option} = {value}  ({one.origin})"))

@@ -8,25 +8,67 @@ command, and ``[defaults]`` for all commands that have an option::
     timeout = "2min"
 
     [check]
-    gates = ["azure"]
+    wait-idle = "1min"
+
+Files are read only if nobody else can have written them. A project's file is searched in this
+user's folders, and sets only how to measure and how to show the results: it may be part of a copy of a
+project of somebody else.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
+from ..caching import own_folder
 from ..errors import UsageError
+from ..files import distrust, read_own
 
 NAME = "wirespeed.toml"
 #: Table of the options of all commands.
 DEFAULTS = "defaults"
 _PREFIX = "WIRESPEED_"
+#: Maximum size of a file, in bytes: every command reads it, and some texts take the parser quadratic time.
+_LARGEST = 2**16
 #: Variables that are not options: what processes of one job tell each other.
 _INTERNAL = {"WIRESPEED_STARTED_BY", "WIRESPEED_CHANNELS", "WIRESPEED_JOB_SECRET"}
+#: Options that a project's file may set: none reads or writes a file, leaves out devices or checks, or
+#: changes what is accepted.
+# fmt: off
+OF_PROJECTS = frozenset({
+    "all-engines", "blocks", "buffer", "bulk", "copies", "copy", "format", "huge-pages", "json",
+    "json-lines", "local-copy", "means", "memory", "no-affinity", "over", "pageable", "parallel-pairs",
+    "precision", "prefix", "processes", "repeats", "sample-peers", "samples", "seed", "share", "short",
+    "size", "sizes", "sweep", "testcase", "threads", "tier", "time-budget", "timeout", "verbose",
+    "virtual-memory", "wait-idle",
+})
+# fmt: on
+
+
+@dataclass(frozen=True)
+class ConfigurationFile:
+    """A configuration file that exists.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    is_project : bool
+        Whether it is that of a project, not of the user.
+    content : bytes
+        Its content; empty if it is refused.
+    refused : str
+        Why it is not read; empty if it is.
+    """
+
+    path: Path
+    is_project: bool
+    content: bytes = b""
+    refused: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,6 +87,8 @@ class ConfiguredOption:
         File or variable that it comes from.
     is_off : bool
         Whether a flag is not set.
+    is_project : bool
+        Whether it comes from a project's file.
     """
 
     command: str
@@ -52,6 +96,7 @@ class ConfiguredOption:
     values: tuple[str, ...]
     origin: str
     is_off: bool = False
+    is_project: bool = False
 
     @property
     def arguments(self) -> list[str]:
@@ -61,37 +106,87 @@ class ConfiguredOption:
         return [f"--{self.option}={value}" for value in self.values] or [f"--{self.option}"]
 
 
-def files(environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> list[Path]:
-    """Return the configuration files that exist, in increasing precedence."""
-    home = environment.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
-    here = folder or Path.cwd()
-    nearest = next((file for one in (here, *here.parents) if (file := one / NAME).is_file()), None)
-    return [file for file in (Path(home) / NAME, nearest) if file is not None and file.is_file()]
+def files(environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> list[ConfigurationFile]:
+    """Return the configuration files that exist, in increasing precedence.
+
+    Raises
+    ------
+    UsageError
+        If one is too large, or cannot be read.
+    """
+    home = own_folder("XDG_CONFIG_HOME", ".config", environment)
+    of_user = [ConfigurationFile(home / NAME, False)] if home else []
+    found = (*of_user, *_of_project(folder))
+    return [_read(one) for one in found if os.path.lexists(one.path)]
+
+
+def _of_project(folder: Path | None) -> list[ConfigurationFile]:
+    """Return the nearest file in this folder or one above it, as far as these are only this user's."""
+    try:
+        here = folder or Path.cwd()
+    except OSError:  # the folder was removed
+        return []
+    for one in (here, *here.parents):
+        try:
+            status = one.stat()
+        except OSError:
+            return []
+        why = distrust(status)
+        if not why and status.st_uid != os.geteuid():
+            why = "it belongs to root"
+        if why:
+            refused = ConfigurationFile(here / NAME, True, refused=f"of the folder, {why}")
+            return [refused] if one == here else []
+        if os.path.lexists(one / NAME):
+            return [ConfigurationFile(one / NAME, True)]
+    return []
+
+
+def _read(file: ConfigurationFile) -> ConfigurationFile:
+    """Return a file with its content, or why it is not read."""
+    if file.refused:
+        return file
+    try:
+        return replace(file, content=read_own(file.path, _LARGEST))
+    except OSError as error:
+        if error.errno in (errno.EPERM, errno.EINVAL):  # of another user, or not a file
+            return replace(file, refused=str(error.strerror))
+        raise UsageError(f"{file.path}: {error.strerror}") from error
 
 
 def settings(
-    environment: Mapping[str, str] = os.environ, folder: Path | None = None
+    environment: Mapping[str, str] = os.environ,
+    folder: Path | None = None,
+    found: Sequence[ConfigurationFile] | None = None,
 ) -> list[ConfiguredOption]:
     """Return all settings, in increasing precedence.
+
+    Parameters
+    ----------
+    environment : Mapping[str, str]
+        The variables.
+    folder : Path or None
+        The current folder; None for that of this process.
+    found : Sequence[ConfigurationFile] or None
+        What ``files`` returned; None to look for the files.
 
     Raises
     ------
     UsageError
         If a file cannot be read, or contains something else than options.
     """
-    found = [one for file in files(environment, folder) for one in _of_file(file)]
+    read = files(environment, folder) if found is None else found
+    options = [one for file in read if not file.refused for one in _of_file(file)]
     for variable, text in sorted(environment.items()):
         if variable.startswith(_PREFIX) and variable not in _INTERNAL:
             option = variable.removeprefix(_PREFIX).lower().replace("_", "-")
             value = {"true": True, "false": False}.get(text.lower(), text)
             if text:
-                found.append(_setting(DEFAULTS, option, value, variable))
-    return found
+                options.append(_setting(DEFAULTS, option, value, variable))
+    return options
 
 
-def arguments(
-    command: str, options: Mapping[str, bool], own: list[ConfiguredOption] | None = None
-) -> list[str]:
+def arguments(command: str, options: Mapping[str, bool], own: Sequence[ConfiguredOption]) -> list[str]:
     """Return the arguments that precede a command line.
 
     Parameters
@@ -100,16 +195,17 @@ def arguments(
         Name of the command.
     options : Mapping[str, bool]
         Its options, without dashes -> whether they take a value.
-    own : list[ConfiguredOption] or None
-        The settings; None to read them.
+    own : Sequence[ConfiguredOption]
+        The settings.
 
     Raises
     ------
     UsageError
-        If a setting for this command is not one of its options, or a flag has a value or an option none.
+        If a setting for this command is not one of its options, a flag has a value or an option none, or a
+        project's file sets an option that only the user may set.
     """
     chosen: dict[str, ConfiguredOption] = {}
-    for setting in settings() if own is None else own:
+    for setting in own:
         if setting.command == command and setting.option not in options:
             close = "".join(
                 f" (did you mean {one!r}?)" for one in get_close_matches(setting.option, options, 1)
@@ -119,33 +215,40 @@ def arguments(
             if bool(setting.values) is not options[setting.option]:
                 wanted = "needs a value" if options[setting.option] else "is true or false"
                 raise UsageError(f"{setting.origin}: {setting.option} {wanted}")
+            if setting.is_project and setting.option not in OF_PROJECTS:
+                raise UsageError(
+                    f"{setting.origin}: a project's file cannot set {setting.option!r}; use the command "
+                    f"line, or ~/.config/{NAME}"
+                )
             known = chosen.get(setting.option)
             if known is None or setting.command == command or known.command == DEFAULTS:
                 chosen[setting.option] = setting
     return [argument for setting in chosen.values() for argument in setting.arguments]
 
 
-def _of_file(file: Path) -> Iterator[ConfiguredOption]:
+def _of_file(file: ConfigurationFile) -> Iterator[ConfiguredOption]:
     """Yield the settings of a file.
 
     Raises
     ------
     UsageError
-        If it cannot be read, or contains something else than options.
+        If it contains something else than options.
     """
     import tomllib
 
     try:
-        content = tomllib.loads(file.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{file}: {error}") from error
+        content = tomllib.loads(file.content.decode())
+    except RecursionError as error:
+        raise UsageError(f"{file.path}: it is nested too deeply") from error
+    except ValueError as error:  # also of characters, and of very long numbers
+        raise UsageError(f"{file.path}: {error}") from error
     for command, table in content.items():
         if not isinstance(table, dict):
             raise UsageError(
-                f"{file}: {command!r} is not in a table; write it below [{DEFAULTS}] or a command"
+                f"{file.path}: {command!r} is not in a table; write it below [{DEFAULTS}] or a command"
             )
         for option, value in table.items():
-            yield _setting(command, option, value, str(file))
+            yield replace(_setting(command, option, value, str(file.path)), is_project=file.is_project)
 
 
 def _setting(command: str, option: str, value: object, origin: str) -> ConfiguredOption:
@@ -164,4 +267,7 @@ def _setting(command: str, option: str, value: object, origin: str) -> Configure
     items = value if isinstance(value, list) else [value]
     if not items or not all(isinstance(item, (str, int, float)) and item is not True for item in items):
         raise UsageError(f"{origin}: {command}.{option} must be a text, a number, true, false or a list")
-    return ConfiguredOption(command, option, tuple(map(str, items)), origin)
+    try:
+        return ConfiguredOption(command, option, tuple(map(str, items)), origin)
+    except ValueError as error:  # a number with thousands of digits, written with few
+        raise UsageError(f"{origin}: {command}.{option}: {error}") from error

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..errors import UsageError
 from .common import (
     OK,
     WARNED,
@@ -18,10 +17,14 @@ from .common import (
     texts_aside,
 )
 
+if TYPE_CHECKING:
+    from ..results.output import Output
+
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..importers import UNDERSTOOD, load_log
+    from ..results.store import encode
 
     arguments = parser(
         name,
@@ -42,15 +45,12 @@ def main(name: str, argv: Sequence[str]) -> int:
     add_report(arguments)
     options = arguments.parse_args(argv)
     check_format(options.format)
-    output: Path | None = options.output
-    if output and not options.force and output.is_file() and output.stat().st_size:
-        raise UsageError(f"{output} exists; choose another name, or --force to replace it")
+    output: Output | None = options.output
+    if output:
+        output.check(options.force)
     document = load_log(options.files, options.machine)
     if output:
-        from ..results.store import check_writable, save
-
-        check_writable(output, options.force)
-        save(document, output)
+        output.write(encode(document))
     with texts_aside(output):
         print_report(document, options)
     values = any(table.values() for result in document.testcases for table in result.tables)

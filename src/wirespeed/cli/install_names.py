@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import StorageError
+from ..files import make_folder, new_file
 from ..terminal import visible
 from .common import OK, parser
 
@@ -33,13 +33,13 @@ def main(name: str, argv: Sequence[str]) -> int:
             f"not made by this command, so not replaced: {', '.join(foreign)}; use another folder"
         )
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         for file in files:
-            run = shlex.join([sys.executable, "-m", "wirespeed", file.name])
-            new = file.with_name(f"{file.name}.{os.getpid()}")
-            new.write_text(f'#!/bin/sh\n{_MARK}\nexec {run} "$@"\n')
-            new.chmod(0o755)
-            new.replace(file)  # a running script reads the old file
+            # Without -P, Python would import modules from the current folder.
+            run = shlex.join([sys.executable, "-P", "-m", "wirespeed", file.name])
+            text = f'#!/bin/sh\n{_MARK}\nexec {run} "$@"\n'
+            with new_file(text.encode(), folder, f".{file.name}.", mode=0o755) as new:
+                new.replace(file)  # a running script reads the old file
     except OSError as error:
         raise StorageError(f"cannot write {error.filename or folder}: {error.strerror}") from error
     print(visible(f"created in {folder}: {', '.join(PEERS)}"))

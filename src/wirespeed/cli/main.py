@@ -90,6 +90,7 @@ def entry() -> NoReturn:
     # What a run allocates lives until its end: looking at it again and again took a quarter of the time to
     # judge a run of 72 GPUs.
     gc.set_threshold(100_000, 20, 50)
+    os.environ["PYTHONSAFEPATH"] = "1"  # processes that this one starts import nothing from this folder
     if "COLUMNS" in os.environ:
         os.environ["COLUMNS"] = str(columns())  # for libraries too, which pad lines to any width
     ending = _Ending()

@@ -18,7 +18,7 @@ from .common import OK, Parser, parser
 
 _FILES = (
     ("wirespeed-HOST-TIME.json", "what a run measured, in the current folder"),
-    ("wirespeed.toml", "defaults of options, in this folder or one above it"),
+    ("wirespeed.toml", "defaults of options, in this folder or one of yours above it"),
     ("~/.config/wirespeed.toml", "defaults of options of this user"),
 )
 _ENVIRONMENT = (

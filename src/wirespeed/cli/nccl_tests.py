@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from ..backends.provider import Group, Provider
     from ..document import Cell, CollectiveInfo, Document
     from ..reports.nccl_tests import Given, Row
+    from ..results.output import Output
     from ..testcases import Testcase
     from ..topology import Machine
     from ..worlds.base import World
@@ -98,13 +100,13 @@ def _in(
     from ..reports.nccl_tests import View
 
     lines = _Lines(wanted, options.format == FORMAT)
-    files: list[Path] = []
+    files: list[Output] = []
 
     def measure() -> Document:
         if world.rank == 0:
             try:
                 files.extend(_reserve(options))
-            except StorageError as error:
+            except (StorageError, UsageError) as error:
                 world.fail(str(error))
                 raise
         return _measure(world, options, wanted, provider, machine, lines)
@@ -247,16 +249,18 @@ class _Lines(Listener):
         self._held.clear()
 
 
-def _finish(document: Document, options: argparse.Namespace, lines: _Lines, files: Sequence[Path]) -> None:
+def _finish(document: Document, options: argparse.Namespace, lines: _Lines, files: Sequence[Output]) -> None:
     """Write the JSON, and print the remaining lines or the requested format."""
     from ..driver.session import BY_USER
     from ..reports import Style, nccl_tests, nccl_tests_json, render
-    from ..results.store import write
 
     style = Style(columns(), colored(), False)
     try:
-        for path in files:
-            write(path, nccl_tests_json.render(document, style).encode())
+        for file in files:
+            announced = file.path
+            file.write(nccl_tests_json.render(document, style).encode())
+            if file.path != announced:  # another process has taken the name
+                _announce(file, options)
     finally:
         if options.format != FORMAT:
             print(render(document, options.format, style), end="", flush=True)
@@ -344,33 +348,31 @@ def _elsewhere() -> Machine:
     return Machine("")
 
 
-def _reserve(options: argparse.Namespace) -> list[Path]:
-    """Check, before anything is measured, that the files can be written; return the paths of the JSON.
+def _reserve(options: argparse.Namespace) -> list[Output]:
+    """Check, before anything is measured, that the files can be written; return that of the JSON.
 
     Like nccl-tests, an existing file is not replaced: ``.0``, ``.1``... is appended to the name.
 
     Raises
     ------
+    UsageError
+        If the file of the Document exists.
     StorageError
         If a file cannot be written.
     """
-    from ..results.store import check_writable
+    from ..results.output import Output
 
     if options.output:
-        check_writable(options.output, options.force)
-    wanted: Path | None = options.output_file
-    if wanted is None:
+        options.output.check(options.force)
+    path: Path | None = options.output_file
+    if path is None:
         return []
-    for name in (wanted, *(wanted.with_name(f"{wanted.name}.{i}") for i in range(1000))):
-        try:
-            name.touch(exist_ok=False)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise StorageError(f"cannot write {name}: {error.strerror}; choose another file") from error
-        if options.format == FORMAT:
-            print(visible(f"# Writing JSON output to {name}"), flush=True)
-        return [name]
-    raise StorageError(
-        f"cannot write {wanted}: it exists, and so do a thousand numbered ones; choose another file"
-    )
+    file = Output(path, names=(path.with_name(f"{path.name}.{i}") for i in count()))
+    file.check()
+    _announce(file, options)
+    return [file]
+
+
+def _announce(file: Output, options: argparse.Namespace) -> None:
+    if options.format == FORMAT:
+        print(visible(f"# Writing JSON output to {file.path}"), flush=True)

@@ -152,7 +152,7 @@ def _table() -> tuple[tuple[str, tuple[tuple[str, str, str, Any, Any, str], ...]
             ("-J", "--output_file", "FILE.json", None, Path, "also write nccl-tests' JSON"),
             ("", "--output", "FILE.json", None, output_path,
              "also save the Document, during the run; a folder, or - for standard output"),
-            ("", "--force", "", False, bool, "replace that file even if it is not a saved run"),
+            ("", "--force", "", False, bool, "replace that file even if it exists"),
             ("", "--format", "FORMAT", FORMAT, str,
              "output format: nccl-tests (line by line), table, csv, json, ..."),
         )),
@@ -240,7 +240,7 @@ def check(options: argparse.Namespace) -> None:
         "-i 0 requires a factor (-f)": not o.stepbytes and o.stepfactor < 2,
         f"-V must be at most {_MAX_CTAS}": (o.device_cta_count or 0) > _MAX_CTAS,
         "-y and -G: the default stream cannot be captured": o.stream_null and o.cudagraph,
-        "-J and --output are the same file": file is not None and file == o.output,
+        "-J and --output are the same file": bool(file and o.output and file == o.output.path),
         f"-T must be at most {_MAX_TIMEOUT_S}; 0 sets no limit": o.timeout > _MAX_TIMEOUT_S,
     }
     for problem, there in problems.items():

@@ -157,13 +157,12 @@ def between_two(
     from ..driver.jobs import join
     from ..progress import listener
     from ..reports import render
-    from ..results.store import check_writable
     from ..worlds import launched
     from ..worlds.mpirun import mpirun
 
     check_format(options.format)
     if options.output:
-        check_writable(options.output, options.force)
+        options.output.check(options.force)
     world = join(1 if launched() else 2, [name, *argv], options.timeout)
     if world is None:
         raise UsageError(f"{name} requires two ranks: start it with {mpirun(f'wirespeed {name} ...', 2)}")

@@ -15,6 +15,7 @@ from .common import FAILED, OK, add_judging, add_verbose, check_format, criteria
 
 if TYPE_CHECKING:
     from ..reports import Criteria
+    from ..results.output import Output
 
 #: Format by file name suffix.
 _FORMATS = {
@@ -58,10 +59,10 @@ def main(name: str, argv: Sequence[str]) -> int:
         raise UsageError(f"a comparison is of at most {most} runs; without --compare there is a row for each")
     is_fleet = options.fleet or len(options.files) > most
     kind = "-fleet" if is_fleet else "-compared" if len(options.files) > 1 else ""
-    output = options.output or _beside(options.files[0], kind, options.format or "html")
-    form = options.format or _FORMATS.get(output.suffix.lower())
+    file = options.output or _beside(options.files[0], kind, options.format or "html")
+    form = options.format or _FORMATS.get(file.suffix.lower())
     if form is None:
-        raise UsageError(f"cannot infer the format from {str(output)!r}; pass --format")
+        raise UsageError(f"cannot infer the format from {str(file)!r}; pass --format")
     check_format(form)
     if len(options.files) > 1 and form != "html":
         raise UsageError(f"only HTML reports can contain several runs; {form} contains one")
@@ -69,26 +70,28 @@ def main(name: str, argv: Sequence[str]) -> int:
         raise UsageError(f"--fleet is an HTML page, not {form}; choose a name that ends with .html")
     if options.open and form != "html":
         raise UsageError(f"--open shows HTML, not {form}")
-    from ..results.store import DOCUMENT, holds
+    from ..results.output import DOCUMENT, Output, holds
 
-    if holds(output, DOCUMENT):
-        raise UsageError(f"{output} is a saved run, and a report must not replace it; choose another name")
+    if options.output and holds(file, DOCUMENT):
+        raise UsageError(f"{file} is a saved run, and a report must not replace it; choose another name")
+    output = Output(file, replace=True) if options.output else Output.numbered(file)
+    output.check()
     by, code = criteria(options), OK
     if is_fleet:
         code = _fleet(options.files, output, by)
     else:
         _report(options.files, output, form, by, verbose=options.verbose)
-    if options.open and not webbrowser.open(output.resolve().as_uri()):
-        raise WirespeedError(f"no browser was found; open {output} in one")
+    if options.open and not webbrowser.open(output.path.resolve().as_uri()):
+        raise WirespeedError(f"no browser was found; open {output.path} in one")
     return code
 
 
-def _report(files: Sequence[str], output: Path, form: str, by: Criteria, *, verbose: bool) -> None:
+def _report(files: Sequence[str], output: Output, form: str, by: Criteria, *, verbose: bool) -> None:
     """Write one run in any format, or several as a page."""
-    from ..results.store import load, write
+    from ..results.store import load
 
     documents = [load(file) for file in files]
-    with _progress(f"writing {output}"):
+    with _progress(f"writing {output.path}"):
         if form == "html":
             from ..reports.html.page import page
 
@@ -97,15 +100,14 @@ def _report(files: Sequence[str], output: Path, form: str, by: Criteria, *, verb
             from ..reports import Style, render
 
             text = render(documents[0], form, Style(verbose=verbose, criteria=by))
-        write(output, text.encode("utf-8", "replace"))
-    print(visible(f"saved to {output}"), file=sys.stderr)
+        output.write(text.encode("utf-8", "replace"))
+    print(visible(f"saved to {output.path}"), file=sys.stderr)
 
 
-def _fleet(files: Sequence[str], output: Path, by: Criteria) -> int:
+def _fleet(files: Sequence[str], output: Output, by: Criteria) -> int:
     """Write a page of many nodes; report each file that cannot be read. Return the exit code."""
     from ..reports.html.fleet import fleet_page
     from ..reports.html.fleet_files import read_nodes
-    from ..results.store import write
 
     files = list(dict.fromkeys(files))
     with _progress(f"reading {len(files)} runs"):
@@ -114,10 +116,10 @@ def _fleet(files: Sequence[str], output: Path, by: Criteria) -> int:
         print(one_line(f"wirespeed: error: {line}"), file=sys.stderr)
     if not nodes:
         raise DocumentError("none of the runs can be shown")
-    with _progress(f"writing {output}"):
-        write(output, fleet_page(nodes, failures).encode("utf-8", "replace"))
+    with _progress(f"writing {output.path}"):
+        output.write(fleet_page(nodes, failures).encode("utf-8", "replace"))
     shown = f" ({len(nodes)} of {len(files)} runs)" if failures else ""
-    print(visible(f"saved to {output}{shown}"), file=sys.stderr)
+    print(visible(f"saved to {output.path}{shown}"), file=sys.stderr)
     return FAILED if failures else OK
 
 

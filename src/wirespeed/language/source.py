@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from ..errors import UsageError
-from ..files import read
+from ..files import LARGEST_WRITTEN, read
 from ..terminal import one_line
 
 #: Characters of a line that an error shows on each side of its place.
@@ -82,7 +82,7 @@ def contents(path: str | Path) -> str:
         If it cannot be read.
     """
     try:
-        return read(path).decode()
+        return read(path, LARGEST_WRITTEN).decode()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

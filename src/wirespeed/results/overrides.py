@@ -11,7 +11,7 @@ import msgspec
 
 from ..document import Cell
 from ..errors import UsageError
-from ..files import read
+from ..files import LARGEST_WRITTEN, read
 from ..topology import LinkKind, Machine
 from .cells import Key
 
@@ -73,7 +73,7 @@ def load(path: str | Path) -> tuple[Override, ...]:
         If the file cannot be read or an entry is invalid.
     """
     try:
-        found = msgspec.convert(tomllib.loads(read(path).decode()), _OverrideFile).override
+        found = msgspec.convert(tomllib.loads(read(path, LARGEST_WRITTEN).decode()), _OverrideFile).override
     except OSError as error:
         raise UsageError(f"cannot read the overrides {path}: {error.strerror}") from error
     except (ValueError, RecursionError, msgspec.ValidationError) as error:  # also of very long numbers

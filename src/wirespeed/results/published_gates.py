@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from datetime import date
 from fnmatch import filter as matching
 from importlib.resources import files
-from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import msgspec
 
 from ..errors import UsageError
-from ..files import read
+from ..files import LARGEST_WRITTEN, read
 from ..testcases import TABLE
 from ..topology import LinkKind
 from ..units import parse_rate, parse_size
@@ -115,7 +114,8 @@ def load(name: str) -> GateSet:
         If there is no such set or file, or an entry is invalid.
     """
     try:
-        text = _SETS.joinpath(f"{name}.toml").read_bytes() if name in known() else read(Path(name))
+        shipped = name in known()
+        text = _SETS.joinpath(f"{name}.toml").read_bytes() if shipped else read(name, LARGEST_WRITTEN)
         found = msgspec.convert(tomllib.loads(text.decode()), _GateFile)
     except OSError as error:
         sets = ", ".join(known())

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import math
-import os
-import stat
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,32 +16,22 @@ from msgspec.structs import replace
 
 from ..document import LARGEST, SCHEMA, SMALLEST, UNFINISHED, Document, Table, TestcaseResult
 from ..driver.listener import Filled, Listener
-from ..errors import DocumentError, MachineError, StorageError, UsageError
-from ..files import read
+from ..errors import DocumentError, MachineError, StorageError
+from ..files import new_file, read
 from ..model import Expectation
 from ..terminal import escaped
 from ..topology import check
+from .output import Output
 from .upgrade import from_schema_1, upgraded
 
 if TYPE_CHECKING:
     from ..testcases import Testcase
 
-#: File name that stands for standard output.
-STDOUT = Path("-")
-#: Free space required before measuring starts, in bytes: the Document of a large run.
-_REQUIRED_BYTES = 8 * 2**20
-#: Maximum time that a pipe may lack a reader, in s.
-_PIPE_READER_S = 5.0
-_PIPE_POLL_S = 0.05
-#: Maximum number of symbolic links to an open file.
-_MOST_LINKS = 8
 #: Maximum size of a Document, in characters: of all tables written out, with their labels at each cell, and
 #: of all text without the states of the hardware. All pairs of a thousand ranks fit.
 _MOST_WRITTEN, _MOST_TEXT = 2**30, 2**24
 #: Characters of a cell without its labels.
 _CELL_WIDTH = 32
-#: Keys by which our files are recognised.
-DOCUMENT, BASELINE = "wirespeed_schema", "wirespeed_baseline"
 
 
 def encode(document: Document) -> bytes:
@@ -53,58 +39,8 @@ def encode(document: Document) -> bytes:
     return escaped(msgspec.json.format(msgspec.json.encode(document), indent=1).decode()).encode() + b"\n"
 
 
-def check_writable(path: Path, force: bool = False) -> None:
-    """Check, before anything is measured, that a Document can be written to ``path``.
-
-    Parameters
-    ----------
-    path : Path
-        File to write.
-    force : bool
-        Whether it may replace a file that is not a Document.
-
-    Raises
-    ------
-    UsageError
-        If it would replace a file that is not a Document.
-    StorageError
-        If the folder is missing or read-only, the path cannot be written like a file, or the disk is full.
-    """
-    path = _file(path)
-    check_replaceable(path, DOCUMENT, force)
-    if path.exists() and not os.access(path, os.W_OK):
-        raise StorageError(f"cannot write {path}: permission denied; choose another file")
-    if _is_stream(path):
-        return
-    with _failing(path), tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as file:
-        try:
-            os.posix_fallocate(file.fileno(), 0, _REQUIRED_BYTES)
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-                raise
-            file.write(bytes(_REQUIRED_BYTES))  # the file system cannot reserve space, so fill it
-            file.flush()
-
-
-def check_replaceable(path: Path, key: str, force: bool = False) -> None:
-    """Refuse to replace a file with content that is not of the kind that ``key`` identifies.
-
-    Raises
-    ------
-    UsageError
-        If the file has other content; the message names ``--force``.
-    """
-    if not force and _is_regular(path) and path.stat().st_size and not holds(path, key):
-        kind = {DOCUMENT: "saved run", BASELINE: "baseline"}[key]
-        raise UsageError(f"{path} exists and is not a {kind}; choose another name, or --force to replace it")
-
-
-def holds(path: Path, key: str) -> bool:
-    """Return whether a file is a regular one of the kind that ``key`` identifies."""
-    try:
-        return _is_regular(path) and key in msgspec.json.decode(read(path), type=dict[str, msgspec.Raw])
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
+class _Head(msgspec.Struct):
+    schema: int = msgspec.field(name="wirespeed_schema")
 
 
 def save(document: Document, path: str | Path) -> None:
@@ -115,135 +51,14 @@ def save(document: Document, path: str | Path) -> None:
     document : Document
         The run to save.
     path : str or Path
-        File to write, or ``-`` for standard output.
+        File to write, or ``-`` for standard output; one that exists is replaced.
 
     Raises
     ------
     StorageError
         If the file cannot be written; an existing file is left unchanged.
     """
-    write(Path(path), encode(document))
-
-
-def write(path: Path, data: bytes) -> None:
-    """Write a file atomically: ``path`` always holds a complete file. Devices and pipes are written directly.
-
-    Raises
-    ------
-    StorageError
-        If the file cannot be written; an existing file is left unchanged.
-    """
-    path = _file(path)
-    if _is_stream(path):
-        with _failing(path):
-            _pour(path, data)
-        return
-    with _failing(path):
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
-        with _new_file(data, path.parent, f".{path.name}.", mode=mode) as new:
-            new.replace(path)
-
-
-@contextlib.contextmanager
-def _new_file(data: bytes, folder: Path, prefix: str, suffix: str = "", mode: int = 0o600) -> Iterator[Path]:
-    """Write a new file, under a name that nobody can predict or link; an error, also later, removes it."""
-    handle, name = tempfile.mkstemp(suffix, prefix, folder)  # with O_EXCL and O_NOFOLLOW
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-            os.fchmod(file.fileno(), mode)
-        yield Path(name)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _file(path: Path) -> Path:
-    """Return the file that a path leads to, so that links and devices are not replaced."""
-    if _is_stream(path):
-        return path
-    with _failing(path), contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise StorageError(f"cannot write {path}: it is not a regular file; choose another file")
-    return path.resolve()
-
-
-def descriptor(path: Path) -> int | None:
-    """Return the open file of this process that ``-``, ``/dev/stdout`` or ``/dev/fd/3`` name; else None.
-
-    The file behind it may have no name, or one that leads to another file by now.
-    """
-    if path == STDOUT:
-        return 1
-    for _ in range(_MOST_LINKS):
-        if os.path.realpath(path.parent) == f"/proc/{os.getpid()}/fd" and path.name.isdecimal():
-            return int(path.name)
-        if not path.is_symlink():
-            return None
-        path = path.parent / path.readlink()
-    return None
-
-
-def _is_regular(path: Path) -> bool:
-    """Return whether the target is an existing file that would be replaced."""
-    return descriptor(path) is None and path.is_file()
-
-
-def _is_stream(path: Path) -> bool:
-    """Return whether the target cannot be replaced: an open file, a terminal, /dev/null, a pipe."""
-    return descriptor(path) is not None or path.is_char_device() or path.is_fifo()
-
-
-def _pour(path: Path, data: bytes) -> None:
-    number = descriptor(path)
-    if number == 1:
-        if sys.__stdout__ is None:  # closed by the caller
-            return
-        sys.__stdout__.flush()
-    with os.fdopen(_opened(path) if number is None else os.dup(number), "wb") as file:
-        file.write(data)
-
-
-def _opened(path: Path) -> int:
-    """Open a device, or a pipe, whose reader may come a moment later."""
-    deadline = time.monotonic() + _PIPE_READER_S
-    while True:
-        try:
-            number = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError as error:
-            if error.errno != errno.ENXIO or time.monotonic() > deadline:
-                raise
-            time.sleep(_PIPE_POLL_S)
-        else:
-            os.set_blocking(number, True)
-            return number
-
-
-def _reason(path: Path, error: OSError) -> str:
-    hint = {
-        errno.ENOENT: "the folder does not exist; create it or choose another file",
-        errno.ENOTDIR: "a part of the path is not a folder; choose another file",
-        errno.EACCES: "permission denied; choose another file",
-        errno.ENXIO: "no process reads it; start the reader first, or choose another file",
-        errno.EROFS: "the file system is read-only; choose another file",
-        errno.ENOSPC: f"the disk is full; free {_REQUIRED_BYTES // 2**20} MiB or choose another file",
-        errno.EDQUOT: f"disk quota exceeded; free {_REQUIRED_BYTES // 2**20} MiB or choose another file",
-    }.get(error.errno or 0, f"{error.strerror}; choose another file")
-    return f"cannot write {path}: {hint}"
-
-
-@contextlib.contextmanager
-def _failing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(_reason(path, error)) from error
-
-
-class _Head(msgspec.Struct):
-    schema: int = msgspec.field(name="wirespeed_schema")
+    Output(Path(path), replace=True).write(encode(document))
 
 
 def decode(data: bytes, name: str) -> Document:
@@ -368,16 +183,16 @@ class Draft:
 
     Parameters
     ----------
-    path : Path or None
-        File to write; None to write nothing. A target that is not a file gets only the final Document.
+    output : Output
+        File to write; one that is a device or a pipe gets only the final Document.
     """
 
     #: Maximum fraction of the time spent on saving.
     _MAX_TIME_FRACTION = 0.1
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._next = -math.inf if path and not _is_stream(path) else math.inf
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._next = math.inf if output.is_stream else -math.inf
         self._saving = threading.Lock()
 
     def save(self, known: Callable[[], Document], *, always: bool = False) -> None:
@@ -394,10 +209,10 @@ class Draft:
         """
         with self._saving:
             start = time.monotonic()
-            if self._path is None or self._next == math.inf or (start < self._next and not always):
+            if self._next == math.inf or (start < self._next and not always):
                 return
             with contextlib.suppress(StorageError):
-                save(known(), self._path)
+                self._output.write(encode(known()))
             end = time.monotonic()
             self._next = end + (end - start) / self._MAX_TIME_FRACTION
 
@@ -411,8 +226,7 @@ class Draft:
         """
         with self._saving:
             self._next = math.inf
-            if self._path is not None:
-                save(document, self._path)
+            self._output.write(encode(document))
 
 
 class Saver(Listener):
@@ -423,23 +237,23 @@ class Saver(Listener):
 
     Parameters
     ----------
-    path : Path
+    output : Output
         File to write.
     force : bool
-        Whether it may replace a file that is not a Document.
+        Whether it may replace a file that exists.
 
     Raises
     ------
     UsageError
-        If it would replace a file that is not a Document.
+        If it would replace a file.
     StorageError
         If the file cannot be written.
     """
 
-    def __init__(self, path: Path, force: bool = False) -> None:
-        check_writable(path, force)
-        self.path = path
-        self._draft = Draft(path)
+    def __init__(self, output: Output, force: bool = False) -> None:
+        output.check(force)
+        self.output = output
+        self._draft = Draft(output)
 
     def measured(self, case: Testcase, cells: Sequence[Filled], known: Callable[[], Document]) -> None:
         """Save the current Document. Errors do not stop the run; ``run_ended`` reports them."""
@@ -456,16 +270,16 @@ class Saver(Listener):
         Raises
         ------
         StorageError
-            If it could not be written to ``path``; the message names the copy in the temporary folder.
+            If it could not be written to the file; the message names the copy in the temporary folder.
         """
         try:
             self._draft.last(document)
         except StorageError as error:
-            if _is_stream(self.path):
+            if self.output.is_stream:
                 raise
-            folder = Path(tempfile.gettempdir())
             try:
-                with _new_file(encode(document), folder, f"{self.path.stem}-", ".json") as rescue:
+                folder, name = Path(tempfile.gettempdir()), f"{self.output.path.stem}-"
+                with new_file(encode(document), folder, name, ".json") as rescue:
                     pass
             except OSError:  # the first reason counts
                 raise error from None

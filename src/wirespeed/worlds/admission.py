@@ -13,12 +13,12 @@ import secrets
 import socket
 import stat
 import struct
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from ..caching import cache_folder
+from ..files import new_file
 from .base import WorldError
 from .channel import Channel
 
@@ -109,19 +109,22 @@ def secret_of(environment: Mapping[str, str]) -> bytes:
     job = [environment.get("TORCHELASTIC_RUN_ID", "")]
     if environment.get("SLURM_STEP_NUM_TASKS") == environment.get("WORLD_SIZE"):  # srun started the ranks
         job += [environment.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")]
-    return hmac.digest(given or _key(cache_folder() / _KEY_FILE), "\0".join(job).encode(), "sha256")
+    return hmac.digest(given or _key(), "\0".join(job).encode(), "sha256")
 
 
-def _key(path: Path) -> bytes:
+def _key() -> bytes:
     """Return the content of the user's key file, which is created at its first use."""
+    path = Path(_KEY_FILE)
     try:
+        path = cache_folder() / _KEY_FILE
         if not path.exists():
             _create(path)
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
             status = os.fstat(file.fileno())
             key = file.read(SECRET_BYTES)
     except OSError as error:
-        raise WorldError(f"cannot use the key file {path}: {error.strerror}; {SHARE_SECRET}") from error
+        where = error.filename or path
+        raise WorldError(f"cannot use the key file {where}: {error.strerror}; {SHARE_SECRET}") from error
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
         raise WorldError(
             f"the key file {path} must belong to this user and have mode 0600: delete it, or {SHARE_SECRET}"
@@ -133,12 +136,7 @@ def _key(path: Path) -> bytes:
 
 def _create(path: Path) -> None:
     """Create the key file complete, once, even if many ranks try at the same time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent)  # mode 0600
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(SECRET_BYTES))
+    with new_file(secrets.token_bytes(SECRET_BYTES), path.parent) as new:  # mode 0600
         with suppress(FileExistsError):
-            os.link(name, path)
-    finally:
-        os.unlink(name)  # noqa: PTH108
+            path.hardlink_to(new)
+        new.unlink()

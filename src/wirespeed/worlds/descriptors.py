@@ -14,7 +14,9 @@ import secrets
 import socket
 import struct
 import threading
+import time
 from contextlib import suppress
+from multiprocessing.connection import wait
 
 from .admission import same_user
 from .base import WorldError
@@ -25,6 +27,8 @@ _TOKEN = struct.Struct("<q")
 _BACKLOG_CONNECTIONS = 128
 #: Maximum time for a process to say which descriptor it fetches, in s.
 _REQUEST_S = 5.0
+#: Time between two attempts to connect, in s.
+_POLL_S = 0.01
 
 
 class Descriptors:
@@ -40,10 +44,13 @@ class Descriptors:
         self.address = f"wirespeed-{os.getpid()}-{secrets.token_hex(8)}"
         self._offered: dict[int, int] = {}
         self._next = 0
+        self._closing = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind("\0" + self.address)
         self._socket.listen(_BACKLOG_CONNECTIONS)
-        threading.Thread(target=self._serve, name="hand out descriptors", daemon=True).start()
+        self._socket.setblocking(False)
+        self._thread = threading.Thread(target=self._serve, name="hand out descriptors", daemon=True)
+        self._thread.start()
 
     def offer(self, descriptor: int) -> int:
         """Take ownership of a descriptor and serve it; return its token."""
@@ -57,26 +64,44 @@ class Descriptors:
 
     def close(self) -> None:
         """Close all served descriptors and the socket."""
+        self._closing = True
         with suppress(OSError):  # the socket is not connected
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._thread.join()
         self._socket.close()
         for token in list(self._offered):
             self.withdraw(token)
 
     def _serve(self) -> None:
-        while True:
-            try:
-                connection = self._socket.accept()[0]
-            except OSError:  # closed
-                return
-            with connection, suppress(OSError):  # the other end is closed and reports that itself
-                connection.settimeout(_REQUEST_S)
-                (token,) = _TOKEN.unpack(connection.recv(_TOKEN.size).ljust(_TOKEN.size, b"\0"))
-                descriptor = self._offered.get(token)
-                if descriptor is None or not same_user(connection):
-                    connection.sendall(b"\0")
+        """Answer all connections at a time: one that says nothing delays no other."""
+        asking: dict[socket.socket, float] = {}  # until when each may ask
+        while not self._closing:
+            ready = wait([self._socket, *asking], _REQUEST_S if asking else None)
+            for connection in [one for one in asking if one in ready or asking[one] < time.monotonic()]:
+                del asking[connection]
+                with connection, suppress(OSError):  # the other end is closed and reports that itself
+                    self._answer(connection)
+            if self._socket in ready:
+                try:
+                    connection = self._socket.accept()[0]
+                except OSError:  # it has gone away, or this is being closed
+                    continue
+                if same_user(connection):
+                    connection.setblocking(False)
+                    asking[connection] = time.monotonic() + _REQUEST_S
                 else:
-                    socket.send_fds(connection, [b"\1"], [descriptor])
+                    connection.close()
+        for connection in asking:
+            connection.close()
+
+    def _answer(self, connection: socket.socket) -> None:
+        """Serve the descriptor whose token has arrived."""
+        (token,) = _TOKEN.unpack(connection.recv(_TOKEN.size).ljust(_TOKEN.size, b"\0"))
+        descriptor = self._offered.get(token)
+        if descriptor is None:
+            connection.sendall(b"\0")
+        else:
+            socket.send_fds(connection, [b"\1"], [descriptor])
 
 
 def fetch(address: str, token: int, timeout: float) -> int:
@@ -99,7 +124,9 @@ def fetch(address: str, token: int, timeout: float) -> int:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(timeout)
-            connection.connect("\0" + address)
+            _dial(connection, "\0" + address, time.monotonic() + timeout)
+            if not same_user(connection):
+                raise PermissionError("it belongs to another user")
             connection.sendall(_TOKEN.pack(token))
             _, descriptors, _, _ = socket.recv_fds(connection, 1, 1)
     except OSError as error:
@@ -110,6 +137,18 @@ def fetch(address: str, token: int, timeout: float) -> int:
     if not descriptors:
         raise WorldError(f"the process at @{address} does not hand out its descriptor {token}")
     return int(descriptors[0])
+
+
+def _dial(connection: socket.socket, address: str, deadline: float) -> None:
+    """Connect, also while more processes connect at the same time than the socket queues."""
+    while True:
+        try:
+            connection.connect(address)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_S)
 
 
 class SharedMemory:

@@ -177,7 +177,7 @@ def spawn(size: int, arguments: Sequence[str], timeout: float) -> World:
             STARTED: str(os.getpid()),
             CHANNELS: ",".join(map(str, theirs)),
         }
-        command = [sys.executable, "-m", "wirespeed", *arguments]
+        command = [sys.executable, "-P", "-m", "wirespeed", *arguments]  # -P: not from the current folder
         children.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, pass_fds=theirs))
         for mine, their in pairs:
             ends.append(mine)

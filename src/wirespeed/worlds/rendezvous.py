@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from multiprocessing.connection import wait
@@ -34,6 +35,8 @@ Address = tuple[str, int] | str
 ADMISSION_S = 5.0
 #: Maximum number of connections that are proving it at a time; more wait in the listener's queue.
 _UNPROVEN_LIMIT = 256
+#: Time after which one of them is closed for another, in s: a rank answers at once.
+_SILENT_S = 0.25
 #: Maximum length of a message before a process has joined, in bytes.
 _HELLO_LIMIT_BYTES = 4096
 #: Maximum length of a refusal and of the name of a host, in characters.
@@ -161,13 +164,15 @@ class _Lobby:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         self._arrived: SimpleQueue[tuple[Channel, _Hello]] = SimpleQueue()
-        self._unproven: set[Channel] = set()
+        #: The oldest first -> where it comes from, and since when.
+        self._unproven: dict[Channel, tuple[str, float]] = {}
+        self._changing = threading.Lock()
         self._notes = 0
         self.refusal = ""
 
     def arrivals(self, listeners: Sequence[socket.socket]) -> list[tuple[Channel, _Hello]]:
         """Accept new connections for a moment; return those that have proved that they belong here."""
-        if len(self._unproven) < _UNPROVEN_LIMIT:
+        if self._has_room():
             ready = set(wait(listeners, _POLL_S))
             for listener in (one for one in listeners if one in ready):
                 with suppress(OSError):  # it has gone away
@@ -190,16 +195,36 @@ class _Lobby:
 
     def hear(self, channel: Channel, secret: bytes, deadline: float, who: str) -> None:
         """Receive the hello of a connection in a thread; without a secret it need not prove anything."""
-        self._unproven.add(channel)
+        with self._changing:
+            self._unproven[channel] = (who, time.monotonic())
         threading.Thread(
             target=self._hear, args=(channel, secret, deadline, who), name="admit a rank", daemon=True
         ).start()
 
     def close(self) -> None:
         """Disconnect all that have not proved anything yet."""
-        for channel in list(self._unproven):
-            with suppress(OSError):
-                channel.socket.shutdown(socket.SHUT_RDWR)  # its thread closes it
+        with self._changing:
+            for channel in self._unproven:
+                _disconnect(channel)
+
+    def _has_room(self) -> bool:
+        """Return whether another connection may prove that it belongs to the job.
+
+        A flood of silent connections takes the room only from itself: if there is none, the oldest one is
+        closed of the address that has the most.
+        """
+        with self._changing:
+            if len(self._unproven) < _UNPROVEN_LIMIT:
+                return True
+            crowd = Counter(who for who, _ in self._unproven.values())
+            ((most, number),) = crowd.most_common(1)
+            oldest, since = next((one, at) for one, (who, at) in self._unproven.items() if who == most)
+            if time.monotonic() < since + _SILENT_S:
+                return False
+            del self._unproven[oldest]
+            _disconnect(oldest)
+        self.refuse(f"{most}: it is silent, like most of {number} connections from there")
+        return True
 
     def _accept(self, sock: socket.socket) -> None:
         channel = Channel(sock)
@@ -228,8 +253,15 @@ class _Lobby:
         except (EOFError, OSError):
             pass  # a health check, or it tries again
         finally:
-            self._unproven.discard(channel)
+            with self._changing:
+                self._unproven.pop(channel, None)
         channel.close()
+
+
+def _disconnect(channel: Channel) -> None:
+    """End a connection; the thread that reads it closes it."""
+    with suppress(OSError):
+        channel.socket.shutdown(socket.SHUT_RDWR)
 
 
 def gather(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,8 +11,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ...caching import cache_folder
+from ...caching import cache_folder, private_folder
 from ...errors import BackendError
+from ...files import new_file
 from ...version import __version__
 from .packages import BINDINGS, INSTALL, WHEELS, extra
 
@@ -76,17 +76,18 @@ def compiled(
     """
     included = headers.version if headers else ""
     key = "\0".join((text, architecture, nvrtc_version(), __version__, included))
-    path = (folder or cache_folder()) / f"{hashlib.sha256(key.encode()).hexdigest()}.code"
+    name = f"{hashlib.sha256(key.encode()).hexdigest()}.code"
     with suppress(OSError):
-        return path.read_bytes()
+        return (_cached(folder) / name).read_bytes()
     code = _compile(text, architecture, headers)
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Another process may do the same, so the file is written atomically.
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(code)
-        Path(file.name).replace(path)
+    with suppress(OSError), new_file(code, _cached(folder)) as new:  # another process may write the same
+        new.replace(new.with_name(name))
     return code
+
+
+def _cached(folder: Path | None) -> Path:
+    """Return the folder of cached code, which only this user can write; an OSError if there is none."""
+    return private_folder(folder) if folder else cache_folder()
 
 
 def _compile(text: str, architecture: str, headers: Headers | None) -> bytes:

@@ -40,7 +40,7 @@ def unaware(ordinal: int, timeout: float, environment: Mapping[str, str] = os.en
     limit = min(timeout, _TEST_LIMIT_S)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", __name__, str(ordinal)], env=alone, capture_output=True, text=True,
+            [sys.executable, "-P", "-m", __name__, str(ordinal)], env=alone, capture_output=True, text=True,
             timeout=limit, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except subprocess.TimeoutExpired:

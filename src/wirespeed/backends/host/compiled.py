@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba
 
-from ...caching import cache_folder
+from ...caching import cache_folder, private_folder
 
 
 def compiled(signature: str, **settings: Any) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function immediately, or load it from the cache; write the cache if possible.
 
-    A folder set by the user (``NUMBA_CACHE_DIR``) is used.
+    A folder set by the user (``NUMBA_CACHE_DIR``) is used, but none that a ``.numba_config.yaml`` in the
+    current folder names: loading the cache executes what is in it.
     """
 
     def compile_(function: Callable[..., Any]) -> Any:
         chosen = numba.config.CACHE_DIR
         try:
-            numba.config.CACHE_DIR = chosen or _folder()  # read when a function is decorated
+            numba.config.CACHE_DIR = _folder()  # read when a function is decorated
             return numba.njit(signature, cache=True, nogil=True, **settings)(function)
         except (RuntimeError, OSError):  # no writable folder, or a full disk
             return numba.njit(signature, nogil=True, **settings)(function)
@@ -36,10 +38,11 @@ def _folder() -> str:
     Raises
     ------
     OSError
-        If it is not writable: numba would use a folder in the package, which an uninstall would leave behind.
+        If others can write it, or this user cannot: numba would use a folder in the package, which an
+        uninstall would leave behind.
     """
-    folder = cache_folder() / "numba"
-    folder.mkdir(parents=True, exist_ok=True)
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    folder = private_folder(Path(chosen)) if chosen else cache_folder("numba")
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"{folder} is not writable")
     return str(folder)

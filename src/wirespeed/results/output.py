@@ -1,0 +1,269 @@
+"""Files that commands write: atomically, and never in place of a file that somebody may want to keep."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import msgspec
+
+from ..errors import StorageError, UsageError
+from ..files import distrust, new_file, read
+
+#: File name that stands for standard output.
+STDOUT = Path("-")
+#: Free space required before measuring starts, in bytes: the Document of a large run.
+_REQUIRED_BYTES = 8 * 2**20
+#: Maximum time that a pipe may lack a reader, in s.
+_PIPE_READER_S = 5.0
+_PIPE_POLL_S = 0.05
+#: Maximum number of symbolic links to a file.
+_MOST_LINKS = 40
+#: Permissions of a new file, from which the umask takes some away.
+_MODE = 0o644
+#: Keys by which our files are recognised.
+DOCUMENT, BASELINE = "wirespeed_schema", "wirespeed_baseline"
+
+
+class Output:
+    """A file that a command writes, once or again and again; it always is complete.
+
+    The first writing creates it: of several processes that choose the same name, one gets it. Nothing is
+    created before, so a command that ends early leaves no empty file. Devices and pipes are written directly.
+
+    Parameters
+    ----------
+    path : Path
+        The file, or ``-`` for standard output.
+    replace : bool
+        Whether to replace a file that exists. An empty one is always replaced.
+    names : Iterator[Path] or None
+        Names, in the same folder, to use in place of ``path`` and of each other if they exist, whatever
+        ``replace`` is; None if the user chose the name.
+
+    Attributes
+    ----------
+    path : Path
+        The file that was written, or will be unless another process creates it before.
+    written : bool
+        Whether something was written.
+    """
+
+    def __init__(self, path: Path, *, replace: bool = False, names: Iterator[Path] | None = None) -> None:
+        self.path = path
+        self.replace = replace
+        self.written = False
+        self._names = names
+
+    @classmethod
+    def numbered(cls, path: Path) -> Output:
+        """Return an Output with the first free name: ``run.json``, ``run-2.json``, ``run-3.json``, ..."""
+        return cls(path, names=(path.with_name(f"{path.stem}-{n}{path.suffix}") for n in count(2)))
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the target cannot be replaced: an open file, a terminal, /dev/null, a pipe."""
+        if self._names is not None:
+            return False
+        return descriptor(self.path) is not None or self.path.is_char_device() or self.path.is_fifo()
+
+    def check(self, force: bool = False) -> None:
+        """Check, before anything is measured, that the file can be written.
+
+        Parameters
+        ----------
+        force : bool
+            Whether to replace a file that exists, here and when it is written.
+
+        Raises
+        ------
+        UsageError
+            If it would replace a file.
+        StorageError
+            If the folder is missing or read-only, the disk is full, or the path is not that of a file.
+        """
+        self.replace |= force
+        while self._names is not None and os.path.lexists(self.path):
+            self.path = next(self._names)
+        target = self._target()
+        if self._keeps(target):
+            raise UsageError(f"{self.path} exists; choose another name, or --force to replace it")
+        if target.exists() and not os.access(target, os.W_OK):
+            raise StorageError(f"cannot write {self.path}: permission denied; choose another file")
+        if self.is_stream:
+            return
+        with _failing(self.path), tempfile.TemporaryFile(dir=target.parent) as file:
+            try:
+                os.posix_fallocate(file.fileno(), 0, _REQUIRED_BYTES)
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                    raise
+                file.write(bytes(_REQUIRED_BYTES))  # the file system cannot reserve space, so fill it
+                file.flush()
+
+    def write(self, data: bytes) -> None:
+        """Write the file.
+
+        Raises
+        ------
+        StorageError
+            If the file cannot be written, or another process has created it; a file is left unchanged.
+        """
+        target = self._target()
+        if self.is_stream:
+            with _failing(self.path):
+                _pour(self.path, data)
+        else:
+            with _failing(self.path), new_file(data, target.parent, f".{target.name}.") as new:
+                target, created = (target, False) if self.written else self._created(target)
+                try:
+                    new.chmod(_mode(target))
+                    new.replace(target)
+                except BaseException:
+                    if created:
+                        target.unlink(missing_ok=True)
+                    raise
+        self.written = True
+
+    def _created(self, target: Path) -> tuple[Path, bool]:
+        """Take the name, or the next free one; return it, and whether the file is new."""
+        while True:
+            try:
+                os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE))
+                return target, True
+            except FileExistsError:
+                if self._names is None:
+                    if self._keeps(target):
+                        raise StorageError(f"{self.path} was created by another process") from None
+                    return target, False
+                target = self.path = next(self._names)
+
+    def _keeps(self, target: Path) -> bool:
+        """Return whether the target is a file that must not be replaced."""
+        return not (self.replace or self.is_stream) and target.is_file() and target.stat().st_size > 0
+
+    def _target(self) -> Path:
+        """Return the file that the path leads to, so that links and devices are not replaced."""
+        if self._names is not None or descriptor(self.path) is not None:
+            return self.path
+        path = self.path
+        with _failing(path):
+            for _ in range(_MOST_LINKS):
+                if not path.is_symlink():
+                    break
+                if why := distrust(path.lstat()):
+                    raise StorageError(
+                        f"cannot write {self.path}: it is a link, and {why}; choose another file"
+                    )
+                path = path.parent / path.readlink()
+            with contextlib.suppress(FileNotFoundError):
+                if not self.is_stream and not stat.S_ISREG(self.path.stat().st_mode):
+                    raise StorageError(
+                        f"cannot write {self.path}: it is not a regular file; choose another file"
+                    )
+        return path
+
+
+def _mode(path: Path) -> int:
+    """Return the permissions of a file to replace; those of another user's file are not kept."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:  # it was removed since it was written
+        return _MODE
+    return stat.S_IMODE(status.st_mode) if status.st_uid == os.geteuid() else _MODE
+
+
+def check_replaceable(path: Path, key: str, force: bool = False) -> None:
+    """Refuse to replace a file with content that is not of the kind that ``key`` identifies.
+
+    Raises
+    ------
+    UsageError
+        If the file has other content; the message names ``--force``.
+    """
+    if not force and _is_regular(path) and path.stat().st_size and not holds(path, key):
+        kind = {DOCUMENT: "saved run", BASELINE: "baseline"}[key]
+        raise UsageError(f"{path} exists and is not a {kind}; choose another name, or --force to replace it")
+
+
+def holds(path: Path, key: str) -> bool:
+    """Return whether a file is a regular one of the kind that ``key`` identifies."""
+    try:
+        return _is_regular(path) and key in msgspec.json.decode(read(path), type=dict[str, msgspec.Raw])
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def _is_regular(path: Path) -> bool:
+    """Return whether the target is an existing file that would be replaced."""
+    return descriptor(path) is None and path.is_file()
+
+
+def descriptor(path: Path) -> int | None:
+    """Return the open file of this process that ``-``, ``/dev/stdout`` or ``/dev/fd/3`` name; else None.
+
+    The file behind it may have no name, or one that leads to another file by now.
+    """
+    if path == STDOUT:
+        return 1
+    for _ in range(_MOST_LINKS):
+        if os.path.realpath(path.parent) == f"/proc/{os.getpid()}/fd" and path.name.isdecimal():
+            return int(path.name)
+        if not path.is_symlink():
+            return None
+        path = path.parent / path.readlink()
+    return None
+
+
+def _pour(path: Path, data: bytes) -> None:
+    number = descriptor(path)
+    if number == 1:
+        if sys.__stdout__ is None:  # closed by the caller
+            return
+        sys.__stdout__.flush()
+    with os.fdopen(_opened(path) if number is None else os.dup(number), "wb") as file:
+        file.write(data)
+
+
+def _opened(path: Path) -> int:
+    """Open a device, or a pipe, whose reader may come a moment later."""
+    deadline = time.monotonic() + _PIPE_READER_S
+    while True:
+        try:
+            number = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO or time.monotonic() > deadline:
+                raise
+            time.sleep(_PIPE_POLL_S)
+        else:
+            os.set_blocking(number, True)
+            return number
+
+
+def _reason(path: Path, error: OSError) -> str:
+    hint = {
+        errno.ENOENT: "the folder does not exist; create it or choose another file",
+        errno.ENOTDIR: "a part of the path is not a folder; choose another file",
+        errno.EACCES: "permission denied; choose another file",
+        errno.ENXIO: "no process reads it; start the reader first, or choose another file",
+        errno.EROFS: "the file system is read-only; choose another file",
+        errno.ENOSPC: f"the disk is full; free {_REQUIRED_BYTES // 2**20} MiB or choose another file",
+        errno.EDQUOT: f"disk quota exceeded; free {_REQUIRED_BYTES // 2**20} MiB or choose another file",
+    }.get(error.errno or 0, f"{error.strerror}; choose another file")
+    return f"cannot write {path}: {hint}"
+
+
+@contextlib.contextmanager
+def _failing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(_reason(path, error)) from error
