@@ -184,7 +184,7 @@ def test_baselines_that_nothing_can_be_compared_with(field: str, value: float, t
 def test_the_baseline_of_tiny_values_can_be_loaded(tmp_path: Path) -> None:
     plain = json.loads(store.encode(_DOCUMENT))
     for cell in plain["testcases"][0]["tables"][0]["cells"]:
-        cell["value"], cell["statistics"]["low"], cell["statistics"]["high"] = 1e-300, 2.0, 1.0
+        cell["value"], cell["statistics"]["low"], cell["statistics"]["high"] = 1e-18, 2.0, 1.0
     made = baseline.make([store.decode(json.dumps(plain).encode(), "d.json")])
     (tmp_path / "baseline.json").write_bytes(baseline.encode(made))
     assert baseline.load(tmp_path / "baseline.json") == made

@@ -119,7 +119,7 @@ def test_nvlinks_of_all_gpus(tmp_path: Path) -> None:
     assert judge(imported(tmp_path, between(250.0, 250.0, 8))).verdict is Verdict.WARN
     slow = judge(imported(tmp_path, between(390.0, 132.0, 8)))
     assert slow.verdict is Verdict.FAIL
-    assert any("gpu0" in name for culprit in slow.culprits for name in culprit.names)
+    assert any("gpu0" in suspect.ends for culprit in slow.culprits for suspect in culprit.suspects)
 
 
 def test_collectives_confirm_nvlinks_only_of_their_rate(tmp_path: Path) -> None:

@@ -208,8 +208,9 @@ def test_faults_leave_what_was_measured(capsys: pytest.CaptureFixture[str], tmp_
         and "simulated error" in document.interrupted
     )
     code, _ = run(
-        capsys, "all_reduce_perf", "--machine", f"{H200}+hang", "-g", "2", "-T", "1", "--output", str(path)
-    )
+        capsys, "all_reduce_perf", "--machine", f"{H200}+hang", "-g", "2", "-T", "1",
+        "--output", str(path), "--force",
+    )  # fmt: skip
     assert code == 1 and wirespeed.load(path).testcases[0].status is Status.TIMED_OUT
 
 

@@ -132,7 +132,7 @@ def _unmeasured(document: Document) -> Iterator[str]:
             for one in document.testcases
             if one.name == pattern or (prefix != pattern and one.name.startswith(prefix))
         ]
-        if not any(map(_has_value, results)):
+        if results and not any(map(_has_value, results)):  # a Document may have only some of its testcases
             reason = next((one.reason for one in results if one.reason), "")
             by_reason.setdefault(reason, {})[pattern] = 1
     for reason, patterns in by_reason.items():
