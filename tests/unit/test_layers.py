@@ -58,7 +58,18 @@ def test_only_its_own_parts_import_a_library(library: str) -> None:
 
 #: Each may import what stands above it, and its own parts. A folder stands for all that is in it.
 LAYERS = (
-    ("__init__", "version", "caching", "tabular", "terminal", "errors", "files", "model", "units"),
+    (
+        "__init__",
+        "version",
+        "caching",
+        "exit_codes",
+        "tabular",
+        "terminal",
+        "errors",
+        "files",
+        "model",
+        "units",
+    ),
     ("stopping", "options"),
     ("topology",),
     ("facts",),
