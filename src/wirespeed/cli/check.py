@@ -29,6 +29,7 @@ from .common import (
     texts_aside,
     typed,
 )
+from .consumers import Answer, add_consumer, refuse_mixed
 from .job import add_job, lead
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..driver.jobs import join
     from ..reports import Judged
+    from ..results.output import STDOUT
 
     options = _parser(name).parse_args(argv)
     options.source = [*(options.source or ()), *options.saved]
@@ -65,10 +67,10 @@ def main(name: str, argv: Sequence[str]) -> int:
         documents = _loaded(options)
         _check_gates(gates, [document.machine for document in documents])
         show(documents)
-        codes = [_code(one) for one in found]
-        return FAILED if FAILED in codes else max(codes)
+        return _answer(documents, found, options)
 
     output = saving(options)
+    refuse_mixed(options.consumer, bool(output and output.path == STDOUT))
     world = join(options.processes, [name, *argv], options.timeout)
 
     def shown(document: Document) -> None:
@@ -77,7 +79,10 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     with texts_aside(output):
         return lead(
-            world, lambda: _measure(options, by, gates, output, world), shown, lambda _: _code(found[0])
+            world,
+            lambda: _measure(options, by, gates, output, world),
+            shown,
+            lambda document: _answer([document], found, options),
         )
 
 
@@ -173,6 +178,17 @@ def _code(judged: Judged) -> int:
     return code if all(one.compared for one in judged.gates) or code == FAILED else WARNED
 
 
+def _answer(documents: Sequence[Document], judged: Sequence[Judged], options: argparse.Namespace) -> int:
+    """Return the exit code of the worst run; for a consumer, with the reason."""
+    codes = [_code(one) for one in judged]
+    code = FAILED if FAILED in codes else max(codes)
+    if not options.consumer:
+        return code
+    from ..reports._reason import reason
+
+    return Answer(code, *reason(list(zip(documents, judged, strict=True)), [one == code for one in codes]))
+
+
 def _measure(
     options: argparse.Namespace,
     by: Criteria,
@@ -245,6 +261,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
         "--format", default=FORMATS[0], choices=FORMATS,
         help="format of verdicts, likely causes and gates (default: text)",
     )  # fmt: skip
+    add_consumer(out)
     add_saving(out)
     add_verbose(out)
     return arguments

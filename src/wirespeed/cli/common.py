@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 from ..errors import StorageError, UsageError
 from ..terminal import colored, columns, visible
 from . import configuration
+from .consumers import OPTION, InvalidUsage
 
 if TYPE_CHECKING:
     from ..document import Document
@@ -51,7 +52,7 @@ class Parser(argparse.ArgumentParser):
             name.removeprefix("--"): action
             for action, names in options
             for name in names
-            if name.startswith("--") and name != "--help"
+            if name.startswith("--") and name not in ("--help", OPTION)
         }
 
     def parse_known_args(  # type: ignore[override]
@@ -83,7 +84,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error and a hint to ``--help``, and exit."""
-        self.exit(WRONG_USE, visible(f"{self.prog}: error: {message} (see `{self.prog} --help`)\n"))
+        text = visible(f"{message} (see `{self.prog} --help`)")
+        print(f"{self.prog}: error: {text}", file=sys.stderr)
+        raise InvalidUsage(text)
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """Refuse ``--option=--``, of which argparse makes an empty list, whatever the type."""

@@ -22,10 +22,12 @@ from .common import (
     style,
     texts_aside,
 )
+from .consumers import Answer, add_consumer, refuse_mixed
 
 if TYPE_CHECKING:
     from ..document import Document
     from ..judging.adaptive import Adaptive
+    from ..judging.diagnosis import Diagnosis
     from ..judging.verdicts import Check
 
 
@@ -53,8 +55,13 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 def _check(options: Namespace) -> None:
     """Refuse options that contradict each other."""
+    from ..results.output import STDOUT
+
     measuring_options = options.output or options.testcase or options.prefix or options.machine
     folder = "--root" if options.root is not None else "--record" if options.record is not None else ""
+    refuse_mixed(options.consumer, bool(options.output and options.output.path == STDOUT))
+    if options.consumer and options.record is not None:
+        raise UsageError("--record judges nothing: omit --for")
     if options.root is not None and options.record is not None:
         raise UsageError("--record is about this machine, --root about another one: choose one of them")
     if options.source and folder:
@@ -88,9 +95,8 @@ def _document(options: Namespace, adaptive: Adaptive | None) -> Document:
 
 def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) -> int:
     """Print what was found; return the exit code."""
-    from ..judging.cause import Weight
     from ..judging.diagnosis import diagnose
-    from ..judging.verdicts import Verdict, judge
+    from ..judging.verdicts import judge
     from ..reports._doctor import render
 
     check: Check | None
@@ -102,6 +108,19 @@ def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) 
     steps = adaptive.steps if adaptive else ()
     sys.stdout.write(render(document, found, check, style(options), steps))
     sys.stdout.flush()
+    code = _code(document, found, check)
+    if not options.consumer:
+        return code
+    from ..reports._reason import host_of_run, reason_of_diagnosis
+
+    return Answer(code, reason_of_diagnosis(document, check, found), host_of_run(document))
+
+
+def _code(document: Document, found: Diagnosis, check: Check | None) -> int:
+    """Return the exit code of a diagnosis."""
+    from ..judging.cause import Weight
+    from ..judging.verdicts import Verdict
+
     if any(finding.weight is Weight.DEFECT for finding in found.findings):
         return FAILED
     passed = WARNED if document.simulated else OK
@@ -137,6 +156,7 @@ def _parser(name: str) -> Parser:
     add_measuring(arguments)
     arguments.set_defaults(tier="quick")
     out = arguments.add_argument_group("output")
+    add_consumer(out)
     add_output(out)
     add_verbose(out)
     return arguments

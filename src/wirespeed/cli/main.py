@@ -24,9 +24,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import RunInterrupted, UsageError, WirespeedError
+from ..exit_codes import ExitCode
 from ..terminal import PLAIN, columns, shows_unicode, visible
 from ..version import __version__
-from .common import FAILED, INTERRUPTED, OK, WRONG_USE, Parser, formatter
+from .common import INTERRUPTED, OK, WRONG_USE, Parser, formatter
+from .consumers import Answer, answer, requested, translated
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -93,12 +95,13 @@ def entry() -> NoReturn:
     os.environ["PYTHONSAFEPATH"] = "1"  # processes that this one starts import nothing from this folder
     if "COLUMNS" in os.environ:
         os.environ["COLUMNS"] = str(columns())  # for libraries too, which pad lines to any width
-    ending = _Ending()
+    arguments = _arguments()
+    ending = _Ending(translated(INTERRUPTED, arguments))
     signal.signal(signal.SIGTERM, ending)
     sys.unraisablehook = ending.ignored
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # shells ignore it in the background
         signal.signal(signal.SIGINT, ending)
-    code = main()
+    code = main(arguments)
     if "mpi4py" in sys.modules:
         from ..worlds.mpi import finalize
 
@@ -108,46 +111,59 @@ def entry() -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     except OSError:
-        code = code or FAILED
+        code = code or translated(ExitCode.RUN, arguments)
     os._exit(code)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    arguments = _arguments() if argv is None else list(argv)
+    consumer = requested(arguments)
+    if consumer is None:
+        return _run(arguments)
+    return answer(consumer, lambda: _run(arguments))
+
+
+def _arguments() -> list[str]:
+    """Return the arguments of this process; a link with the name of a command is that command."""
     called = Path(sys.argv[0]).name
-    own = [called] if called in PEERS else []
-    arguments = [*own, *sys.argv[1:]] if argv is None else list(argv)
+    return [*([called] if called in PEERS else []), *sys.argv[1:]]
+
+
+def _run(arguments: list[str]) -> int:
+    """Run a command; say on standard error why it failed."""
     try:
         return _dispatch(arguments)
     except UsageError as error:
-        print(f"wirespeed: error: {error}", file=sys.stderr)
-        return WRONG_USE
+        return _ended(WRONG_USE, str(error))
     except WirespeedError as error:
-        print(f"wirespeed: error: {error}", file=sys.stderr)
-        return FAILED
+        return _ended(ExitCode.RUN, str(error))
     except RunInterrupted as interrupted:
         from ..document import Status
         from ..units import many
 
         results = interrupted.document.testcases
         begun = many(sum(result.status is not Status.WAIVED for result in results), "testcase")
-        print(f"wirespeed: interrupted; {begun} begun", file=sys.stderr)
-        return INTERRUPTED
+        return _ended(INTERRUPTED, f"interrupted; {begun} begun")
     except KeyboardInterrupt:
-        print("wirespeed: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return _ended(INTERRUPTED, "interrupted")
     except OSError as error:
-        if not isinstance(error, BrokenPipeError):  # otherwise the reader has closed our output
-            print(f"wirespeed: error: {_failed(error)}", file=sys.stderr)
+        reason = "" if isinstance(error, BrokenPipeError) else _failed(error)  # the reader closed our output
         with suppress(OSError):  # no error at the end: what is left in the buffer cannot be written
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+        return _ended(ExitCode.RUN, reason)
     except ImportError as error:
-        print(f"wirespeed: error: cannot import {error.name or 'a library'}: {error}", file=sys.stderr)
-        return FAILED
+        return _ended(ExitCode.RUN, f"cannot import {error.name or 'a library'}: {error}")
     except MemoryError:
-        print("wirespeed: error: not enough memory", file=sys.stderr)
-        return FAILED
+        return _ended(ExitCode.RUN, "not enough memory")
+
+
+def _ended(code: int, reason: str) -> Answer:
+    """Print why a command ended early; return its exit code with the reason."""
+    if reason:
+        kind = "" if code == INTERRUPTED else "error: "
+        print(f"wirespeed: {kind}{reason}", file=sys.stderr)
+    return Answer(code, reason or "standard output was closed")
 
 
 def _failed(error: OSError) -> str:
@@ -162,9 +178,15 @@ class _Ending:
 
     This takes a moment, in which further signals (launchers send several) must not interrupt. A signal after
     that ends the process.
+
+    Parameters
+    ----------
+    code : int
+        Exit code of the process if it ends then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, code: int) -> None:
+        self._code = code
         self._since = math.inf
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
@@ -175,7 +197,7 @@ class _Ending:
             self._since = now
             raise KeyboardInterrupt
         if now - self._since > _SIGNAL_GRACE_S:
-            os._exit(INTERRUPTED)
+            os._exit(self._code)
 
     def ignored(self, found: sys.UnraisableHookArgs) -> None:
         """Send the signal again if Python ignored its exception, as in callbacks of weak references."""
