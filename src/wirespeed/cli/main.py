@@ -74,6 +74,9 @@ COLLECTIVES = (
 COMMANDS |= {f"{name}_perf": ("nccl_tests", "") for name in COLLECTIVES}
 #: Commands that are programs of others; a link to wirespeed with such a name runs the command.
 PEERS = ("nvbandwidth", "sailbandwidth", *(f"{name}_perf" for name in COLLECTIVES))
+#: Name of a program -> command: nccl-tests' programs have a suffix where they were built for mpirun; ours
+#: join the job of any launcher.
+PROGRAMS = {name: name for name in PEERS} | {f"{name}_perf_mpi": f"{name}_perf" for name in COLLECTIVES}
 
 
 def entry() -> NoReturn:
@@ -126,8 +129,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _arguments() -> list[str]:
     """Return the arguments of this process; a link with the name of a command is that command."""
-    called = Path(sys.argv[0]).name
-    return [*([called] if called in PEERS else []), *sys.argv[1:]]
+    called = PROGRAMS.get(Path(sys.argv[0]).name)
+    return [*([called] if called else []), *sys.argv[1:]]
 
 
 def _run(arguments: list[str]) -> int:
