@@ -11,7 +11,8 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.errors import UsageError
-from wirespeed.judging.adaptive import Adaptive, measurable
+from wirespeed.judging.adaptive import Adaptive
+from wirespeed.judging.omissions import measurable
 from wirespeed.judging.diagnosis import diagnose
 
 FAST = {"tier": "quick", "samples": 3, "copies": 1}
