@@ -168,7 +168,8 @@ def test_only_failures_of_the_hardware_drain_a_node(cluster: Cluster, tmp_path: 
         assert "Reason=" not in cluster.until(lambda state: "State=IDLE " in state)
 
     # The epilog fails.
-    cluster.settings(epilog=f"{DOCTOR}+nvlinks=9@gpu0", health=UNUSABLE)
+    failing = f"{CHECK}+nvlinks=9@gpu0 -t device_to_device_memcpy_read_ce"
+    cluster.settings(epilog=failing, health=UNUSABLE)
     assert cluster.call("srun", "hostname") == "node1\n", cluster.logs()
     assert "Reason=Epilog error" in cluster.until(drained)
     cluster.settings(health=UNUSABLE)
@@ -176,7 +177,6 @@ def test_only_failures_of_the_hardware_drain_a_node(cluster: Cluster, tmp_path: 
     cluster.until(lambda state: "State=IDLE " in state)
 
     # The prolog fails; slurmd's log says why.
-    failing = f"{CHECK}+nvlinks=9@gpu0 -t device_to_device_memcpy_read_ce"
     cluster.settings(prolog=failing, health=UNUSABLE)
     job = cluster.call("sbatch", "--parsable", "-o", "/dev/null", "--wrap", "true").strip()
     assert "Reason=Prolog error" in cluster.until(drained)

@@ -8,17 +8,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..exit_codes import EXIT_CODES
 from ..options import JOB
 from ..terminal import one_line
 from ..units import many
 from .common import (
-    FAILED,
-    OK,
-    WARNED,
     add_judging,
     add_measuring,
     add_saving,
     add_verbose,
+    code_of,
     criteria,
     load_run,
     measuring,
@@ -168,25 +167,14 @@ def _remarks(judged: Judged) -> Iterator[str]:
         yield from (f"baseline: {text}" for text in judged.check.baseline.notes)
 
 
-def _code(judged: Judged) -> int:
-    """Return the exit code of one run."""
-    from ..judging.verdicts import Verdict
-
-    if any(compared.failed for compared in judged.gates):
-        return FAILED
-    code = {Verdict.FAIL: FAILED, Verdict.PASS: OK}.get(judged.check.verdict, WARNED)
-    return code if all(one.compared for one in judged.gates) or code == FAILED else WARNED
-
-
 def _answer(documents: Sequence[Document], judged: Sequence[Judged], options: argparse.Namespace) -> int:
     """Return the exit code of the worst run; for a consumer, with the reason."""
-    codes = [_code(one) for one in judged]
-    code = FAILED if FAILED in codes else max(codes)
+    verdict = min((one.check.verdict for one in judged), key=lambda one: one.rank)
     if not options.consumer:
-        return code
+        return code_of(verdict)
     from ..reports._reason import reason
 
-    return Answer(code, *reason(list(zip(documents, judged, strict=True)), [one == code for one in codes]))
+    return Answer(code_of(verdict), *reason(list(zip(documents, judged, strict=True))))
 
 
 def _measure(
@@ -228,9 +216,8 @@ def _parser(name: str) -> argparse.ArgumentParser:
     arguments = parser(
         name,
         "Measure (or load saved runs), compare every value with what the hardware can do, and name the\n"
-        "likely cause of low values.\n"
-        "Exit codes: 0 pass, 1 fail, 2 invalid usage, 3 only warnings, or nothing could be judged or\n"
-        "compared with a set of gates.",
+        "likely cause of low values.",
+        EXIT_CODES,
     )
     judging = arguments.add_argument_group("judgement")
     arguments.add_argument("saved", nargs="*", metavar="RUN.json", help="saved runs to judge, as with --from")

@@ -1,8 +1,4 @@
-"""``wirespeed``: find the command, call it, and return an exit code.
-
-Exit codes: 0 all passed or waived, 1 something failed or timed out, 2 invalid usage, 3 nothing could be
-measured, or a check with only warnings or nothing to judge, 130 interrupted.
-"""
+"""``wirespeed``: find the command, call it, and return an exit code."""
 
 from __future__ import annotations
 
@@ -23,15 +19,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from ..errors import RunInterrupted, UsageError, WirespeedError
-from ..exit_codes import ExitCode
+from ..errors import NotIdle, RunInterrupted, UsageError, WirespeedError
+from ..exit_codes import EXIT_CODES, ExitCode
 from ..terminal import PLAIN, columns, shows_unicode, visible
 from ..version import __version__
-from .common import INTERRUPTED, OK, WRONG_USE, Parser, formatter
+from .common import Parser, formatter
 from .consumers import Answer, answer, requested, translated
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from types import FrameType, TracebackType
 
 #: Time after a signal in which further signals are ignored, in s.
 _SIGNAL_GRACE_S = 2.0
@@ -99,9 +95,10 @@ def entry() -> NoReturn:
     if "COLUMNS" in os.environ:
         os.environ["COLUMNS"] = str(columns())  # for libraries too, which pad lines to any width
     arguments = _arguments()
-    ending = _Ending(translated(INTERRUPTED, arguments))
+    ending = _Ending(translated(ExitCode.INTERRUPTED, arguments))
     signal.signal(signal.SIGTERM, ending)
     sys.unraisablehook = ending.ignored
+    sys.excepthook = _crashed
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # shells ignore it in the background
         signal.signal(signal.SIGINT, ending)
     code = main(arguments)
@@ -135,36 +132,39 @@ def _arguments() -> list[str]:
 
 def _run(arguments: list[str]) -> int:
     """Run a command; say on standard error why it failed."""
+    broken = ExitCode.FAIL if arguments[:1] and arguments[0] in PEERS else ExitCode.RUN
     try:
         return _dispatch(arguments)
     except UsageError as error:
-        return _ended(WRONG_USE, str(error))
+        return _ended(ExitCode.USAGE, str(error))
+    except NotIdle as error:
+        return _ended(ExitCode.NOT_JUDGED, str(error))
     except WirespeedError as error:
-        return _ended(ExitCode.RUN, str(error))
+        return _ended(broken, str(error))
     except RunInterrupted as interrupted:
         from ..document import Status
         from ..units import many
 
         results = interrupted.document.testcases
         begun = many(sum(result.status is not Status.WAIVED for result in results), "testcase")
-        return _ended(INTERRUPTED, f"interrupted; {begun} begun")
+        return _ended(ExitCode.INTERRUPTED, f"interrupted; {begun} begun")
     except KeyboardInterrupt:
-        return _ended(INTERRUPTED, "interrupted")
+        return _ended(ExitCode.INTERRUPTED, "interrupted")
     except OSError as error:
         reason = "" if isinstance(error, BrokenPipeError) else _failed(error)  # the reader closed our output
         with suppress(OSError):  # no error at the end: what is left in the buffer cannot be written
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _ended(ExitCode.RUN, reason)
+        return _ended(broken, reason)
     except ImportError as error:
-        return _ended(ExitCode.RUN, f"cannot import {error.name or 'a library'}: {error}")
+        return _ended(broken, f"cannot import {error.name or 'a library'}: {error}")
     except MemoryError:
-        return _ended(ExitCode.RUN, "not enough memory")
+        return _ended(broken, "not enough memory")
 
 
 def _ended(code: int, reason: str) -> Answer:
     """Print why a command ended early; return its exit code with the reason."""
     if reason:
-        kind = "" if code == INTERRUPTED else "error: "
+        kind = "" if code == ExitCode.INTERRUPTED else "error: "
         print(f"wirespeed: {kind}{reason}", file=sys.stderr)
     return Answer(code, reason or "standard output was closed")
 
@@ -174,6 +174,13 @@ def _failed(error: OSError) -> str:
     what = error.filename or ("standard output" if error.errno in _OF_OUTPUT else "")
     why = error.strerror or str(error)
     return visible(f"{what}: {why}" if what else why)
+
+
+def _crashed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> NoReturn:
+    """Print an error of wirespeed itself, and end with the code of a run that failed: Python's means FAIL."""
+    sys.__excepthook__(kind, error, trace)
+    sys.stderr.flush()
+    os._exit(ExitCode.RUN)
 
 
 class _Ending:
@@ -222,7 +229,7 @@ def _dispatch(arguments: list[str]) -> int:
         os.environ["_ARGCOMPLETE"] = "2" if arguments and arguments[0] in COMMANDS else "1"
     if arguments[:1] and arguments[0] in _ABOUT:
         top_parser().parse_args(arguments)
-        return OK
+        return ExitCode.PASS
     if not arguments or arguments[0].startswith("-"):  # no command: options of `run`, quick tier
         arguments = ["run", "--tier", "quick", *arguments]
     name = arguments[0]
@@ -251,8 +258,7 @@ def top_parser() -> Parser:
         "Without a command: discover the machine and quickly measure everything that it supports;\n"
         "the options are those of run (wirespeed -o node17.json).\n\n"
         f"commands (each has --help):\n{rows}",
-        epilog="exit codes: 0 all passed or waived, 1 something failed or timed out, 2 invalid usage, "
-        "3 nothing could\nbe measured, or check with only warnings or nothing to judge, 130 interrupted",
+        epilog=EXIT_CODES,
     )
     top.add_argument("--version", action="version", version=f"wirespeed {__version__}")
     return top

@@ -13,20 +13,19 @@ from ..units import many
 from . import Judged
 
 
-def reason(runs: Sequence[tuple[Document, Judged]], worst: Sequence[bool]) -> tuple[str, str]:
+def reason(runs: Sequence[tuple[Document, Judged]]) -> tuple[str, str]:
     """Return the reason for the verdict on saved or measured runs, and the host that it is about.
 
     Parameters
     ----------
     runs : Sequence[tuple[Document, Judged]]
         The runs; at least one.
-    worst : Sequence[bool]
-        Whether a run has the verdict of all of them together; true for at least one.
     """
-    chosen = [run for run, is_worst in zip(runs, worst, strict=True) if is_worst]
+    worst = min((judged.check.verdict for _, judged in runs), key=lambda one: one.rank)
+    chosen = [(document, judged) for document, judged in runs if judged.check.verdict is worst]
     document, judged = chosen[0]
+    text = overview(document, judged.check, judged.diagnosis).sentence
     host = host_of_run(document)
-    text = _of_run(document, judged)
     if len(runs) == 1:
         return text, host
     return f"{len(chosen)} of {many(len(runs), 'run')}; {host}: {text}", ""
@@ -37,17 +36,10 @@ def host_of_run(document: Document) -> str:
     return document.machine.host or document.host or document.machine.name
 
 
-def _of_run(document: Document, judged: Judged) -> str:
-    """Return the first sentence about a run, with the gates that failed."""
-    failed = [f"{one.failed} of {one.gates.name}" for one in judged.gates if one.failed]
-    gates = [f"gates failed: {', '.join(failed)}"] if failed else []
-    return "; ".join([*gates, overview(document, judged.check, judged.diagnosis).sentence])
-
-
-def reason_of_diagnosis(document: Document, check: Check | None, found: Diagnosis) -> str:
+def reason_of_diagnosis(document: Document, check: Check, found: Diagnosis) -> str:
     """Return the first sentence about a machine that was diagnosed, measured or not."""
-    defects = [one for one in found.findings if one.weight is Weight.DEFECT]
-    if check is not None and not defects:
+    defects = [one for one in found.findings if one.weight is Weight.DEFECT] or found.findings
+    if document.testcases and not defects:
         return overview(document, check, found).sentence
     named = [f"{one.cause.title} ({one.where})" if one.where else one.cause.title for one in defects]
     return "; ".join(named) or "the system reports no defect; nothing was measured"
