@@ -154,7 +154,7 @@ def _closing(found: Diagnosis, check: Check | None) -> str:
     if found.unexplained:
         return f"no known cause for {found.unexplained} of {many(found.slow, 'slow cell')}"
     if found.slow:
-        return "every slow cell has a possible cause; remove it and measure again"
+        return "every slow cell has a possible cause; fix the cause and run again"
     seen = many(len(found.findings), "finding") if found.findings else "nothing found"
     if check is None:
         return seen
