@@ -91,7 +91,9 @@ def uses(machine: Machine, cells: Iterable[Placed], judgements: Judgements, chec
     for i, link in enumerate(machine.links):
         value, judgement = best.get(i, (None, None))
         if judgement and judgement.culprits and i not in blamed:
-            judgement = None  # something else made the value low
+            ends = {end for suspect in judgement.culprits for end in suspect.ends}
+            if ends.isdisjoint((link.source, link.destination)):
+                judgement = None  # something else made the value low
         verdict = judgement.verdict if judgement else Verdict.UNKNOWN
         verdict = min((verdict, *blamed.get(i, ())), key=lambda v: v.rank)
         normal = judgement.normal if judgement else None
