@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -101,8 +102,7 @@ def described(finding: Finding) -> list[tuple[str, str]]:
         ("predicted", _predicted(finding)),
         *(("or", other.title) for other in finding.others),
         ("to tell apart", _telling(finding)),
-        ("to confirm", cause.confirm),
-        *(("", other.confirm) for other in finding.others if other.confirm != cause.confirm),
+        *zip(chain(("to confirm",), repeat("")), finding.commands, strict=False),
         ("remedy", cause.remedy),
         ("more", f"docs/doctor.md#{cause.name}"),
     )
