@@ -17,7 +17,7 @@ from .backends.base import Backend, BackendOptions, ReportsBusy
 from .caching import refusal
 from .document import REQUESTED, SCHEMA, Document
 from .driver.jobs import gather_facts, gather_machine, gather_observed
-from .errors import MachineError, MeasurementTimeout, UsageError
+from .errors import MachineError, NotIdle, UsageError
 from .model import Engine, Operation, Unit
 from .options import RunOptions, Tier, agreed, changed, includes, takes_options
 from .testcases import Testcase, find, select
@@ -265,7 +265,7 @@ def wait_idle(machine: Machine, seconds: float) -> None:
 
     Raises
     ------
-    MeasurementTimeout
+    NotIdle
         If it is still in use after ``seconds``; the message says by what.
     """
     connected = _backends.connect(machine)
@@ -275,7 +275,7 @@ def wait_idle(machine: Machine, seconds: float) -> None:
         while busy := "; ".join(f"{device} is {how}" for b in watching for device, how in b.busy().items()):
             left = end - time.monotonic()
             if left <= 0:
-                raise MeasurementTimeout(f"waiting for an idle machine: {busy}", seconds)
+                raise NotIdle(f"waiting for an idle machine: {busy}", seconds)
             time.sleep(min(IDLE_POLL_INTERVAL_S, left))
     finally:
         for backend in connected:

@@ -11,8 +11,9 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.errors import UsageError
-from wirespeed.judging.adaptive import Adaptive, measurable
+from wirespeed.judging.adaptive import Adaptive
 from wirespeed.judging.diagnosis import diagnose
+from wirespeed.judging.omissions import measurable
 
 FAST = {"tier": "quick", "samples": 3, "copies": 1}
 

@@ -8,17 +8,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..exit_codes import EXIT_CODES
 from ..options import JOB
 from ..terminal import one_line
 from ..units import many
 from .common import (
-    FAILED,
-    OK,
-    WARNED,
     add_judging,
     add_measuring,
     add_saving,
     add_verbose,
+    code_of,
     criteria,
     load_run,
     measuring,
@@ -65,8 +64,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         documents = _loaded(options)
         _check_gates(gates, [document.machine for document in documents])
         show(documents)
-        codes = [_code(one) for one in found]
-        return FAILED if FAILED in codes else max(codes)
+        return code_of(min((one.check.verdict for one in found), key=lambda one: one.rank))
 
     output = saving(options)
     world = join(options.processes, [name, *argv], options.timeout)
@@ -77,7 +75,10 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     with texts_aside(output):
         return lead(
-            world, lambda: _measure(options, by, gates, output, world), shown, lambda _: _code(found[0])
+            world,
+            lambda: _measure(options, by, gates, output, world),
+            shown,
+            lambda _: code_of(found[0].check.verdict),
         )
 
 
@@ -163,16 +164,6 @@ def _remarks(judged: Judged) -> Iterator[str]:
         yield from (f"baseline: {text}" for text in judged.check.baseline.notes)
 
 
-def _code(judged: Judged) -> int:
-    """Return the exit code of one run."""
-    from ..judging.verdicts import Verdict
-
-    if any(compared.failed for compared in judged.gates):
-        return FAILED
-    code = {Verdict.FAIL: FAILED, Verdict.PASS: OK}.get(judged.check.verdict, WARNED)
-    return code if all(one.compared for one in judged.gates) or code == FAILED else WARNED
-
-
 def _measure(
     options: argparse.Namespace,
     by: Criteria,
@@ -212,9 +203,8 @@ def _parser(name: str) -> argparse.ArgumentParser:
     arguments = parser(
         name,
         "Measure (or load saved runs), compare every value with what the hardware can do, and name the\n"
-        "likely cause of low values.\n"
-        "Exit codes: 0 pass, 1 fail, 2 invalid usage, 3 only warnings, or nothing could be judged or\n"
-        "compared with a set of gates.",
+        "likely cause of low values.",
+        EXIT_CODES,
     )
     judging = arguments.add_argument_group("judgement")
     arguments.add_argument("saved", nargs="*", metavar="RUN.json", help="saved runs to judge, as with --from")

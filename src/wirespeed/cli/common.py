@@ -16,20 +16,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 
 from ..errors import StorageError, UsageError
+from ..exit_codes import ExitCode
 from ..terminal import colored, columns, visible
 from . import configuration
 
 if TYPE_CHECKING:
     from ..document import Document
+    from ..judging.verdict import Verdict
     from ..language.toml_file import Program
     from ..options import RunOptions
     from ..reports import Criteria, Style
     from ..results.output import Output
 
 T = TypeVar("T")
-
-#: Exit codes.
-OK, FAILED, WRONG_USE, WARNED, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 class Parser(argparse.ArgumentParser):
@@ -83,7 +82,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error and a hint to ``--help``, and exit."""
-        self.exit(WRONG_USE, visible(f"{self.prog}: error: {message} (see `{self.prog} --help`)\n"))
+        self.exit(ExitCode.USAGE, visible(f"{self.prog}: error: {message} (see `{self.prog} --help`)\n"))
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """Refuse ``--option=--``, of which argparse makes an empty list, whatever the type."""
@@ -100,9 +99,9 @@ class TakesOptions(Protocol):
         ...
 
 
-def parser(name: str, does: str) -> Parser:
+def parser(name: str, does: str, epilog: str = "") -> Parser:
     """Return the parser of a command."""
-    made = Parser(prog=f"wirespeed {name}", description=does, formatter_class=formatter())
+    made = Parser(prog=f"wirespeed {name}", description=does, epilog=epilog, formatter_class=formatter())
     made.command = name
     return made
 
@@ -376,6 +375,25 @@ def with_programs(
     if programs:
         found["described"] = {"transfers": [one.text for one in programs]}
     return found | {"options": given}
+
+
+def code_of(verdict: Verdict) -> ExitCode:
+    """Return the exit code of a command that judges."""
+    if verdict.is_failure:
+        return ExitCode.FAIL
+    if not verdict.is_judged:
+        return ExitCode.NOT_JUDGED
+    return ExitCode.WARN if verdict.is_bad else ExitCode.PASS
+
+
+def measured_code(document: Document) -> ExitCode:
+    """Return the exit code of a command that measures: whether anything failed, or nothing has a value."""
+    from ..judging.verdicts import judge
+
+    if judge(document).verdict.is_failure:
+        return ExitCode.FAIL
+    values = any(table.values() for result in document.testcases for table in result.tables)
+    return ExitCode.PASS if values else ExitCode.NOT_JUDGED
 
 
 def check_format(name: str) -> None:

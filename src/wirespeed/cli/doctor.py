@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..exit_codes import EXIT_CODES, ExitCode
 from ..units import many
 from .common import (
-    FAILED,
-    OK,
-    WARNED,
     Parser,
     add_measuring,
     add_output,
     add_verbose,
+    code_of,
     measuring,
     parser,
     style,
@@ -26,7 +25,6 @@ from .common import (
 if TYPE_CHECKING:
     from ..document import Document
     from ..judging.adaptive import Adaptive
-    from ..judging.verdicts import Check
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -40,7 +38,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
         files = record(options.record)
         print(f"recorded {many(files, 'file')}; examine them with: wirespeed doctor --root {options.record}")
-        return OK
+        return ExitCode.PASS
     adaptive = None
     if options.measure and not (options.source or options.testcase or options.prefix or options.tier):
         from ..judging.adaptive import Adaptive
@@ -88,26 +86,20 @@ def _document(options: Namespace, adaptive: Adaptive | None) -> Document:
 
 def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) -> int:
     """Print what was found; return the exit code."""
-    from ..judging.cause import Weight
-    from ..judging.diagnosis import diagnose
+    from ..judging.diagnosis import concluded, diagnose
     from ..judging.verdicts import Verdict, judge
     from ..reports._doctor import render
 
-    check: Check | None
     if adaptive and adaptive.concluded:
         check, found = adaptive.concluded
     else:
-        check = judge(document) if document.testcases else None
+        check = judge(document)
         found = diagnose(document, check)
     steps = adaptive.steps if adaptive else ()
     sys.stdout.write(render(document, found, check, style(options), steps))
     sys.stdout.flush()
-    if any(finding.weight is Weight.DEFECT for finding in found.findings):
-        return FAILED
-    passed = WARNED if document.simulated else OK
-    if check is None:
-        return passed
-    return {Verdict.FAIL: FAILED, Verdict.PASS: passed}.get(check.verdict, WARNED)
+    verdict = concluded(document, check, found)
+    return code_of(Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict)
 
 
 def _parser(name: str) -> Parser:
@@ -116,9 +108,8 @@ def _parser(name: str) -> Parser:
         "Read what the system reports about this machine, measure, and name what may explain slow paths:\n"
         "evidence, a command that confirms it, and a remedy. Measures what would show the defects that the\n"
         "system reports, and the quick tier if there are none or they do not explain what is slow; with -t,\n"
-        "-p or --tier, what they select.\n"
-        "Exit codes: 0 nothing found, 1 a defect or a failed value, 2 invalid usage, 3 only warnings, or\n"
-        "nothing could be judged.",
+        "-p or --tier, what they select.",
+        EXIT_CODES,
     )
     arguments.add_argument(
         "source", nargs="?", metavar="RUN.json", help="examine a saved run instead of this machine"

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import StorageError
+from ..exit_codes import ExitCode
 from ..files import make_folder, new_file
 from ..terminal import visible
-from .common import OK, parser
+from .common import parser
 
 #: Second line of the files, by which they are recognised.
 _MARK = "# made by wirespeed install-names"
@@ -43,7 +44,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     except OSError as error:
         raise StorageError(f"cannot write {error.filename or folder}: {error.strerror}") from error
     print(visible(f"created in {folder}: {', '.join(PEERS)}"))
-    return OK
+    return ExitCode.PASS
 
 
 def _replaceable(file: Path) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 
+from ..exit_codes import ExitCode
 from ..terminal import columns, escaped, visible
 from ..testcases import TABLE, PlanOptions, Testcase, Tier, select
 from ..topology import Machine
-from .common import OK, add_machine, add_options, parser, testcase_names
+from .common import add_machine, add_options, parser, testcase_names
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -36,7 +37,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
         how = PlanOptions(tier=options.tier)
         print(visible(file_of([(case, case.plan(machine, how)) for case in cases], machine)), end="")
-        return OK
+        return ExitCode.PASS
     reasons = _reasons(machine, options.tier, cases)
     if options.json:
         print(escaped(_json(reasons)))
@@ -44,7 +45,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         print(visible("\n".join(case.name for case, why in reasons.items() if not why)))
     else:
         print(visible(listing(machine, options.tier, columns(), cases)), end="")
-    return OK
+    return ExitCode.PASS
 
 
 def _reasons(machine: Machine, tier: Tier, cases: Sequence[Testcase]) -> dict[Testcase, str]:

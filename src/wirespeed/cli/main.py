@@ -1,8 +1,4 @@
-"""``wirespeed``: find the command, call it, and return an exit code.
-
-Exit codes: 0 all passed or waived, 1 something failed or timed out, 2 invalid usage, 3 nothing could be
-measured, or a check with only warnings or nothing to judge, 130 interrupted.
-"""
+"""``wirespeed``: find the command, call it, and return an exit code."""
 
 from __future__ import annotations
 
@@ -24,13 +20,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from ..errors import RunInterrupted, UsageError, WirespeedError
+from ..errors import NotIdle, RunInterrupted, UsageError, WirespeedError
+from ..exit_codes import EXIT_CODES, ExitCode
 from ..terminal import PLAIN, columns, shows_unicode, visible
 from ..version import __version__
-from .common import FAILED, INTERRUPTED, OK, WRONG_USE, Parser, formatter
+from .common import Parser, formatter
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from types import FrameType, TracebackType
 
 #: Time after a signal in which further signals are ignored, in s.
 _SIGNAL_GRACE_S = 2.0
@@ -99,6 +96,7 @@ def entry() -> NoReturn:
     ending = _Ending()
     signal.signal(signal.SIGTERM, ending)
     sys.unraisablehook = ending.ignored
+    sys.excepthook = _crashed
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # shells ignore it in the background
         signal.signal(signal.SIGINT, ending)
     code = main()
@@ -111,7 +109,7 @@ def entry() -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     except OSError:
-        code = code or FAILED
+        code = code or ExitCode.RUN
     os._exit(code)
 
 
@@ -120,14 +118,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     called = Path(sys.argv[0]).name
     own = [called] if called in PEERS else []
     arguments = [*own, *sys.argv[1:]] if argv is None else list(argv)
+    broken = ExitCode.FAIL if arguments[:1] and arguments[0] in PEERS else ExitCode.RUN
     try:
         return _dispatch(arguments)
     except UsageError as error:
         print(f"wirespeed: error: {error}", file=sys.stderr)
-        return WRONG_USE
+        return ExitCode.USAGE
+    except NotIdle as error:
+        print(f"wirespeed: error: {error}", file=sys.stderr)
+        return ExitCode.NOT_JUDGED
     except WirespeedError as error:
         print(f"wirespeed: error: {error}", file=sys.stderr)
-        return FAILED
+        return broken
     except RunInterrupted as interrupted:
         from ..document import Status
         from ..units import many
@@ -135,22 +137,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         results = interrupted.document.testcases
         begun = many(sum(result.status is not Status.WAIVED for result in results), "testcase")
         print(f"wirespeed: interrupted; {begun} begun", file=sys.stderr)
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     except KeyboardInterrupt:
         print("wirespeed: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     except OSError as error:
         if not isinstance(error, BrokenPipeError):  # otherwise the reader has closed our output
             print(f"wirespeed: error: {_failed(error)}", file=sys.stderr)
         with suppress(OSError):  # no error at the end: what is left in the buffer cannot be written
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+        return broken
     except ImportError as error:
         print(f"wirespeed: error: cannot import {error.name or 'a library'}: {error}", file=sys.stderr)
-        return FAILED
+        return broken
     except MemoryError:
         print("wirespeed: error: not enough memory", file=sys.stderr)
-        return FAILED
+        return broken
 
 
 def _failed(error: OSError) -> str:
@@ -158,6 +160,13 @@ def _failed(error: OSError) -> str:
     what = error.filename or ("standard output" if error.errno in _OF_OUTPUT else "")
     why = error.strerror or str(error)
     return visible(f"{what}: {why}" if what else why)
+
+
+def _crashed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> NoReturn:
+    """Print an error of wirespeed itself, and end with the code of a run that failed: Python's means FAIL."""
+    sys.__excepthook__(kind, error, trace)
+    sys.stderr.flush()
+    os._exit(ExitCode.RUN)
 
 
 class _Ending:
@@ -178,7 +187,7 @@ class _Ending:
             self._since = now
             raise KeyboardInterrupt
         if now - self._since > _SIGNAL_GRACE_S:
-            os._exit(INTERRUPTED)
+            os._exit(ExitCode.INTERRUPTED)
 
     def ignored(self, found: sys.UnraisableHookArgs) -> None:
         """Send the signal again if Python ignored its exception, as in callbacks of weak references."""
@@ -200,7 +209,7 @@ def _dispatch(arguments: list[str]) -> int:
         os.environ["_ARGCOMPLETE"] = "2" if arguments and arguments[0] in COMMANDS else "1"
     if arguments[:1] and arguments[0] in _ABOUT:
         top_parser().parse_args(arguments)
-        return OK
+        return ExitCode.PASS
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
         if len(arguments) == 1:
@@ -238,8 +247,7 @@ def top_parser() -> Parser:
         "Without a command: discover the machine and quickly measure everything that it supports;\n"
         "the options are those of run (wirespeed -o node17.json).\n\n"
         f"commands (each has --help):\n{rows}",
-        epilog="exit codes: 0 all passed or waived, 1 something failed or timed out, 2 invalid usage, "
-        "3 nothing could\nbe measured, or check with only warnings or nothing to judge, 130 interrupted",
+        epilog=EXIT_CODES,
     )
     top.add_argument("--version", action="version", version=f"wirespeed {__version__}")
     return top

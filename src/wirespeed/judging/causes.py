@@ -332,7 +332,7 @@ def _peermem(machine: Machine, facts: Facts) -> Iterator[Sign]:
             yield Sign("", "RDMA devices exist, but not /dev/infiniband/uverbs*")
 
 
-_DEFECT, _CONDITION = Weight.DEFECT, Weight.CONDITION
+_DEFECT, _BUSY, _CONDITION = Weight.DEFECT, Weight.BUSY, Weight.CONDITION
 #: All causes; of equally likely ones, the first is named first. Sources are in docs/doctor.md.
 CAUSES = (
     Cause("fabric", "the NVLink fabric is not healthy", _DEFECT, _ALL, _fabric,
@@ -355,9 +355,9 @@ CAUSES = (
           "docker run --shm-size=8g; Kubernetes: an emptyDir with medium Memory at /dev/shm", True),
     Cause("memlock", "little memory may be locked", _DEFECT, _NETWORK, _memlock,
           "ulimit -l", "ulimit -l unlimited; docker run --ulimit memlock=-1"),
-    Cause("busy-gpu", "another process uses the GPU", _DEFECT, _ALL, _busy, "nvidia-smi",
+    Cause("busy-gpu", "another process uses the GPU", _BUSY, _ALL, _busy, "nvidia-smi",
           "end the other process, or measure with wirespeed check --wait-idle 2min"),
-    Cause("busy-cpus", "other processes use the CPUs", _DEFECT, _HOST, _busy_cpus, "top",
+    Cause("busy-cpus", "other processes use the CPUs", _BUSY, _HOST, _busy_cpus, "top",
           "end the other processes"),
     Cause("driver", "driver and library differ", _DEFECT, _ALL, _drivers, "cat /proc/driver/nvidia/version",
           "restart, or install matching versions; containers get the library from the host"),

@@ -20,7 +20,7 @@ from .causes import CAUSES
 from .commands import at_device
 from .run_facts import facts_of
 from .seen_cells import slow_keys
-from .verdicts import Check, judge
+from .verdicts import Check, Verdict, judge
 
 if TYPE_CHECKING:
     from .fit import Explanation
@@ -51,7 +51,7 @@ class Finding:
     lower : int
         Number of other cells below the typical value that it explains.
     weight : Weight
-        Whether it is a defect on its own, as its evidence says.
+        What it says of the machine on its own, as its evidence says.
     host : str
         Host of the place; empty for the host of the first process, and for a place that names its rank.
     residual : bool
@@ -133,6 +133,12 @@ class Diagnosis(Tabular):
         return brief(f"Diagnosis{kind}: {many(self.slow, 'slow cell')}{left}; causes: {causes or 'none'}")
 
 
+def concluded(document: Document, check: Check, found: Diagnosis) -> Verdict:
+    """Return the verdict of a diagnosis: that of the run; if nothing was measured, that of the facts."""
+    judges_facts = not document.testcases and found.has_facts and not found.findings
+    return Verdict.PASS if judges_facts else check.verdict
+
+
 def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     """Return the causes that explain the slow cells of a run, or that its facts speak for.
 
@@ -170,7 +176,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
             weight = sign.weight or cause.weight
             if (cause.name, sign.host, sign.device) in named:  # predictions are too far off for these cells
                 explained |= cells
-            elif cells or weight is Weight.DEFECT:
+            elif cells or weight is not Weight.CONDITION:
                 commands = _commands(document.machine, sign.device, cause)
                 found.append(
                     Finding(

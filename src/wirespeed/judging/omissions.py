@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ..document import REQUESTED, Document, TestcaseResult
-from ..errors import UsageError
+from ..errors import UsageError, WirespeedError
 from ..results.baseline import Entry
 from ..results.cells import Key, Placed
 from ..terminal import one_line
+from ..testcases import TABLE, Testcase
 from ..units import format_size, many
+from .expectations import plan_options
 
 #: Maximum number of testcases that a text names.
 _NAMED = 2
@@ -109,7 +112,7 @@ def _named(counts: Mapping[str, int]) -> str:
 
 def doubts(document: Document) -> tuple[str, ...]:
     """Return why values that are as expected are no pass: not verified, or requested and not measured."""
-    return (*([UNVERIFIED] if is_unverified(document) else ()), *_unmeasured(document))
+    return (*([UNVERIFIED] if is_unverified(document) else ()), *_not_measured(document))
 
 
 #: Said of a run without verification.
@@ -121,7 +124,27 @@ def is_unverified(document: Document) -> bool:
     return document.options.get("verify") is False
 
 
-def _unmeasured(document: Document) -> Iterator[str]:
+def measurable(document: Document) -> tuple[Testcase, ...]:
+    """Return the testcases of the quick tier that have a plan for the machine of a run."""
+    return tuple(_planned(document, (case for case in TABLE if case.tier == "quick")))
+
+
+def unmeasured(document: Document) -> int:
+    """Return the number of testcases of the quick tier that this machine supports, and the run lacks."""
+    done = {result.name for result in document.testcases}
+    return len(_planned(document, (case for case in TABLE if case.tier == "quick" and case.name not in done)))
+
+
+def _planned(document: Document, cases: Iterable[Testcase]) -> list[Testcase]:
+    """Return the testcases that have a plan for the machine of a run."""
+    options, found = plan_options(document), []
+    for case in cases:
+        with suppress(WirespeedError):
+            found += [case] if case.plan(document.machine, options).measurements else []
+    return found
+
+
+def _not_measured(document: Document) -> Iterator[str]:
     """Yield the requested testcases that have no value, by reason."""
     requested = document.options.get(REQUESTED)
     by_reason: dict[str, dict[str, int]] = {}

@@ -11,11 +11,11 @@ import msgspec
 from ..document import Document
 from ..judging.diagnosis import Finding
 from ..judging.gate_verdicts import GateComparison
-from ..judging.outcomes import outcomes
 from ..judging.verdicts import Judgement, Verdict
 from ..terminal import escaped
 from ..version import __version__
 from . import Judged
+from ._signs import verification
 
 #: Version of the shape, which docs/reports.md describes.
 _SHAPE = 1
@@ -33,15 +33,14 @@ def render(runs: Sequence[tuple[Document, Judged]]) -> str:
 
 def _run(document: Document, judged: Judged) -> dict[str, Any]:
     check, diagnosis = judged.check, judged.diagnosis
-    found = outcomes(document, check)
     return {
         "host": document.machine.host or document.host,
         "machine": document.machine.name,
         "started": document.started,
         "simulated": document.simulated,
-        "verdict": found.run,
-        "cells": dict(Counter(found.cells)),
-        "testcases": found.testcases,
+        "verdict": str(check.verdict),
+        "cells": dict(Counter(str(one.verdict) for one in check.judgements if one.key.column)),
+        "testcases": check.testcases,
         "values": [
             _value(one) for one in check.judgements if one.verdict not in (Verdict.PASS, Verdict.WAIVED)
         ],
@@ -62,6 +61,8 @@ def _run(document: Document, judged: Judged) -> dict[str, Any]:
             for one in check.wrong
         ],
         "doubts": check.doubts,
+        "defects": check.defects,
+        "data": verification(document),
         "baseline": vars(check.baseline) if check.baseline else None,
         "causes": [_cause(one) for one in diagnosis.findings],
         "slow": diagnosis.slow,

@@ -12,21 +12,23 @@ from rich.text import Text
 
 from ..document import Document, Status
 from ..facts import Fact, Facts
-from ..judging.adaptive import Step, measurable
-from ..judging.diagnosis import Diagnosis, Finding
+from ..judging.adaptive import Step
+from ..judging.diagnosis import Diagnosis, Finding, concluded
+from ..judging.omissions import measurable
 from ..judging.run_facts import facts_of
-from ..judging.verdicts import Check, Verdict
+from ..judging.verdicts import Check
 from ..units import format_size, many
 from . import SIMULATED, Style
 from ._console import heading, printed, warnings
 from ._judged import certainty
+from ._signs import SIGNS
 
 #: Maximum number of testcases whose names are shown.
 _MOST_NAMED = 8
 
 
 def render(
-    document: Document, found: Diagnosis, check: Check | None, style: Style, steps: Sequence[Step] = ()
+    document: Document, found: Diagnosis, check: Check, style: Style, steps: Sequence[Step] = ()
 ) -> str:
     """Render a diagnosis of a Document as text; ``verbose`` includes all facts.
 
@@ -36,24 +38,26 @@ def render(
         The run.
     found : Diagnosis
         What explains its slow cells.
-    check : Check or None
-        Its verdicts; None if nothing was measured.
+    check : Check
+        Its verdicts.
     style : Style
         Width, colour and verbosity.
     steps : Sequence[Step]
         What was measured and why, if the diagnosis required it.
     """
     parts: list[RenderableType] = [heading(document)]
-    if check is not None:
+    if document.testcases:
         parts += [*warnings(document), *_measured(document, steps)]
-        parts.append(Text(f"{check.verdict.upper()}  {many(found.slow, 'slow cell')}", style="bold"))
-        for one in check.culprits:
-            cells = many(len(one.cells), "cell")
-            parts.append(Text(f"slow: {one} at {one.ratio:.0%} of expected ({cells})"))
+    verdict = concluded(document, check, found)
+    slow = many(found.slow, "slow cell") if document.testcases else "nothing was measured"
+    parts.append(Text(f"{verdict.word.upper()}  {slow}", style=SIGNS[verdict].style))
+    for one in check.culprits:
+        cells = many(len(one.cells), "cell")
+        parts.append(Text(f"slow: {one} at {one.ratio:.0%} of expected ({cells})"))
     for finding in found.findings:
         parts += ["", *_finding(finding, found.slow)]
     parts.append("")
-    parts.append(Text(_closing(found, check), style="bold"))
+    parts.append(Text(_closing(document, found, check), style="bold"))
     if found.unreadable and not style.verbose:
         parts.append(
             Text(f"{many(len(found.unreadable), 'fact')} could not be read; -v shows all", style="dim")
@@ -147,7 +151,7 @@ def _predicted(finding: Finding) -> str:
     return f"{how} would give the measured values"
 
 
-def _closing(found: Diagnosis, check: Check | None) -> str:
+def _closing(document: Document, found: Diagnosis, check: Check) -> str:
     """Return what is known in the end."""
     if not found.has_facts:
         return "this run has no facts about the system (it was simulated, or measured by an older version)"
@@ -156,9 +160,9 @@ def _closing(found: Diagnosis, check: Check | None) -> str:
     if found.slow:
         return "every slow cell has a possible cause; fix the cause and run again"
     seen = many(len(found.findings), "finding") if found.findings else "nothing found"
-    if check is None:
+    if not document.testcases:
         return seen
-    judged = check.verdict not in (Verdict.BUSY, Verdict.UNKNOWN)
+    judged = any(one.verdict.is_judged for one in check.judgements)
     return f"{seen}; {'nothing is slow' if judged else 'no value could be judged'}"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...judging.culprits import Suspect
 from ...judging.localise import suspects_of_links
+from ...judging.verdict import worst
 from ...judging.verdicts import Check, Judgement, Verdict
 from ...model import Unit
 from ...results.cells import Placed
@@ -95,7 +96,7 @@ def uses(machine: Machine, cells: Iterable[Placed], judgements: Judgements, chec
             if ends.isdisjoint((link.source, link.destination)):
                 judgement = None  # something else made the value low
         verdict = judgement.verdict if judgement else Verdict.UNKNOWN
-        verdict = min((verdict, *blamed.get(i, ())), key=lambda v: v.rank)
+        verdict = worst((verdict, *blamed.get(i, ())))
         normal = judgement.normal if judgement else None
         speed = (judgement.value or 0.0) / normal if judgement and normal else None
         found.append(Use(link, value, verdict, speed, i))
