@@ -356,8 +356,21 @@ def measuring(options: argparse.Namespace) -> dict[str, Any]:
         "prefixes": options.prefix,
         "machine": options.machine,
         "command": " ".join(["wirespeed", *sys.argv[1:]]),
+        "since": None if options.within is None else process_started(),
         **with_programs(run_options(options), programs, options.testcase),
     }
+
+
+def process_started() -> float:
+    """Return when this process started, in s of the monotonic clock; now if the system does not say."""
+    now = time.monotonic()
+    try:
+        # The fields after the name, which is in parentheses and may contain anything.
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return now
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return now - max(0.0, age)
 
 
 def with_programs(
