@@ -176,7 +176,7 @@ def run(
     )
     first = world is None or world.rank == 0  # the others measure and say nothing
     watching = list(listeners) if first else []
-    if machine is None and world is None and backends is None:
+    if world is None and backends is None and not where.simulated and where.host == platform.node():
         watching.append(run_times.RunTimes(run_times.kind(where, options)))
     if output is not None and first:
         from .results.output import Output

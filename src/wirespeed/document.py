@@ -29,8 +29,6 @@ SCHEMA = 2
 UNFINISHED = "the process ended before the run was complete"
 #: Option of a Document: the testcases that the user asked for, by name, or by a prefix and ``*``.
 REQUESTED = "requested"
-#: Option of a Document: testcase -> number of values for which its time limit left no time.
-LEFT_OUT = "left_out"
 #: Names of quantities: start skew between the processes of a job; throttle reasons, PCIe generation of a GPU.
 SKEW, THROTTLED, GENERATION = "start skew, median", "throttle reasons", "PCIe generation"
 #: Counter of a GPU: how often its PCIe link was trained again, as it is when an idle link wakes up.
@@ -395,6 +393,8 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
         Devices that another process used meanwhile -> how, to be read after "is".
     collective : CollectiveInfo or None
         The collective, if the testcase measures one.
+    left_out : int
+        Number of values for which the time limit of the run left no time.
     """
 
     __test__ = False
@@ -415,6 +415,7 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
     readings: tuple[Reading, ...] = ()
     busy: dict[str, str] = {}
     collective: CollectiveInfo | None = None
+    left_out: Integer = 0
 
     def __repr__(self) -> str:
         """Return one line."""

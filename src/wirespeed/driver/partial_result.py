@@ -70,8 +70,8 @@ class PartialResult:
         Whether the worker should stop.
     out_of_time : bool
         Whether a measurement was cancelled because the time of the run was over.
-    left_out : int
-        Number of values for which no time was left.
+    left_out : list of Measurement
+        Those for which no time was left.
     readings : list of Reading
         Hardware state under load.
     warnings : list of str
@@ -96,7 +96,7 @@ class PartialResult:
     crash: BaseException | None = None
     cancelled: bool = False
     out_of_time: bool = False
-    left_out: int = 0
+    left_out: list[Measurement] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     filled: queue.SimpleQueue[Sequence[tuple[str, Cell]]] = field(default_factory=queue.SimpleQueue)
@@ -145,9 +145,11 @@ class PartialResult:
         self.filled.put(cells)
 
     def leaves_out(self, measurement: Measurement, reason: str) -> None:
-        """Leave a Measurement out for lack of time, unless an earlier cycle filled its cells."""
-        if measurement not in self.cycles:
-            self.left_out += len(measurement.places)
+        """Leave a Measurement out for lack of time, unless its cells have values of an earlier one."""
+        self.settle()
+        cells = (self.cells[p.table].get((p.row, p.column)) for p in measurement.places)
+        if all(cell is None or cell.value is None for cell in cells):
+            self.left_out.append(measurement)
             self.leaves(measurement, reason)
 
     def complete(self, measurements: Iterable[Measurement]) -> None:

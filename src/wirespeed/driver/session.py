@@ -29,7 +29,6 @@ from ..backends.base import (
 )
 from ..backends.mixed import assigned
 from ..document import (
-    LEFT_OUT,
     SCHEMA,
     UNFINISHED,
     Cell,
@@ -60,7 +59,7 @@ from .listener import Listener
 from .observations import observations
 from .partial_result import PartialResult
 from .session_options import Observed, SessionOptions, recorded
-from .time_limit import NO_TIME, Estimates, TimeLimit, places, sample_seconds
+from .time_limit import NO_TIME, Estimates, TimeLimit, sample_seconds
 from .worker import CANCEL_GRACE_S, NO_CANCEL_GRACE_S, Worker
 
 #: How long a cancelled call may take to return after Ctrl-C in a job of several processes, in s: the launcher
@@ -147,9 +146,6 @@ class Session:
             self._document = replace(self._document, interrupted=_why(self.backends))
         finally:
             self._document = self._known()
-            if self._limit and self._limit.left_out:
-                options = self._document.options | {LEFT_OUT: dict(self._limit.left_out)}
-                self._document = replace(self._document, options=options)
             for listener in self.listeners:
                 listener.run_ended(self._document)
         if self._document.interrupted == BY_USER:
@@ -272,8 +268,8 @@ class Session:
             tables = outcome.tables(plan.tables)
             return replace(base, reason=reason, tables=tables), ""
         if self._limit and self._is_late:
-            self._limit.leave_out(case, places([measurement for _, measurement in jobs]))
-            return replace(base, reason=NO_TIME), ""
+            left_out = sum(len(measurement.places) for _, measurement in jobs)
+            return replace(base, reason=NO_TIME, left_out=left_out), ""
 
         if base.collective:
             base = replace(base, engine=jobs[0][0].name)
@@ -300,8 +296,6 @@ class Session:
             seconds = used[0].now() - clock
             outcome.settle()
             outcome.complete(measurement for _, measurement in jobs)
-            if self._limit:
-                self._limit.leave_out(case, outcome.left_out)
             why = outcome.unreachable or (NO_TIME if outcome.left_out else "")
             if why and all(c.reason for cs in outcome.cells.values() for c in cs.values()):
                 outcome.fails(Status.WAIVED, why)
@@ -324,6 +318,7 @@ class Session:
                 state_after=() if ending else self._state(watched),
                 readings=tuple(outcome.readings),
                 busy=busy | ({} if ending else _busy(watched)),
+                left_out=sum(len(measurement.places) for measurement in outcome.left_out),
             )
 
         chosen = self.options.plan

@@ -86,17 +86,11 @@ class TimeLimit:
         What testcases take.
     virtual : bool
         Whether the clock is virtual: nothing is late there.
-
-    Attributes
-    ----------
-    left_out : dict[str, int]
-        Testcase -> number of values for which no time was left.
     """
 
     def __init__(self, end: float, now: Callable[[], float], estimates: Estimates, *, virtual: bool) -> None:
         self._end, self._now, self._estimates, self._virtual = end, now, estimates, virtual
         self._covering: dict[str, float] = {}
-        self.left_out: dict[str, int] = {}
 
     def expect(self, cases: Iterable[Testcase], plan_of: Callable[[Testcase], Plan]) -> None:
         """Estimate the testcases that cover the machine."""
@@ -135,11 +129,6 @@ class TimeLimit:
         """Know that a Measurement was made."""
         self._estimates.measured(measurement)
 
-    def leave_out(self, case: Testcase, values: int) -> None:
-        """Count values for which no time was left."""
-        if values:
-            self.left_out[case.name] = self.left_out.get(case.name, 0) + values
-
 
 def shrunk(rule: Rule, factor: float) -> Rule:
     """Return a rule with smaller time budgets; a factor above 1 changes nothing."""
@@ -147,11 +136,6 @@ def shrunk(rule: Rule, factor: float) -> Rule:
         return rule
     factor = max(factor, 1e-3)
     return replace(rule, time_budget=rule.time_budget * factor, testcase_budget=rule.testcase_budget * factor)
-
-
-def places(measurements: Sequence[Measurement]) -> int:
-    """Return the number of values of some Measurements."""
-    return sum(len(one.places) for one in measurements)
 
 
 def sample_seconds(backends: Sequence[Backend]) -> float:

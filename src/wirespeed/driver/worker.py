@@ -144,7 +144,12 @@ class Worker:
             if limit and limit.left <= 0:
                 break
         outcome.settle()
-        pairs = {part: backend for backend, m in jobs if outcome.repeats(m) for part in m.separate()}
+        pairs = {
+            part: backend
+            for backend, m in jobs
+            if outcome.repeats(m) and m not in outcome.left_out
+            for part in m.separate()
+        }
         low = suspects(self.network, list(pairs), outcome.cells)
         repeated = [pair for pair in low[:MAX_REPEATED] if limit is None or limit.allows(self.case, pair)]
         before = {place: outcome.cells[place.table][place.row, place.column]

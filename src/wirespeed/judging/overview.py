@@ -16,7 +16,7 @@ from ..model import Unit
 from ..units import many
 from .advice import ABOVE, AT, BUSY, FAILED, NO_CAUSE, VERIFY, WRONG_PATH, Advice
 from .diagnosis import Diagnosis, Finding, diagnose
-from .omissions import is_unverified
+from .omissions import is_unverified, left_out
 from .outcomes import outcomes
 from .verdicts import Check, Judgement, Verdict
 
@@ -286,7 +286,8 @@ def _answer(
     if check.doubts:
         advice = VERIFY if is_unverified(document) else Advice()
         return f"the measured paths are as fast as expected, but {'; '.join(check.doubts)}", advice
-    return "every path is as fast as expected", Advice()
+    paths = "every path is" if not left_out(document) else "the measured paths are"
+    return f"{paths} as fast as expected", Advice()
 
 
 #: Maximum number of reasons why no value was judged.
