@@ -356,7 +356,6 @@ def measuring(options: argparse.Namespace) -> dict[str, Any]:
         "prefixes": options.prefix,
         "machine": options.machine,
         "command": " ".join(["wirespeed", *sys.argv[1:]]),
-        "since": None if options.within is None else process_started(),
         **with_programs(run_options(options), programs, options.testcase),
     }
 
@@ -386,6 +385,7 @@ def with_programs(
     found: dict[str, Any] = {"testcases": [*testcases, *(case for one in programs for case in one.testcases)]}
     for one in programs:
         given = replace(given, **one.settings(vars(given)))
+    found["since"] = None if given.within is None else process_started()
     if programs:
         found["described"] = {"transfers": [one.text for one in programs]}
     return found | {"options": given}

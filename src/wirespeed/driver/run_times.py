@@ -12,6 +12,7 @@ from ..caching import cache_folder
 from ..document import Document, Status, TestcaseResult
 from ..files import new_file, read_own
 from ..options import RunOptions, described
+from ..testcases import TABLE
 from ..topology import Machine
 from .listener import Listener
 
@@ -19,6 +20,9 @@ from .listener import Listener
 _FILE, _MOST_BYTES, _MOST_KINDS = "times.json", 2**20, 16
 #: Options that hardly change how long a testcase takes.
 _IRRELEVANT = ("within", "seed", "tier")
+
+#: Testcases whose names mean the same in every run.
+_NAMES = frozenset(case.name for case in TABLE)
 
 
 def kind(machine: Machine, options: RunOptions) -> str:
@@ -64,7 +68,7 @@ class RunTimes(Listener):
         times = {
             one.name: round(one.seconds, 3)
             for one in measured
-            if _complete(one) and one.name not in first.values()
+            if _complete(one) and one.name in _NAMES and one.name not in first.values()
         }
         if not times:
             return
