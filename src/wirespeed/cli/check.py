@@ -29,6 +29,7 @@ from .common import (
     typed,
 )
 from .consumers import Answer, add_consumer, refuse_mixed
+from .dry_run import add_dry_run, dry_run
 from .job import add_job, lead
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def main(name: str, argv: Sequence[str]) -> int:
     options = _parser(name).parse_args(argv)
     options.source = [*(options.source or ()), *options.saved]
     _refuse_contradictions(options)
+    if options.dry_run:
+        return dry_run(measuring(options), options)
     by, gates = criteria(options), _gates(options)
     found: list[Judged] = []
 
@@ -241,6 +244,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
         help="wait until no other process uses the machine, for at most this time",
     )
     add_measuring(arguments)
+    add_dry_run(arguments)
     arguments.set_defaults(tier="quick")
     add_job(arguments.add_argument_group(JOB))
     out = arguments.add_argument_group("output")

@@ -362,6 +362,18 @@ def measuring(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def process_started() -> float:
+    """Return when this process started, in s of the monotonic clock; now if the system does not say."""
+    now = time.monotonic()
+    try:
+        # The fields after the name, which is in parentheses and may contain anything.
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return now
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return now - max(0.0, age)
+
+
 def with_programs(
     given: RunOptions, programs: Sequence[Program], testcases: Sequence[str] = ()
 ) -> dict[str, Any]:
@@ -375,6 +387,7 @@ def with_programs(
     found: dict[str, Any] = {"testcases": [*testcases, *(case for one in programs for case in one.testcases)]}
     for one in programs:
         given = replace(given, **one.settings(vars(given)))
+    found["since"] = None if given.within is None else process_started()
     if programs:
         found["described"] = {"transfers": [one.text for one in programs]}
     return found | {"options": given}

@@ -7,6 +7,7 @@ import gc
 import io
 import math
 import os
+import shlex
 import signal
 import sys
 import textwrap
@@ -62,6 +63,8 @@ _ABOUT = ("--version", "--help", "-h")
 #: Commands that measure this machine, and prefixes of arguments with which they do not.
 _MEASURING = ("run", "transfer", "check", "doctor", "nvbandwidth", "sailbandwidth")
 _ELSEWHERE = ("--machine", "--from", "--no-measure", "--help", "-h", "--list", "-l", "--dry-run")
+#: Options that the programs of nccl-tests have, and `run` has not.
+_OF_NCCL_TESTS = {"-b", "-e", "-g"}
 #: nccl-tests' programs, by operation; one entry in the help.
 COLLECTIVES = (
     "all_reduce", "all_gather", "reduce_scatter", "alltoall", "alltoallv", "broadcast", "reduce", "gather",
@@ -230,9 +233,18 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[:1] and arguments[0] in _ABOUT:
         top_parser().parse_args(arguments)
         return ExitCode.PASS
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
+        if len(arguments) == 1:
+            top_parser().parse_args(arguments)
     if not arguments or arguments[0].startswith("-"):  # no command: options of `run`, quick tier
         arguments = ["run", "--tier", "quick", *arguments]
     name = arguments[0]
+    if name == "run" and not _OF_NCCL_TESTS.isdisjoint(arguments):
+        given = shlex.join(one for one in arguments[1:] if one not in ("--tier", "quick"))
+        raise UsageError(
+            f"options of nccl-tests need the name of its program: wirespeed all_reduce_perf {given}"
+        )
     if name not in COMMANDS:
         close = "".join(f" (did you mean {one!r}?)" for one in get_close_matches(name, COMMANDS, 1))
         raise UsageError(f"unknown command {name!r}{close}; `wirespeed --help` lists all commands")

@@ -26,6 +26,7 @@ from .common import (
     tell_saved,
     texts_aside,
 )
+from .dry_run import add_dry_run, dry_run
 from .job import add_job, lead
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     arguments = parser(name, "Measure, print the results and save them as a Document.", EXIT_CODES)
     add_measuring(arguments)
+    add_dry_run(arguments)
     add_job(arguments.add_argument_group(JOB))
     out = arguments.add_argument_group("output")
     add_saving(out)
@@ -49,6 +51,8 @@ def main(name: str, argv: Sequence[str]) -> int:
     )
     options = arguments.parse_args(argv)
     check_format(options.format)
+    if options.dry_run:
+        return dry_run(measuring(options), options)
     output = saving(options)
     watching = [*listener(), *([JsonLines()] if options.json_lines else [])]
     world = join(options.processes, [name, *argv], options.timeout)

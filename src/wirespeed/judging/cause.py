@@ -68,7 +68,7 @@ class Cause:
     evidence : Callable
         Yields what speaks for it, from the facts of one host.
     confirm : str
-        Command that confirms it.
+        Command that confirms it, with the places of the device as in ``commands.at_device``.
     remedy : str
         What to do.
     collectives : bool

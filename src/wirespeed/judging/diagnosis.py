@@ -13,10 +13,11 @@ from ..results.cells import Key, placed
 from ..tabular import Tabular
 from ..terminal import brief
 from ..testcases import Testcase
-from ..topology import LinkKind
+from ..topology import LinkKind, Machine
 from ..units import many
 from .cause import Cause, Weight
 from .causes import CAUSES
+from .commands import at_device
 from .run_facts import facts_of
 from .seen_cells import slow_keys
 from .verdicts import Check, Verdict, judge
@@ -57,6 +58,8 @@ class Finding:
         Whether only what another cause leaves unexplained speaks for it, and no fact.
     next : Testcase or None
         Testcase that was not measured and would tell it from most of ``others``; None if there is none.
+    commands : tuple[str, ...]
+        Commands that confirm it, then those for ``others``, for the device.
     """
 
     cause: Cause
@@ -70,6 +73,7 @@ class Finding:
     host: str = ""
     next: Testcase | None = None
     residual: bool = False
+    commands: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Return one line."""
@@ -173,8 +177,17 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
             if (cause.name, sign.host, sign.device) in named:  # predictions are too far off for these cells
                 explained |= cells
             elif cells or weight is not Weight.CONDITION:
+                commands = _commands(document.machine, sign.device, cause)
                 found.append(
-                    Finding(cause, sign.device, sign.text, len(cells), weight=weight, host=sign.host)
+                    Finding(
+                        cause,
+                        sign.device,
+                        sign.text,
+                        len(cells),
+                        weight=weight,
+                        host=sign.host,
+                        commands=commands,
+                    )
                 )
                 explained |= cells
     found.sort(key=lambda one: -one.cells)  # stable: the order of the causes decides between equals
@@ -195,7 +208,13 @@ def _known(document: Document, one: Explanation) -> Finding:
     return Finding(
         one.cause, one.place, one.evidence, len(one.keys), one.factor, others, one.lower, one.weight,
         next=following, residual=one.residual,
+        commands=_commands(document.machine, one.place, one.cause, *others),
     )  # fmt: skip
+
+
+def _commands(machine: Machine, place: str, *causes: Cause) -> tuple[str, ...]:
+    """Return the commands that confirm causes at a place, each once."""
+    return tuple(dict.fromkeys(at_device(cause.confirm, machine, place) for cause in causes))
 
 
 @dataclass(frozen=True)

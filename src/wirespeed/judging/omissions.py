@@ -13,7 +13,8 @@ from ..results.baseline import Entry
 from ..results.cells import Key, Placed
 from ..terminal import one_line
 from ..testcases import TABLE, Testcase
-from ..units import format_size, many
+from ..testcases.coverage import COVERING
+from ..units import format_size, format_time, many
 from .expectations import plan_options
 
 #: Maximum number of testcases that a text names.
@@ -111,8 +112,35 @@ def _named(counts: Mapping[str, int]) -> str:
 
 
 def doubts(document: Document) -> tuple[str, ...]:
-    """Return why values that are as expected are no pass: not verified, or requested and not measured."""
-    return (*([UNVERIFIED] if is_unverified(document) else ()), *_not_measured(document))
+    """Return why values that are as expected are no pass.
+
+    The data were not verified, a requested testcase was not measured, or the time limit ended the run before
+    every device was measured once.
+    """
+    uncovered = {name: n for name, n in left_out(document).items() if name in COVERING}
+    return (
+        *([UNVERIFIED] if is_unverified(document) else ()),
+        *_not_measured(document),
+        *([f"not every device was measured: {_no_time(document, uncovered)}"] if uncovered else ()),
+    )
+
+
+def left_out(document: Document) -> dict[str, int]:
+    """Return the number of values of each testcase for which the time limit of the run left no time."""
+    return {result.name: result.left_out for result in document.testcases if result.left_out > 0}
+
+
+def omitted(document: Document) -> str:
+    """Return what the time limit of the run left out, for people; empty if nothing."""
+    return _no_time(document, found) if (found := left_out(document)) else ""
+
+
+def _no_time(document: Document, counts: Mapping[str, int]) -> str:
+    """Return for how many values no time was left."""
+    within = document.options.get("within")
+    limit = f" within {format_time(within)}" if isinstance(within, int | float) else ""
+    values, cases = many(sum(counts.values()), "value"), many(len(counts), "testcase")
+    return f"no time was left{limit} for {values} of {cases}: {_named(counts)}"
 
 
 #: Said of a run without verification.

@@ -16,6 +16,7 @@ from ..model import Unit
 from ..units import many
 from .advice import ABOVE, AT, BUSY, FAILED, NO_CAUSE, VERIFY, WRONG_PATH, Advice
 from .cause import Weight
+from .commands import at_device
 from .diagnosis import Diagnosis, Finding, diagnose
 from .omissions import is_unverified, unmeasured
 from .verdict import worst
@@ -265,7 +266,10 @@ def _answer(
         return str(check.wrong[0]), Advice(f"do not use {device}; replace it") if device else WRONG_PATH
     if check.culprits:
         first = check.culprits[0]
-        return f"{first} runs at {first.ratio:.0%} of expected", AT[first.suspects[0].kind]
+        suspect = first.suspects[0]
+        advice = AT[suspect.kind]
+        command = at_device(advice.command, document.machine, *suspect.ends)
+        return f"{first} runs at {first.ratio:.0%} of expected", replace(advice, command=command)
     if failed := failures(document):
         how = "" if failed[0].reason.startswith(failed[0].status) else f"{failed[0].status}: "
         return f"{failed[0].name}: {how}{failed[0].reason}", FAILED

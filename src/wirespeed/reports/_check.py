@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ..document import Document
 from ..judging.gate_verdicts import GateComparison
+from ..judging.omissions import omitted
 from ..judging.overview import Overview, missing, overview
 from ..judging.verdicts import BELOW_RANGE, Check, Judgement, Verdict
 from ..units import fitting, many
@@ -152,7 +153,7 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
         few = style.verbose or len(names) < 3
         shown = ", ".join(names) if few else f"{next(iter(names))} and {len(names) - 1} more"
         yield from notes([(kind, f"{reason}: {shown}")])
-    yield from notes([("note", missing(document, check))])
+    yield from notes([("left out", omitted(document)), ("note", missing(document, check))])
 
 
 def _closing(document: Document, gates: Sequence[GateComparison]) -> Iterator[Text]:

@@ -99,7 +99,7 @@ def _cause(one: Finding) -> dict[str, Any]:
         "evidence": one.evidence,
         "others": [other.name for other in one.others],
         "next": one.next.name if one.next else None,
-        "confirm": one.cause.confirm,
+        "confirm": one.commands[0],
         "remedy": one.cause.remedy,
     }
 

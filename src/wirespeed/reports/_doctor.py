@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -105,8 +106,7 @@ def described(finding: Finding) -> list[tuple[str, str]]:
         ("predicted", _predicted(finding)),
         *(("or", other.title) for other in finding.others),
         ("to tell apart", _telling(finding)),
-        ("to confirm", cause.confirm),
-        *(("", other.confirm) for other in finding.others if other.confirm != cause.confirm),
+        *zip(chain(("to confirm",), repeat("")), finding.commands, strict=False),
         ("remedy", cause.remedy),
         ("more", f"docs/doctor.md#{cause.name}"),
     )
@@ -158,7 +158,7 @@ def _closing(document: Document, found: Diagnosis, check: Check) -> str:
     if found.unexplained:
         return f"no known cause for {found.unexplained} of {many(found.slow, 'slow cell')}"
     if found.slow:
-        return "every slow cell has a possible cause; remove it and measure again"
+        return "every slow cell has a possible cause; fix the cause and run again"
     seen = many(len(found.findings), "finding") if found.findings else "nothing found"
     if not document.testcases:
         return seen

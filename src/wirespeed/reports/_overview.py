@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..document import Document
+from ..judging.omissions import omitted
 from ..judging.overview import KeyFigure, Overview, missing, overview, share
 from ..judging.verdicts import Check, Judgement
 from ..units import fitting, format_time
@@ -26,7 +27,8 @@ _BAR = 24
 def render(document: Document, check: Check, style: Style) -> str:
     """Render verdict, cause and key figures, as at the end of a run of everything."""
     found = overview(document, check)
-    parts = [figures(found), *notes([("note", missing(document, check))])] if found.figures else []
+    ending = [("left out", omitted(document)), ("note", missing(document, check))]
+    parts = [figures(found), *notes(ending)] if found.figures else []
     return printed(style, "", *headline(document, check, found), "", *parts)
 
 

@@ -133,8 +133,9 @@ def _(check: Check) -> Records:
 def _(found: Diagnosis) -> Records:
     rows = [
         {name: getattr(one, name) for name in ("cells", "lower", "factor", "evidence", "weight")}
-        | {name: getattr(one.cause, name) for name in ("title", "confirm", "remedy")}
+        | {name: getattr(one.cause, name) for name in ("title", "remedy")}
         | {
+            "confirm": one.commands[0],
             "certainty": certainty(one),
             "cause": one.cause.name,
             "place": one.where,
