@@ -291,26 +291,27 @@ def _answer(
         memory = "'s memory" if short else ""
         used = users(document).items()
         return "; ".join(f"{device}{memory} is {how}" for device, (how, _) in used), BUSY
-    if short and not counts[Verdict.PASS]:
+    passed = Verdict.PASS in check.testcases.values()
+    if short and not passed:
         return short[0].reason, Advice()
-    if not counts[Verdict.PASS]:
+    if not passed:
         accepted = "the overrides accept all values that could be judged"
         what = accepted if any(check.accepted.values()) else "no value could be judged"
         return "; ".join((what, *check.doubts, "this is not a pass")), _judging(check)
     if check.doubts:
         advice = VERIFY if is_unverified(document) else Advice()
-        return f"{_covered(document, check)}, but {'; '.join(check.doubts)}", advice
+        return _covered(document, check, f", but {'; '.join(check.doubts)}"), advice
     if absent := [compared.gates.name for compared in check.gates if not compared.compared]:
-        return f"{_covered(document, check)}, but no gate of {', '.join(absent)} was compared", Advice()
+        return _covered(document, check, f", but no gate of {', '.join(absent)} was compared"), Advice()
     return _covered(document, check), Advice()
 
 
-def _covered(document: Document, check: Check) -> str:
+def _covered(document: Document, check: Check, reservation: str = "") -> str:
     """Return which testcases are as fast as expected, and how many were not judged or not measured."""
     counts = Counter(check.testcases.values())
     passed, unjudged = counts[Verdict.PASS], sum(counts[one] for one in _UNJUDGED)
     if not passed:
-        return "no value could be judged"
+        return "no testcase was judged"
     kinds = {
         path_kind(one.name, collective=one.collective is not None)
         for one in document.testcases
@@ -319,7 +320,7 @@ def _covered(document: Document, check: Check) -> str:
     what = "judged" if unjudged else "measured"
     head = f"the {passed} testcases {what} are" if passed > 1 else f"the testcase {what} is"
     only = f" ({next(iter(kinds))} only)" if len(kinds) == 1 else ""
-    parts = [f"{head} as fast as expected{only}"]
+    parts = [f"{head} as fast as expected{only}{reservation}"]
     for number, how in ((unjudged, "judged"), (unmeasured(document), "measured")):
         parts += [f"{number} {'was' if number == 1 else 'were'} not {how}"] if number else []
     return "; ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:])

@@ -163,7 +163,8 @@ class Check(Tabular):
         A failed gate fails the run; a defect that the facts show is at least a warning. With ``doubts``,
         values that are as expected are a warning; if none was compared with a set of gates, nothing is known.
         """
-        values = worst(one.verdict for one in self.judgements)
+        of_run = (one.verdict for one in self.judgements if not one.key.testcase)
+        values = worst((*self.testcases.values(), *of_run))
         if values.is_failure or any(compared.failed for compared in self.gates):
             return Verdict.FAIL
         if values is Verdict.WARN or self.defects:
@@ -279,7 +280,7 @@ def _judge(
     cell, value = one.cell, one.cell.value
     if value is None:
         if one.result.status is Status.PASSED and not cell.reason:
-            return Judgement(one.key, one.unit, Verdict.FAIL, why="no value, although the testcase passed")
+            return Judgement(one.key, one.unit, Verdict.FAIL, why="no value, and no reason why")
         return Judgement(one.key, one.unit, _without_value(one.result), why=cell.reason)
     peak = cell.peak or cell.limit
     if cell.expected and peak and value > peak * (1 + IMPLAUSIBLE):

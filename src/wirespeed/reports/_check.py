@@ -103,7 +103,7 @@ def _bad(check: Check) -> list[Judgement]:
 def _testcase(judgements: list[Judgement], check: Check, style: Style) -> Iterator[RenderableType]:
     """Yield a testcase with its worst cell, or with all bad cells, and possible causes."""
     worst = judgements[0]
-    heading = Text(f"{worst.verdict:<12}", style=SIGNS[worst.verdict].style)
+    heading = Text().append(f"{worst.verdict:<12}", style=SIGNS[worst.verdict].style)
     heading.append(worst.key.testcase or "the run", style="bold")
     if len(judgements) > 1:
         heading.append(f"  {len(judgements)} values, worst:" if not style.verbose else "", style="dim")
