@@ -3,10 +3,10 @@
     python benchmarks/within.py [--machines dgx-a100-8,hgx-b200-8] [--limits 10,20,60] [--factor 0.8]
 
 On simulated machines, every single fault of ``localise.py`` (each GPU with all its links, each memory, each
-link in both directions and in one) lowers its rate by 20 %. The machine is checked with each limit, in virtual
-time that contains what start, buffers, verification and end take (``wirespeed.durations``). A fault is noticed
-if a value fails or a cause is named, and named if it is the likely cause. Prints a table in Markdown. The exit
-code is 1 if a healthy machine is not passed, or if a fault is not named within 20 s.
+link in both directions and in one) lowers its rate by 20 %. The machine is checked with each limit, in
+virtual time that contains what start, buffers, verification and end take (``wirespeed.durations``). A fault
+is noticed if a value fails or a cause is named, and named if it is the likely cause. Prints a table in
+Markdown. The exit code is 1 if a healthy machine is not passed, or if a fault is not named within 20 s.
 """
 
 from __future__ import annotations

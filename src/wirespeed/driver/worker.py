@@ -181,6 +181,9 @@ class Worker:
             outcome.fails(Status.FAILED, str(error))
             outcome.leaves(measurement, str(error), error.way)
         except MeasurementTimeout as error:
+            if outcome.out_of_time:  # the call waited until it was cancelled
+                outcome.leaves_out(measurement, NO_TIME)
+                return True
             outcome.fails(Status.TIMED_OUT, str(error))
             outcome.leaves(measurement, str(error))
             return False
