@@ -44,6 +44,7 @@ def outcomes(document: Document, check: Check) -> Outcomes:
         for one, word in zip(check.judgements, words, strict=True)
         if one.verdict in _FAILED and word != INTERRUPTED
     ]
+    bad += [one.part for one in check.missing if one.verdict in _FAILED]
     testcases = {
         name: INTERRUPTED if name in ended and name not in bad else str(verdict)
         for name, verdict in check.testcases.items()

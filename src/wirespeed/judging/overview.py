@@ -16,6 +16,7 @@ from ..model import Unit
 from ..units import many
 from .advice import ABOVE, AT, BUSY, FAILED, NO_CAUSE, VERIFY, WRONG_PATH, Advice
 from .diagnosis import Diagnosis, Finding, diagnose
+from .inventory import Missing
 from .omissions import is_unverified
 from .outcomes import outcomes
 from .verdicts import Check, Judgement, Verdict
@@ -159,7 +160,7 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
     counts = Counter(words.cells)
     bad = sum(counts[verdict] for verdict in _BAD)
     word = "NOT JUDGED" if words.run == Verdict.UNKNOWN else words.run.upper()
-    answer = named if named is not None and _answers(named, check) else None
+    answer = named if named is not None and _answers(named, check) and not _absent(check) else None
     sentence, advice = _answer(document, check, answer, counts, bad)
     return Overview(
         word,
@@ -246,10 +247,23 @@ def _answers(finding: Finding, check: Check) -> bool:
     return not check.wrong and (finding.likely or not check.culprits)
 
 
+def _absent(check: Check) -> list[Missing]:
+    """Return what should be there and is not."""
+    return [one for one in check.missing if one.verdict is Verdict.FAIL]
+
+
+def _first(lacking: Sequence[Missing]) -> tuple[str, Advice]:
+    """Return the first thing that is missing, and what to do about it."""
+    more = f", and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+    return f"{lacking[0]}{more}", lacking[0].advice
+
+
 def _answer(
     document: Document, check: Check, answer: Finding | None, counts: Counter[str], bad: int
 ) -> tuple[str, Advice]:
     """Return what is wrong, and where, or that nothing is; and what to do about it."""
+    if absent := _absent(check):
+        return _first(absent)
     if answer is not None:
         place = f" ({answer.place})" if answer.place else ""
         sure = "" if answer.likely else "possibly, "
@@ -270,6 +284,8 @@ def _answer(
             f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; no cause is known",
             NO_CAUSE,
         )
+    if doubtful := [one for one in check.missing if one.verdict is Verdict.WARN]:
+        return _first(doubtful)
     if document.interrupted:
         return f"the run was interrupted: {document.interrupted}", Advice()
     short = [one for one in document.testcases if one.status is Status.NO_MEMORY]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from ..data import measured_memory
 from ..document import BUSBW, Cell, Document, Status, TestcaseResult
@@ -13,6 +12,7 @@ from ..errors import UsageError
 from ..model import Expectation, Unit
 from ..results.baseline import DEVIATIONS, Baseline, Entry
 from ..results.cells import Key, Placed, busy_devices, placed
+from ..results.inventory import Inventory
 from ..results.overrides import Override, check_links
 from ..tabular import Tabular
 from ..terminal import brief
@@ -23,8 +23,10 @@ from .assumed import unconfirmed
 from .culprits import Culprit, Suspect, any_of
 from .expectations import renewed
 from .hardware_changes import hardware_changes
+from .inventory import Missing, missing
 from .localise import Observation, localise
 from .omissions import BaselineUse, baseline_use, doubts
+from .verdict import Verdict as Verdict
 from .wrong_data import WrongData, wrong_data
 
 #: A value above the limit by at most this fraction is not implausible: clocks are not exact.
@@ -40,26 +42,6 @@ _STREAM = {case.name for case in STREAM}
 TOLERANCE = 0.05
 #: Why values below the expected range fail.
 BELOW_RANGE = "below the expected range"
-
-
-class Verdict(StrEnum):
-    """Whether a value is as expected; the worst first."""
-
-    IMPLAUSIBLE = "implausible"  #: above the limit of the links
-    FAIL = "fail"
-    WARN = "warn"
-    BUSY = "busy"  #: not judged: another process used the device
-    UNKNOWN = "unknown"  #: not judged: no range is known
-    PASS = "pass"
-    WAIVED = "waived"  #: not possible on this machine, or accepted by an override
-
-    @property
-    def rank(self) -> int:
-        """Position in the order; 0 is the worst."""
-        return _RANKS[self]
-
-
-_RANKS = {verdict: rank for rank, verdict in enumerate(Verdict)}
 
 
 @dataclass(frozen=True)
@@ -144,6 +126,8 @@ class Check(Tabular):
         What the baseline was compared with; None without one.
     simulated : bool
         Whether no hardware was measured.
+    missing : tuple[Missing, ...]
+        What should be there and is not, the worst first.
     """
 
     judgements: tuple[Judgement, ...]
@@ -155,6 +139,7 @@ class Check(Tabular):
     doubts: tuple[str, ...] = ()
     baseline: BaselineUse | None = None
     simulated: bool = False
+    missing: tuple[Missing, ...] = ()
 
     def __repr__(self) -> str:
         """Return one line; ``wirespeed check`` shows everything."""
@@ -168,9 +153,10 @@ class Check(Tabular):
     def verdict(self) -> Verdict:
         """Verdict on the machine: fail, warn, busy or pass; unknown if no value could be judged.
 
-        With ``doubts``, it is a warning rather than a pass.
+        With ``doubts``, it is a warning rather than a pass. What is missing is never a pass.
         """
         found = {judgement.verdict for judgement in self.judgements}
+        found |= {one.verdict for one in self.missing} - {Verdict.WAIVED}
         for verdict, such in (
             (Verdict.FAIL, {Verdict.IMPLAUSIBLE, Verdict.FAIL}),
             (Verdict.WARN, {Verdict.WARN}),
@@ -188,6 +174,7 @@ def judge(
     baseline: Baseline | None = None,
     tolerance: float = TOLERANCE,
     ignore_busy: bool = False,
+    expected: Inventory | None = None,
 ) -> Check:
     """Judge every cell of a Document, and find the likely causes of low values.
 
@@ -208,6 +195,8 @@ def judge(
         A value fails if it is below its baseline by more than this fraction.
     ignore_busy : bool
         Whether to judge cells of devices that another process used, too.
+    expected : Inventory or None
+        What each host of the machine should have.
 
     Returns
     -------
@@ -218,12 +207,14 @@ def judge(
     ------
     UsageError
         If an override matches no cell, or the baseline is for a different kind of machine or has no value
-        that the run has.
+        that the run has; if the run knows nothing of what is expected.
     """
     document = renewed(document)
     machine = document.machine
     check_links(overrides, machine)
-    entries = baseline.entries(machine) if baseline else {}
+    lacking = missing(document, expected, baseline.inventory(machine) if baseline else None)
+    is_lesser = any(one.verdict is Verdict.FAIL and one.expected is not None for one in lacking)
+    entries = baseline.entries(machine, is_lesser=is_lesser) if baseline else {}
     cells = [one for one in placed(document) if one.key in entries or not _restated(one)]
     memories = _measured_memories(cells, machine)
     judged = [
@@ -249,8 +240,9 @@ def judge(
         {r.name: found for r in document.testcases if (found := hardware_changes(r, machine))},
         wrong_data(cells, machine),
         doubts(document),
-        baseline_use(entries, cells) if baseline else None,
+        baseline_use(entries, cells) if entries else None,
         document.simulated,
+        lacking,
     )
 
 

@@ -11,6 +11,7 @@ import msgspec
 from ..document import Document
 from ..judging.diagnosis import Finding
 from ..judging.gate_verdicts import GateComparison
+from ..judging.inventory import Missing
 from ..judging.outcomes import outcomes
 from ..judging.verdicts import Judgement, Verdict
 from ..terminal import escaped
@@ -62,6 +63,7 @@ def _run(document: Document, judged: Judged) -> dict[str, Any]:
             for one in check.wrong
         ],
         "doubts": check.doubts,
+        "missing": [_absent(one) for one in check.missing],
         "baseline": vars(check.baseline) if check.baseline else None,
         "causes": [_cause(one) for one in diagnosis.findings],
         "slow": diagnosis.slow,
@@ -83,6 +85,21 @@ def _value(one: Judgement) -> dict[str, Any]:
         "normal": one.normal,
         "limit": one.limit,
         "why": one.explanation,
+    }
+
+
+def _absent(one: Missing) -> dict[str, Any]:
+    return {
+        "part": str(one.part),
+        "verdict": str(one.verdict),
+        "text": one.text,
+        "host": one.host,
+        "where": one.where,
+        "slot": one.slot,
+        "expected": one.expected,
+        "found": one.found,
+        "remedy": one.advice.do,
+        "confirm": one.advice.command,
     }
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..document import Document
+from ..judging.inventory import Missing
 from ..judging.overview import KeyFigure, Overview, missing, overview, share
 from ..judging.verdicts import Check, Judgement, Verdict
 from ..units import fitting, format_time
@@ -66,6 +67,20 @@ def notes(lines: Iterable[tuple[str, str]], style: str = "cyan") -> Iterator[Ren
             line = Table.grid(padding=(0, 1, 0, 0))
             line.add_row(Text(f"{kind}:", style=style), Text(text))
             yield line
+
+
+#: Verdict on what is missing -> kind and style of its line.
+_ABSENT = {
+    Verdict.FAIL: ("missing", "red"), Verdict.WARN: ("warning", "bold yellow"), Verdict.WAIVED: ("note", "cyan"),
+}  # fmt: skip
+
+
+def absent(lacking: Iterable[Missing], said: str = "") -> Iterator[RenderableType]:
+    """Yield a line for everything that is missing, or left out on purpose, but for what was said."""
+    for one in lacking:
+        if str(one) not in said:
+            kind, style = _ABSENT[one.verdict]
+            yield from notes([(kind, str(one))], style)
 
 
 def figures(found: Overview) -> RenderableType:

@@ -10,7 +10,7 @@ from ..document import Document, Status
 from ..judging.gate_verdicts import GateVerdict
 from ..judging.omissions import is_unverified
 from ..judging.outcomes import outcomes
-from ..judging.verdicts import Check
+from ..judging.verdicts import Check, Verdict
 from ..model import Unit
 from ..results.cells import Placed, placed
 from ..terminal import one_line
@@ -34,6 +34,7 @@ _HELP = {
     _NAMES[Unit.FREQUENCY]: "Median message rate of a cell.",
     "wirespeed_limit_bytes_per_second": "Limit of a cell: what the links allow for all its transfers.",
     "wirespeed_slow_cells_explained": "Number of slow cells that a likely or possible cause explains.",
+    "wirespeed_missing": "1 for what should be there and is not, by verdict.",
     "wirespeed_gate": "1 for the verdict of a published gate.",
     "wirespeed_cells": "Number of cells of a testcase by verdict.",
 }
@@ -54,7 +55,7 @@ def render(document: Document, style: Style) -> str:
         "wirespeed_run_good": [
             ({}, float(document.good and not document.simulated and not is_unverified(document)))
         ],
-        "wirespeed_run_warnings": [({}, len(explanations(document)))],
+        "wirespeed_run_warnings": [({}, len(explanations(document, lacking=check.missing)))],
         "wirespeed_testcase_status": _statuses(document),
         **{
             name: [(_labels(x), x.cell.value or 0.0) for x in cells if x.unit is unit]
@@ -63,6 +64,7 @@ def render(document: Document, style: Style) -> str:
         "wirespeed_limit_bytes_per_second": [(_labels(x), x.cell.limit) for x in cells if x.cell.limit],
         "wirespeed_cells": _verdicts(document, check),
         "wirespeed_slow_cells_explained": _causes(judged) if judged else [],
+        "wirespeed_missing": _missing(check),
         "wirespeed_gate": _gates(judged) if judged else [],
     }
     everywhere = {"simulated": "true"} if document.simulated else {}
@@ -122,6 +124,14 @@ def _causes(judged: Judged) -> Iterator[tuple[dict[str, str], float]]:
     for one in judged.diagnosis.findings:
         likely = "true" if one.likely else "false"
         yield {"cause": one.cause.name, "place": one.where, "likely": likely}, one.cells
+
+
+def _missing(check: Check) -> Iterator[tuple[dict[str, str], float]]:
+    """Yield what is missing, but not what was left out on purpose."""
+    for one in check.missing:
+        if one.verdict is not Verdict.WAIVED:
+            place = {"part": str(one.part), "where": one.where, "slot": one.slot, "host_of_job": one.host}
+            yield {**place, "verdict": str(one.verdict)}, 1
 
 
 def _gates(judged: Judged) -> Iterator[tuple[dict[str, str], float]]:
