@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..document import Document
@@ -26,6 +26,7 @@ _EVEN_GPUS, _EVEN_HALF = 4, 4
 #: Maximum number of addresses that a text names.
 _NAMED = 4
 
+_NOTHING = Advice()
 _SEEN = Advice(
     "look for errors of the GPU in the kernel log; restart the node, then reseat or replace the GPU",
     "sudo dmesg | grep -i -e NVRM -e Xid",
@@ -65,10 +66,10 @@ class Missing:
         Fail if it is missing, warn if that is likely or not known, waived if it was left out on purpose.
     text : str
         What is the case, as a sentence without a full stop.
-    where : str
-        PCI address or device; empty for the host.
-    slot : str
-        Slot of the address; empty if the system does not know it.
+    where : tuple[str, ...]
+        PCI addresses or devices; empty for the host.
+    slots : tuple[str, ...]
+        Slots of the addresses, as far as the system knows them.
     expected, found : float, str or None
         What should be there, and what is: numbers of devices or bytes, or the model. None if unknown.
     advice : Advice
@@ -80,11 +81,11 @@ class Missing:
     part: Part
     verdict: Verdict
     text: str
-    where: str = ""
-    slot: str = ""
+    where: tuple[str, ...] = ()
+    slots: tuple[str, ...] = ()
     expected: float | str | None = None
     found: float | str | None = None
-    advice: Advice = Advice()
+    advice: Advice = _NOTHING
     host: str = ""
 
     def __str__(self) -> str:
@@ -132,22 +133,20 @@ def _of_host(
 ) -> list[Missing]:
     """Return what is missing on a host."""
     unseen = [*_gpus(host, document), *_uneven(host.facts)]
-    compared: dict[tuple[Part, str], Missing] = {}
-    for inventory, enough in ((baseline, ENOUGH_OF_BASELINE), (expected, ENOUGH)):
-        for one in _compared(host, inventory, enough, unseen) if inventory else ():
-            known = compared.get((one.part, one.where))
-            if known is None or one.verdict.rank < known.verdict.rank:
-                compared[one.part, one.where] = one
-        if inventory is baseline and baseline is not None:  # what is not known fails no good machine
-            compared = {key: one for key, one in compared.items() if one.found is not None}
-    count = compared.get((Part.GPUS, ""))
+    compared: dict[tuple[Part, tuple[str, ...]], Missing] = {}
+    if baseline is not None:  # what a run does not say fails no good machine
+        of_baseline = _compared(host, baseline, ENOUGH_OF_BASELINE, unseen)
+        compared = {(one.part, one.where): one for one in of_baseline if one.found is not None}
+    for one in _compared(host, expected, ENOUGH, unseen) if expected else ():
+        compared.setdefault((one.part, one.where), one)
+    count = next((one for one in compared.values() if one.part is Part.GPUS), None)
     failed = [one for one in unseen if one.part is Part.GPUS and one.verdict is Verdict.FAIL]
     if count is not None and failed and len(failed) >= _lacking(count):  # they are what is missing
-        del compared[Part.GPUS, ""]
         unseen = [
             replace(one, expected=count.expected, found=count.found) if one in failed else one
             for one in unseen
         ]
+        compared = {key: one for key, one in compared.items() if one.part is not Part.GPUS}
     return [*unseen, *compared.values()]
 
 
@@ -179,7 +178,7 @@ def _gpus(host: Possession, document: Document) -> Iterator[Missing]:
             yield _without_driver(usable, facts, why)
     if withheld:
         text = f"{many(len(withheld), 'GPU')} of the host not given to this container or job: "
-        yield Missing(Part.GPUS, Verdict.WAIVED, text + _named(withheld, facts))
+        yield Missing(Part.GPUS, Verdict.WAIVED, text + _named(withheld, facts), tuple(withheld))
     for address in lost:
         if address in host.gpus or (address in on_bus and not facts.knows(Known.GPUS_OF_DRIVER)):
             text = f"the GPU at {_place(address, facts)} fell off the bus since the node was started (Xid 79)"
@@ -219,9 +218,8 @@ def _unseen(address: str, facts: Facts) -> Missing | None:
 
 
 def _of_gpu(address: str, facts: Facts, verdict: Verdict, text: str) -> Missing:
-    slot = facts.text(Known.SLOT, address)
-    advice = Advice() if verdict is Verdict.WAIVED else _SEEN
-    return Missing(Part.GPUS, verdict, text, address, slot, advice=advice)
+    advice = _NOTHING if verdict is Verdict.WAIVED else _SEEN
+    return Missing(Part.GPUS, verdict, text, (address,), _slots((address,), facts), advice=advice)
 
 
 def _without_driver(usable: Iterable[str], facts: Facts, why: str) -> Missing:
@@ -233,9 +231,8 @@ def _without_driver(usable: Iterable[str], facts: Facts, why: str) -> Missing:
     used = f" ({', '.join(sorted(others))} is)" if others and not loaded else ""
     head = many(len(addresses), "NVIDIA GPU")
     text = f"{head} on the PCI bus cannot be used: {reason}{used}; {_named(addresses, facts)}"
-    where = addresses[0] if len(addresses) == 1 else ""
-    slot = facts.text(Known.SLOT, where) if where else ""
-    return Missing(Part.GPUS, Verdict.WARN, text, where, slot, advice=_LIBRARY if loaded else _DRIVER)
+    advice = _LIBRARY if loaded else _DRIVER
+    return Missing(Part.GPUS, Verdict.WARN, text, addresses, _slots(addresses, facts), advice=advice)
 
 
 def _left_out(host: Possession, document: Document) -> Iterator[Missing]:
@@ -249,7 +246,7 @@ def _left_out(host: Possession, document: Document) -> Iterator[Missing]:
             f"{many(len(others), 'GPU')} left out (--devices, CUDA_VISIBLE_DEVICES or MIG mode): "
             f"{_named(others, host.facts)}"
         )
-        yield Missing(Part.GPUS, Verdict.WAIVED, text)
+        yield Missing(Part.GPUS, Verdict.WAIVED, text, tuple(others))
 
 
 def _uneven(facts: Facts) -> Iterator[Missing]:
@@ -277,7 +274,7 @@ def _uneven(facts: Facts) -> Iterator[Missing]:
                 f"{noun} {short[0]} has {many(most - 1, 'GPU')}, {many(len(full), 'other')} "
                 f"{'has' if len(full) == 1 else 'have'} {most}: one may be missing"
             )
-            yield Missing(Part.GPUS, Verdict.WARN, text, short[0], advice=_SLOTS)
+            yield Missing(Part.GPUS, Verdict.WARN, text, (short[0],), advice=_SLOTS)
             return
 
 
@@ -291,25 +288,36 @@ def _compared(
         if of_devices is None:
             text = f"{part} not compared: this run does not say it"
             yield Missing(part, Verdict.WARN, text, expected=expected, advice=_UNKNOWN)
+        short: dict[float, list[str]] = {}
         for device, found in (of_devices or {}).items():
-            if found >= need:
-                continue
+            if found < need:
+                short.setdefault(found, []).append(device)
+        for found, devices in short.items():
             if part in (Part.GPUS, Part.NICS):
                 yield _count(host, inventory, part, expected, found, unseen)
                 continue
-            whose = device or "the host"
-            text = f"{whose} has {_amount(part, found)}, of {part.shown(expected)} expected"
-            yield Missing(part, Verdict.FAIL, text, device, "", expected, found, step)
+            where = tuple(filter(None, devices))
+            has = f"{_who(where)} {'have' if len(where) > 1 else 'has'} {_amount(part, found)}"
+            text = f"{has}, of {part.shown(expected)} expected"
+            yield Missing(part, Verdict.FAIL, text, where, (), expected, found, step)
     for model in inventory.models:
         if not host.models and not host.facts.host:
             text = f"{Part.GPU_MODEL} not compared: this run has no GPU"
             yield Missing(Part.GPU_MODEL, Verdict.WARN, text, expected=model, advice=_UNKNOWN)
+        others: dict[str, list[str]] = {}
         for gpu, name in host.models.items():
             if model.casefold() not in name.casefold():
-                text = f"{gpu} is {name}, expected {model}"
-                yield Missing(
-                    Part.GPU_MODEL, Verdict.FAIL, text, gpu, "", model, name, _STEPS[Part.GPU_MODEL]
-                )
+                others.setdefault(name, []).append(gpu)
+        for name, gpus in others.items():
+            text = f"{_who(gpus)} {'are' if len(gpus) > 1 else 'is'} {name}, expected {model}"
+            step = _STEPS[Part.GPU_MODEL]
+            yield Missing(Part.GPU_MODEL, Verdict.FAIL, text, tuple(gpus), (), model, name, step)
+
+
+def _who(devices: Sequence[str]) -> str:
+    """Return some devices, or the host, for people."""
+    more = f" and {len(devices) - _NAMED} more" if len(devices) > _NAMED else ""
+    return ", ".join(devices[:_NAMED]) + more if devices else "the host"
 
 
 def _amount(part: Part, found: float) -> str:
@@ -330,7 +338,8 @@ def _count(
     gone = [address for address in good if address not in here] if here or not found else []
     in_doubt = ""
     if part is Part.GPUS:
-        broken = [one.where for one in unseen if one.part is part and one.verdict is Verdict.FAIL]
+        failed = (one for one in unseen if one.part is part and one.verdict is Verdict.FAIL)
+        broken = [address for one in failed for address in one.where]
         present = len({*facts.several(Known.GPUS_ON_BUS), *here} - set(broken))
         in_doubt = f"; {present} on the PCI bus" if present >= expected else ""
         in_doubt = in_doubt or ("; --devices left out others" if host.restricted else "")
@@ -340,10 +349,15 @@ def _count(
     noun = "GPU" if part is Part.GPUS else "NIC"
     text = f"{found:.0f} of {many(expected, noun)} expected"
     text += in_doubt or (f"; missing: {_named(gone, facts)}" if gone else "")
-    where = gone[0] if len(gone) == 1 else ""
-    slot = facts.text(Known.SLOT, where) if where else ""
-    verdict = Verdict.WARN if in_doubt else Verdict.FAIL
-    return Missing(part, verdict, text, where, slot, expected, found, _STEPS[part])
+    if in_doubt:
+        return Missing(part, Verdict.WARN, text, (), (), expected, found)
+    slots = _slots(gone, facts)
+    return Missing(part, Verdict.FAIL, text, tuple(gone), slots, expected, found, _STEPS[part])
+
+
+def _slots(addresses: Iterable[str], facts: Facts) -> tuple[str, ...]:
+    """Return the slots of some addresses that the system knows."""
+    return tuple(filter(None, (facts.text(Known.SLOT, address) for address in addresses)))
 
 
 def _named(addresses: Iterable[str], facts: Facts) -> str:

@@ -95,7 +95,7 @@ def _absent(one: Missing) -> dict[str, Any]:
         "text": one.text,
         "host": one.host,
         "where": one.where,
-        "slot": one.slot,
+        "slots": one.slots,
         "expected": one.expected,
         "found": one.found,
         "remedy": one.advice.do,

@@ -71,7 +71,8 @@ def notes(lines: Iterable[tuple[str, str]], style: str = "cyan") -> Iterator[Ren
 
 #: Verdict on what is missing -> kind and style of its line.
 _ABSENT = {
-    Verdict.FAIL: ("missing", "red"), Verdict.WARN: ("warning", "bold yellow"), Verdict.WAIVED: ("note", "cyan"),
+    Verdict.FAIL: ("missing", "red"), Verdict.WARN: ("warning", "bold yellow"),
+    Verdict.WAIVED: ("note", "cyan"),
 }  # fmt: skip
 
 

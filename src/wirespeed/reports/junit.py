@@ -94,7 +94,7 @@ def _case(result: TestcaseResult, low: list[Judgement], document: Document) -> E
 
 def _absent(one: Missing) -> ET.Element:
     """Return the element of something that should be there and is not."""
-    name = visible(" ".join(filter(None, (one.host, one.part, one.where))))
+    name = visible(" ".join(filter(None, (one.host, one.part, *one.where))))
     case = ET.Element("testcase", classname="wirespeed.inventory", name=name, time="0")
     _outcome(case, "failure", str(one))
     return case

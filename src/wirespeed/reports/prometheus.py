@@ -130,7 +130,7 @@ def _missing(check: Check) -> Iterator[tuple[dict[str, str], float]]:
     """Yield what is missing, but not what was left out on purpose."""
     for one in check.missing:
         if one.verdict is not Verdict.WAIVED:
-            place = {"part": str(one.part), "where": one.where, "slot": one.slot, "host_of_job": one.host}
+            place = {"part": str(one.part), "where": ",".join(one.where), "of_host": one.host}
             yield {**place, "verdict": str(one.verdict)}, 1
 
 

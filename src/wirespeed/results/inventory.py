@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from ..document import Document
+from ..document import DEVICES, Document
 from ..errors import UsageError
 from ..facts import Facts, Known
 from ..units import LARGEST_SIZE, format_size, parse_size
@@ -80,10 +80,12 @@ def parse(text: str) -> Inventory:
     models: list[str] = []
     for item in text.split(","):
         key, _, value = (one.strip() for one in item.partition("="))
-        if key not in list(Part):
-            close = "".join(f" (did you mean {one!r}?)" for one in get_close_matches(key, list(Part), 1))
-            keys = ", ".join(Part)
-            raise UsageError(f"cannot expect {item.strip()!r}{close}; use KEY=VALUE with the keys {keys}")
+        keys = [str(one) for one in Part]
+        if key not in keys:
+            close = "".join(f" (did you mean {one!r}?)" for one in get_close_matches(key, keys, 1))
+            raise UsageError(
+                f"cannot expect {item.strip()!r}{close}; use KEY=VALUE with the keys {', '.join(keys)}"
+            )
         part = Part(key)
         if part in numbers or (part is Part.GPU_MODEL and models):
             raise UsageError(f"{key} is expected twice in {text!r}; give it once")
@@ -156,7 +158,7 @@ def possessions(document: Document, facts: Facts) -> list[Possession]:
 
 def _of_host(document: Document, facts: Facts) -> Possession:
     machine = document.machine if not facts.host else None  # which describes the first host
-    restricted = document.options.get("devices") is not None
+    restricted = document.options.get(DEVICES) is not None
     numbers: dict[Part, dict[str, float]] = {}
     for part, name in (
         (Part.MEMORY, Known.MEMORY_OF_HOST),
