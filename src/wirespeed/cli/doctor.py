@@ -90,6 +90,7 @@ def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) 
     """Print what was found; return the exit code."""
     from ..judging.cause import Weight
     from ..judging.diagnosis import diagnose
+    from ..judging.inventory import missing
     from ..judging.verdicts import Verdict, judge
     from ..reports._doctor import render
 
@@ -106,7 +107,8 @@ def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) 
         return FAILED
     passed = WARNED if document.simulated else OK
     if check is None:
-        return passed
+        lacking = {one.verdict for one in missing(document)}
+        return FAILED if Verdict.FAIL in lacking else WARNED if Verdict.WARN in lacking else passed
     return {Verdict.FAIL: FAILED, Verdict.PASS: passed}.get(check.verdict, WARNED)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..document import Document
 from ..errors import UsageError
 from ..facts import EXCLUDED, OFF, ON, Facts, Known
-from ..results.inventory import Inventory, Part, Possession, possessions
+from ..results.inventory import Inventory, InventoryPart, Possession, possessions
 from ..units import many
 from .advice import Advice
 from .run_facts import facts_of
@@ -39,16 +39,22 @@ _SLOTS = Advice(
 _UNKNOWN = Advice("measure with this version of wirespeed on the machine itself")
 #: Part -> what to do if some of it is missing.
 _STEPS = {
-    Part.GPUS: Advice("look for the GPU on the PCI bus; restart the node, then reseat or replace the GPU",
-                      "lspci -d 10de: -nn"),
-    Part.GPU_MODEL: Advice("check which GPUs are installed", "nvidia-smi -L"),
-    Part.GPU_MEMORY: Advice("check the model of the GPU and its row remapping",
-                            "nvidia-smi -q -d MEMORY,ROW_REMAPPER"),
-    Part.NVLINKS: Advice("check the NVLinks and the fabric manager", "nvidia-smi nvlink -s"),
-    Part.NICS: Advice("look for the NIC on the PCI bus, and for its driver", "lspci -nn -d ::0207"),
-    Part.MEMORY: Advice("look for a memory module that is missing or disabled", "sudo dmidecode -t memory"),
-    Part.CPUS: Advice("check sockets, SMT and disabled CPUs", "lscpu"),
-    Part.NUMA: Advice("check sockets and the BIOS setting of NUMA nodes per socket", "numactl --hardware"),
+    InventoryPart.GPUS: Advice(
+        "look for the GPU on the PCI bus; restart the node, then reseat or replace it", "lspci -d 10de: -nn"
+    ),
+    InventoryPart.GPU_MODEL: Advice("check which GPUs are installed", "nvidia-smi -L"),
+    InventoryPart.GPU_MEMORY: Advice(
+        "check the model of the GPU and its row remapping", "nvidia-smi -q -d MEMORY,ROW_REMAPPER"
+    ),
+    InventoryPart.NVLINKS: Advice("check the NVLinks and the fabric manager", "nvidia-smi nvlink -s"),
+    InventoryPart.NICS: Advice("look for the NIC on the PCI bus, and for its driver", "lspci -nn -d ::0207"),
+    InventoryPart.MEMORY: Advice(
+        "look for a memory module that is missing or disabled", "sudo dmidecode -t memory"
+    ),
+    InventoryPart.CPUS: Advice("check sockets, SMT and disabled CPUs", "lscpu"),
+    InventoryPart.NUMA: Advice(
+        "check sockets and the BIOS setting of NUMA nodes per socket", "numactl --hardware"
+    ),
 }  # fmt: skip
 #: Places of which a group of GPUs says nothing.
 _NOWHERE = {"", "none", "unknown"}
@@ -60,7 +66,7 @@ class Missing:
 
     Parameters
     ----------
-    part : Part
+    part : InventoryPart
         What it is.
     verdict : Verdict
         Fail if it is missing, warn if that is likely or not known, waived if it was left out on purpose.
@@ -78,7 +84,7 @@ class Missing:
         Host that it is about; empty for the host of the first process.
     """
 
-    part: Part
+    part: InventoryPart
     verdict: Verdict
     text: str
     where: tuple[str, ...] = ()
@@ -119,7 +125,7 @@ def missing(
         found += (replace(one, host=host.facts.host) for one in here)
     if expected is not None and expected.parts:
         known = {part for host in hosts for part in host.numbers}
-        known |= {Part.GPU_MODEL} if any(host.models for host in hosts) else set()
+        known |= {InventoryPart.GPU_MODEL} if any(host.models for host in hosts) else set()
         if known.isdisjoint(expected.parts):
             raise UsageError(
                 f"nothing of what is expected ({', '.join(expected.parts)}) can be compared: this run does "
@@ -133,20 +139,20 @@ def _of_host(
 ) -> list[Missing]:
     """Return what is missing on a host."""
     unseen = [*_gpus(host, document), *_uneven(host.facts)]
-    compared: dict[tuple[Part, tuple[str, ...]], Missing] = {}
+    compared: dict[tuple[InventoryPart, tuple[str, ...]], Missing] = {}
     if baseline is not None:  # what a run does not say fails no good machine
         of_baseline = _compared(host, baseline, ENOUGH_OF_BASELINE, unseen)
         compared = {(one.part, one.where): one for one in of_baseline if one.found is not None}
     for one in _compared(host, expected, ENOUGH, unseen) if expected else ():
         compared.setdefault((one.part, one.where), one)
-    count = next((one for one in compared.values() if one.part is Part.GPUS), None)
-    failed = [one for one in unseen if one.part is Part.GPUS and one.verdict is Verdict.FAIL]
+    count = next((one for one in compared.values() if one.part is InventoryPart.GPUS), None)
+    failed = [one for one in unseen if one.part is InventoryPart.GPUS and one.verdict is Verdict.FAIL]
     if count is not None and failed and len(failed) >= _lacking(count):  # they are what is missing
         unseen = [
             replace(one, expected=count.expected, found=count.found) if one in failed else one
             for one in unseen
         ]
-        compared = {key: one for key, one in compared.items() if one.part is not Part.GPUS}
+        compared = {key: one for key, one in compared.items() if one.part is not InventoryPart.GPUS}
     return [*unseen, *compared.values()]
 
 
@@ -174,11 +180,11 @@ def _gpus(host: Possession, document: Document) -> Iterator[Missing]:
         files = {facts.text(Known.DEVICE_FILE, address) for address in usable}
         if facts.text(Known.CONTAINER) == ON and facts.text(Known.DRIVER_LOADED) == ON and ON not in files:
             withheld += usable
-        elif len(usable) > seen:
+        elif usable and (facts.text(Known.DRIVER_LOADED) != ON or len(usable) > seen):
             yield _without_driver(usable, facts, why)
     if withheld:
         text = f"{many(len(withheld), 'GPU')} of the host not given to this container or job: "
-        yield Missing(Part.GPUS, Verdict.WAIVED, text + _named(withheld, facts), tuple(withheld))
+        yield Missing(InventoryPart.GPUS, Verdict.WAIVED, text + _named(withheld, facts), tuple(withheld))
     for address in lost:
         if address in host.gpus or (address in on_bus and not facts.knows(Known.GPUS_OF_DRIVER)):
             text = f"the GPU at {_place(address, facts)} fell off the bus since the node was started (Xid 79)"
@@ -219,7 +225,7 @@ def _unseen(address: str, facts: Facts) -> Missing | None:
 
 def _of_gpu(address: str, facts: Facts, verdict: Verdict, text: str) -> Missing:
     advice = _NOTHING if verdict is Verdict.WAIVED else _SEEN
-    return Missing(Part.GPUS, verdict, text, (address,), _slots((address,), facts), advice=advice)
+    return Missing(InventoryPart.GPUS, verdict, text, (address,), _slots((address,), facts), advice=advice)
 
 
 def _without_driver(usable: Iterable[str], facts: Facts, why: str) -> Missing:
@@ -232,7 +238,7 @@ def _without_driver(usable: Iterable[str], facts: Facts, why: str) -> Missing:
     head = many(len(addresses), "NVIDIA GPU")
     text = f"{head} on the PCI bus cannot be used: {reason}{used}; {_named(addresses, facts)}"
     advice = _LIBRARY if loaded else _DRIVER
-    return Missing(Part.GPUS, Verdict.WARN, text, addresses, _slots(addresses, facts), advice=advice)
+    return Missing(InventoryPart.GPUS, Verdict.WARN, text, addresses, _slots(addresses, facts), advice=advice)
 
 
 def _left_out(host: Possession, document: Document) -> Iterator[Missing]:
@@ -246,7 +252,7 @@ def _left_out(host: Possession, document: Document) -> Iterator[Missing]:
             f"{many(len(others), 'GPU')} left out (--devices, CUDA_VISIBLE_DEVICES or MIG mode): "
             f"{_named(others, host.facts)}"
         )
-        yield Missing(Part.GPUS, Verdict.WAIVED, text, tuple(others))
+        yield Missing(InventoryPart.GPUS, Verdict.WAIVED, text, tuple(others))
 
 
 def _uneven(facts: Facts) -> Iterator[Missing]:
@@ -274,7 +280,7 @@ def _uneven(facts: Facts) -> Iterator[Missing]:
                 f"{noun} {short[0]} has {many(most - 1, 'GPU')}, {many(len(full), 'other')} "
                 f"{'has' if len(full) == 1 else 'have'} {most}: one may be missing"
             )
-            yield Missing(Part.GPUS, Verdict.WARN, text, (short[0],), advice=_SLOTS)
+            yield Missing(InventoryPart.GPUS, Verdict.WARN, text, (short[0],), advice=_SLOTS)
             return
 
 
@@ -293,7 +299,7 @@ def _compared(
             if found < need:
                 short.setdefault(found, []).append(device)
         for found, devices in short.items():
-            if part in (Part.GPUS, Part.NICS):
+            if part in (InventoryPart.GPUS, InventoryPart.NICS):
                 yield _count(host, inventory, part, expected, found, unseen)
                 continue
             where = tuple(filter(None, devices))
@@ -302,16 +308,16 @@ def _compared(
             yield Missing(part, Verdict.FAIL, text, where, (), expected, found, step)
     for model in inventory.models:
         if not host.models and not host.facts.host:
-            text = f"{Part.GPU_MODEL} not compared: this run has no GPU"
-            yield Missing(Part.GPU_MODEL, Verdict.WARN, text, expected=model, advice=_UNKNOWN)
+            text = f"{InventoryPart.GPU_MODEL} not compared: this run has no GPU"
+            yield Missing(InventoryPart.GPU_MODEL, Verdict.WARN, text, expected=model, advice=_UNKNOWN)
         others: dict[str, list[str]] = {}
         for gpu, name in host.models.items():
             if model.casefold() not in name.casefold():
                 others.setdefault(name, []).append(gpu)
         for name, gpus in others.items():
             text = f"{_who(gpus)} {'are' if len(gpus) > 1 else 'is'} {name}, expected {model}"
-            step = _STEPS[Part.GPU_MODEL]
-            yield Missing(Part.GPU_MODEL, Verdict.FAIL, text, tuple(gpus), (), model, name, step)
+            step = _STEPS[InventoryPart.GPU_MODEL]
+            yield Missing(InventoryPart.GPU_MODEL, Verdict.FAIL, text, tuple(gpus), (), model, name, step)
 
 
 def _who(devices: Sequence[str]) -> str:
@@ -320,24 +326,29 @@ def _who(devices: Sequence[str]) -> str:
     return ", ".join(devices[:_NAMED]) + more if devices else "the host"
 
 
-def _amount(part: Part, found: float) -> str:
+def _amount(part: InventoryPart, found: float) -> str:
     """Return how much of a part there is, for people."""
     nouns = {
-        Part.NVLINKS: "active NVLink", Part.CPUS: "CPU", Part.NUMA: "NUMA node",
+        InventoryPart.NVLINKS: "active NVLink", InventoryPart.CPUS: "CPU", InventoryPart.NUMA: "NUMA node",
     }  # fmt: skip
     return many(int(found), nouns[part]) if part in nouns else f"{part.shown(found)} of memory"
 
 
 def _count(
-    host: Possession, inventory: Inventory, part: Part, expected: int, found: float, unseen: Iterable[Missing]
+    host: Possession,
+    inventory: Inventory,
+    part: InventoryPart,
+    expected: int,
+    found: float,
+    unseen: Iterable[Missing],
 ) -> Missing:
     """Return that there are fewer GPUs or NICs than expected, and which are missing."""
     facts = host.facts
-    here = host.gpus if part is Part.GPUS else tuple(host.nics)
-    good = inventory.gpu_addresses if part is Part.GPUS else inventory.nic_addresses
+    here = host.gpus if part is InventoryPart.GPUS else tuple(host.nics)
+    good = inventory.gpu_addresses if part is InventoryPart.GPUS else inventory.nic_addresses
     gone = [address for address in good if address not in here] if here or not found else []
     in_doubt = ""
-    if part is Part.GPUS:
+    if part is InventoryPart.GPUS:
         failed = (one for one in unseen if one.part is part and one.verdict is Verdict.FAIL)
         broken = [address for one in failed for address in one.where]
         present = len({*facts.several(Known.GPUS_ON_BUS), *here} - set(broken))
@@ -346,7 +357,7 @@ def _count(
         gone = gone or broken
     elif facts.text(Known.CONTAINER) == ON:
         in_doubt = "; this container may have been given only some"
-    noun = "GPU" if part is Part.GPUS else "NIC"
+    noun = "GPU" if part is InventoryPart.GPUS else "NIC"
     text = f"{found:.0f} of {many(expected, noun)} expected"
     text += in_doubt or (f"; missing: {_named(gone, facts)}" if gone else "")
     if in_doubt:

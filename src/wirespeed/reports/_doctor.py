@@ -13,6 +13,7 @@ from ..document import Document, Status
 from ..facts import Fact, Facts
 from ..judging.adaptive import Step, measurable
 from ..judging.diagnosis import Diagnosis, Finding
+from ..judging.inventory import Missing, missing
 from ..judging.run_facts import facts_of
 from ..judging.verdicts import Check, Verdict
 from ..units import format_size, many
@@ -43,6 +44,10 @@ def render(
         What was measured and why, if the diagnosis required it.
     """
     parts: list[RenderableType] = [heading(document)]
+    lacking = missing(document) if check is None else check.missing
+    parts += [
+        Text(f"{'note' if one.verdict is Verdict.WAIVED else 'missing'}: {one}", "bold") for one in lacking
+    ]
     if check is not None:
         parts += [*warnings(document), *_measured(document, steps)]
         parts.append(Text(f"{check.verdict.upper()}  {many(found.slow, 'slow cell')}", style="bold"))
@@ -52,7 +57,7 @@ def render(
     for finding in found.findings:
         parts += ["", *_finding(finding, found.slow)]
     parts.append("")
-    parts.append(Text(_closing(found, check), style="bold"))
+    parts.append(Text(_closing(found, check, lacking), style="bold"))
     if found.unreadable and not style.verbose:
         parts.append(
             Text(f"{many(len(found.unreadable), 'fact')} could not be read; -v shows all", style="dim")
@@ -147,7 +152,7 @@ def _predicted(finding: Finding) -> str:
     return f"{how} would give the measured values"
 
 
-def _closing(found: Diagnosis, check: Check | None) -> str:
+def _closing(found: Diagnosis, check: Check | None, lacking: Sequence[Missing]) -> str:
     """Return what is known in the end."""
     if not found.has_facts:
         return "this run has no facts about the system (it was simulated, or measured by an older version)"
@@ -155,7 +160,8 @@ def _closing(found: Diagnosis, check: Check | None) -> str:
         return f"no known cause for {found.unexplained} of {many(found.slow, 'slow cell')}"
     if found.slow:
         return "every slow cell has a possible cause; remove it and measure again"
-    seen = many(len(found.findings), "finding") if found.findings else "nothing found"
+    count = len(found.findings) + sum(one.verdict is not Verdict.WAIVED for one in lacking)
+    seen = many(count, "finding") if count else "nothing found"
     if check is None:
         return seen
     judged = check.verdict not in (Verdict.BUSY, Verdict.UNKNOWN)

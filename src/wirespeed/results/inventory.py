@@ -19,7 +19,7 @@ from ..units import LARGEST_SIZE, format_size, parse_size
 _MOST_DEVICES = 10**6
 
 
-class Part(StrEnum):
+class InventoryPart(StrEnum):
     """What can be expected of each host; the value is the key of ``--expect``."""
 
     GPUS = "gpus"
@@ -34,7 +34,7 @@ class Part(StrEnum):
     @property
     def is_size(self) -> bool:
         """Whether it is a number of bytes."""
-        return self in (Part.GPU_MEMORY, Part.MEMORY)
+        return self in (InventoryPart.GPU_MEMORY, InventoryPart.MEMORY)
 
     def shown(self, number: float) -> str:
         """Return a number of it for people."""
@@ -49,7 +49,7 @@ class Inventory(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Parameters
     ----------
-    numbers : dict[Part, int]
+    numbers : dict[InventoryPart, int]
         Part -> number of devices or bytes.
     models : tuple[str, ...]
         Texts that the name of each GPU contains.
@@ -57,15 +57,15 @@ class Inventory(msgspec.Struct, frozen=True, omit_defaults=True):
         PCI addresses of the GPUs and NICs; empty if unknown, or if they differ between good machines.
     """
 
-    numbers: dict[Part, _Number] = {}
+    numbers: dict[InventoryPart, _Number] = {}
     models: tuple[str, ...] = ()
     gpu_addresses: tuple[str, ...] = ()
     nic_addresses: tuple[str, ...] = ()
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[InventoryPart, ...]:
         """What is expected."""
-        return (*self.numbers, *([Part.GPU_MODEL] if self.models else ()))
+        return (*self.numbers, *([InventoryPart.GPU_MODEL] if self.models else ()))
 
 
 def parse(text: str) -> Inventory:
@@ -76,20 +76,20 @@ def parse(text: str) -> Inventory:
     UsageError
         If it is not one.
     """
-    numbers: dict[Part, int] = {}
+    numbers: dict[InventoryPart, int] = {}
     models: list[str] = []
     for item in text.split(","):
         key, _, value = (one.strip() for one in item.partition("="))
-        keys = [str(one) for one in Part]
+        keys = [str(one) for one in InventoryPart]
         if key not in keys:
             close = "".join(f" (did you mean {one!r}?)" for one in get_close_matches(key, keys, 1))
             raise UsageError(
                 f"cannot expect {item.strip()!r}{close}; use KEY=VALUE with the keys {', '.join(keys)}"
             )
-        part = Part(key)
-        if part in numbers or (part is Part.GPU_MODEL and models):
+        part = InventoryPart(key)
+        if part in numbers or (part is InventoryPart.GPU_MODEL and models):
             raise UsageError(f"{key} is expected twice in {text!r}; give it once")
-        if part is Part.GPU_MODEL:
+        if part is InventoryPart.GPU_MODEL:
             if not value:
                 raise UsageError("gpu-model needs a part of the name of the GPUs, such as gpu-model=H200")
             models.append(value)
@@ -98,7 +98,7 @@ def parse(text: str) -> Inventory:
     return Inventory(numbers, tuple(models))
 
 
-def _count(part: Part, text: str) -> int:
+def _count(part: InventoryPart, text: str) -> int:
     if text.isascii() and text.isdecimal() and len(text) < 8 and 1 <= int(text) <= _MOST_DEVICES:
         return int(text)
     raise UsageError(f"{part}={text} is not a number of devices from 1 to {_MOST_DEVICES}")
@@ -106,7 +106,7 @@ def _count(part: Part, text: str) -> int:
 
 def strictest(given: Iterable[Inventory]) -> Inventory:
     """Return what fulfils all inventories: the largest numbers, and all models."""
-    numbers: dict[Part, int] = {}
+    numbers: dict[InventoryPart, int] = {}
     models: dict[str, None] = {}
     for one in given:
         for part, number in one.numbers.items():
@@ -123,7 +123,7 @@ class Possession:
     ----------
     facts : Facts
         The facts of the host.
-    numbers : Mapping[Part, Mapping[str, float]]
+    numbers : Mapping[InventoryPart, Mapping[str, float]]
         Part -> device -> number; the device is empty for what the host has. Unknown parts are absent.
     models : Mapping[str, str]
         GPU -> name of its model.
@@ -136,7 +136,7 @@ class Possession:
     """
 
     facts: Facts
-    numbers: Mapping[Part, Mapping[str, float]]
+    numbers: Mapping[InventoryPart, Mapping[str, float]]
     models: Mapping[str, str] = field(default_factory=dict)
     gpus: tuple[str, ...] = ()
     nics: Mapping[str, str] = field(default_factory=dict)
@@ -159,29 +159,29 @@ def possessions(document: Document, facts: Facts) -> list[Possession]:
 def _of_host(document: Document, facts: Facts) -> Possession:
     machine = document.machine if not facts.host else None  # which describes the first host
     restricted = document.options.get(DEVICES) is not None
-    numbers: dict[Part, dict[str, float]] = {}
+    numbers: dict[InventoryPart, dict[str, float]] = {}
     for part, name in (
-        (Part.MEMORY, Known.MEMORY_OF_HOST),
-        (Part.CPUS, Known.CPUS_ONLINE),
-        (Part.NUMA, Known.NODES_WITH_CPUS),
+        (InventoryPart.MEMORY, Known.MEMORY_OF_HOST),
+        (InventoryPart.CPUS, Known.CPUS_ONLINE),
+        (InventoryPart.NUMA, Known.NODES_WITH_CPUS),
     ):
         if (number := facts.number(name)) is not None:
             numbers[part] = {"": number}
     if facts.knows(Known.NICS):
-        numbers[Part.NICS] = {"": float(len(facts.several(Known.NICS)))}
-    for part, name in ((Part.NVLINKS, Known.NVLINKS), (Part.GPU_MEMORY, Known.MEMORY)):
+        numbers[InventoryPart.NICS] = {"": float(len(facts.several(Known.NICS)))}
+    for part, name in ((InventoryPart.NVLINKS, Known.NVLINKS), (InventoryPart.GPU_MEMORY, Known.MEMORY)):
         of_gpus = {gpu: facts.number(name, gpu) for gpu in facts.devices()}
         if known := {gpu: number for gpu, number in of_gpus.items() if number is not None}:
             numbers[part] = known
     shown = facts.several(Known.GPUS_OF_DRIVER)
     if facts.knows(Known.GPUS_OF_DRIVER):
-        numbers[Part.GPUS] = {"": float(len(shown))}
+        numbers[InventoryPart.GPUS] = {"": float(len(shown))}
     elif machine and (machine.gpus or document.facts) and not restricted:
-        numbers[Part.GPUS] = {"": float(len(machine.gpus))}
+        numbers[InventoryPart.GPUS] = {"": float(len(machine.gpus))}
     elif facts.unreadable(Known.GPUS_OF_DRIVER):
-        numbers[Part.GPUS] = {"": 0.0}
-    if machine and not machine.ranks and Part.GPU_MEMORY not in numbers and machine.gpus:
-        numbers[Part.GPU_MEMORY] = {gpu.name: float(gpu.memory_bytes) for gpu in machine.gpus}
+        numbers[InventoryPart.GPUS] = {"": 0.0}
+    if machine and not machine.ranks and InventoryPart.GPU_MEMORY not in numbers and machine.gpus:
+        numbers[InventoryPart.GPU_MEMORY] = {gpu.name: float(gpu.memory_bytes) for gpu in machine.gpus}
     models = {gpu.name: gpu.model for gpu in machine.gpus} if machine else {}
     addresses = ((facts.text(Known.NIC_ADDRESS, nic), nic) for nic in facts.several(Known.NICS))
     return Possession(facts, numbers, models, shown, {one: nic for one, nic in addresses if one}, restricted)
@@ -196,8 +196,8 @@ def recorded(runs: Iterable[list[Possession]]) -> Inventory:
         If they have different numbers of devices, so that one of them is not good.
     """
     hosts = [host for run in runs for host in run]
-    numbers: dict[Part, int] = {}
-    for part in Part:
+    numbers: dict[InventoryPart, int] = {}
+    for part in InventoryPart:
         of_hosts = [list(host.numbers[part].values()) for host in hosts if part in host.numbers]
         values = [value for found in of_hosts for value in found]
         if not values or min(values) < 1:
