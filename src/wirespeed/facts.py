@@ -143,8 +143,8 @@ COUNTED = {
 
 #: Value of a fact that is on or off.
 ON, OFF = "on", "off"
-#: Value of the device file of a GPU that the administrator excluded from the driver.
-EXCLUDED = "excluded"
+#: Values of the device file of a GPU: there is none; the administrator excluded the GPU from the driver.
+ABSENT, EXCLUDED = "absent", "excluded"
 #: Largest number that a fact may have; an unlimited quantity is a text.
 _LARGEST = 1e18
 UNLIMITED = "unlimited"

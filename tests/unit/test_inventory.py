@@ -12,6 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
+from wirespeed.backends.host import inventory_facts
+from wirespeed.backends.recording import Recorder, record_in
 from wirespeed.backends.tree import HERE, Tree
 from wirespeed.document import Document, ImportedLog
 from wirespeed.errors import UsageError
@@ -144,7 +146,7 @@ def test_devices_that_a_container_was_not_given(tmp_path: Path, known: bool) -> 
     """The bus shows those of the host; they are not missing, but it is said. Expected GPUs are a warning."""
     few = ADDRESSES[:2]
     hidden = {"without_information": () if known else ADDRESSES[2:]}
-    files = {".dockerenv": ""} if not known else {}
+    files = {".dockerenv": ""}
     document = node(tmp_path, shown=few, without_file=ADDRESSES[2:], files=files, **hidden)
     ((verdict, text),) = told(missing(document))
     assert verdict is WAIVED
@@ -152,6 +154,28 @@ def test_devices_that_a_container_was_not_given(tmp_path: Path, known: bool) -> 
     found = missing(document, parse("gpus=8"))
     assert told(found)[0] == (WARN, "2 of 8 GPUs expected; 8 on the PCI bus")
     assert not [one for one in missing(document, parse("gpus=2")) if one.verdict is not WAIVED]
+
+
+def test_devices_that_a_job_was_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control group denies them, as Slurm's does; recorded, this remains."""
+    node(tmp_path / "node")
+    allowed = {str(tmp_path / f"node/dev/nvidia{i}") for i in range(2)}
+    monkeypatch.setattr("wirespeed.backends.tree.os.access", lambda path, mode: str(path) in allowed)
+    recorder = Recorder(tmp_path / "node")
+    found = Facts(inventory_facts.facts(recorder.root))
+    assert [found.text(Known.DEVICE_FILE, one) for one in ADDRESSES] == ["on", "on", *["off"] * 6]
+    (tmp_path / "recorded").mkdir()
+    recorder.save(tmp_path / "recorded")
+    document = wirespeed.described(root=tmp_path / "recorded")
+    shown = Fact(Known.GPUS_OF_DRIVER, tuple(ADDRESSES[:2]))
+    ((verdict, text),) = told(missing(replace(document, facts=(*document.facts, shown))))
+    assert verdict is WAIVED and text.startswith("6 GPUs of the host not given to this container or job")
+
+
+def test_a_device_file_that_is_missing_outside_containers(tmp_path: Path) -> None:
+    document = node(tmp_path, shown=ADDRESSES[1:], without_file=ADDRESSES[:1])
+    ((verdict, text),) = told(missing(document))
+    assert verdict is WARN and text.endswith("the driver does not show it; its device file is missing")
 
 
 def test_a_container_without_gpus_on_a_host_with_gpus(tmp_path: Path) -> None:
@@ -315,8 +339,6 @@ def test_messages_are_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_only_what_matches_of_the_messages_is_recorded(tmp_path: Path) -> None:
-    from wirespeed.backends.recording import Recorder, record_in
-
     messages = {"dev/kmsg": f"6,0,0,-;secret\n{XID}"}
     node(tmp_path / "node", files=messages)
     record_in(tmp_path / "recorded", Recorder(tmp_path / "node"))

@@ -18,6 +18,8 @@ from typing import Any
 
 #: Maximum size of a file that is read, in bytes. Those of a kernel have none.
 _LARGEST_BYTES = 2**24
+#: Text of a device file in a recorded tree that could not be used.
+_DENIED = "denied"
 #: The device with the messages of the kernel; elsewhere its name may lead to a terminal.
 #: Source: Documentation/admin-guide/devices.txt of Linux.
 _MESSAGES_DEVICE = os.makedev(1, 11)
@@ -152,13 +154,21 @@ class TreePath:
         self.tree.note(self.path, text)
         return text
 
-    def is_usable(self) -> bool:
-        """Return whether this process may read and write a device file; in a recorded tree, if it could."""
+    def is_usable(self) -> bool | None:
+        """Return whether this process may read and write a device file; None if there is none.
+
+        In a recorded tree, whether the process that recorded it could.
+        """
+        if not self.exists():
+            return None
+        if self.tree.recorded:
+            return self.read() != _DENIED
         place = self.tree.real(self.path)
-        if place is None or not os.access(place, os.F_OK if self.tree.recorded else os.R_OK | os.W_OK):
-            return False  # also one that the control group of a container or job denies
-        self.tree.note(self.path, None)
-        return True
+        # Access is also denied by the control group of a container or job.
+        usable = place is not None and os.access(place, os.R_OK | os.W_OK)
+        if not usable:
+            self.tree.note(self.path, _DENIED)
+        return usable
 
     def exists(self) -> bool:
         """Return whether there is such a file or folder."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..document import Document
 from ..errors import UsageError
-from ..facts import EXCLUDED, OFF, ON, Facts, Known
+from ..facts import ABSENT, EXCLUDED, OFF, ON, Facts, Known
 from ..results.inventory import Inventory, InventoryPart, Possession, possessions
 from ..units import many
 from .advice import Advice
@@ -215,7 +215,8 @@ def _unseen(address: str, facts: Facts) -> Missing | None:
         return None
     if driver == _NVIDIA:
         sure = file == ON or is_fallen
-        text = f"{head} the driver does not show it{fell}"
+        none = "" if file != ABSENT else "; its device file is missing"
+        text = f"{head} the driver does not show it{none}{fell}"
         return _of_gpu(address, facts, Verdict.FAIL if sure else Verdict.WARN, text)
     if driver == _NONE:
         verdict = Verdict.WARN if in_container else Verdict.FAIL

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ...facts import EXCLUDED, OFF, ON, Fact, Known
+from ...facts import ABSENT, EXCLUDED, OFF, ON, Fact, Known
 from .. import pci
 from ..tree import HERE, TreePath
 from .procfs import cpu_list, meminfo, mounts, read
@@ -86,11 +86,12 @@ def _gpus(root: TreePath) -> Iterator[Fact]:
 
 
 def _device_file(name: str, root: TreePath) -> str | None:
-    """Return whether this process may use the device file of a GPU; None if it is not known which it is."""
+    """Return whether this process may use the device file of a GPU; None if it is unknown which it is."""
     about = pci.information(name, root)
     if any(about.get(key) == "Yes" for key in _EXCLUDED):
         return EXCLUDED
     minor = about.get("Device Minor", "")
     if not re.fullmatch(r"[0-9]{1,4}", minor):
         return None
-    return ON if (root / f"dev/nvidia{minor}").is_usable() else OFF
+    usable = (root / f"dev/nvidia{minor}").is_usable()
+    return ABSENT if usable is None else ON if usable else OFF
