@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 
 import wirespeed
+from tests.unit.test_cuda_discovery import FakeNvml, NVMLError
+from wirespeed.backends import discover, facts
 from wirespeed.backends.host import inventory_facts
 from wirespeed.backends.recording import Recorder, record_in
 from wirespeed.backends.tree import HERE, Tree
@@ -255,13 +259,14 @@ def test_one_gpu_less_than_the_other_slots(tmp_path: Path, on_bus: list[str], sh
 def test_one_gpu_less_on_a_numa_node() -> None:
     """Without switches: seven GPUs, four of them on one node."""
     document = wirespeed.described("simulated:hgx-b200-8")
-    facts = [Fact(Known.GPUS_ON_BUS, tuple(ADDRESSES[:7])), Fact(Known.GPUS_OF_DRIVER, tuple(ADDRESSES[:7]))]
+    seven = tuple(ADDRESSES[:7])
+    known = [Fact(Known.GPUS_ON_BUS, seven), Fact(Known.GPUS_OF_DRIVER, seven)]
     for i, address in enumerate(ADDRESSES[:7]):
         facts += [
             Fact(Known.NUMA_NODE, str(i // 4), device=address),
             Fact(Known.SWITCH, "none", device=address),
         ]
-    found = [str(one) for one in missing(replace(document, facts=tuple(facts))) if one.verdict is WARN]
+    found = [str(one) for one in missing(replace(document, facts=tuple(known))) if one.verdict is WARN]
     assert found == ["NUMA node 1 has 3 GPUs, 1 other has 4: one may be missing"]
 
 
@@ -345,3 +350,78 @@ def test_only_what_matches_of_the_messages_is_recorded(tmp_path: Path) -> None:
     assert (tmp_path / "recorded/dev/kmsg").read_text() == "Xid (PCI:0000:24:00): 79"
     about = tmp_path / f"recorded/proc/driver/nvidia/gpus/{ADDRESSES[0]}/information"
     assert "Device Minor" in about.read_text() and "secret" not in about.read_text()
+
+
+class Nvml(FakeNvml):
+    """NVML with the GPUs of the node, by address."""
+
+    def __init__(self, shown: Collection[str], **answers: object) -> None:
+        about = {
+            i: SimpleNamespace(domain=0, bus=int(address[5:7], 16), device=0, busId=address)
+            for i, address in enumerate(shown)
+        }
+        super().__init__(len(shown), nvmlDeviceGetPciInfo=lambda i: about[i], **answers)
+
+
+def here(root: Path, monkeypatch: pytest.MonkeyPatch, library: object) -> Document:
+    """Return the description of a node as if it were this machine."""
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    monkeypatch.setattr("wirespeed.backends.cuda.discovery._Reader.cuda", None)
+    tree = Tree(root).root
+    machine = discover(tree)
+    return replace(wirespeed.described(machine), facts=facts(machine, tree))
+
+
+def test_what_variables_select_is_not_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVML shows all GPUs, whatever CUDA may use: all expected ones are there."""
+    node(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    document = here(tmp_path, monkeypatch, Nvml(ADDRESSES))
+    assert len(document.machine.gpus) == 2
+    ((verdict, text),) = told(missing(document, parse("gpus=8")))
+    assert verdict is WAIVED
+    assert text.startswith("6 GPUs left out (--devices, CUDA_VISIBLE_DEVICES or MIG mode): 0000:23:00.0")
+
+
+def test_a_lost_gpu_that_nvml_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVML counts a GPU that is lost, but has no handle of it."""
+    node(tmp_path)
+    lost = NVMLError("GPU is lost")
+
+    def handle(index: int) -> int:
+        if index == 3:
+            raise lost
+        return index
+
+    document = here(tmp_path, monkeypatch, Nvml(ADDRESSES, nvmlDeviceGetHandleByIndex=handle))
+    assert told(missing(document)) == [
+        (FAIL, "the GPU at 0000:24:00.0 (slot 4) is on the PCI bus, but the driver does not show it")
+    ]
+
+
+@pytest.mark.parametrize("driver", ["nvidia", ""])
+def test_without_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str) -> None:
+    """A missing package and a missing driver have different remedies."""
+    node(tmp_path, driver=driver)
+    monkeypatch.setattr("wirespeed.backends.cuda.find_spec", lambda name: None)
+    monkeypatch.setattr("wirespeed.backends.cuda.discovery.find_spec", lambda name: None)
+    (found,) = missing(here(tmp_path, monkeypatch, None))
+    assert found.verdict is WARN and len(found.where) == 8
+    if driver:
+        assert "cannot be used: the Python package nvidia-ml-py is missing: pip install" in str(found)
+    else:
+        assert "the NVIDIA driver is not loaded" in str(found) and "modprobe" in found.advice.command
+
+
+def test_nvml_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing(FakeNvml):
+        def nvmlInit(self) -> None:
+            raise NVMLError("Driver/library version mismatch")
+
+    node(tmp_path)
+    found = missing(here(tmp_path, monkeypatch, Failing()), parse("gpus=8"))
+    verdict, text = told(found)[0]
+    assert verdict is WARN and text.startswith(
+        "8 NVIDIA GPUs on the PCI bus cannot be used: NVML reports Driver/library version mismatch; 0000:13:00.0"
+    )
+    assert told(found)[1] == (WARN, "0 of 8 GPUs expected; 8 on the PCI bus")
