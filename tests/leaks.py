@@ -34,10 +34,13 @@ def present() -> dict[str, str]:
     return found
 
 
-def left(before: dict[str, str]) -> list[str]:
-    """Return what is present now and was not before; what is ending is given time to end."""
+def left(before: dict[str, str], *, descriptors: bool = True) -> list[str]:
+    """Return what is present now and was not before; what is ending is given time to end.
+
+    A GPU's driver keeps sockets and memory of its own; ``descriptors`` says whether these are counted.
+    """
     until = time.monotonic() + ENDING_S
-    while more := _more(before):
+    while more := _more(before, descriptors=descriptors):
         gc.collect()
         if time.monotonic() > until:
             return more
@@ -45,10 +48,10 @@ def left(before: dict[str, str]) -> list[str]:
     return []
 
 
-def _more(before: dict[str, str]) -> list[str]:
+def _more(before: dict[str, str], *, descriptors: bool) -> list[str]:
     """Return what is present and was not before."""
     new = {key: what for key, what in present().items() if key not in before}
-    if _MPI in new:
+    if _MPI in new or not descriptors:
         new = {key: what for key, what in new.items() if not key.startswith("descriptor") and key != _MPI}
     return list(new.values())
 

@@ -17,7 +17,7 @@ from .backends.base import Backend, BackendOptions, ReportsBusy
 from .caching import refusal
 from .document import DEVICES, REQUESTED, SCHEMA, Document
 from .driver.jobs import gather_facts, gather_machine, gather_observed
-from .errors import MachineError, MeasurementTimeout, UsageError
+from .errors import MachineError, NotIdle, UsageError
 from .model import Engine, Operation, Unit
 from .options import RunOptions, Tier, agreed, changed, includes, takes_options
 from .testcases import Testcase, find, select
@@ -54,6 +54,7 @@ def run(
     cycles: int = 1,
     described: Mapping[str, Any] | None = None,
     following: Callable[[Document], Iterable[Testcase]] | None = None,
+    since: float | None = None,
     **changes: Any,
 ) -> Document:
     """Measure, and return the Document.
@@ -89,6 +90,8 @@ def run(
     following : Callable or None
         Returns the testcases to measure next, for the Document of all that were measured, until there are
         none. With it, no testcases and no prefixes mean none at first. Not in a job (``world``).
+    since : float or None
+        When the time of ``within`` began, in s of the monotonic clock; None for now.
     ...
 
     Raises
@@ -107,12 +110,16 @@ def run(
     >>> document.simulated, document.testcases[0].status.value
     (True, 'passed')
     """
+    from .driver import run_times
     from .driver.session import Session
     from .driver.session_options import SessionOptions
 
+    since = time.monotonic() if since is None else since
     if world is not None and following is not None:
         raise UsageError("a job needs the names of its testcases: omit following")
     options = changed(options or RunOptions(), changes, run)
+    if world is not None and options.within is not None:
+        raise UsageError("--within is for one process: omit it in a job, or limit the job itself")
     testcases, prefixes = _several(testcases), _several(prefixes)
     names = [(one if isinstance(one, Testcase) else find(one)).name for one in testcases]
     asked = [*names, *(f"{prefix}*" for prefix in prefixes)]
@@ -166,9 +173,13 @@ def run(
         facts,
         (lambda document: prepared(following(document))) if following else None,
         None if world is None else partial(gather_observed, world),
+        since,
+        run_times.earlier(run_times.kind(where, options)) if options.within is not None else {},
     )
     first = world is None or world.rank == 0  # the others measure and say nothing
     watching = list(listeners) if first else []
+    if world is None and backends is None and not where.simulated and where.host == platform.node():
+        watching.append(run_times.RunTimes(run_times.kind(where, options)))
     if output is not None and first:
         from .results.output import Output
         from .results.store import Saver
@@ -267,7 +278,7 @@ def wait_idle(machine: Machine, seconds: float) -> None:
 
     Raises
     ------
-    MeasurementTimeout
+    NotIdle
         If it is still in use after ``seconds``; the message says by what.
     """
     connected = _backends.connect(machine)
@@ -277,7 +288,7 @@ def wait_idle(machine: Machine, seconds: float) -> None:
         while busy := "; ".join(f"{device} is {how}" for b in watching for device, how in b.busy().items()):
             left = end - time.monotonic()
             if left <= 0:
-                raise MeasurementTimeout(f"waiting for an idle machine: {busy}", seconds)
+                raise NotIdle(f"waiting for an idle machine: {busy}", seconds)
             time.sleep(min(IDLE_POLL_INTERVAL_S, left))
     finally:
         for backend in connected:

@@ -395,6 +395,8 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
         Devices that another process used meanwhile -> how, to be read after "is".
     collective : CollectiveInfo or None
         The collective, if the testcase measures one.
+    left_out : int
+        Number of values for which the time limit of the run left no time.
     """
 
     __test__ = False
@@ -415,6 +417,7 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
     readings: tuple[Reading, ...] = ()
     busy: dict[str, str] = {}
     collective: CollectiveInfo | None = None
+    left_out: Integer = 0
 
     def __repr__(self) -> str:
         """Return one line."""

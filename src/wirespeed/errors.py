@@ -16,6 +16,7 @@
     ├── Unreachable                 not possible here, as its preparation has shown
     ├── VerificationError           the data at the destination is wrong
     ├── MeasurementTimeout          a stage exceeded the time-out
+    │   └── NotIdle                 other processes still use the machine
     └── MeasurementFailed           the requested measurement has no value
     KeyboardInterrupt
     └── RunInterrupted              Ctrl-C; holds the results until then
@@ -131,6 +132,10 @@ class MeasurementTimeout(WirespeedError):
     def __init__(self, stage: str, seconds: float) -> None:
         super().__init__(f"timed out after {seconds:g} s while {stage}")
         self.stage = stage
+
+
+class NotIdle(MeasurementTimeout):
+    """Other processes still use the machine after the time to wait."""
 
 
 class MeasurementFailed(WirespeedError):

@@ -154,11 +154,19 @@ def _indices(value: Any) -> tuple[int, ...]:
     return tuple(map(_whole(), parts))
 
 
-def _timeout(value: Any) -> float:
-    seconds = _parser(parse_duration)(value)
-    if not seconds > 0:
-        raise UsageError(f"the time-out must be more than 0 s, not {seconds:g}")
-    return seconds
+def _positive(what: str) -> Callable[[Any], float]:
+    """Return a parser of durations above 0, in s."""
+
+    def parse(value: Any) -> float:
+        seconds = _parser(parse_duration)(value)
+        if not seconds > 0:
+            raise UsageError(f"the {what} must be more than 0 s, not {seconds:g}")
+        return seconds
+
+    return parse
+
+
+_timeout, _limit = _positive("time-out"), _positive("time limit of the run")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,12 +187,15 @@ class PlanOptions:
     sample_peers: int = option(
         0, "measure only K columns of each row in tables of pairs", JOB, _whole(0, wrong=_PEERS), "K",
         "all")
+    within: float | None = option(
+        None, "maximum time of the whole run, from start to exit; measures first what finds most", STOP,
+        _limit, "TIME", "unlimited")
     # fmt: on
 
     @property
     def concurrent(self) -> bool:
-        """Whether cells may be measured concurrently to save time; always in the quick tier."""
-        return self.parallel_pairs or self.tier == "quick"
+        """Whether cells may be measured concurrently to save time; always if it is limited."""
+        return self.parallel_pairs or self.tier == "quick" or self.within is not None
 
     def __post_init__(self) -> None:
         """Parse texts and check all values.
@@ -275,7 +286,7 @@ class RunOptions(PlanOptions):
                 "samples and copies (fixed counts) exclude precision and time budget (targets): "
                 "give one kind or the other"
             )
-        usual = RULES[self.tier]
+        usual = RULES[self.tier if self.within is None else "quick"]
         if targets:
             return Precise(**{"precision": usual.precision, "time_budget": usual.time_budget} | targets)
         return Fixed(**counts) if counts else usual

@@ -22,7 +22,7 @@ _IN_JSON = {code: f"\\u{code:04x}" for code in _HIDDEN}
 #: Name of the error handler that replaces characters that an encoding lacks.
 PLAIN = "wirespeed.plain"
 #: Replacements of the same width, so that tables remain aligned.
-_PLAIN = str.maketrans("↔→←·…×−–—µ±≤≥─━●✔✖✓═│║╺╸▏▕’“”„", '-><-.x---u~<>-=|+xv=||--||\'"""')
+_PLAIN = str.maketrans("↔→←·…×−–—µ±≤≥─━●✔✖✓▲‼◷■═│║╺╸▏▕’“”„", '-><-.x---u~<>-=|+xv!!o#=||--||\'"""')
 _COLOR = re.compile(r"(\x1b\[[0-9;]*m)")
 _ONE_LINE = _HIDDEN | {ord("\n"): " ", ord("\t"): " "}
 

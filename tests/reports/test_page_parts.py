@@ -13,11 +13,11 @@ from wirespeed.judging.overview import overview
 from wirespeed.judging.verdicts import Judgement, Verdict, judge
 from wirespeed.model import Unit
 from wirespeed.reports.html.deviation import STEPS, ColorScale, step
-from wirespeed.reports.html.link_use import Use
+from wirespeed.reports.html.link_use import Use, uses
 from wirespeed.reports.html.page import page
 from wirespeed.reports.html.tables import three
 from wirespeed.reports.html.topology_drawing import draw
-from wirespeed.results.cells import Key
+from wirespeed.results.cells import Key, placed
 from wirespeed.topology import Link, LinkKind, Machine, NumaNode
 
 from .states import command, sixteen
@@ -278,3 +278,14 @@ def test_a_figure_labels_the_curve_that_differs_and_counts_the_others():
 
 def run_sizes(machine: str) -> wirespeed.Document:
     return wirespeed.run(["host_to_device_memcpy_ce"], machine=machine, sizes="4KiB:256MiB:x16", samples=2)
+
+
+def test_links_are_not_red_for_what_another_device_slows():
+    cases = ["host_to_device_memcpy_ce", "device_stream_copy", "all_reduce"]
+    document = wirespeed.run(cases, machine="simulated:dgx-a100-8+speed@gpu7=0.5", tier="quick")
+    check = judge(document)
+    assert [str(suspect) for one in check.culprits for suspect in one.suspects] == ["gpu7"]
+    found = uses(document.machine, placed(document), {one.key: one for one in check.judgements}, check)
+    red = [use.link for use in found if use.verdict is Verdict.FAIL]
+    assert red
+    assert all("gpu7" in (link.source, link.destination) for link in red)

@@ -63,7 +63,7 @@ def test_a_slow_pair_of_gpus_gets_the_advice_for_pairs() -> None:
     ("fault", "suspect", "command"),
     [
         ("pcie-4-switched+speed@pcie1=0.5", Suspect(SuspectKind.PCIE_SWITCH, ("pcie1",)), "sudo lspci"),
-        ("dgx-a100-8+speed@gpu5=0.6", Suspect(SuspectKind.GPU, ("gpu5",)), "nvidia-smi -q -d PERF"),
+        ("dgx-a100-8+speed@gpu5=0.6", Suspect(SuspectKind.GPU, ("gpu5",)), "nvidia-smi -q -i 0000:06"),
         ("dgx-a100-8+speed@gpu2-gpu2=0.5", Suspect(SuspectKind.GPU_MEMORY, ("gpu2",)), "nvidia-smi"),
         ("cpu-2-sockets+speed@numa1-numa1=0.3", Suspect(SuspectKind.HOST_MEMORY, ("numa1",)), "sudo dmi"),
         ("cpu-2-sockets+speed@numa0->numa1=0.3",

@@ -17,9 +17,10 @@ from wirespeed.document import Document
 from wirespeed.facts import OFF, ON, Fact, Facts, Known
 from wirespeed.judging.cause import Weight
 from wirespeed.judging.causes import CAUSES
+from wirespeed.judging.commands import at_device
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.reports import Judged, Style, _check, _doctor
-from wirespeed.topology import Rank
+from wirespeed.topology import Gpu, Machine, Rank
 
 EIGHT = parse("dgx-a100-8")
 ON_TWO_HOSTS = changed(parse("hgx-h200-2"), ranks=(Rank(0, "a", "gpu0"), Rank(1, "b", "gpu0")))
@@ -124,10 +125,12 @@ def test_every_cause_is_tested_and_documented() -> None:
     defects, conditions = (
         re.findall(r"^### (\S+)$", part, re.MULTILINE) for part in page.split("## Conditions")
     )
-    assert defects == [c.name for c in CAUSES if c.weight is Weight.DEFECT]
+    assert defects == [c.name for c in CAUSES if c.weight is not Weight.CONDITION]
     assert sorted(conditions) == sorted(c.name for c in CAUSES if c.weight is Weight.CONDITION)
     for cause in CAUSES:
-        assert all(command in page for command in cause.confirm.split("; ")), cause.name
+        assert all(command in page for command in at_device(cause.confirm, Machine("")).split("; ")), (
+            cause.name
+        )
 
 
 def measured(
@@ -211,10 +214,10 @@ def test_check_names_the_first_cause() -> None:
 
 
 def test_without_measuring(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--no-measure", "-v"]) in (0, 1)
+    assert main(["doctor", "--no-measure", "-v"]) in (0, 3, 4)
     out = capsys.readouterr().out
     assert "CPUs of the host" in out and ("nothing found" in out or "finding" in out)
-    assert main(["doctor", "--no-measure", "--machine", "simulated:hgx-h200-2"]) == 3
+    assert main(["doctor", "--no-measure", "--machine", "simulated:hgx-h200-2"]) == 4
     assert "SIMULATED" in capsys.readouterr().out
 
 
@@ -252,3 +255,30 @@ def test_it_measures_and_saves_facts(capsys: pytest.CaptureFixture[str], tmp_pat
     )
     assert "slow cell" in capsys.readouterr().out
     assert Facts(wirespeed.load(path).facts).number(Known.CPUS)
+
+
+@pytest.mark.parametrize(
+    ("bus", "lspci", "smi"),
+    [
+        ("00000000:04:00", "lspci -s 04:00.0", "nvidia-smi -i 0000:04:00.0"),
+        ("00010000:04:00", "lspci -s 10000:04:00.0", "nvidia-smi -i 10000:04:00.0"),
+        ("00000009:04:00", "lspci -s 0009:04:00.0", "nvidia-smi -i 0009:04:00.0"),
+        ("0000:04:00.0", "lspci -s 04:00.0", "nvidia-smi -i 0000:04:00.0"),
+        ("04; rm -rf /", "lspci", "nvidia-smi"),
+        ("", "lspci", "nvidia-smi"),
+    ],
+)
+def test_commands_name_the_gpu_by_its_bus_id(bus, lspci, smi):
+    machine = Machine("m", gpus=(Gpu(0, "A", "00000000:03:00"), Gpu(3, "A", bus)))
+    assert at_device("lspci{pci}", machine, "nvswitch", "gpu3") == lspci
+    assert at_device("nvidia-smi{gpu}", machine, "gpu3") == smi
+    assert at_device("lspci{pci}", machine, "pcie1") == "lspci"
+
+
+def test_a_finding_and_its_advice_name_the_device():
+    document = wirespeed.run((), machine="simulated:dgx-a100-8+gen3@gpu3", tier="quick")
+    bus = document.machine.gpus[3].bus_id.partition(":")[2]
+    assert f"lspci -vv -s {bus}.0 |" in diagnose(document).findings[0].commands[0]
+    slow = wirespeed.run(["4"], machine="simulated:dgx-a100-8+speed@gpu3-nvswitch=0.5")
+    text = _check.render(slow, Judged.of(slow), Style())
+    assert f"nvidia-smi nvlink -s -i 0000:{bus}.0" in text

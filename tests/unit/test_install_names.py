@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from wirespeed.cli.main import PEERS, main
+from wirespeed.cli.main import PROGRAMS, main
 
 
 def test_the_names_run_this_installation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "a b"
     for _ in range(2):  # its own files are replaced
         assert main(["install-names", str(folder)]) == 0
-    assert {file.name for file in folder.iterdir()} == set(PEERS)
+    assert {file.name for file in folder.iterdir()} == set(PROGRAMS)
     run = [
         str(folder / "all_reduce_perf"),
         "--machine",
@@ -37,11 +37,11 @@ def test_the_names_run_this_installation(tmp_path: Path, capsys: pytest.CaptureF
 def test_files_of_others_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "nvbandwidth").write_text("theirs")
     (tmp_path / "alltoall_perf").symlink_to("nowhere")
-    assert main(["install-names", str(tmp_path)]) == 1
+    assert main(["install-names", str(tmp_path)]) == 5
     assert "nvbandwidth" in (text := capsys.readouterr().err) and "alltoall_perf, " not in text
     assert "alltoall_perf" in text and len(text.splitlines()) == 1
     assert {file.name for file in tmp_path.iterdir()} == {"nvbandwidth", "alltoall_perf"}
-    assert main(["install-names", str(tmp_path / "nvbandwidth")]) == 1
+    assert main(["install-names", str(tmp_path / "nvbandwidth")]) == 5
     assert "cannot write" in capsys.readouterr().err
 
 
@@ -50,12 +50,14 @@ def test_no_predictable_name_is_written_through(
 ) -> None:
     (victim := tmp_path / "victim").write_text("precious")
     (folder := tmp_path / "names").mkdir()
-    planted = {folder / f"{peer}.{os.getpid()}" for peer in PEERS} | {folder / f".{peer}." for peer in PEERS}
+    planted = {folder / f"{peer}.{os.getpid()}" for peer in PROGRAMS} | {
+        folder / f".{peer}." for peer in PROGRAMS
+    }
     for one in planted:
         one.symlink_to(victim)
     assert main(["install-names", str(folder)]) == 0
     assert victim.read_text() == "precious" and all(one.is_symlink() for one in planted)
-    assert {*folder.iterdir()} == planted | {folder / peer for peer in PEERS}
+    assert {*folder.iterdir()} == planted | {folder / peer for peer in PROGRAMS}
 
 
 def test_a_full_disk_leaves_no_file(
@@ -65,7 +67,7 @@ def test_a_full_disk_leaves_no_file(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    assert main(["install-names", str(tmp_path)]) == 1
+    assert main(["install-names", str(tmp_path)]) == 5
     assert "No space left" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
@@ -88,6 +90,20 @@ def test_modules_of_the_current_folder_are_not_imported(
     run = [str(tmp_path / "bin" / "nvbandwidth"), "--list"]
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and "device_local_copy" in done.stdout and "planted" not in done.stderr
+
+
+def test_names_of_programs_for_mpirun_run_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["install-names", str(tmp_path)]) == 0
+    plain, for_mpirun = ((tmp_path / f"all_reduce_perf{end}").read_text() for end in ("", "_mpi"))
+    assert plain == for_mpirun and " all_reduce_perf " in plain
+    monkeypatch.setattr(
+        sys, "argv", ["/usr/local/bin/alltoall_perf_mpi", "--machine", "simulated:hgx-h200-2"]
+    )
+    capsys.readouterr()
+    assert main() == 0
+    assert "# Collective test starting: alltoall_perf" in capsys.readouterr().out
 
 
 def test_a_link_with_the_name_of_a_program_is_that_program(

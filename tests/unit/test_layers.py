@@ -74,7 +74,7 @@ LAYERS = (
     ("topology",),
     ("facts",),
     ("document", "summary"),
-    ("data", "effects", "network", "limits", "testcases"),
+    ("data", "durations", "effects", "network", "limits", "testcases"),
     ("worlds",),
     ("backends",),
     ("driver",),

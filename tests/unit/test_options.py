@@ -45,6 +45,7 @@ TEXTS: dict[str, tuple[str, object]] = {
     "samples": ("5", 5),
     "copies": ("7", 7),
     "timeout": ("2min", 120.0),
+    "within": ("20s", 20.0),
     "seed": ("3", 3),
     "share": ("ipc", "ipc"),
 }

@@ -197,6 +197,15 @@ class ReportsBusy(Protocol):
 
 
 @runtime_checkable
+class KeepsVirtualTime(Protocol):
+    """Optional protocol of backends that measure nothing in real time."""
+
+    def elapsed(self) -> float:
+        """Return the virtual time of the run, with that of preparing and verifying, in s."""
+        ...
+
+
+@runtime_checkable
 class CountsErrors(Protocol):
     """Optional protocol of backends with counters that take too long for ``state``."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..exit_codes import ExitCode
 from ..terminal import one_line
-from .common import OK, add_force, parser, texts_aside
+from .common import add_force, parser, texts_aside
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -33,4 +34,4 @@ def main(name: str, argv: Sequence[str]) -> int:
             mark = "SIMULATED: " if made.simulated else ""
             runs = max((entry.runs for entry in entries), default=0)
             print(f"{mark}{one_line(model)}: {many(len(entries), 'cell')} of {many(runs, 'run')}")
-    return OK
+    return ExitCode.PASS

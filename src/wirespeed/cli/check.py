@@ -8,17 +8,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..exit_codes import EXIT_CODES
 from ..options import JOB
 from ..terminal import one_line
 from ..units import many
 from .common import (
-    FAILED,
-    OK,
-    WARNED,
     add_judging,
     add_measuring,
     add_saving,
     add_verbose,
+    code_of,
     criteria,
     load_run,
     measuring,
@@ -29,6 +28,8 @@ from .common import (
     texts_aside,
     typed,
 )
+from .consumers import Answer, add_consumer, refuse_mixed
+from .dry_run import add_dry_run, dry_run
 from .job import add_job, lead
 
 if TYPE_CHECKING:
@@ -49,10 +50,13 @@ def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..driver.jobs import join
     from ..reports import Judged
+    from ..results.output import STDOUT
 
     options = _parser(name).parse_args(argv)
     options.source = [*(options.source or ()), *options.saved]
     _refuse_contradictions(options)
+    if options.dry_run:
+        return dry_run(measuring(options), options)
     by, gates = criteria(options), _gates(options)
     found: list[Judged] = []
 
@@ -65,10 +69,10 @@ def main(name: str, argv: Sequence[str]) -> int:
         documents = _loaded(options)
         _check_gates(gates, [document.machine for document in documents])
         show(documents)
-        codes = [_code(one) for one in found]
-        return FAILED if FAILED in codes else max(codes)
+        return _answer(documents, found, options)
 
     output = saving(options)
+    refuse_mixed(options.consumer, bool(output and output.path == STDOUT))
     world = join(options.processes, [name, *argv], options.timeout)
 
     def shown(document: Document) -> None:
@@ -77,7 +81,10 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     with texts_aside(output):
         return lead(
-            world, lambda: _measure(options, by, gates, output, world), shown, lambda _: _code(found[0])
+            world,
+            lambda: _measure(options, by, gates, output, world),
+            shown,
+            lambda document: _answer([document], found, options),
         )
 
 
@@ -153,24 +160,21 @@ def _show(documents: list[Document], judged: list[Judged], by: Criteria, options
 
 
 def _remarks(judged: Judged) -> Iterator[str]:
-    """Yield what the row of a run says about its gates and its baseline."""
+    """Yield what the row of a run says about its gates and its baseline; the sentence says the rest."""
     if failed := sum(compared.failed for compared in judged.gates):
         yield f"{many(failed, 'gate')} failed"
-    for compared in judged.gates:
-        if not compared.compared:
-            yield f"no gate of {compared.gates.name} was compared; this is not a pass"
     if judged.check.baseline:
         yield from (f"baseline: {text}" for text in judged.check.baseline.notes)
 
 
-def _code(judged: Judged) -> int:
-    """Return the exit code of one run."""
-    from ..judging.verdicts import Verdict
+def _answer(documents: Sequence[Document], judged: Sequence[Judged], options: argparse.Namespace) -> int:
+    """Return the exit code of the worst run; for a consumer, with the reason."""
+    verdict = min((one.check.verdict for one in judged), key=lambda one: one.rank)
+    if not options.consumer:
+        return code_of(verdict)
+    from ..reports._reason import reason
 
-    if any(compared.failed for compared in judged.gates):
-        return FAILED
-    code = {Verdict.FAIL: FAILED, Verdict.PASS: OK}.get(judged.check.verdict, WARNED)
-    return code if all(one.compared for one in judged.gates) or code == FAILED else WARNED
+    return Answer(code_of(verdict), *reason(list(zip(documents, judged, strict=True))))
 
 
 def _measure(
@@ -212,9 +216,8 @@ def _parser(name: str) -> argparse.ArgumentParser:
     arguments = parser(
         name,
         "Measure (or load saved runs), compare every value with what the hardware can do, and name the\n"
-        "likely cause of low values.\n"
-        "Exit codes: 0 pass, 1 fail, 2 invalid usage, 3 only warnings, or nothing could be judged or\n"
-        "compared with a set of gates.",
+        "likely cause of low values.",
+        EXIT_CODES,
     )
     judging = arguments.add_argument_group("judgement")
     arguments.add_argument("saved", nargs="*", metavar="RUN.json", help="saved runs to judge, as with --from")
@@ -238,6 +241,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
         help="wait until no other process uses the machine, for at most this time",
     )
     add_measuring(arguments)
+    add_dry_run(arguments)
     arguments.set_defaults(tier="quick")
     add_job(arguments.add_argument_group(JOB))
     out = arguments.add_argument_group("output")
@@ -245,6 +249,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
         "--format", default=FORMATS[0], choices=FORMATS,
         help="format of verdicts, likely causes and gates (default: text)",
     )  # fmt: skip
+    add_consumer(out)
     add_saving(out)
     add_verbose(out)
     return arguments

@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 
 from ..errors import StorageError, UsageError
+from ..exit_codes import ExitCode
 from ..terminal import colored, columns, visible
 from . import configuration
+from .consumers import OPTION, InvalidUsage
 
 if TYPE_CHECKING:
     from ..document import Document
+    from ..judging.verdict import Verdict
     from ..language.toml_file import Program
     from ..options import RunOptions
     from ..reports import Criteria, Style
     from ..results.output import Output
 
 T = TypeVar("T")
-
-#: Exit codes.
-OK, FAILED, WRONG_USE, WARNED, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 class Parser(argparse.ArgumentParser):
@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
             name.removeprefix("--"): action
             for action, names in options
             for name in names
-            if name.startswith("--") and name != "--help"
+            if name.startswith("--") and name not in ("--help", OPTION)
         }
 
     def parse_known_args(  # type: ignore[override]
@@ -83,7 +83,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error and a hint to ``--help``, and exit."""
-        self.exit(WRONG_USE, visible(f"{self.prog}: error: {message} (see `{self.prog} --help`)\n"))
+        text = visible(f"{message} (see `{self.prog} --help`)")
+        print(f"{self.prog}: error: {text}", file=sys.stderr)
+        raise InvalidUsage(text)
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """Refuse ``--option=--``, of which argparse makes an empty list, whatever the type."""
@@ -100,9 +102,9 @@ class TakesOptions(Protocol):
         ...
 
 
-def parser(name: str, does: str) -> Parser:
+def parser(name: str, does: str, epilog: str = "") -> Parser:
     """Return the parser of a command."""
-    made = Parser(prog=f"wirespeed {name}", description=does, formatter_class=formatter())
+    made = Parser(prog=f"wirespeed {name}", description=does, epilog=epilog, formatter_class=formatter())
     made.command = name
     return made
 
@@ -371,6 +373,18 @@ def measuring(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def process_started() -> float:
+    """Return when this process started, in s of the monotonic clock; now if the system does not say."""
+    now = time.monotonic()
+    try:
+        # The fields after the name, which is in parentheses and may contain anything.
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return now
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return now - max(0.0, age)
+
+
 def with_programs(
     given: RunOptions, programs: Sequence[Program], testcases: Sequence[str] = ()
 ) -> dict[str, Any]:
@@ -384,9 +398,29 @@ def with_programs(
     found: dict[str, Any] = {"testcases": [*testcases, *(case for one in programs for case in one.testcases)]}
     for one in programs:
         given = replace(given, **one.settings(vars(given)))
+    found["since"] = None if given.within is None else process_started()
     if programs:
         found["described"] = {"transfers": [one.text for one in programs]}
     return found | {"options": given}
+
+
+def code_of(verdict: Verdict) -> ExitCode:
+    """Return the exit code of a command that judges."""
+    if verdict.is_failure:
+        return ExitCode.FAIL
+    if not verdict.is_judged:
+        return ExitCode.NOT_JUDGED
+    return ExitCode.WARN if verdict.is_bad else ExitCode.PASS
+
+
+def measured_code(document: Document) -> ExitCode:
+    """Return the exit code of a command that measures: whether anything failed, or nothing has a value."""
+    from ..judging.verdicts import judge
+
+    if judge(document).verdict.is_failure:
+        return ExitCode.FAIL
+    values = any(table.values() for result in document.testcases for table in result.tables)
+    return ExitCode.PASS if values else ExitCode.NOT_JUDGED
 
 
 def check_format(name: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from .common import FAILED, OK, WARNED, add_verbose, parser, style, typed
+from ..exit_codes import EXIT_CODES, ExitCode
+from .common import add_verbose, parser, style, typed
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -15,8 +16,8 @@ def main(name: str, argv: Sequence[str]) -> int:
     arguments = parser(
         name,
         "Show the changes from run A to run B, the worst first, and what differs between the runs.\n"
-        "Exit codes: 0 no cell got worse, 1 a cell got worse or was lost, 2 invalid usage,\n"
-        "3 nothing could be compared, because another process used the devices.",
+        "It fails if a value got worse or was lost, and judges nothing if another process used the devices.",
+        EXIT_CODES,
     )
     arguments.add_argument("first", metavar="A.json", help="saved run to compare with")
     arguments.add_argument("second", metavar="B.json", help="saved run to compare")
@@ -39,4 +40,6 @@ def main(name: str, argv: Sequence[str]) -> int:
     first, second = load(options.first), load(options.second)
     comparison = compare(first, second, options.least, ignore_busy=options.ignore_busy)
     sys.stdout.write(render(comparison, style(options)))
-    return FAILED if comparison.regressed else OK if comparison.compared else WARNED
+    if comparison.regressed:
+        return ExitCode.FAIL
+    return ExitCode.PASS if comparison.compared else ExitCode.NOT_JUDGED

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import UsageError
-from .common import OK, Parser, parser
+from ..exit_codes import ExitCode
+from .common import Parser, parser
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -27,7 +28,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     arguments.add_argument("shell", choices=("bash", "zsh", "fish"))
     shell = arguments.parse_args(argv).shell
     print(argcomplete.shellcode(["wirespeed"], shell=shell))  # type: ignore[attr-defined]
-    return OK
+    return ExitCode.PASS
 
 
 def words() -> tuple[list[str], str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..exit_codes import ExitCode
 from ..terminal import visible
 from . import configuration
-from .common import OK, parser
+from .common import parser
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -33,4 +34,4 @@ def main(name: str, argv: Sequence[str]) -> int:
         print(visible(f"{one.command}.{one.option} = {value}  ({one.origin})"))
     if not found:
         print("no defaults are configured")
-    return OK
+    return ExitCode.PASS

@@ -49,8 +49,8 @@ OF_PROJECTS = frozenset({
     "all-engines", "blocks", "buffer", "bulk", "copies", "copy", "format", "huge-pages", "json",
     "json-lines", "local-copy", "means", "memory", "no-affinity", "over", "pageable", "parallel-pairs",
     "precision", "prefix", "processes", "repeats", "sample-peers", "samples", "seed", "share", "short",
-    "size", "sizes", "sweep", "testcase", "threads", "tier", "time-budget", "timeout", "verbose",
-    "virtual-memory", "wait-idle",
+    "size", "sizes", "sweep", "testcase", "threads", "tier", "time", "time-budget", "timeout",
+    "verbose", "virtual-memory", "wait-idle", "within",
 })
 # fmt: on
 

@@ -8,25 +8,24 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..exit_codes import EXIT_CODES, ExitCode
 from ..units import many
 from .common import (
-    FAILED,
-    OK,
-    WARNED,
     Parser,
     add_measuring,
     add_output,
     add_verbose,
+    code_of,
     measuring,
     parser,
     style,
     texts_aside,
 )
+from .consumers import Answer, add_consumer, refuse_mixed
 
 if TYPE_CHECKING:
     from ..document import Document
     from ..judging.adaptive import Adaptive
-    from ..judging.verdicts import Check
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -40,7 +39,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
         files = record(options.record)
         print(f"recorded {many(files, 'file')}; examine them with: wirespeed doctor --root {options.record}")
-        return OK
+        return ExitCode.PASS
     adaptive = None
     if options.measure and not (options.source or options.testcase or options.prefix or options.tier):
         from ..judging.adaptive import Adaptive
@@ -53,8 +52,13 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 def _check(options: Namespace) -> None:
     """Refuse options that contradict each other."""
+    from ..results.output import STDOUT
+
     measuring_options = options.output or options.testcase or options.prefix or options.machine
     folder = "--root" if options.root is not None else "--record" if options.record is not None else ""
+    refuse_mixed(options.consumer, bool(options.output and options.output.path == STDOUT))
+    if options.consumer and options.record is not None:
+        raise UsageError("--record judges nothing: omit --for")
     if options.root is not None and options.record is not None:
         raise UsageError("--record is about this machine, --root about another one: choose one of them")
     if options.source and folder:
@@ -88,28 +92,25 @@ def _document(options: Namespace, adaptive: Adaptive | None) -> Document:
 
 def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) -> int:
     """Print what was found; return the exit code."""
-    from ..judging.cause import Weight
-    from ..judging.diagnosis import diagnose
-    from ..judging.inventory import missing
+    from ..judging.diagnosis import concluded, diagnose
     from ..judging.verdicts import Verdict, judge
     from ..reports._doctor import render
 
-    check: Check | None
     if adaptive and adaptive.concluded:
         check, found = adaptive.concluded
     else:
-        check = judge(document) if document.testcases else None
+        check = judge(document)
         found = diagnose(document, check)
     steps = adaptive.steps if adaptive else ()
     sys.stdout.write(render(document, found, check, style(options), steps))
     sys.stdout.flush()
-    if any(finding.weight is Weight.DEFECT for finding in found.findings):
-        return FAILED
-    passed = WARNED if document.simulated else OK
-    if check is None:
-        lacking = {one.verdict for one in missing(document)}
-        return FAILED if Verdict.FAIL in lacking else WARNED if Verdict.WARN in lacking else passed
-    return {Verdict.FAIL: FAILED, Verdict.PASS: passed}.get(check.verdict, WARNED)
+    verdict = concluded(document, check, found)
+    code = code_of(Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict)
+    if not options.consumer:
+        return code
+    from ..reports._reason import host_of_run, reason_of_diagnosis
+
+    return Answer(code, reason_of_diagnosis(document, check, found), host_of_run(document))
 
 
 def _parser(name: str) -> Parser:
@@ -118,9 +119,8 @@ def _parser(name: str) -> Parser:
         "Read what the system reports about this machine, measure, and name what may explain slow paths:\n"
         "evidence, a command that confirms it, and a remedy. Measures what would show the defects that the\n"
         "system reports, and the quick tier if there are none or they do not explain what is slow; with -t,\n"
-        "-p or --tier, what they select.\n"
-        "Exit codes: 0 nothing found, 1 a defect or a failed value, 2 invalid usage, 3 only warnings, or\n"
-        "nothing could be judged.",
+        "-p or --tier, what they select.",
+        EXIT_CODES,
     )
     arguments.add_argument(
         "source", nargs="?", metavar="RUN.json", help="examine a saved run instead of this machine"
@@ -139,6 +139,7 @@ def _parser(name: str) -> Parser:
     add_measuring(arguments)
     arguments.set_defaults(tier="quick")
     out = arguments.add_argument_group("output")
+    add_consumer(out)
     add_output(out)
     add_verbose(out)
     return arguments

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..exit_codes import ExitCode
 from .common import (
-    OK,
-    WARNED,
     add_output,
     add_report,
     check_format,
@@ -30,7 +29,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         name,
         "Convert logs of other tools to a Document, for check --from, doctor, compare, report and baseline.\n"
         f"Understood: {', '.join(UNDERSTOOD)}.\n"
-        "Exit codes: 0 values were imported, 2 invalid usage, 3 the logs have no values.",
+        "Exit codes: 0 values were imported, 2 invalid usage, 4 the logs have no values.",
     )
     arguments.add_argument(
         "files", nargs="+", metavar="LOG", help="files of one machine; - is standard input"
@@ -54,4 +53,4 @@ def main(name: str, argv: Sequence[str]) -> int:
     with texts_aside(output):
         print_report(document, options)
     values = any(table.values() for result in document.testcases for table in result.tables)
-    return OK if values else WARNED
+    return ExitCode.PASS if values else ExitCode.NOT_JUDGED

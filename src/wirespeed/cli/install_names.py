@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import StorageError
+from ..exit_codes import ExitCode
 from ..files import make_folder, new_file
 from ..terminal import visible
-from .common import OK, parser
+from .common import parser
 
 #: Second line of the files, by which they are recognised.
 _MARK = "# made by wirespeed install-names"
@@ -18,32 +19,33 @@ _MARK = "# made by wirespeed install-names"
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    from .main import PEERS
+    from .main import PROGRAMS
 
     arguments = parser(
         name,
-        "Create executables with the names of nvbandwidth, sailbandwidth and the programs of nccl-tests,\n"
-        "for scripts that call them by path. They run this installation of wirespeed.",
+        "Create executables with the names of nvbandwidth, sailbandwidth and the programs of nccl-tests\n"
+        "(all_reduce_perf, all_reduce_perf_mpi, ...), for scripts that call them by path. They run this\n"
+        "installation of wirespeed.",
     )
     arguments.add_argument("folder", metavar="DIR", type=Path, help="folder; it is created if necessary")
     folder: Path = arguments.parse_args(argv).folder
-    files = [folder / peer for peer in PEERS]
+    files = {folder / name: command for name, command in PROGRAMS.items()}
     if foreign := [str(file) for file in files if not _replaceable(file)]:
         raise StorageError(
             f"not made by this command, so not replaced: {', '.join(foreign)}; use another folder"
         )
     try:
         make_folder(folder)
-        for file in files:
+        for file, command in files.items():
             # Without -P, Python would import modules from the current folder.
-            run = shlex.join([sys.executable, "-P", "-m", "wirespeed", file.name])
+            run = shlex.join([sys.executable, "-P", "-m", "wirespeed", command])
             text = f'#!/bin/sh\n{_MARK}\nexec {run} "$@"\n'
             with new_file(text.encode(), folder, f".{file.name}.", mode=0o755) as new:
                 new.replace(file)  # a running script reads the old file
     except OSError as error:
         raise StorageError(f"cannot write {error.filename or folder}: {error.strerror}") from error
-    print(visible(f"created in {folder}: {', '.join(PEERS)}"))
-    return OK
+    print(visible(f"created in {folder}: {', '.join(PROGRAMS)}"))
+    return ExitCode.PASS
 
 
 def _replaceable(file: Path) -> bool:

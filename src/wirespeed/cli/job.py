@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..errors import RunInterrupted, UsageError, WirespeedError
+from ..exit_codes import ExitCode
 from ..options import JOB
 from ..terminal import visible
-from .common import FAILED, INTERRUPTED, OK, WRONG_USE, TakesOptions, add_options
+from .common import TakesOptions, add_options
 
 if TYPE_CHECKING:
     from ..document import Document
@@ -25,16 +26,12 @@ def add_job(to: TakesOptions) -> None:
     add_options(to, JOB)
 
 
-def good(document: Document) -> int:
-    """Return the exit code of a run: success also if all testcases were waived."""
-    return OK if document.good else FAILED
-
-
 def lead(
     world: World | None,
     measure: Callable[[], Document],
     show: Callable[[Document], None],
-    code: Callable[[Document], int] = good,
+    code: Callable[[Document], int],
+    broken: ExitCode = ExitCode.RUN,
 ) -> int:
     """Measure, show the Document on rank 0, and return the exit code.
 
@@ -48,6 +45,8 @@ def lead(
         Prints the Document; called on rank 0.
     code : Callable
         Returns the exit code of a Document; called on rank 0.
+    broken : ExitCode
+        The exit code if the job broke off, for a reason other than the user's.
 
     Raises
     ------
@@ -72,19 +71,19 @@ def lead(
                 _speak_for_leader(world, str(error))
             world.close()
             if not first:
-                return WRONG_USE if isinstance(error, UsageError) else FAILED
+                return ExitCode.USAGE if isinstance(error, UsageError) else broken
         raise
     if first:
         show(document)
     if world is not None and document.interrupted:
         _speak_for_leader(world, document.interrupted)
         world.fail(document.interrupted, interrupted=interrupted is not None)
-        world.leave(INTERRUPTED if interrupted else FAILED)
+        world.leave(ExitCode.INTERRUPTED if interrupted else broken)
     if world is not None:
         world.close()
     if interrupted:
         raise interrupted
-    return code(document) if first else OK
+    return code(document) if first else ExitCode.PASS
 
 
 def _speak_for_leader(world: World, reason: str) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from ..exit_codes import ExitCode
 from ..terminal import escaped
-from .common import OK, add_machine, parser, style
+from .common import add_machine, parser, style
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -25,8 +26,8 @@ def main(name: str, argv: Sequence[str]) -> int:
     machine = describe(options.machine)
     if options.format == "json":
         sys.stdout.write(escaped(machine.to_json().decode()))
-        return OK
+        return ExitCode.PASS
     from ..reports._machine import render
 
     sys.stdout.write(render(machine, style(options)))
-    return OK
+    return ExitCode.PASS

@@ -1,8 +1,4 @@
-"""``wirespeed``: find the command, call it, and return an exit code.
-
-Exit codes: 0 all passed or waived, 1 something failed or timed out, 2 invalid usage, 3 nothing could be
-measured, or a check with only warnings or nothing to judge, 130 interrupted.
-"""
+"""``wirespeed``: find the command, call it, and return an exit code."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ import gc
 import io
 import math
 import os
+import shlex
 import signal
 import sys
 import textwrap
@@ -23,13 +20,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from ..errors import RunInterrupted, UsageError, WirespeedError
+from ..errors import NotIdle, RunInterrupted, UsageError, WirespeedError
+from ..exit_codes import EXIT_CODES, ExitCode
 from ..terminal import PLAIN, columns, shows_unicode, visible
 from ..version import __version__
-from .common import FAILED, INTERRUPTED, OK, WRONG_USE, Parser, formatter
+from .common import Parser, formatter
+from .consumers import Answer, answer, requested, translated
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from types import FrameType, TracebackType
 
 #: Time after a signal in which further signals are ignored, in s.
 _SIGNAL_GRACE_S = 2.0
@@ -64,6 +63,8 @@ _ABOUT = ("--version", "--help", "-h")
 #: Commands that measure this machine, and prefixes of arguments with which they do not.
 _MEASURING = ("run", "transfer", "check", "doctor", "nvbandwidth", "sailbandwidth")
 _ELSEWHERE = ("--machine", "--from", "--no-measure", "--help", "-h", "--list", "-l", "--dry-run")
+#: Options that the programs of nccl-tests have, and `run` has not.
+_OF_NCCL_TESTS = {"-b", "-e", "-g"}
 #: nccl-tests' programs, by operation; one entry in the help.
 COLLECTIVES = (
     "all_reduce", "all_gather", "reduce_scatter", "alltoall", "alltoallv", "broadcast", "reduce", "gather",
@@ -72,6 +73,9 @@ COLLECTIVES = (
 COMMANDS |= {f"{name}_perf": ("nccl_tests", "") for name in COLLECTIVES}
 #: Commands that are programs of others; a link to wirespeed with such a name runs the command.
 PEERS = ("nvbandwidth", "sailbandwidth", *(f"{name}_perf" for name in COLLECTIVES))
+#: Name of a program -> command: nccl-tests' programs have a suffix where they were built for mpirun; ours
+#: join the job of any launcher.
+PROGRAMS = {name: name for name in PEERS} | {f"{name}_perf_mpi": f"{name}_perf" for name in COLLECTIVES}
 
 
 def entry() -> NoReturn:
@@ -93,12 +97,14 @@ def entry() -> NoReturn:
     os.environ["PYTHONSAFEPATH"] = "1"  # processes that this one starts import nothing from this folder
     if "COLUMNS" in os.environ:
         os.environ["COLUMNS"] = str(columns())  # for libraries too, which pad lines to any width
-    ending = _Ending()
+    arguments = _arguments()
+    ending = _Ending(translated(ExitCode.INTERRUPTED, arguments))
     signal.signal(signal.SIGTERM, ending)
     sys.unraisablehook = ending.ignored
+    sys.excepthook = _crashed
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # shells ignore it in the background
         signal.signal(signal.SIGINT, ending)
-    code = main()
+    code = main(arguments)
     if "mpi4py" in sys.modules:
         from ..worlds.mpi import finalize
 
@@ -108,46 +114,62 @@ def entry() -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     except OSError:
-        code = code or FAILED
+        code = code or translated(ExitCode.RUN, arguments)
     os._exit(code)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    called = Path(sys.argv[0]).name
-    own = [called] if called in PEERS else []
-    arguments = [*own, *sys.argv[1:]] if argv is None else list(argv)
+    arguments = _arguments() if argv is None else list(argv)
+    consumer = requested(arguments)
+    if consumer is None:
+        return _run(arguments)
+    return answer(consumer, lambda: _run(arguments))
+
+
+def _arguments() -> list[str]:
+    """Return the arguments of this process; a link with the name of a command is that command."""
+    called = PROGRAMS.get(Path(sys.argv[0]).name)
+    return [*([called] if called else []), *sys.argv[1:]]
+
+
+def _run(arguments: list[str]) -> int:
+    """Run a command; say on standard error why it failed."""
+    broken = ExitCode.FAIL if arguments[:1] and arguments[0] in PEERS else ExitCode.RUN
     try:
         return _dispatch(arguments)
     except UsageError as error:
-        print(f"wirespeed: error: {error}", file=sys.stderr)
-        return WRONG_USE
+        return _ended(ExitCode.USAGE, str(error))
+    except NotIdle as error:
+        return _ended(ExitCode.NOT_JUDGED, str(error))
     except WirespeedError as error:
-        print(f"wirespeed: error: {error}", file=sys.stderr)
-        return FAILED
+        return _ended(broken, str(error))
     except RunInterrupted as interrupted:
         from ..document import Status
         from ..units import many
 
         results = interrupted.document.testcases
         begun = many(sum(result.status is not Status.WAIVED for result in results), "testcase")
-        print(f"wirespeed: interrupted; {begun} begun", file=sys.stderr)
-        return INTERRUPTED
+        return _ended(ExitCode.INTERRUPTED, f"interrupted; {begun} begun")
     except KeyboardInterrupt:
-        print("wirespeed: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return _ended(ExitCode.INTERRUPTED, "interrupted")
     except OSError as error:
-        if not isinstance(error, BrokenPipeError):  # otherwise the reader has closed our output
-            print(f"wirespeed: error: {_failed(error)}", file=sys.stderr)
+        reason = "" if isinstance(error, BrokenPipeError) else _failed(error)  # the reader closed our output
         with suppress(OSError):  # no error at the end: what is left in the buffer cannot be written
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+        return _ended(broken, reason)
     except ImportError as error:
-        print(f"wirespeed: error: cannot import {error.name or 'a library'}: {error}", file=sys.stderr)
-        return FAILED
+        return _ended(broken, f"cannot import {error.name or 'a library'}: {error}")
     except MemoryError:
-        print("wirespeed: error: not enough memory", file=sys.stderr)
-        return FAILED
+        return _ended(broken, "not enough memory")
+
+
+def _ended(code: int, reason: str) -> Answer:
+    """Print why a command ended early; return its exit code with the reason."""
+    if reason:
+        kind = "" if code == ExitCode.INTERRUPTED else "error: "
+        print(f"wirespeed: {kind}{reason}", file=sys.stderr)
+    return Answer(code, reason or "standard output was closed")
 
 
 def _failed(error: OSError) -> str:
@@ -157,14 +179,27 @@ def _failed(error: OSError) -> str:
     return visible(f"{what}: {why}" if what else why)
 
 
+def _crashed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> NoReturn:
+    """Print an error of wirespeed itself, and end with the code of a run that failed: Python's means FAIL."""
+    sys.__excepthook__(kind, error, trace)
+    sys.stderr.flush()
+    os._exit(ExitCode.RUN)
+
+
 class _Ending:
     """Handle Ctrl-C, or the end of a job by its scheduler: save the results and cancel the measurement.
 
     This takes a moment, in which further signals (launchers send several) must not interrupt. A signal after
     that ends the process.
+
+    Parameters
+    ----------
+    code : int
+        Exit code of the process if it ends then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, code: int) -> None:
+        self._code = code
         self._since = math.inf
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
@@ -175,7 +210,7 @@ class _Ending:
             self._since = now
             raise KeyboardInterrupt
         if now - self._since > _SIGNAL_GRACE_S:
-            os._exit(INTERRUPTED)
+            os._exit(self._code)
 
     def ignored(self, found: sys.UnraisableHookArgs) -> None:
         """Send the signal again if Python ignored its exception, as in callbacks of weak references."""
@@ -197,10 +232,19 @@ def _dispatch(arguments: list[str]) -> int:
         os.environ["_ARGCOMPLETE"] = "2" if arguments and arguments[0] in COMMANDS else "1"
     if arguments[:1] and arguments[0] in _ABOUT:
         top_parser().parse_args(arguments)
-        return OK
+        return ExitCode.PASS
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
+        if len(arguments) == 1:
+            top_parser().parse_args(arguments)
     if not arguments or arguments[0].startswith("-"):  # no command: options of `run`, quick tier
         arguments = ["run", "--tier", "quick", *arguments]
     name = arguments[0]
+    if name == "run" and not _OF_NCCL_TESTS.isdisjoint(arguments):
+        given = shlex.join(one for one in arguments[1:] if one not in ("--tier", "quick"))
+        raise UsageError(
+            f"options of nccl-tests need the name of its program: wirespeed all_reduce_perf {given}"
+        )
     if name not in COMMANDS:
         close = "".join(f" (did you mean {one!r}?)" for one in get_close_matches(name, COMMANDS, 1))
         raise UsageError(f"unknown command {name!r}{close}; `wirespeed --help` lists all commands")
@@ -226,8 +270,7 @@ def top_parser() -> Parser:
         "Without a command: discover the machine and quickly measure everything that it supports;\n"
         "the options are those of run (wirespeed -o node17.json).\n\n"
         f"commands (each has --help):\n{rows}",
-        epilog="exit codes: 0 all passed or waived, 1 something failed or timed out, 2 invalid usage, "
-        "3 nothing could\nbe measured, or check with only warnings or nothing to judge, 130 interrupted",
+        epilog=EXIT_CODES,
     )
     top.add_argument("--version", action="version", version=f"wirespeed {__version__}")
     return top

@@ -13,8 +13,9 @@ from contextlib import redirect_stdout, suppress
 from importlib import import_module
 from itertools import groupby
 
+from ..exit_codes import EXIT_CODES, ExitCode
 from ..version import __version__
-from .common import OK, Parser, parser
+from .common import Parser, parser
 
 _FILES = (
     ("wirespeed-HOST-TIME.json", "what a run measured, in the current folder"),
@@ -41,7 +42,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     if sys.stdout.isatty() and shutil.which("man"):
         return subprocess.run(["man", "-l", "-"], input=text, text=True, check=False).returncode
     sys.stdout.write(text)
-    return OK
+    return ExitCode.PASS
 
 
 def page() -> str:
@@ -90,7 +91,7 @@ def _command(name: str, does: str, of: argparse.ArgumentParser) -> Iterator[str]
         for action in actions:
             term = _ESCAPE.sub("", formatter._format_action_invocation(action))
             yield from _item(term, formatter._expand_help(action) if action.help else "")
-    if of.epilog:
+    if of.epilog and of.epilog != EXIT_CODES:
         yield from (".PP", *_paragraphs(of.epilog))
 
 

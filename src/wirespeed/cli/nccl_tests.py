@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from ..driver.listener import Filled, Listener
 from ..errors import StorageError, UsageError
+from ..exit_codes import ExitCode
 from ..terminal import colored, columns, visible
-from .common import FAILED, OK, check_format, texts_aside
+from .common import check_format, texts_aside
 from .job import lead
 from .nccl_tests_options import (
     FORMAT,
@@ -85,7 +86,7 @@ def main(program: str, argv: Sequence[str]) -> int:
     world.timeout = max(timeout, SETUP_S) + _EXCHANGE_GRACE_S
     with texts_aside(options.output):
         code = _in(world, options, wanted, provider, machine)
-    if provider == MPI and world.size == 1 and code == OK:
+    if provider == MPI and world.size == 1 and code == ExitCode.PASS:
         from ..worlds.mpirun import mpirun
 
         start = mpirun(f"wirespeed {program} --mpi ...")
@@ -115,15 +116,15 @@ def _in(
         _finish(document, options, lines, files)
 
     def code(document: Document) -> int:
-        return OK if document.good and View(document).fast_enough is not False else FAILED
+        return ExitCode.PASS if document.good and View(document).fast_enough is not False else ExitCode.FAIL
 
     try:
-        return lead(world if world.size > 1 else None, measure, show, code)
+        return lead(world if world.size > 1 else None, measure, show, code, broken=ExitCode.FAIL)
     except OSError as error:  # the reader of the output has ended, or the disk is full
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
         world.fail(f"{error}")
         if world.size > 1:
-            world.leave(FAILED)
+            world.leave(ExitCode.FAIL)
         raise
 
 

@@ -17,14 +17,15 @@ from typing import Any, NoReturn
 from ..document import Document, Status, TestcaseResult
 from ..driver.listener import Listener
 from ..errors import UnknownTestcase, WirespeedError
+from ..exit_codes import ExitCode
 from ..reports import Style, nvbandwidth, nvbandwidth_json
 from ..reports.nvbandwidth import DIALECTS, PROCESSES, Dialect
 from ..terminal import visible
 from ..testcases import Testcase, find, missing, of_nvbandwidth, select
 from ..testcases.subset import named_pair, only_pairs, random_pairs
 from ..units import MIB, parse_duration
-from .common import FAILED, OK, Parser, add_options, add_output, run_options, texts_aside, typed
-from .job import add_job, good, lead
+from .common import Parser, add_options, add_output, run_options, texts_aside, typed
+from .job import add_job, lead
 
 #: Stopping criteria of a cell: looser than elsewhere, because these programs are run often.
 PRECISION, TIME_BUDGET = 0.005, 0.3
@@ -43,7 +44,7 @@ class _Parser(Parser):
     def error(self, message: str) -> NoReturn:
         print(visible(f"ERROR: Invalid Arguments: {message}\n"), file=sys.stderr)
         self.print_help(sys.stderr)
-        self.exit(FAILED)
+        self.exit(ExitCode.FAIL)
 
 
 def _boolean(text: str) -> bool:
@@ -196,16 +197,16 @@ def main(program: str, argv: Sequence[str]) -> int:
         print(nvbandwidth.version(dialect), end="")
         if options.help:
             parser.print_help()
-        return OK
+        return ExitCode.PASS
     if options.list:
         print(nvbandwidth.version(dialect) + listing(dialect), end="")
-        return OK
+        return ExitCode.PASS
     try:
         with texts_aside(options.output):
             return _run(options, [program, *argv])
     except WirespeedError as error:
         _say(options, str(error))
-        return FAILED
+        return ExitCode.FAIL
 
 
 def _say(options: argparse.Namespace, message: str) -> None:
@@ -231,7 +232,7 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
 
     if options.testcase and options.testcasePrefixes:
         _say(options, "-t and -p cannot be given at the same time")
-        return FAILED
+        return ExitCode.FAIL
     machine = describe(options.machine)
     world = join(options.processes, arguments, options.timeout)
     several = world is not None or bool(machine.ranks)
@@ -250,7 +251,7 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         print("WARNING: --targetNumPairs is ignored: there is only one process", file=sys.stderr)
     if not machine.gpus and world is None:
         _say(options, "; ".join(["no GPU was found", *machine.notes]))
-        return FAILED
+        return ExitCode.FAIL
     as_json = options.format == "json"
     style = Style(
         verbose=options.verbose,
@@ -279,13 +280,14 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         if as_json:
             print(nvbandwidth_json.render(document, style), end="")
 
-    return lead(world, measure, show, _code if DIALECTS[options.dialect].exact else good)
+    code = _code if DIALECTS[options.dialect].exact else _good
+    return lead(world, measure, show, code, broken=ExitCode.FAIL)
 
 
 def _code(document: Document) -> int:
     """Return the exit code of a run; nvbandwidth ignores unknown testcases."""
     known = all(result.status.good or result.status is Status.NOT_FOUND for result in document.testcases)
-    return OK if known and not document.interrupted else FAILED
+    return ExitCode.PASS if known and not document.interrupted else ExitCode.FAIL
 
 
 def _listed(dialect: Dialect, *, several: bool) -> list[Testcase]:
@@ -342,3 +344,8 @@ class Printer(Listener):
     def run_ended(self, document: Document) -> None:
         """Print the closing notice."""
         print(visible(nvbandwidth.footer(document)), end="", flush=True)
+
+
+def _good(document: Document) -> int:
+    """Return the exit code of a run: success also if all testcases were waived."""
+    return ExitCode.PASS if document.good else ExitCode.FAIL

@@ -9,19 +9,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..exit_codes import ExitCode
 from ..terminal import visible
 from .common import (
-    WRONG_USE,
     add_output,
     add_report,
     check_format,
+    measured_code,
     parser,
     print_report,
     style,
     texts_aside,
     typed,
 )
-from .job import good, lead
+from .job import lead
 
 if TYPE_CHECKING:
     from ..document import Document
@@ -187,11 +188,11 @@ def between_two(
 
 
 def _exit_code(document: Document) -> int:
-    """Return the exit code: 2 if nothing could be measured, with an error that has the reason."""
-    if not document.good or any(result.status.value == "passed" for result in document.testcases):
-        return good(document)
-    reason = "; ".join(dict.fromkeys(result.reason for result in document.testcases))
-    without = any(not rank.device.startswith("gpu") for rank in document.machine.ranks)
-    hint = "; pass --memory host to measure host memory" if without else ""
-    print(visible(f"wirespeed: error: nothing could be measured: {reason}{hint}"), file=sys.stderr)
-    return WRONG_USE
+    """Return the exit code; if nothing could be measured, print an error that has the reason."""
+    code = measured_code(document)
+    if code is ExitCode.NOT_JUDGED:
+        reason = "; ".join(dict.fromkeys(result.reason for result in document.testcases))
+        without = any(not rank.device.startswith("gpu") for rank in document.machine.ranks)
+        hint = "; pass --memory host to measure host memory" if without else ""
+        print(visible(f"wirespeed: error: nothing could be measured: {reason}{hint}"), file=sys.stderr)
+    return code

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import DocumentError, UsageError, WirespeedError
+from ..exit_codes import ExitCode
 from ..terminal import one_line, visible
-from .common import FAILED, OK, add_judging, add_verbose, check_format, criteria, parser
+from .common import add_judging, add_verbose, check_format, criteria, parser
 
 if TYPE_CHECKING:
     from ..reports import Criteria
@@ -76,7 +77,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         raise UsageError(f"{file} is a saved run, and a report must not replace it; choose another name")
     output = Output(file, replace=True) if options.output else Output.numbered(file)
     output.check()
-    by, code = criteria(options), OK
+    by, code = criteria(options), ExitCode.PASS
     if is_fleet:
         code = _fleet(options.files, output, by)
     else:
@@ -104,7 +105,7 @@ def _report(files: Sequence[str], output: Output, form: str, by: Criteria, *, ve
     print(visible(f"saved to {output.path}"), file=sys.stderr)
 
 
-def _fleet(files: Sequence[str], output: Output, by: Criteria) -> int:
+def _fleet(files: Sequence[str], output: Output, by: Criteria) -> ExitCode:
     """Write a page of many nodes; report each file that cannot be read. Return the exit code."""
     from ..reports.html.fleet import fleet_page
     from ..reports.html.fleet_files import read_nodes
@@ -120,7 +121,7 @@ def _fleet(files: Sequence[str], output: Output, by: Criteria) -> int:
         output.write(fleet_page(nodes, failures).encode("utf-8", "replace"))
     shown = f" ({len(nodes)} of {len(files)} runs)" if failures else ""
     print(visible(f"saved to {output.path}{shown}"), file=sys.stderr)
-    return FAILED if failures else OK
+    return ExitCode.USAGE if failures else ExitCode.PASS
 
 
 def _beside(file: str, kind: str, form: str) -> Path:

@@ -7,18 +7,17 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..document import Document, Status, TestcaseResult
+from ..document import Document, TestcaseResult
 from ..driver.listener import Listener
+from ..exit_codes import EXIT_CODES
 from ..options import JOB
 from ..terminal import escaped
 from .common import (
-    FAILED,
-    OK,
-    WARNED,
     add_measuring,
     add_report,
     add_saving,
     check_format,
+    measured_code,
     measuring,
     parser,
     print_report,
@@ -27,6 +26,7 @@ from .common import (
     tell_saved,
     texts_aside,
 )
+from .dry_run import add_dry_run, dry_run
 from .job import add_job, lead
 
 if TYPE_CHECKING:
@@ -39,8 +39,9 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..driver.jobs import join
     from ..progress import listener
 
-    arguments = parser(name, "Measure, print the results and save them as a Document.")
+    arguments = parser(name, "Measure, print the results and save them as a Document.", EXIT_CODES)
     add_measuring(arguments)
+    add_dry_run(arguments)
     add_job(arguments.add_argument_group(JOB))
     out = arguments.add_argument_group("output")
     add_saving(out)
@@ -50,6 +51,8 @@ def main(name: str, argv: Sequence[str]) -> int:
     )
     options = arguments.parse_args(argv)
     check_format(options.format)
+    if options.dry_run:
+        return dry_run(measuring(options), options)
     output = saving(options)
     watching = [*listener(), *([JsonLines()] if options.json_lines else [])]
     world = join(options.processes, [name, *argv], options.timeout)
@@ -66,7 +69,7 @@ def main(name: str, argv: Sequence[str]) -> int:
             world, lambda: run(
                 **measuring(options), output=output, force=options.force, listeners=watching, world=world
             ),
-            show, exit_code,
+            show, measured_code,
         )  # fmt: skip
 
 
@@ -75,7 +78,9 @@ class JsonLines(Listener):
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
         """Print its values in base units, or why it has none."""
-        head = {"testcase": result.name, "status": str(result.status), "simulated": document.simulated}
+        from ..reports._signs import data_word
+
+        head = {"testcase": result.name, "data": data_word(document, result), "simulated": document.simulated}
         rows: list[dict[str, object]] = [
             head
             | {"table": table.key, "row": table.rows.labels[cell.row], "unit": str(table.unit)}
@@ -87,6 +92,13 @@ class JsonLines(Listener):
         for row in rows or [head | {"reason": result.reason}]:
             print(escaped(json.dumps(row)), flush=True)
 
+    def run_ended(self, document: Document) -> None:
+        """Print the verdicts, which need all values."""
+        from ..judging.verdicts import judge
+
+        check = judge(document)
+        print(escaped(json.dumps({"verdict": check.verdict, "testcases": check.testcases})), flush=True)
+
 
 def _ending(document: Document, options: argparse.Namespace) -> str:
     """Return verdict, cause and key figures of a run of everything."""
@@ -94,10 +106,3 @@ def _ending(document: Document, options: argparse.Namespace) -> str:
     from ..reports._overview import render
 
     return render(document, judge(document), style(options))
-
-
-def exit_code(document: Document) -> int:
-    """Return the exit code: 0, 1 on failure, 3 if nothing could be measured."""
-    if not document.good:
-        return FAILED
-    return OK if any(result.status is Status.PASSED for result in document.testcases) else WARNED

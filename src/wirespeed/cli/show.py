@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..exit_codes import ExitCode
 from ..terminal import one_line
-from .common import OK, add_judging, add_report, check_format, load_run, parser, print_report, testcase_names
+from .common import add_judging, add_report, check_format, load_run, parser, print_report, testcase_names
 
 if TYPE_CHECKING:
     import argparse
@@ -39,7 +40,7 @@ def main(name: str, argv: Sequence[str]) -> int:
             print(f"{chr(10) if i else ''}{one_line(file)}:")
         print_report(document, options)
         sys.stdout.flush()
-    return OK
+    return ExitCode.PASS
 
 
 def _chosen(document: Document, options: argparse.Namespace) -> Document:

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 
 from ..document import Document
 from ..errors import UsageError
+from ..exit_codes import EXIT_CODES, ExitCode
 from ..options import GPU, HOW, JOB, STOP, WHAT
 from ..testcases.sweep import sweep
 from .common import (
-    OK,
     add_machine,
     add_options,
     add_output,
     add_report,
     check_format,
+    measured_code,
     parser,
     print_report,
     run_options,
@@ -25,7 +26,6 @@ from .common import (
     with_programs,
 )
 from .job import add_job, lead
-from .run import exit_code
 
 if TYPE_CHECKING:
     from ..language.toml_file import Program
@@ -45,6 +45,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
         name,
         "Measure transfers that start together. The side from which the arrow comes executes:\n"
         "gpu0 -> gpu1 is pushed by gpu0, gpu1 <- gpu0 is pulled by gpu1. docs/transfers.md has the language.",
+        EXIT_CODES,
     )
     what = arguments.add_argument_group(WHAT)
     what.add_argument(
@@ -109,7 +110,7 @@ def _dry_run(options: argparse.Namespace, program: Program) -> int:
         for backend in backends:
             backend.close()
     sys.stdout.write(render(planned, machine, options.format))
-    return OK
+    return ExitCode.PASS
 
 
 def _measure(options: argparse.Namespace, program: Program, argv: Sequence[str]) -> int:
@@ -130,5 +131,5 @@ def _measure(options: argparse.Namespace, program: Program, argv: Sequence[str])
                 output=options.output, force=options.force, listeners=listener(),
                 command=" ".join(["wirespeed", *sys.argv[1:]]),
             ),
-            show, exit_code,
+            show, measured_code,
         )  # fmt: skip

@@ -68,6 +68,10 @@ class PartialResult:
         Exception of the worker, which the watching thread raises.
     cancelled : bool
         Whether the worker should stop.
+    out_of_time : bool
+        Whether a measurement was cancelled because the time of the run was over.
+    left_out : list of Measurement
+        Those for which no time was left.
     readings : list of Reading
         Hardware state under load.
     warnings : list of str
@@ -91,6 +95,8 @@ class PartialResult:
     unreachable: str = ""
     crash: BaseException | None = None
     cancelled: bool = False
+    out_of_time: bool = False
+    left_out: list[Measurement] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     filled: queue.SimpleQueue[Sequence[tuple[str, Cell]]] = field(default_factory=queue.SimpleQueue)
@@ -137,6 +143,14 @@ class PartialResult:
         for table, cell in cells:
             self.put(table, cell)
         self.filled.put(cells)
+
+    def leaves_out(self, measurement: Measurement, reason: str) -> None:
+        """Leave a Measurement out for lack of time, unless its cells have values of an earlier one."""
+        self.settle()
+        cells = (self.cells[p.table].get((p.row, p.column)) for p in measurement.places)
+        if all(cell is None or (not cell.reason and cell.value is None) for cell in cells):
+            self.left_out.append(measurement)
+            self.leaves(measurement, reason)
 
     def complete(self, measurements: Iterable[Measurement]) -> None:
         """Fill all missing cells with the reason of the failure."""

@@ -28,6 +28,7 @@ from ..backends.base import (
 )
 from ..backends.mixed import assigned
 from ..document import (
+    REQUESTED,
     SCHEMA,
     UNFINISHED,
     Cell,
@@ -48,6 +49,7 @@ from ..facts import Fact
 from ..model import Engine, Measurement
 from ..network import Network
 from ..testcases import Testcase
+from ..testcases.coverage import by_value
 from ..topology import Machine
 from ..version import __version__
 from . import phases
@@ -56,6 +58,7 @@ from .listener import Listener
 from .observations import observations
 from .partial_result import PartialResult
 from .session_options import Observed, SessionOptions, recorded
+from .time_limit import NO_TIME, limit_of
 from .worker import CANCEL_GRACE_S, NO_CANCEL_GRACE_S, Worker
 
 #: How long a cancelled call may take to return after Ctrl-C in a job of several processes, in s: the launcher
@@ -111,6 +114,7 @@ class Session:
         self._counted: State = ()
         #: Facts that other hosts of the job found while they measured.
         self._elsewhere: tuple[Fact, ...] = ()
+        self._limit = limit_of(options, self._network, self.backends, self._started)
 
     def run(self) -> Document:
         """Run every testcase and return the Document.
@@ -122,10 +126,11 @@ class Session:
         """
         self._started = time.monotonic()
         self._document = self._begun()
+        cases = self._ordered(self.options.testcases)
         for listener in self.listeners:
-            listener.run_started(self._document, self.options.testcases)
+            listener.run_started(self._document, cases)
         try:
-            for case in self._testcases():
+            for case in self._testcases(cases):
                 result, ending = self._testcase(case)
                 document, interrupted = _completed(partial(self._known, result))
                 ending = ending or (_why(self.backends) if interrupted else "")
@@ -146,17 +151,30 @@ class Session:
             raise RunInterrupted(self._document)
         return self._document
 
-    def _testcases(self) -> Iterator[Testcase]:
+    def _ordered(self, cases: tuple[Testcase, ...]) -> tuple[Testcase, ...]:
+        """Return testcases in the order in which they are measured."""
+        if self._limit is None:
+            return cases
+        self._limit.expect(cases, lambda case: case.plan(self.machine, self.options.plan))
+        return by_value(cases)
+
+    def _testcases(self, cases: tuple[Testcase, ...]) -> Iterator[Testcase]:
         """Yield the testcases, then those that follow from what was measured."""
-        cases, following = self.options.testcases, self.options.following
+        following = self.options.following
         yield from cases
-        while more := tuple(following(self._document)) if following else ():
+        while more := tuple(following(self._document)) if following and not self._is_late else ():
+            more = self._ordered(more)
             cases += more
             options = self._document.options | {"testcases": [case.name for case in cases]}
             self._document = replace(self._document, options=options)
             for listener in self.listeners:
                 listener.run_extended(more)
             yield from more
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether no time is left for further testcases."""
+        return self._limit is not None and self._limit.left <= 0
 
     def _begun(self) -> Document:
         """Return a Document without testcases."""
@@ -231,6 +249,10 @@ class Session:
             reason = plan.reason or (refused[0][1] if refused else "nothing can be measured on this machine")
             tables = outcome.tables(plan.tables)
             return replace(base, reason=reason, tables=tables), ""
+        partly = REQUESTED in self.options.described
+        if self._limit and not self._limit.starts(case, [one for _, one in jobs], partly=partly):
+            left_out = sum(len(measurement.places) for _, measurement in jobs)
+            return replace(base, reason=NO_TIME, left_out=left_out), ""
 
         if base.collective:
             base = replace(base, engine=jobs[0][0].name)
@@ -256,9 +278,12 @@ class Session:
                 raise outcome.crash
             seconds = used[0].now() - clock
             outcome.settle()
+            for _, measurement in jobs if outcome.out_of_time else ():
+                outcome.leaves_out(measurement, NO_TIME)
             outcome.complete(measurement for _, measurement in jobs)
-            if outcome.unreachable and all(c.reason for cs in outcome.cells.values() for c in cs.values()):
-                outcome.fails(Status.WAIVED, outcome.unreachable)
+            why = outcome.unreachable or (NO_TIME if outcome.left_out else "")
+            if why and all(c.reason for cs in outcome.cells.values() for c in cs.values()):
+                outcome.fails(Status.WAIVED, why)
             tables = outcome.tables(plan.tables)
             warnings = [*outcome.warnings, *(w for backend in used for w in backend.warnings)]
             if base.collective:
@@ -278,6 +303,7 @@ class Session:
                 state_after=() if ending else self._state(watched),
                 readings=tuple(outcome.readings),
                 busy=busy | ({} if ending else _busy(watched)),
+                left_out=sum(len(measurement.places) for measurement in outcome.left_out),
             )
 
         chosen = self.options.plan
@@ -287,7 +313,9 @@ class Session:
             or case.written
             or any(layout.columns.values for layout in plan.tables)
         )
-        worker = Worker(self._network, self.options, outcome, jobs, can_shrink=can_shrink)
+        worker = Worker(
+            self._network, self.options, outcome, jobs, case, can_shrink=can_shrink, limit=self._limit
+        )
         ending = self._watch(case, outcome, worker, watched, so_far)
         result, interrupted = _completed(concluded)
         ending = ending or (_why(used) if interrupted else "")
@@ -380,6 +408,10 @@ class Session:
                 if now - looked < POLL_INTERVAL_S:
                     continue
                 looked = now
+                if self._limit and self._limit.is_over:
+                    worker.interrupt()
+                    if self._limit.is_late:  # it imports or compiles, which cannot be cancelled
+                        return outcome.lost
                 for listener in self.listeners:
                     listener.measuring(case, outcome.done, outcome.stage)
                 self._read_state(outcome, watched, now - started)

@@ -73,6 +73,10 @@ class SessionOptions:
         when there are none. None: the run ends after ``testcases``.
     gather : Callable or None
         Returns what the other hosts of a job observed, for what this one did; None in one process.
+    since : float or None
+        When the time limit of the run began, in s of the monotonic clock; None: when its Session began.
+    earlier : Mapping[str, float]
+        Testcase -> its time in an earlier run of this machine, in s.
     """
 
     testcases: tuple[Testcase, ...]
@@ -90,6 +94,8 @@ class SessionOptions:
     facts: tuple[Fact, ...] = ()
     following: Callable[[Document], Iterable[Testcase]] | None = None
     gather: Callable[[Observed], Observed] | None = None
+    since: float | None = None
+    earlier: Mapping[str, float] = field(default_factory=dict)
 
 
 def recorded(options: SessionOptions) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from ..backends.base import Backend, Prepared, SpansProcesses, WarmsUp
 from ..data import efficiencies
 from ..document import Status
 from ..errors import (
+    BackendError,
     BackendLost,
     MeasurementTimeout,
     OutOfMemory,
@@ -23,6 +24,7 @@ from ..limits import allowances
 from ..model import Measurement, Sample
 from ..network import Network
 from ..stopping import Rule
+from ..testcases import Testcase
 from ..units import many
 from .cells_of_samples import cell_of
 from .concurrency import one_after_another
@@ -32,6 +34,7 @@ from .partial_result import PartialResult
 from .sampling import Taken, take
 from .session_options import SessionOptions
 from .smaller import shrunk, smaller_buffers
+from .time_limit import NO_TIME, TimeLimit
 
 #: How long a cancelled call may take to return before the run is given up, in s.
 CANCEL_GRACE_S = 5.0
@@ -60,6 +63,10 @@ class Worker:
         Each Measurement with the backend that runs it.
     can_shrink : bool
         Whether smaller buffers may be used where there is not enough memory for these.
+    case : Testcase
+        The testcase.
+    limit : TimeLimit or None
+        The time that the run has left; None without a limit.
 
     Attributes
     ----------
@@ -73,14 +80,18 @@ class Worker:
         options: SessionOptions,
         outcome: PartialResult,
         jobs: Sequence[tuple[Backend, Measurement]],
+        case: Testcase,
         *,
         can_shrink: bool = False,
+        limit: TimeLimit | None = None,
     ) -> None:
         self.network = network
         self.options = options
         self.outcome = outcome
         self.jobs = jobs
+        self.case = case
         self.can_shrink = can_shrink
+        self.limit = limit
         self.backends = tuple(dict.fromkeys(backend for backend, _ in jobs))
         self.finished = threading.Event()
 
@@ -110,19 +121,38 @@ class Worker:
             if self.finished.wait(min(CANCEL_INTERVAL_S, left)) or left <= 0:
                 return self.finished.is_set()
 
+    def interrupt(self) -> None:
+        """Make the current call return soon, because the time of the run is over."""
+        self.outcome.out_of_time = True
+        for backend in self.backends:
+            backend.cancel()
+
     def _measure(self) -> None:
         """Measure one after the other, then again separately the pairs that look low."""
-        outcome, jobs = self.outcome, self.jobs
-        rule = self.options.rule.share(len(jobs))
+        outcome, jobs, limit = self.outcome, self.jobs, self.limit
+        rule = limit.begin(self.case, self.options.rule) if limit else self.options.rule
+        rule = rule.share(len(jobs))
         for _ in range(self.options.cycles) if self.options.cycles else itertools.count():
-            for backend, measurement in jobs:
-                if outcome.cancelled or not self._one(backend, measurement, rule):
+            for done, (backend, measurement) in enumerate(jobs):
+                if outcome.cancelled:
+                    return
+                if limit and not limit.allows(self.case, measurement):
+                    outcome.leaves_out(measurement, NO_TIME)
+                    continue
+                if not self._one(backend, measurement, limit.rule(rule, len(jobs) - done) if limit else rule):
                     return
                 outcome.done += 1
+            if limit and limit.left <= 0:
+                break
         outcome.settle()
-        pairs = {part: backend for backend, m in jobs if outcome.repeats(m) for part in m.separate()}
+        pairs = {
+            part: backend
+            for backend, m in jobs
+            if outcome.repeats(m) and m not in outcome.left_out
+            for part in m.separate()
+        }
         low = suspects(self.network, list(pairs), outcome.cells)
-        repeated = low[:MAX_REPEATED]
+        repeated = [pair for pair in low[:MAX_REPEATED] if limit is None or limit.allows(self.case, pair)]
         before = {place: outcome.cells[place.table][place.row, place.column]
                   for pair in repeated for place in pair.places}  # fmt: skip
         for pair in repeated:
@@ -152,6 +182,9 @@ class Worker:
             outcome.fails(Status.FAILED, str(error))
             outcome.leaves(measurement, str(error), error.way)
         except MeasurementTimeout as error:
+            if outcome.out_of_time:  # the call waited until it was cancelled
+                outcome.leaves_out(measurement, NO_TIME)
+                return True
             outcome.fails(Status.TIMED_OUT, str(error))
             outcome.leaves(measurement, str(error))
             return False
@@ -169,6 +202,9 @@ class Worker:
             outcome.fails(Status.NO_MEMORY, str(error))
             outcome.leaves(measurement, str(error))
         except WirespeedError as error:
+            if outcome.out_of_time:
+                outcome.leaves_out(measurement, NO_TIME)
+                return True
             if not outcome.repeats(measurement):  # of several pairs, the one that fails will fail alone
                 outcome.fails(Status.ERROR, str(error))
             outcome.leaves(measurement, str(error))
@@ -176,6 +212,8 @@ class Worker:
             if short is not None:
                 outcome.warnings.append(smaller_buffers(planned, measurement, str(short)))
             self._fill(measurement, *found)
+            if self.limit:
+                self.limit.measured(measurement)
         return True
 
     def _take(self, backend: Backend, measurement: Measurement, rule: Rule) -> tuple[Taken, int | None]:
@@ -184,6 +222,8 @@ class Worker:
         wrong: list[int] = []
 
         def staged(what: str, call: Callable[[], T]) -> T:
+            if outcome.out_of_time:  # nobody waits for it any more
+                raise BackendError(NO_TIME)
             outcome.stage, outcome.since = f"{what} {measurement}", time.monotonic()
             return call()
 

@@ -17,7 +17,7 @@ _DEVICE = re.compile(r"# Send Buffer on DEVICE .* Receive Buffer on DEVICE")
 _PAIRS = re.compile(r"# \[ pairs: (\d{1,6}) \]")
 _MICRO = 1e-6
 #: Labels of the rows, as the testcase has them: the buffers of a latency, the ways of a rate.
-_BUFFERS, _WAYS = ("buffer used before",), ("one way", "both ways, sum")
+_BUFFERS, _WAYS = ("reused buffer",), ("one way", "both ways, sum")
 
 
 def read(lines: Sequence[str]) -> Iterator[FoundLog]:

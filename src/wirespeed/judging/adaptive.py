@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 
 from ..document import Document
-from ..errors import WirespeedError
 from ..testcases import TABLE, Testcase
 from .diagnosis import Diagnosis, diagnose
-from .expectations import plan_options
 from .next_testcases import suspected
 from .verdicts import Check, judge
 
@@ -87,15 +84,6 @@ class Adaptive:
     def _step(self, testcases: tuple[Testcase, ...], why: str) -> tuple[Testcase, ...]:
         self.steps.append(Step(testcases, why))
         return testcases
-
-
-def measurable(document: Document) -> tuple[Testcase, ...]:
-    """Return the testcases of the quick tier that have a plan for the machine of a run."""
-    options, found = plan_options(document), []
-    for case in (case for case in TABLE if case.tier == "quick"):
-        with suppress(WirespeedError):
-            found += [case] if case.plan(document.machine, options).measurements else []
-    return tuple(found)
 
 
 def _quick(document: Document) -> tuple[Testcase, ...]:

@@ -16,7 +16,7 @@ class Advice:
     do : str
         The step; empty if there is nothing to do.
     command : str
-        A command that helps; empty if there is none.
+        A command that helps, as in ``commands.at_device``; empty if there is none.
     """
 
     do: str = ""
@@ -25,21 +25,26 @@ class Advice:
 
 #: Kind of a suspect -> what to do.
 AT = {
-    SuspectKind.NVLINK: Advice("check the cable or bridge, and the fabric manager", "nvidia-smi nvlink -s"),
-    SuspectKind.PCIE: Advice("check slot and riser, width and generation", "sudo lspci -vv | grep LnkSta:"),
-    SuspectKind.C2C: Advice("check the state of its links", "nvidia-smi c2c -s"),
+    SuspectKind.NVLINK: Advice(
+        "reset the GPU; if it stays slow, reseat the bridge (PCIe cards) or replace the module (SXM)",
+        "nvidia-smi nvlink -s{gpu}",
+    ),
+    SuspectKind.PCIE: Advice(
+        "check slot and riser, width and generation", "sudo lspci -vv{pci} | grep LnkSta:"
+    ),
+    SuspectKind.C2C: Advice("check the state of its links", "nvidia-smi c2c -s{gpu}"),
     SuspectKind.SOCKET: Advice("check the BIOS settings of the links between sockets", "numactl --hardware"),
     SuspectKind.NETWORK: Advice("check cable, switch port and error counters of the NIC", "rdma statistic"),
-    SuspectKind.GPU_MEMORY: Advice("check memory clock and ECC", "nvidia-smi -q -d CLOCK,ECC"),
+    SuspectKind.GPU_MEMORY: Advice("check memory clock and ECC", "nvidia-smi -q{gpu} -d CLOCK,ECC"),
     SuspectKind.HOST_MEMORY: Advice("check memory modules and NUMA settings", "sudo dmidecode -t memory"),
     SuspectKind.GPU: Advice(
-        "check clocks, power and temperature", "nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE"
+        "check clocks, power and temperature", "nvidia-smi -q{gpu} -d PERFORMANCE,POWER,TEMPERATURE"
     ),
     SuspectKind.NODE: Advice(
         "check clocks and power settings of the CPU, and its memory modules", "sudo dmidecode -t memory"
     ),
     SuspectKind.PCIE_SWITCH: Advice(
-        "check the switch and its links: width, generation and errors", "sudo lspci -vv | grep LnkSta:"
+        "check the switch and its links: width, generation and errors", "sudo lspci -vv{pci} | grep LnkSta:"
     ),
     SuspectKind.SWITCH: Advice("check the switch and the fabric manager", "nvidia-smi nvlink -s"),
     SuspectKind.PAIR_OF_GPUS: Advice("check peer access and the route between the two", "nvidia-smi topo -m"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -12,10 +12,17 @@ from ..topology import LinkKind, Machine
 
 
 class Weight(StrEnum):
-    """Whether a cause is a defect on its own."""
+    """What a cause says of the machine on its own."""
 
     DEFECT = "defect"  #: wrong on any machine: reported even if nothing is slow
+    BUSY = "busy"  #: another process uses a device: no defect, but reported, too
     CONDITION = "condition"  #: common on good machines: reported if it may explain slow cells
+
+
+def heaviest(signs: Iterable[Sign], cause: Cause) -> Weight:
+    """Return the heaviest weight of signs of a cause: a defect, then a device in use."""
+    found = {sign.weight or cause.weight for sign in signs}
+    return next((weight for weight in Weight if weight in found), cause.weight)
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ class Cause:
     evidence : Callable
         Yields what speaks for it, from the facts of one host.
     confirm : str
-        Command that confirms it.
+        Command that confirms it, with the places of the device as in ``commands.at_device``.
     remedy : str
         What to do.
     collectives : bool

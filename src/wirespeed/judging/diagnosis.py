@@ -13,13 +13,14 @@ from ..results.cells import Key, placed
 from ..tabular import Tabular
 from ..terminal import brief
 from ..testcases import Testcase
-from ..topology import LinkKind
+from ..topology import LinkKind, Machine
 from ..units import many
 from .cause import Cause, Weight
 from .causes import CAUSES
+from .commands import at_device
 from .run_facts import facts_of
 from .seen_cells import slow_keys
-from .verdicts import Check, judge
+from .verdicts import Check, Verdict, judge
 
 if TYPE_CHECKING:
     from .fit import Explanation
@@ -50,13 +51,15 @@ class Finding:
     lower : int
         Number of other cells below the typical value that it explains.
     weight : Weight
-        Whether it is a defect on its own, as its evidence says.
+        What it says of the machine on its own, as its evidence says.
     host : str
         Host of the place; empty for the host of the first process, and for a place that names its rank.
     residual : bool
         Whether only what another cause leaves unexplained speaks for it, and no fact.
     next : Testcase or None
         Testcase that was not measured and would tell it from most of ``others``; None if there is none.
+    commands : tuple[str, ...]
+        Commands that confirm it, then those for ``others``, for the device.
     """
 
     cause: Cause
@@ -70,6 +73,7 @@ class Finding:
     host: str = ""
     next: Testcase | None = None
     residual: bool = False
+    commands: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Return one line."""
@@ -129,6 +133,12 @@ class Diagnosis(Tabular):
         return brief(f"Diagnosis{kind}: {many(self.slow, 'slow cell')}{left}; causes: {causes or 'none'}")
 
 
+def concluded(document: Document, check: Check, found: Diagnosis) -> Verdict:
+    """Return the verdict of a diagnosis: that of the run; if nothing was measured, that of the facts."""
+    judges_facts = not document.testcases and found.has_facts and not found.findings
+    return Verdict.PASS if judges_facts and not check.verdict.is_bad else check.verdict
+
+
 def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     """Return the causes that explain the slow cells of a run, or that its facts speak for.
 
@@ -166,9 +176,18 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
             weight = sign.weight or cause.weight
             if (cause.name, sign.host, sign.device) in named:  # predictions are too far off for these cells
                 explained |= cells
-            elif cells or weight is Weight.DEFECT:
+            elif cells or weight is not Weight.CONDITION:
+                commands = _commands(document.machine, sign.device, cause)
                 found.append(
-                    Finding(cause, sign.device, sign.text, len(cells), weight=weight, host=sign.host)
+                    Finding(
+                        cause,
+                        sign.device,
+                        sign.text,
+                        len(cells),
+                        weight=weight,
+                        host=sign.host,
+                        commands=commands,
+                    )
                 )
                 explained |= cells
     found.sort(key=lambda one: -one.cells)  # stable: the order of the causes decides between equals
@@ -189,7 +208,13 @@ def _known(document: Document, one: Explanation) -> Finding:
     return Finding(
         one.cause, one.place, one.evidence, len(one.keys), one.factor, others, one.lower, one.weight,
         next=following, residual=one.residual,
+        commands=_commands(document.machine, one.place, one.cause, *others),
     )  # fmt: skip
+
+
+def _commands(machine: Machine, place: str, *causes: Cause) -> tuple[str, ...]:
+    """Return the commands that confirm causes at a place, each once."""
+    return tuple(dict.fromkeys(at_device(cause.confirm, machine, place) for cause in causes))
 
 
 @dataclass(frozen=True)

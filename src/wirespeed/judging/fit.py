@@ -20,7 +20,7 @@ from ..errors import MachineError
 from ..network import Network
 from ..results.cells import Key
 from ..topology import Machine
-from .cause import Cause, Weight
+from .cause import Cause, Weight, heaviest
 from .causes import CAUSES
 from .predictions import Hypothesis, Predictions, Routes, devices_at, typical_rates
 from .run_facts import facts_of
@@ -396,8 +396,7 @@ class _Fitter:
         covered = {(sign.host, sign.device) for sign in signs}
         if about and (place or covered.issuperset(local) or not all(sign.device for sign in signs)):
             texts = dict.fromkeys(": ".join(filter(None, (sign.host, sign.text))) for sign in about)
-            defect = any((sign.weight or cause.weight) is Weight.DEFECT for sign in about)
-            return "; ".join(texts), Weight.DEFECT if defect else Weight.CONDITION, False
+            return "; ".join(texts), heaviest(about, cause), False
         expected = list(effect.facts(self.document.machine, place, hypothesis.amount))
         contradicted = bool(expected and local) and all(
             (host, fact.device, fact.name) in self.known for fact in expected for host in hosts

@@ -14,10 +14,11 @@ from ..terminal import one_line
 from ..topology import Machine
 from .diagnosis import Diagnosis
 from .overview import overview
+from .verdict import Verdict
 from .verdicts import Check
 
-#: Verdicts in words, the worst first.
-WORDS = ("FAIL", "WARN", "BUSY", "INTERRUPTED", "NOT JUDGED", "PASS")
+#: Verdicts on runs in words, the worst first.
+WORDS = tuple(one.word.upper() for one in Verdict if one not in (Verdict.IMPLAUSIBLE, Verdict.WAIVED))
 #: A node is an outlier if it differs from the median of its peers by this many robust standard deviations,
 #: and by this fraction of the median.
 OUTLIER_DEVIATIONS, OUTLIER_FRACTION = 5.0, 0.03

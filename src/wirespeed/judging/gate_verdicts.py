@@ -93,9 +93,14 @@ class GateComparison(Tabular):
         return sum(one.lowest is not None for one in self.results)
 
     @property
+    def failures(self) -> list[GateResult]:
+        """The failed gates."""
+        return [one for one in self.results if one.verdict is GateVerdict.FAIL]
+
+    @property
     def failed(self) -> int:
         """Number of failed gates."""
-        return sum(one.verdict is GateVerdict.FAIL for one in self.results)
+        return len(self.failures)
 
     def __repr__(self) -> str:
         """Return one line; ``wirespeed check --gates`` shows everything."""

@@ -16,7 +16,7 @@ from ..network import Network
 from ..options import TIERS, Tier
 from ..testcases import TABLE, Plan, Testcase
 from ..topology import Machine
-from .cause import Cause, Weight
+from .cause import Cause, Weight, heaviest
 from .causes import CAUSES
 from .expectations import plan_options
 from .predictions import Hypothesis, Predictions, devices_at, typical_rates
@@ -74,7 +74,9 @@ def suspected(document: Document) -> dict[tuple[Cause, str], tuple[Testcase, ...
     """
     hypotheses = list(_hypotheses(document))
     defects = {
-        (one.name, hypothesis.place) for one, hypothesis, weight in hypotheses if weight is Weight.DEFECT
+        (one.name, hypothesis.place)
+        for one, hypothesis, weight in hypotheses
+        if weight is not Weight.CONDITION
     }
     if not defects:
         return {}
@@ -119,9 +121,8 @@ def _hypotheses(document: Document) -> Iterator[tuple[Cause, Hypothesis, Weight]
             covered = {(sign.host, sign.device) for sign in about}
             if about and (not all(sign.device for sign in about) or local <= covered):
                 changed = effect.apply(machine, place, _SUSPECTED_FACTOR)
-                defect = any((sign.weight or cause.weight) is Weight.DEFECT for sign in about)
-                weight = Weight.DEFECT if defect else Weight.CONDITION
-                yield cause, Hypothesis(changed, place, cause, effect, factor=_SUSPECTED_FACTOR), weight
+                hypothesis = Hypothesis(changed, place, cause, effect, factor=_SUSPECTED_FACTOR)
+                yield cause, hypothesis, heaviest(about, cause)
 
 
 class _Candidates:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ..document import REQUESTED, Document, TestcaseResult
-from ..errors import UsageError
+from ..errors import UsageError, WirespeedError
 from ..results.baseline import Entry
 from ..results.cells import Key, Placed
 from ..terminal import one_line
-from ..units import format_size, many
+from ..testcases import TABLE, Testcase
+from ..testcases.coverage import COVERING
+from ..units import format_size, format_time, many
+from .expectations import plan_options
 
 #: Maximum number of testcases that a text names.
 _NAMED = 2
@@ -108,8 +112,41 @@ def _named(counts: Mapping[str, int]) -> str:
 
 
 def doubts(document: Document) -> tuple[str, ...]:
-    """Return why values that are as expected are no pass: not verified, or requested and not measured."""
-    return (*([UNVERIFIED] if is_unverified(document) else ()), *_unmeasured(document))
+    """Return why values that are as expected are no pass.
+
+    The data were not verified, a requested testcase was not measured, or the time limit ended the run before
+    all that was requested was measured, or each device once.
+    """
+    found = [UNVERIFIED] if is_unverified(document) else []
+    found += _not_measured(document)
+    omissions, requested = left_out(document), _requested(document)
+    if requested:
+        values = {result.name for result in document.testcases if _has_value(result)}
+        wanted = {name for pattern in requested for name in values if _fits(name, pattern)}
+        what = "not all that was requested was measured"
+    else:
+        wanted, what = set(COVERING), "not every device was measured"
+    if counts := {name: n for name, n in omissions.items() if name in wanted}:
+        found.append(f"{what}: {_no_time(document, counts)}")
+    return tuple(found)
+
+
+def left_out(document: Document) -> dict[str, int]:
+    """Return the number of values of each testcase for which the time limit of the run left no time."""
+    return {result.name: result.left_out for result in document.testcases if result.left_out > 0}
+
+
+def omitted(document: Document) -> str:
+    """Return what the time limit of the run left out, for people; empty if nothing."""
+    return _no_time(document, found) if (found := left_out(document)) else ""
+
+
+def _no_time(document: Document, counts: Mapping[str, int]) -> str:
+    """Return for how many values no time was left."""
+    within = document.options.get("within")
+    limit = f" within {format_time(within)}" if isinstance(within, int | float) else ""
+    values, cases = many(sum(counts.values()), "value"), many(len(counts), "testcase")
+    return f"no time was left{limit} for {values} of {cases}: {_named(counts)}"
 
 
 #: Said of a run without verification.
@@ -121,22 +158,48 @@ def is_unverified(document: Document) -> bool:
     return document.options.get("verify") is False
 
 
-def _unmeasured(document: Document) -> Iterator[str]:
+def measurable(document: Document) -> tuple[Testcase, ...]:
+    """Return the testcases of the quick tier that have a plan for the machine of a run."""
+    return tuple(_planned(document, (case for case in TABLE if case.tier == "quick")))
+
+
+def unmeasured(document: Document) -> int:
+    """Return the number of testcases of the quick tier that this machine supports, and the run lacks."""
+    done = {result.name for result in document.testcases}
+    return len(_planned(document, (case for case in TABLE if case.tier == "quick" and case.name not in done)))
+
+
+def _planned(document: Document, cases: Iterable[Testcase]) -> list[Testcase]:
+    """Return the testcases that have a plan for the machine of a run."""
+    options, found = plan_options(document), []
+    for case in cases:
+        with suppress(WirespeedError):
+            found += [case] if case.plan(document.machine, options).measurements else []
+    return found
+
+
+def _not_measured(document: Document) -> Iterator[str]:
     """Yield the requested testcases that have no value, by reason."""
-    requested = document.options.get(REQUESTED)
     by_reason: dict[str, dict[str, int]] = {}
-    for pattern in dict.fromkeys(requested) if isinstance(requested, list) else ():
-        prefix = pattern.removesuffix("*")
-        results = [
-            one
-            for one in document.testcases
-            if one.name == pattern or (prefix != pattern and one.name.startswith(prefix))
-        ]
+    for pattern in _requested(document):
+        results = [one for one in document.testcases if _fits(one.name, pattern)]
         if results and not any(map(_has_value, results)):  # a Document may have only some of its testcases
             reason = next((one.reason for one in results if one.reason), "")
             by_reason.setdefault(reason, {})[pattern] = 1
     for reason, patterns in by_reason.items():
         yield f"{_named(patterns)} measured nothing" + (f": {reason}" if reason else "")
+
+
+def _requested(document: Document) -> tuple[str, ...]:
+    """Return the requested testcases: names, or prefixes and ``*``; none if all of a tier were."""
+    requested = document.options.get(REQUESTED)
+    return tuple(dict.fromkeys(requested)) if isinstance(requested, list) else ()
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Return whether a testcase was requested by a name, or by a prefix and ``*``."""
+    prefix = pattern.removesuffix("*")
+    return name == pattern or (prefix != pattern and name.startswith(prefix))
 
 
 def _has_value(result: TestcaseResult) -> bool:

@@ -15,10 +15,12 @@ from ..document import Document, Status, TestcaseResult
 from ..model import Unit
 from ..units import many
 from .advice import ABOVE, AT, BUSY, FAILED, NO_CAUSE, VERIFY, WRONG_PATH, Advice
+from .cause import Weight
+from .commands import at_device
 from .diagnosis import Diagnosis, Finding, diagnose
 from .inventory import Missing
-from .omissions import is_unverified
-from .outcomes import outcomes
+from .omissions import is_unverified, unmeasured
+from .verdict import worst
 from .verdicts import Check, Judgement, Verdict
 
 
@@ -54,7 +56,6 @@ _KEY_FIGURES: dict[PathKind, tuple[tuple[str, ...], ...]] = {
     PathKind.PROCESSES: (("multinode_device_to_device_memcpy_read_ce",
                           "multinode_device_to_device_memcpy_write_ce"),),
 }  # fmt: skip
-_BAD = (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN)
 
 
 @lru_cache(maxsize=1024)
@@ -155,24 +156,30 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
         Its causes; None to find them.
     """
     found = diagnosis or diagnose(document, check)
+    counts = Counter(one.verdict for one in check.judgements if one.key.column)
+    bad = sum(count for verdict, count in counts.items() if verdict.is_bad)
     named = next((one for one in found.findings if one.cells), None)
-    words = outcomes(document, check)
-    counts = Counter(words.cells)
-    bad = sum(counts[verdict] for verdict in _BAD)
-    word = "NOT JUDGED" if words.run == Verdict.UNKNOWN else words.run.upper()
+    if named is None and _is_defect_only(document, check, bad):
+        named = next((one for one in found.findings if one.weight is Weight.DEFECT), None)
     answer = named if named is not None and _answers(named, check) and not _absent(check) else None
     sentence, advice = _answer(document, check, answer, counts, bad)
     return Overview(
-        word,
+        check.verdict.word.upper(),
         check.verdict,
         sentence,
         _extent(counts, bad, found, answer),
         key_figures(document, check),
         named,
         found,
-        advice if word != "INTERRUPTED" else Advice(),
+        advice if check.verdict is not Verdict.INTERRUPTED else Advice(),
         answer is not None,
     )
+
+
+def _is_defect_only(document: Document, check: Check, bad: int) -> bool:
+    """Return whether defects that the facts show are all that is wrong."""
+    failed = any(compared.failed for compared in check.gates)
+    return bool(check.defects) and not (bad or check.wrong or failed or failures(document))
 
 
 def users(document: Document) -> dict[str, tuple[str, list[str]]]:
@@ -217,9 +224,8 @@ def _key_figure(kind: PathKind, judgements: Sequence[Judgement]) -> KeyFigure | 
     ranged = [one for one in chosen if one.least]  # small messages and devices in use are not typical
     chosen = sorted(ranged or chosen, key=lambda one: one.value or 0.0)
     typical = chosen[len(chosen) // 2]
-    bad = [one for one in rates if one.verdict in _BAD]
-    verdicts = {one.verdict for one in rates}
-    verdict = min(verdicts - {Verdict.UNKNOWN, Verdict.WAIVED} or verdicts, key=lambda one: one.rank)
+    bad = [one for one in rates if one.verdict.is_bad]
+    verdict = worst(one.verdict for one in rates)
     extreme = max if verdict is Verdict.IMPLAUSIBLE else min
     return KeyFigure(
         kind,
@@ -259,21 +265,25 @@ def _first(lacking: Sequence[Missing]) -> tuple[str, Advice]:
 
 
 def _answer(
-    document: Document, check: Check, answer: Finding | None, counts: Counter[str], bad: int
+    document: Document, check: Check, answer: Finding | None, counts: Counter[Verdict], bad: int
 ) -> tuple[str, Advice]:
     """Return what is wrong, and where, or that nothing is; and what to do about it."""
-    if absent := _absent(check):
-        return _first(absent)
+    if lacking := _absent(check):
+        return _first(lacking)
     if answer is not None:
         place = f" ({answer.place})" if answer.place else ""
-        sure = "" if answer.likely else "possibly, "
-        return f"{sure}{answer.cause.title}{place}", Advice(answer.cause.remedy)
+        sure = "" if answer.likely or not answer.cells else "possibly, "
+        rest = "" if answer.cells else f"; {_covered(document, check)}"
+        return f"{sure}{answer.cause.title}{place}{rest}", Advice(answer.cause.remedy)
     if check.wrong:
         device = check.wrong[0].device
         return str(check.wrong[0]), Advice(f"do not use {device}; replace it") if device else WRONG_PATH
     if check.culprits:
         first = check.culprits[0]
-        return f"{first} runs at {first.ratio:.0%} of expected", AT[first.suspects[0].kind]
+        suspect = first.suspects[0]
+        advice = AT[suspect.kind]
+        command = at_device(advice.command, document.machine, *suspect.ends)
+        return f"{first} runs at {first.ratio:.0%} of expected", replace(advice, command=command)
     if failed := failures(document):
         how = "" if failed[0].reason.startswith(failed[0].status) else f"{failed[0].status}: "
         return f"{failed[0].name}: {how}{failed[0].reason}", FAILED
@@ -284,6 +294,10 @@ def _answer(
             f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; no cause is known",
             NO_CAUSE,
         )
+    if failed_gates := [one for compared in check.gates for one in compared.failures]:
+        gate, more = failed_gates[0].gate, len(failed_gates) - 1
+        others = f", and {many(more, 'more gate')}" if more else ""
+        return f"{gate.measures}: below the gate of {gate.at_least}{others}", NO_CAUSE
     if doubtful := [one for one in check.missing if one.verdict is Verdict.WARN]:
         return _first(doubtful)
     if document.interrupted:
@@ -293,18 +307,43 @@ def _answer(
         memory = "'s memory" if short else ""
         used = users(document).items()
         return "; ".join(f"{device}{memory} is {how}" for device, (how, _) in used), BUSY
-    if short and not counts[Verdict.PASS]:
+    passed = Verdict.PASS in check.testcases.values()
+    if short and not passed:
         return short[0].reason, Advice()
-    if not counts[Verdict.PASS]:
+    if not passed:
         accepted = "the overrides accept all values that could be judged"
         what = accepted if any(check.accepted.values()) else "no value could be judged"
         return "; ".join((what, *check.doubts, "this is not a pass")), _judging(check)
     if check.doubts:
         advice = VERIFY if is_unverified(document) else Advice()
-        return f"the measured paths are as fast as expected, but {'; '.join(check.doubts)}", advice
-    return "every path is as fast as expected", Advice()
+        return _covered(document, check, f", but {'; '.join(check.doubts)}"), advice
+    if absent := [compared.gates.name for compared in check.gates if not compared.compared]:
+        return _covered(document, check, f", but no gate of {', '.join(absent)} was compared"), Advice()
+    return _covered(document, check), Advice()
 
 
+def _covered(document: Document, check: Check, reservation: str = "") -> str:
+    """Return which testcases are as fast as expected, and how many were not judged or not measured."""
+    counts = Counter(check.testcases.values())
+    passed, unjudged = counts[Verdict.PASS], sum(counts[one] for one in _UNJUDGED)
+    if not passed:
+        return "no testcase was judged"
+    kinds = {
+        path_kind(one.name, collective=one.collective is not None)
+        for one in document.testcases
+        if check.testcases[one.name] is Verdict.PASS
+    }
+    what = "judged" if unjudged else "measured"
+    head = f"the {passed} testcases {what} are" if passed > 1 else f"the testcase {what} is"
+    only = f" ({next(iter(kinds))} only)" if len(kinds) == 1 else ""
+    parts = [f"{head} as fast as expected{only}{reservation}"]
+    for number, how in ((unjudged, "judged"), (unmeasured(document), "measured")):
+        parts += [f"{number} {'was' if number == 1 else 'were'} not {how}"] if number else []
+    return "; ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:])
+
+
+#: Verdicts on testcases that were measured, or would have been, and of which nothing is known.
+_UNJUDGED = (Verdict.UNKNOWN, Verdict.BUSY, Verdict.INTERRUPTED)
 #: Maximum number of reasons why no value was judged.
 _REASONS = 2
 
@@ -333,7 +372,7 @@ def missing(document: Document, check: Check) -> str:
     return _MEMORY if required and document.machine.unknown_memories else ""
 
 
-def _extent(counts: Counter[str], bad: int, found: Diagnosis, named: Finding | None) -> str:
+def _extent(counts: Counter[Verdict], bad: int, found: Diagnosis, named: Finding | None) -> str:
     """Return how many values it concerns."""
     parts = []
     if named is not None and found.slow:
@@ -342,6 +381,6 @@ def _extent(counts: Counter[str], bad: int, found: Diagnosis, named: Finding | N
     elif bad:
         parts.append(f"{many(bad, 'value')} worse than expected")
     parts.append(f"{counts[Verdict.PASS]} normal")
-    if unjudged := counts[Verdict.UNKNOWN] + counts[Verdict.BUSY]:
+    if unjudged := sum(counts[one] for one in _UNJUDGED):
         parts.append(f"{unjudged} not judged")
     return ", ".join(parts)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from ..data import measured_memory
 from ..document import BUSBW, Cell, Document, Status, TestcaseResult
@@ -21,13 +22,18 @@ from ..topology import LinkKind, Machine
 from ..units import GB, format_time
 from .assumed import unconfirmed
 from .culprits import Culprit, Suspect, any_of
+from .defects import defects
 from .expectations import renewed
 from .hardware_changes import hardware_changes
 from .inventory import Missing, missing
 from .localise import Observation, localise
 from .omissions import BaselineUse, baseline_use, doubts
 from .verdict import Verdict as Verdict
+from .verdict import worst
 from .wrong_data import WrongData, wrong_data
+
+if TYPE_CHECKING:
+    from .gate_verdicts import GateComparison
 
 #: A value above the limit by at most this fraction is not implausible: clocks are not exact.
 IMPLAUSIBLE = 0.01
@@ -126,6 +132,10 @@ class Check(Tabular):
         What the baseline was compared with; None without one.
     simulated : bool
         Whether no hardware was measured.
+    defects : tuple[str, ...]
+        What the facts show to be wrong, and where.
+    gates : tuple[GateComparison, ...]
+        Comparisons with published gates.
     missing : tuple[Missing, ...]
         What should be there and is not, the worst first.
     """
@@ -139,33 +149,38 @@ class Check(Tabular):
     doubts: tuple[str, ...] = ()
     baseline: BaselineUse | None = None
     simulated: bool = False
+    defects: tuple[str, ...] = ()
+    gates: tuple[GateComparison, ...] = ()
     missing: tuple[Missing, ...] = ()
 
     def __repr__(self) -> str:
         """Return one line; ``wirespeed check`` shows everything."""
         counts = Counter(judgement.verdict for judgement in self.judgements)
-        cells = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
+        cells = ", ".join(f"{counts[verdict]} {verdict.word}" for verdict in Verdict if counts[verdict])
         causes = "".join(f"; likely cause: {culprit}" for culprit in self.culprits)
         kind = " (simulated)" if self.simulated else ""
-        return brief(f"Check{kind}: {self.verdict}; cells: {cells or 'none'}{causes}")
+        return brief(f"Check{kind}: {self.verdict.word}; values: {cells or 'none'}{causes}")
 
     @property
     def verdict(self) -> Verdict:
-        """Verdict on the machine: fail, warn, busy or pass; unknown if no value could be judged.
+        """Verdict on the run: fail, warn, busy, interrupted or pass; unknown if nothing was judged.
 
-        With ``doubts``, it is a warning rather than a pass. What is missing is never a pass.
+        A failed gate, or what is missing, fails the run; a defect that the facts show is at least a warning.
+        With ``doubts``, values that are as expected are a warning; if none was compared with a set of gates,
+        nothing is known.
         """
-        found = {judgement.verdict for judgement in self.judgements}
-        found |= {one.verdict for one in self.missing} - {Verdict.WAIVED}
-        for verdict, such in (
-            (Verdict.FAIL, {Verdict.IMPLAUSIBLE, Verdict.FAIL}),
-            (Verdict.WARN, {Verdict.WARN}),
-            (Verdict.BUSY, {Verdict.BUSY}),
-            (Verdict.PASS, {Verdict.PASS}),
-        ):
-            if found & such:
-                return Verdict.WARN if verdict is Verdict.PASS and self.doubts else verdict
-        return Verdict.UNKNOWN
+        of_run = (one.verdict for one in self.judgements if not one.key.testcase)
+        values = worst((*self.testcases.values(), *of_run))
+        absent = {one.verdict for one in self.missing}
+        if values.is_failure or Verdict.FAIL in absent or any(compared.failed for compared in self.gates):
+            return Verdict.FAIL
+        if values is Verdict.WARN or Verdict.WARN in absent or self.defects:
+            return Verdict.WARN
+        if values is not Verdict.PASS:
+            return Verdict.UNKNOWN if values is Verdict.WAIVED else values
+        if self.doubts:
+            return Verdict.WARN
+        return Verdict.PASS if all(compared.compared for compared in self.gates) else Verdict.UNKNOWN
 
 
 def judge(
@@ -229,12 +244,12 @@ def judge(
     culprits = _blame(judged, cells, exempt, machine)
     judged += _failures(document)
     judged.sort(key=lambda j: (j.verdict.rank, j.margin, j.key))
-    worst: dict[str, Verdict] = {}
+    of_testcase: dict[str, set[Verdict]] = {}
     for judgement in judged:
-        worst.setdefault(judgement.key.testcase, judgement.verdict)
+        of_testcase.setdefault(judgement.key.testcase, set()).add(judgement.verdict)
     return Check(
         tuple(judged),
-        {result.name: worst.get(result.name, Verdict.WAIVED) for result in document.testcases},
+        {one.name: _of_testcase(one, of_testcase.get(one.name, ())) for one in document.testcases},
         tuple(culprits),
         accepted,
         {r.name: found for r in document.testcases if (found := hardware_changes(r, machine))},
@@ -242,7 +257,8 @@ def judge(
         doubts(document),
         baseline_use(entries, cells) if entries else None,
         document.simulated,
-        lacking,
+        tuple(defects(document)),
+        missing=lacking,
     )
 
 
@@ -276,12 +292,9 @@ def _judge(
     """Judge one cell independently of the others."""
     cell, value = one.cell, one.cell.value
     if value is None:
-        if one.result.status is Status.NO_MEMORY:
-            return Judgement(one.key, one.unit, _of_memory(one.result), why=cell.reason)
         if one.result.status is Status.PASSED and not cell.reason:
-            return Judgement(one.key, one.unit, Verdict.FAIL, why="no value, although the testcase passed")
-        verdict = Verdict.WAIVED if one.result.status.good else Verdict.FAIL
-        return Judgement(one.key, one.unit, verdict, why=cell.reason)
+            return Judgement(one.key, one.unit, Verdict.FAIL, why="no value, and no reason why")
+        return Judgement(one.key, one.unit, _without_value(one.result), why=cell.reason)
     peak = cell.peak or cell.limit
     if cell.expected and peak and value > peak * (1 + IMPLAUSIBLE):
         why = f"{value / peak - 1:.0%} above the limit: the value or a link capacity is wrong"
@@ -301,14 +314,24 @@ def _judge(
     return ranged if only_tightens else compared
 
 
-def _of_memory(result: TestcaseResult) -> Verdict:
-    """Return the verdict on a testcase that lacked memory: busy if other processes use its devices."""
-    return Verdict.BUSY if result.busy else Verdict.UNKNOWN
+def _without_value(result: TestcaseResult) -> Verdict:
+    """Return the verdict on what has no value; without memory, busy if other processes use its devices."""
+    if result.status is Status.NO_MEMORY:
+        return Verdict.BUSY if result.busy else Verdict.UNKNOWN
+    if result.status is Status.INTERRUPTED:
+        return Verdict.INTERRUPTED
+    return Verdict.WAIVED if result.status.good else Verdict.FAIL
 
 
 def _passed(one: Placed) -> Judgement:
     """Return the judgement of a cell that passes."""
     return Judgement(one.key, one.unit, Verdict.PASS, one.cell.value, one.cell.limit)
+
+
+def _of_testcase(result: TestcaseResult, verdicts: Collection[Verdict]) -> Verdict:
+    """Return the verdict on a testcase from those on its cells; one that ended early is no pass."""
+    found = worst(verdicts or (Verdict.WAIVED,))
+    return found if result.status.good else min(found, _without_value(result), key=lambda one: one.rank)
 
 
 def _by_expectation(
@@ -430,7 +453,7 @@ def _accept(
 
 def _is_accepted(override: Override, judgement: Judgement) -> bool:
     if override.accept is None:
-        return judgement.verdict in (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN)
+        return judgement.verdict.is_bad
     return judgement.verdict in (Verdict.FAIL, Verdict.WARN) and judgement.margin >= override.accept
 
 
@@ -476,18 +499,13 @@ def _blame(
 
 
 def _failures(document: Document) -> list[Judgement]:
-    """Return failures of whole testcases (wrong data, errors) and of an interrupted run."""
+    """Return the judgements on testcases that failed or ended early, and on an interrupted run."""
     found = [
-        Judgement(
-            Key(r.name, "", "", ""),
-            Unit.RATE,
-            _of_memory(r) if r.status is Status.NO_MEMORY else Verdict.FAIL,
-            why=f"{r.status}: {r.reason}",
-        )
+        Judgement(Key(r.name, "", "", ""), Unit.RATE, _without_value(r), why=f"{r.status}: {r.reason}")
         for r in document.testcases
         if not r.status.good
     ]
     if document.interrupted:
         why = f"run interrupted: {document.interrupted}"
-        found.append(Judgement(Key("", "", "", ""), Unit.RATE, Verdict.FAIL, why=why))
+        found.append(Judgement(Key("", "", "", ""), Unit.RATE, Verdict.INTERRUPTED, why=why))
     return found

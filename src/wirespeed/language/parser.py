@@ -57,6 +57,9 @@ _TOKEN = re.compile(
 )
 _NAMED = re.compile(r"(gpu|numa|rank)([0-9]*)", re.ASCII)
 
+#: Words for host memory that users of other tools try.
+_CALLED_OTHERWISE = {"host", "cpu", "cpus", "dram", "mem", "memory", "node", "socket"}
+
 
 @dataclass(frozen=True)
 class _Token:
@@ -252,6 +255,9 @@ class _LineParser:
         if token.kind == "end of text" or token.kind != "word" or token.text in _RESERVED:
             what = repr(token.text) if token.text else "the end of the text"
             return self.wrong(f"expected a memory such as gpu0, numa0 or near(gpu0), not {what}", token.span)
+        if token.text.rstrip("0123456789") in _CALLED_OTHERWISE:
+            hint = "host memory is numa0, or near(gpu0) for that next to gpu0; all of it is numas"
+            return self.wrong(f"there is no memory {token.text!r}; {hint}", token.span)
         names = (*FUNCTIONS, *ALL, "gpu0", "numa0", "rank0", "void", *OPERATIONS)
         return self.wrong(f"there is no memory {token.text!r}; {nearest(token.text, names)}", token.span)
 

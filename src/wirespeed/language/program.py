@@ -358,7 +358,7 @@ def _unique(cells: Sequence[tuple[str, int]]) -> list[str]:
 def _axis(name: str, values: Sequence[int]) -> Axis:
     if name == "sizes":
         labels = tuple(format_size(value) for value in values)
-        return Axis("size of a buffer", labels, tuple(map(float, values)), "B")
+        return Axis("buffer size", labels, tuple(map(float, values)), "B")
     return Axis(name, tuple(map(str, values)), tuple(map(float, values)))
 
 

@@ -8,7 +8,7 @@ entry points of the group ``wirespeed.reports``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -99,13 +99,15 @@ class Judged:
         The verdicts.
     diagnosis : Diagnosis
         What explains the slow cells.
-    gates : tuple[GateComparison, ...]
-        Comparisons with published gates.
     """
 
     check: Check
     diagnosis: Diagnosis
-    gates: tuple[GateComparison, ...] = ()
+
+    @property
+    def gates(self) -> tuple[GateComparison, ...]:
+        """Comparisons with published gates."""
+        return self.check.gates
 
     @classmethod
     def of(cls, document: Document, by: Criteria = BY_LIMITS, gates: Iterable[GateSet] = ()) -> Judged:
@@ -121,7 +123,7 @@ class Judged:
 
         check = by.judge(document)
         compared = tuple(compare_gates(one, document, check) for one in gates)
-        return cls(check, diagnose(document, check), compared)
+        return cls(replace(check, gates=compared), diagnose(document, check))
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,10 @@ class Style:
     judged: Judged | None = None
     dialect: DialectName = "0.10"
     perf: bool = False
+
+    def check(self, document: Document) -> Check:
+        """Return the verdicts on a Document: those that ``wirespeed check`` found, or by the criteria."""
+        return self.judged.check if self.judged else self.criteria.judge(document)
 
 
 Report = Callable[["Document", Style], str]

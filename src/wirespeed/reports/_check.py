@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ..document import Document
 from ..judging.gate_verdicts import GateComparison
-from ..judging.outcomes import INTERRUPTED, Outcomes, outcomes
+from ..judging.omissions import omitted
 from ..judging.overview import Overview, missing, overview
 from ..judging.verdicts import BELOW_RANGE, Check, Judgement, Verdict
 from ..units import fitting, many
@@ -21,26 +21,21 @@ from ._explanations import explanations
 from ._gates import section
 from ._grid import number
 from ._overview import absent, figures, headline, notes
+from ._signs import SIGNS
 
 #: Maximum number of testcases, warnings and other defects, so that they fit on a screen; ``verbose`` shows
 #: all testcases and warnings.
 _SHOWN, _WARNINGS, _NOTICED = 4, 2, 2
 #: Names of the causes that are busy devices.
 _BUSY = ("busy-gpu", "busy-cpus")
-_COLORS = {
-    Verdict.IMPLAUSIBLE: "bold red", Verdict.FAIL: "bold red", Verdict.WARN: "yellow",
-    Verdict.BUSY: "yellow", Verdict.UNKNOWN: "cyan", Verdict.PASS: "green", Verdict.WAIVED: "dim",
-    INTERRUPTED: "yellow",
-}  # fmt: skip
-_BAD = (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN)
 
 
 def render(document: Document, judged: Judged, style: Style) -> str:
     """Render what was found about a Document as text; ``verbose`` includes every bad testcase and cell."""
     check = judged.check
-    found, first = outcomes(document, check), overview(document, check, judged.diagnosis)
+    first = overview(document, check, judged.diagnosis)
     parts: list[RenderableType] = [heading(document), "", *headline(document, check, first)]
-    if INTERRUPTED in found.judgements and first.word != INTERRUPTED.upper():
+    if document.interrupted and check.verdict is not Verdict.INTERRUPTED:
         parts += notes([("interrupted", document.interrupted)], "yellow")
     parts += [
         *absent(check.missing, first.sentence),
@@ -57,7 +52,7 @@ def render(document: Document, judged: Judged, style: Style) -> str:
     for override, cells_accepted in check.accepted.items():
         what = f"accepted in {many(cells_accepted, 'cell')}" if cells_accepted else "override not needed"
         parts += notes([(what, f"{override}: {override.reason}")], "magenta")
-    bad = [list(group) for _, group in groupby(_bad(check, found), key=lambda j: j.key.testcase)]
+    bad = [list(group) for _, group in groupby(_bad(check), key=lambda j: j.key.testcase)]
     parts += [""] if bad else []
     for judgements in bad if style.verbose else bad[:_SHOWN]:
         parts += _testcase(judgements, check, style)
@@ -101,10 +96,10 @@ def _warnings(document: Document, first: Overview, style: Style) -> Iterator[Ren
         yield Text(f"{many(len(found) - len(shown), 'more warning')}; -v shows all", style="dim")
 
 
-def _bad(check: Check, found: Outcomes) -> list[Judgement]:
+def _bad(check: Check) -> list[Judgement]:
     """Return the bad cells grouped by testcase, the testcase with the worst cell first."""
     order: dict[str, int] = {}
-    bad = [j for j, word in zip(check.judgements, found.judgements, strict=True) if word in _BAD]
+    bad = [judgement for judgement in check.judgements if judgement.verdict.is_bad]
     for judgement in bad:
         order.setdefault(judgement.key.testcase, len(order))
     return sorted(bad, key=lambda judgement: order[judgement.key.testcase])
@@ -113,7 +108,7 @@ def _bad(check: Check, found: Outcomes) -> list[Judgement]:
 def _testcase(judgements: list[Judgement], check: Check, style: Style) -> Iterator[RenderableType]:
     """Yield a testcase with its worst cell, or with all bad cells, and possible causes."""
     worst = judgements[0]
-    heading = Text(f"{worst.verdict:<12}", style=_COLORS[worst.verdict])
+    heading = Text().append(f"{worst.verdict:<12}", style=SIGNS[worst.verdict].style)
     heading.append(worst.key.testcase or "the run", style="bold")
     if len(judgements) > 1:
         heading.append(f"  {len(judgements)} values, worst:" if not style.verbose else "", style="dim")
@@ -151,6 +146,8 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
     for one in check.judgements:
         if one.verdict is Verdict.BUSY:
             key = "not judged", "another process used a device"
+        elif one.verdict is Verdict.INTERRUPTED:
+            key = "", ""  # in the first sentence, or a line of its own
         elif one.verdict is Verdict.UNKNOWN:
             key = "not judged", one.why
         else:
@@ -161,7 +158,7 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
         few = style.verbose or len(names) < 3
         shown = ", ".join(names) if few else f"{next(iter(names))} and {len(names) - 1} more"
         yield from notes([(kind, f"{reason}: {shown}")])
-    yield from notes([("note", missing(document, check))])
+    yield from notes([("left out", omitted(document)), ("note", missing(document, check))])
 
 
 def _closing(document: Document, gates: Sequence[GateComparison]) -> Iterator[Text]:

@@ -12,11 +12,11 @@ from ..document import Document
 from ..judging.diagnosis import Finding
 from ..judging.gate_verdicts import GateComparison
 from ..judging.inventory import Missing
-from ..judging.outcomes import outcomes
 from ..judging.verdicts import Judgement, Verdict
 from ..terminal import escaped
 from ..version import __version__
 from . import Judged
+from ._signs import verification
 
 #: Version of the shape, which docs/reports.md describes.
 _SHAPE = 1
@@ -34,15 +34,14 @@ def render(runs: Sequence[tuple[Document, Judged]]) -> str:
 
 def _run(document: Document, judged: Judged) -> dict[str, Any]:
     check, diagnosis = judged.check, judged.diagnosis
-    found = outcomes(document, check)
     return {
         "host": document.machine.host or document.host,
         "machine": document.machine.name,
         "started": document.started,
         "simulated": document.simulated,
-        "verdict": found.run,
-        "cells": dict(Counter(found.cells)),
-        "testcases": found.testcases,
+        "verdict": str(check.verdict),
+        "cells": dict(Counter(str(one.verdict) for one in check.judgements if one.key.column)),
+        "testcases": check.testcases,
         "values": [
             _value(one) for one in check.judgements if one.verdict not in (Verdict.PASS, Verdict.WAIVED)
         ],
@@ -64,6 +63,8 @@ def _run(document: Document, judged: Judged) -> dict[str, Any]:
         ],
         "doubts": check.doubts,
         "missing": [_absent(one) for one in check.missing],
+        "defects": check.defects,
+        "data": verification(document),
         "baseline": vars(check.baseline) if check.baseline else None,
         "causes": [_cause(one) for one in diagnosis.findings],
         "slow": diagnosis.slow,
@@ -115,7 +116,7 @@ def _cause(one: Finding) -> dict[str, Any]:
         "evidence": one.evidence,
         "others": [other.name for other in one.others],
         "next": one.next.name if one.next else None,
-        "confirm": one.cause.confirm,
+        "confirm": one.commands[0],
         "remedy": one.cause.remedy,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -11,22 +12,23 @@ from rich.text import Text
 
 from ..document import Document, Status
 from ..facts import Fact, Facts
-from ..judging.adaptive import Step, measurable
-from ..judging.diagnosis import Diagnosis, Finding
-from ..judging.inventory import Missing, missing
+from ..judging.adaptive import Step
+from ..judging.diagnosis import Diagnosis, Finding, concluded
+from ..judging.omissions import measurable
 from ..judging.run_facts import facts_of
 from ..judging.verdicts import Check, Verdict
 from ..units import format_size, many
 from . import SIMULATED, Style
 from ._console import heading, printed, warnings
 from ._judged import certainty
+from ._signs import SIGNS
 
 #: Maximum number of testcases whose names are shown.
 _MOST_NAMED = 8
 
 
 def render(
-    document: Document, found: Diagnosis, check: Check | None, style: Style, steps: Sequence[Step] = ()
+    document: Document, found: Diagnosis, check: Check, style: Style, steps: Sequence[Step] = ()
 ) -> str:
     """Render a diagnosis of a Document as text; ``verbose`` includes all facts.
 
@@ -36,28 +38,30 @@ def render(
         The run.
     found : Diagnosis
         What explains its slow cells.
-    check : Check or None
-        Its verdicts; None if nothing was measured.
+    check : Check
+        Its verdicts.
     style : Style
         Width, colour and verbosity.
     steps : Sequence[Step]
         What was measured and why, if the diagnosis required it.
     """
     parts: list[RenderableType] = [heading(document)]
-    lacking = missing(document) if check is None else check.missing
     parts += [
-        Text(f"{'note' if one.verdict is Verdict.WAIVED else 'missing'}: {one}", "bold") for one in lacking
+        Text(f"{'note' if one.verdict is Verdict.WAIVED else 'missing'}: {one}", "bold")
+        for one in check.missing
     ]
-    if check is not None:
+    if document.testcases:
         parts += [*warnings(document), *_measured(document, steps)]
-        parts.append(Text(f"{check.verdict.upper()}  {many(found.slow, 'slow cell')}", style="bold"))
-        for one in check.culprits:
-            cells = many(len(one.cells), "cell")
-            parts.append(Text(f"slow: {one} at {one.ratio:.0%} of expected ({cells})"))
+    verdict = concluded(document, check, found)
+    slow = many(found.slow, "slow cell") if document.testcases else "nothing was measured"
+    parts.append(Text(f"{verdict.word.upper()}  {slow}", style=SIGNS[verdict].style))
+    for one in check.culprits:
+        cells = many(len(one.cells), "cell")
+        parts.append(Text(f"slow: {one} at {one.ratio:.0%} of expected ({cells})"))
     for finding in found.findings:
         parts += ["", *_finding(finding, found.slow)]
     parts.append("")
-    parts.append(Text(_closing(found, check, lacking), style="bold"))
+    parts.append(Text(_closing(document, found, check), style="bold"))
     if found.unreadable and not style.verbose:
         parts.append(
             Text(f"{many(len(found.unreadable), 'fact')} could not be read; -v shows all", style="dim")
@@ -106,8 +110,7 @@ def described(finding: Finding) -> list[tuple[str, str]]:
         ("predicted", _predicted(finding)),
         *(("or", other.title) for other in finding.others),
         ("to tell apart", _telling(finding)),
-        ("to confirm", cause.confirm),
-        *(("", other.confirm) for other in finding.others if other.confirm != cause.confirm),
+        *zip(chain(("to confirm",), repeat("")), finding.commands, strict=False),
         ("remedy", cause.remedy),
         ("more", f"docs/doctor.md#{cause.name}"),
     )
@@ -152,19 +155,19 @@ def _predicted(finding: Finding) -> str:
     return f"{how} would give the measured values"
 
 
-def _closing(found: Diagnosis, check: Check | None, lacking: Sequence[Missing]) -> str:
+def _closing(document: Document, found: Diagnosis, check: Check) -> str:
     """Return what is known in the end."""
     if not found.has_facts:
         return "this run has no facts about the system (it was simulated, or measured by an older version)"
     if found.unexplained:
         return f"no known cause for {found.unexplained} of {many(found.slow, 'slow cell')}"
     if found.slow:
-        return "every slow cell has a possible cause; remove it and measure again"
-    count = len(found.findings) + sum(one.verdict is not Verdict.WAIVED for one in lacking)
+        return "every slow cell has a possible cause; fix the cause and run again"
+    count = len(found.findings) + sum(one.verdict is not Verdict.WAIVED for one in check.missing)
     seen = many(count, "finding") if count else "nothing found"
-    if check is None:
+    if not document.testcases:
         return seen
-    judged = check.verdict not in (Verdict.BUSY, Verdict.UNKNOWN)
+    judged = any(one.verdict.is_judged for one in check.judgements)
     return f"{seen}; {'nothing is slow' if judged else 'no value could be judged'}"
 
 

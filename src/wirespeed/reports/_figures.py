@@ -14,7 +14,7 @@ from ..errors import MissingPackage
 from ..judging.diagnosis import Diagnosis
 from ..judging.gate_verdicts import GateComparison
 from ..judging.overview import share
-from ..judging.verdicts import Check, Verdict, judge
+from ..judging.verdicts import Check, judge
 from ..model import Unit
 from ..results.baseline import Baseline
 from ..results.compare import Comparison, Outcome
@@ -45,7 +45,6 @@ _WIDTH, _HEIGHT, _BAR_HEIGHT = 8.0, 3.6, 0.26
 _LONGEST = 46
 #: Colours that differ for people with colour vision deficiencies, too.
 _GOOD, _BAD, _LIMIT = "#1f6fbf", "#c2410c", "#14181f"
-_WORSE = (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN)
 
 
 def figure(result: object) -> Figure:
@@ -103,7 +102,7 @@ def _(check: Check, figure: Figure) -> None:
     shares: dict[str, list[tuple[float, bool]]] = {}
     for one in check.judgements:
         if one.value and one.limit and one.unit is Unit.RATE:
-            shares.setdefault(one.key.testcase, []).append((share(one), one.verdict in _WORSE))
+            shares.setdefault(one.key.testcase, []).append((share(one), one.verdict.is_bad))
     bars = [
         (name, median(one for one, _ in found), any(bad for _, bad in found), min(found)[0])
         for name, found in shares.items()
@@ -112,7 +111,7 @@ def _(check: Check, figure: Figure) -> None:
         figure, [(name, 100 * value, bad) for name, value, bad, _ in bars], "share of the limit [%]",
         lowest=[100 * least for *_, least in bars],
     )  # fmt: skip
-    title = f"Verdict: {check.verdict}; median and lowest value of each testcase"
+    title = f"Verdict: {check.verdict.word}; median and lowest value of each testcase"
     _titled(axes, title, simulated=check.simulated)
 
 

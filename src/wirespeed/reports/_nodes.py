@@ -16,8 +16,11 @@ from ..judging.overview import PathKind
 from ..units import GB, many
 from . import SIMULATED, Style
 from ._console import printed
-from ._overview import COLORS, short
+from ._overview import short
+from ._signs import SIGNS
 
+#: Style of each verdict in words.
+_STYLES = {verdict.word.upper(): sign.style for verdict, sign in SIGNS.items()}
 #: Indentation of the cause below a row.
 _INDENT = 2
 
@@ -47,7 +50,7 @@ def render(nodes: Sequence[tuple[FleetNode, Sequence[str]]], style: Style) -> st
     for label, (node, _) in zip(labels, ordered, strict=True):
         figures = {figure.title: figure for figure in node.figures}
         table.add_row(
-            Text(node.word, style=COLORS[node.word]), Text(label), *(_figure(figures.get(t)) for t in titles)
+            Text(node.word, style=_STYLES[node.word]), Text(label), *(_figure(figures.get(t)) for t in titles)
         )
     parts: list[RenderableType] = [table, ""]
     for label, (node, remarks) in zip(labels, ordered, strict=True):

@@ -12,29 +12,24 @@ from rich.text import Text
 
 from ..document import Document
 from ..judging.inventory import Missing
+from ..judging.omissions import omitted
 from ..judging.overview import KeyFigure, Overview, missing, overview, share
 from ..judging.verdicts import Check, Judgement, Verdict
 from ..units import fitting, format_time
 from . import Style
 from ._console import printed
 from ._doctor import details, named, rows
+from ._signs import SIGNS
 
 #: Number of characters of a bar, which is as long as the limit.
 _BAR = 24
-COLORS = {
-    "FAIL": "bold red", "WARN": "bold yellow", "BUSY": "bold yellow", "NOT JUDGED": "bold cyan",
-    "PASS": "bold green", "INTERRUPTED": "bold yellow",
-}  # fmt: skip
-_SIGNS = {
-    Verdict.PASS: ("✔", "green"), Verdict.FAIL: ("✖", "bold red"), Verdict.IMPLAUSIBLE: ("✖", "bold red"),
-    Verdict.WARN: ("!", "yellow"), Verdict.BUSY: ("?", "yellow"),
-}  # fmt: skip
 
 
 def render(document: Document, check: Check, style: Style) -> str:
     """Render verdict, cause and key figures, as at the end of a run of everything."""
     found = overview(document, check)
-    parts = [figures(found), *notes([("note", missing(document, check))])] if found.figures else []
+    ending = [("left out", omitted(document)), ("note", missing(document, check))]
+    parts = [figures(found), *notes(ending)] if found.figures else []
     return printed(style, "", *headline(document, check, found), "", *parts)
 
 
@@ -42,7 +37,7 @@ def headline(document: Document, check: Check, found: Overview) -> Iterator[Rend
     """Yield the verdict with a sentence, how much it concerns, and evidence and remedy, or what to do."""
     indent = len(found.word) + 2
     line = Table.grid(padding=(0, 2, 0, 0))
-    line.add_row(Text(found.word, style=COLORS[found.word]), Text(found.sentence, style="bold"))
+    line.add_row(Text(found.word, style=SIGNS[found.verdict].style), Text(found.sentence, style="bold"))
     yield line
     seconds = "" if document.simulated or document.imported else f" · {format_time(document.seconds)}"
     yield Padding(Text(f"{found.extent}{seconds}", style="dim"), (0, 0, 0, indent))
@@ -90,9 +85,9 @@ def figures(found: Overview) -> RenderableType:
     for i in range(5):
         table.add_column(justify="right" if i == 2 else "left", no_wrap=True)
     for figure in found.figures:
-        sign, color = _SIGNS.get(figure.verdict, ("-", "cyan"))
+        sign = SIGNS[figure.verdict]
         table.add_row(
-            Text(sign, style=color), Text(figure.title), Text(rate(figure.typical), style="bold"),
+            Text(sign.mark, style=sign.style), Text(figure.title), Text(rate(figure.typical), style="bold"),
             _bar(figure), Text(extent(figure)),
         )  # fmt: skip
     return table

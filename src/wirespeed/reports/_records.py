@@ -13,7 +13,7 @@ from ..judging.culprits import any_of
 from ..judging.diagnosis import Diagnosis
 from ..judging.gate_verdicts import GateComparison
 from ..judging.overview import share
-from ..judging.verdicts import Check, Verdict
+from ..judging.verdicts import Check
 from ..model import Unit
 from ..results.baseline import Baseline
 from ..results.cells import Key
@@ -35,7 +35,6 @@ NUMBERS = frozenset((
 ))  # fmt: skip
 WHOLES = frozenset(("n", "bytes", "copies", "cells", "lower", "runs"))
 FLAGS = frozenset(("simulated",))
-_WORSE = (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN)
 #: Columns that locate a cell, and all columns of cells.
 _PLACE = "testcase table row column bytes"
 _OF_CELLS = (
@@ -126,7 +125,7 @@ def _(check: Check) -> Records:
         f"{_PLACE} verdict value unit limit share least normal margin reason culprits basis",
         rows,
         "verdict testcase table row column value limit share least normal reason culprits",
-        sum(one.verdict in _WORSE for one in check.judgements),
+        sum(one.verdict.is_bad for one in check.judgements),
     )
 
 
@@ -134,8 +133,9 @@ def _(check: Check) -> Records:
 def _(found: Diagnosis) -> Records:
     rows = [
         {name: getattr(one, name) for name in ("cells", "lower", "factor", "evidence", "weight")}
-        | {name: getattr(one.cause, name) for name in ("title", "confirm", "remedy")}
+        | {name: getattr(one.cause, name) for name in ("title", "remedy")}
         | {
+            "confirm": one.commands[0],
             "certainty": certainty(one),
             "cause": one.cause.name,
             "place": one.where,

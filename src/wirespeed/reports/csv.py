@@ -7,11 +7,14 @@ import io
 from collections.abc import Iterable, Iterator
 
 from ..document import Cell, Document, Table, TestcaseResult
+from ..results.cells import key_of
 from . import Style
+from ._signs import data_word
 
 _COLUMNS = (
-    "testcase", "table", "status", "row", "column", "value", "unit", "reason", "n", "median", "mean", "min",
+    "testcase", "table", "verdict", "row", "column", "value", "unit", "reason", "n", "median", "mean", "min",
     "max", "cv", "low", "high", "bytes", "copies", "host", "started", "simulated", "limit", "at", "imported",
+    "testcase_verdict", "data", "run_verdict",
 )  # fmt: skip
 #: Beginnings of texts that spreadsheets evaluate as formulas.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -20,7 +23,9 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 def render(document: Document, style: Style) -> str:
     """Return a header and one row per cell, in base units; ``verbose`` gives one row per sample.
 
-    ``at`` is the position of a value on the curve's axis: bytes, number of threads or blocks, or delay.
+    ``verdict`` is that on the cell, empty if another table of its testcase is judged in its place; ``data``
+    says whether the data was verified. ``at`` is the position of a value on the curve's axis: bytes, number
+    of threads or blocks, or delay.
 
     A testcase without cells has one row, which gives the reason. A text that a spreadsheet would evaluate
     as a formula begins with an apostrophe.
@@ -29,9 +34,18 @@ def render(document: Document, style: Style) -> str:
     columns = (*_COLUMNS, "samples") if style.verbose else _COLUMNS
     writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
+    check = style.check(document)
+    verdicts = {one.key: one.verdict for one in check.judgements}
     about = origin(document) | {"simulated": "SIMULATED" if document.simulated else ""}
-    for row in cells(document.testcases):
-        writer.writerow({name: _inert(value) for name, value in {**row, **about}.items()})
+    about["run_verdict"] = str(check.verdict)
+    for result in document.testcases:
+        of_testcase = check.testcases[result.name]
+        about |= {"testcase_verdict": str(of_testcase), "data": data_word(document, result)}
+        places = [key_of(result, table, cell) for table in result.tables for cell in table.cells]
+        of_cells = [str(verdicts.get(key, "")) for key in places] or [str(of_testcase)]
+        for row, verdict in zip(cells([result]), of_cells, strict=True):
+            row |= {**about, "verdict": verdict}
+            writer.writerow({name: _inert(value) for name, value in row.items()})
     return text.getvalue()
 
 

@@ -17,8 +17,8 @@ from . import SIMULATED, Style
 from ._explanations import explanations
 from ._grid import number
 from ._judged import applicable, cause_text, gate_text
+from ._signs import data_word, verification
 
-_BAD = (Verdict.IMPLAUSIBLE, Verdict.FAIL)
 #: Maximum number of values listed for a testcase.
 _TOLD = 20
 
@@ -26,22 +26,24 @@ _TOLD = 20
 def render(document: Document, style: Style) -> str:
     """Return a suite with one case per testcase.
 
-    Wrong data and failing verdicts are failures. A testcase that broke off is an error. A waived
-    testcase is skipped, and so is a testcase that passed on a simulated machine or without verification: it
-    proves nothing.
+    Each case, and the suite for the run, has its verdict as a property. A testcase that fails is a failure;
+    one that broke off for an error is an error. A waived testcase is skipped, one that was not judged, and
+    one that passed on a simulated machine or without verification: it proves nothing.
     """
-    low: dict[str, list[Judgement]] = defaultdict(list)
-    judged = style.judged
-    check = judged.check if judged else style.criteria.judge(document)
+    why: dict[str, list[Judgement]] = defaultdict(list)
+    judged, check = style.judged, style.check(document)
     for judgement in check.judgements:
-        if judgement.verdict in _BAD and judgement.value is not None:
-            low[judgement.key.testcase].append(judgement)
-    cases = [_case(result, low[result.name], document) for result in document.testcases]
+        if not judgement.verdict.is_judged or judgement.verdict.is_failure:
+            why[judgement.key.testcase].append(judgement)
+    cases = [
+        _case(result, check.testcases[result.name], why[result.name], document)
+        for result in document.testcases
+    ]
     if document.interrupted:
         case = ET.Element("testcase", classname="wirespeed", name="the run", time="0")
         _outcome(case, "error", f"run interrupted: {document.interrupted}")
         cases.append(case)
-    cases += [_absent(one) for one in check.missing if one.verdict in _BAD]
+    cases += [_absent(one) for one in check.missing if one.verdict.is_failure]
     for compared in judged.gates if judged else ():
         cases += [_gate(one, compared.gates.name, document) for one in applicable(compared)]
     counts = {
@@ -60,7 +62,8 @@ def render(document: Document, style: Style) -> str:
              "imported": document.origin}  # fmt: skip
     warnings = [("warning", text) for text in explanations(document, lacking=check.missing)]
     causes = [("cause", cause_text(one)) for one in (judged.diagnosis.findings if judged else ())]
-    for name, value in [*warnings, *causes, *facts.items()]:
+    found = [("verdict", str(check.verdict)), ("data", verification(document))]
+    for name, value in [*found, *warnings, *causes, *facts.items()]:
         if value:
             ET.SubElement(properties, "property", name=name, value=visible(value))
     suite.extend(cases)
@@ -68,27 +71,29 @@ def render(document: Document, style: Style) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
 
 
-def _case(result: TestcaseResult, low: list[Judgement], document: Document) -> ET.Element:
-    """Return the element of a testcase; ``low`` are its values that are too low."""
+def _case(result: TestcaseResult, verdict: Verdict, why: list[Judgement], document: Document) -> ET.Element:
+    """Return the element of a testcase; ``why`` are its values that failed or were not judged."""
     case = ET.Element(
         "testcase", classname="wirespeed", name=visible(result.name), time=f"{result.seconds:.3f}"
     )
-    if result.status is Status.WAIVED:
-        _outcome(case, "skipped", result.reason)
-    elif result.status is Status.FAILED:
-        _outcome(case, "failure", result.reason)
-    elif result.status is Status.NO_MEMORY:
-        _outcome(case, "skipped", f"{result.status}: {result.reason}")
-    elif not result.status.good:
-        _outcome(case, "error", f"{result.status}: {result.reason}")
-    elif low:
-        lines = [_told(judgement) for judgement in low]
+    found = ET.SubElement(case, "properties")
+    for name, value in (("verdict", str(verdict)), ("data", data_word(document, result))):
+        if value:
+            ET.SubElement(found, "property", name=name, value=value)
+    values = [one for one in why if one.verdict is verdict and one.value is not None]
+    broken = "" if result.status.good else f"{result.status}: {result.reason}"
+    if verdict.is_failure and result.status.is_failure:
+        _outcome(case, "failure" if result.status is Status.FAILED else "error", broken)
+    elif verdict.is_failure:
+        lines = [_told(one) for one in values or why]
         more = [f"and {len(lines) - _TOLD} more"] if len(lines) > _TOLD else []
         _outcome(case, "failure", lines[0], "\n".join(lines[:_TOLD] + more))
+    elif not verdict.is_judged:
+        _outcome(case, "skipped", broken or result.reason or next((one.why for one in values), verdict.word))
     elif document.simulated or is_unverified(document):
         _outcome(case, "skipped", SIMULATED if document.simulated else UNVERIFIED)
-    if values := _values(result):
-        ET.SubElement(case, "system-out").text = visible(values)
+    if text := _values(result):
+        ET.SubElement(case, "system-out").text = visible(text)
     return case
 
 
@@ -125,7 +130,8 @@ def _outcome(case: ET.Element, tag: str, message: str, text: str = "") -> None:
 def _told(judgement: Judgement) -> str:
     """Return place and value of a cell, and why it is too low."""
     scale, unit = fitting(judgement.unit, [judgement.value or 0.0])
-    text = f"{judgement.key.place}: {number(judgement.value or 0.0, scale)} {unit}, {judgement.why}"
+    value = "no value" if judgement.value is None else f"{number(judgement.value, scale)} {unit}"
+    text = f"{judgement.key.place}: {value}, {judgement.why}"
     if judgement.least:
         text += f", expected at least {number(judgement.least, scale)}"
     return text + (f": {any_of(judgement.culprits)}" if judgement.culprits else "")

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..document import Document, Status, Table, TestcaseResult
-from ..judging.outcomes import counted, outcomes
+from ..judging.verdicts import Check
 from ..terminal import one_line
-from ..units import format_time
 from . import SIMULATED, Judged, Style
 from ._explanations import explanations
 from ._grid import Grid, digest, footnotes, is_large
 from ._judged import applicable, cause_text, gate_text
+from ._signs import closing, counted, data_word
 
 #: What Markdown, or HTML within it, interprets: anywhere, next to a word, at the start of a line,
 #: as a link.
@@ -51,22 +51,24 @@ def _lines(document: Document, style: Style) -> Iterator[str]:
     if found := explanations(document, lacking=style.judged.check.missing if style.judged else None):
         yield ""
         yield from (f"- **warning**: {escaped(text)}" for text in found)
-    yield from _judged(document, style.judged) if style.judged else ()
+    check = style.check(document)
+    counts = counted(one.verdict for one in check.judgements if one.key.column)
+    yield from ("", f"**{check.verdict.word.upper()}**: {counts or 'no values'}")
+    yield from _judged(style.judged) if style.judged else ()
     for result in document.testcases:
         if result.status is Status.WAIVED or not any(table.cells for table in result.tables):
             continue
-        yield from ("", f"## {escaped(result.name)}: {result.status}", "")
+        words = filter(None, (check.testcases[result.name].word, data_word(document, result)))
+        yield from ("", f"## {escaped(result.name)}: {', '.join(words)}", "")
         counts = f"; counts {result.counts}" if result.counts else ""
         yield escaped(result.description + counts + (f": {result.reason}" if result.reason else ""))
         for table in result.tables:
             yield from _table(result, table, style)
-    yield from _closing(document, style)
+    yield from _closing(document, check, style)
 
 
-def _judged(document: Document, judged: Judged) -> Iterator[str]:
-    """Yield the verdict, the likely causes, and the gates that apply."""
-    found = outcomes(document, judged.check)
-    yield from ("", f"**{found.run.upper()}**: {counted(found.cells) or 'no cells'}")
+def _judged(judged: Judged) -> Iterator[str]:
+    """Yield the likely causes, and the gates that apply."""
     yield from (f"- {escaped(cause_text(one))}" for one in judged.diagnosis.findings)
     for compared in filter(applicable, judged.gates):
         yield from (
@@ -101,19 +103,18 @@ def _row(texts: Sequence[str]) -> str:
     return "| " + " | ".join(map(escaped, texts)) + " |"
 
 
-def _closing(document: Document, style: Style) -> Iterator[str]:
+def _closing(document: Document, check: Check, style: Style) -> Iterator[str]:
     """Yield failures, waived testcases and the counts."""
     bad = [result for result in document.testcases if not result.status.good]
     if bad or document.interrupted:
         yield ""
     for result in bad:
-        yield f"- **{escaped(result.name)}: {result.status}**: {escaped(result.reason)}"
+        words = f"{check.testcases[result.name].word}, {data_word(document, result)}"
+        yield f"- **{escaped(result.name)}: {words}**: {escaped(result.reason)}"
     if document.interrupted:
         yield f"- **run interrupted**: {escaped(document.interrupted)}"
     waived = [result for result in document.testcases if result.status is Status.WAIVED]
     if waived and style.verbose:
         yield from ("", "Waived:", "")
         yield from (f"- {escaped(result.name)}: {escaped(result.reason)}" for result in waived)
-    counts = Counter(result.status for result in document.testcases)
-    count = ", ".join(f"{counts[s]} {s}" for s in Status if counts[s]) or "nothing was run"
-    yield from ("", f"{count} in {format_time(document.seconds)}")
+    yield from ("", closing(document, check))

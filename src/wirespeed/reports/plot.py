@@ -5,34 +5,36 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..document import Document, Status, Table
+from ..document import Document, Table
 from . import SIMULATED, Style
 from ._console import heading, printed, warnings
 from ._curves import curves_of
 from ._plots import heat_map, plot
+from ._signs import SIGNS, closing
+from .table import headed
 
 
 def render(document: Document, style: Style) -> str:
     """Render all measured tables as plots; ``verbose`` adds the waived testcases with their reasons."""
+    check = style.check(document)
     parts: list[RenderableType] = [heading(document), *warnings(document)]
     for result in document.testcases:
         tables = [table for table in result.tables if any(cell.value is not None for cell in table.cells)]
         if not tables:
             if style.verbose or not result.status.good:
-                parts += ["", Text(f"{result.name}: {result.status}: {result.reason}", style="dim")]
+                parts += ["", headed(result, document, check).append(f": {result.reason}", style="dim")]
             continue
-        name = Text(result.name, style="bold")
-        if result.status is not Status.PASSED:
-            name.append(f"  {result.status}: {result.reason}", style="bold red")
-        parts += ["", name]
+        why = f": {result.reason}" if result.reason else ""
+        parts += ["", headed(result, document, check).append(why, style="red")]
         counts = f"; counts {result.counts}" if result.counts else ""
         parts.append(Text(result.description + counts, style="dim"))
         for table in tables:
             if len(tables) > 1:
                 parts.append(Text(table.title, style="italic"))
             parts += drawn(table, style)
+    parts += ["", Text(closing(document, check), style=SIGNS[check.verdict].style)]
     if document.simulated:
-        parts += ["", Text(SIMULATED, style="bold magenta")]
+        parts.append(Text(SIMULATED, style="bold magenta"))
     return printed(style, *parts)
 
 

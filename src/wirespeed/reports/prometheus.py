@@ -8,8 +8,6 @@ from datetime import datetime
 
 from ..document import Document, Status
 from ..judging.gate_verdicts import GateVerdict
-from ..judging.omissions import is_unverified
-from ..judging.outcomes import outcomes
 from ..judging.verdicts import Check, Verdict
 from ..model import Unit
 from ..results.cells import Placed, placed
@@ -26,7 +24,7 @@ _HELP = {
     "wirespeed_run_info": "Labels of the run that these metrics belong to.",
     "wirespeed_run_end_timestamp_seconds": "Time at which the run ended.",
     "wirespeed_run_duration_seconds": "Duration of the run.",
-    "wirespeed_run_good": "1 if all testcases passed or were waived, data was verified, nothing interrupted.",
+    "wirespeed_run_good": "1 if the verdict on the run is pass, and the machine is not simulated.",
     "wirespeed_run_warnings": "Number of warnings that may explain low values.",
     "wirespeed_testcase_status": "1 for the status of a testcase.",
     _NAMES[Unit.RATE]: "Median bandwidth of a cell.",
@@ -45,16 +43,13 @@ def render(document: Document, style: Style) -> str:
 
     Cells without a value have no sample. Labels are escaped as the format requires.
     """
-    judged = style.judged
-    check = judged.check if judged else style.criteria.judge(document)
+    judged, check = style.judged, style.check(document)
     cells = [one for one in placed(document) if one.cell.value is not None]
     families: dict[str, Iterable[tuple[dict[str, str], float]]] = {
         "wirespeed_run_info": [(_run(document), 1)],
         "wirespeed_run_end_timestamp_seconds": [({}, t)] if (t := _timestamp(document)) else [],
         "wirespeed_run_duration_seconds": [({}, document.seconds)],
-        "wirespeed_run_good": [
-            ({}, float(document.good and not document.simulated and not is_unverified(document)))
-        ],
+        "wirespeed_run_good": [({}, float(check.verdict is Verdict.PASS and not document.simulated))],
         "wirespeed_run_warnings": [({}, len(explanations(document, lacking=check.missing)))],
         "wirespeed_testcase_status": _statuses(document),
         **{
@@ -62,7 +57,7 @@ def render(document: Document, style: Style) -> str:
             for unit, name in _NAMES.items()
         },
         "wirespeed_limit_bytes_per_second": [(_labels(x), x.cell.limit) for x in cells if x.cell.limit],
-        "wirespeed_cells": _verdicts(document, check),
+        "wirespeed_cells": _verdicts(check),
         "wirespeed_slow_cells_explained": _causes(judged) if judged else [],
         "wirespeed_missing": _missing(check),
         "wirespeed_gate": _gates(judged) if judged else [],
@@ -111,12 +106,11 @@ def _statuses(document: Document) -> Iterator[tuple[dict[str, str], float]]:
         yield {"testcase": result.name, "status": str(Status(result.status))}, 1
 
 
-def _verdicts(document: Document, check: Check) -> Iterator[tuple[dict[str, str], float]]:
+def _verdicts(check: Check) -> Iterator[tuple[dict[str, str], float]]:
     """Yield the number of cells of each testcase and verdict."""
-    words = zip(check.judgements, outcomes(document, check).judgements, strict=True)
-    counts = Counter((one.key.testcase, word) for one, word in words if one.key.testcase)
-    for (testcase, word), count in counts.items():
-        yield {"testcase": testcase, "verdict": word}, count
+    counts = Counter((one.key.testcase, one.verdict) for one in check.judgements if one.key.testcase)
+    for (testcase, verdict), count in counts.items():
+        yield {"testcase": testcase, "verdict": str(verdict)}, count
 
 
 def _causes(judged: Judged) -> Iterator[tuple[dict[str, str], float]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -15,21 +14,18 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import SKEW, Cell, Document, Status, Table, TestcaseResult
+from ..judging.verdicts import Check, Verdict
 from ..model import Axis, Unit
 from ..summary import half_width, summarise
 from ..units import fitting, format_time, many
 from . import SIMULATED, Style
 from ._console import heading, pieces, printed, warnings
 from ._grid import Grid, GridCell, footnotes, is_large, number
+from ._signs import SIGNS, closing, data_word
 
 _WIDE = 10_000  #: characters: wider than any table
 #: A value is marked as uncertain if its relative confidence interval is wider than this.
 _UNCERTAIN = 0.05
-_COLORS = {
-    Status.PASSED: "green", Status.WAIVED: "dim", Status.FAILED: "bold red", Status.ERROR: "bold red",
-    Status.TIMED_OUT: "bold red", Status.NOT_FOUND: "bold red", Status.INTERRUPTED: "yellow",
-    Status.NO_MEMORY: "yellow",
-}  # fmt: skip
 #: Maximum number of cells listed that used a rarer transport.
 _NAMED = 6
 _ONCE = "every copied byte once"
@@ -37,12 +33,14 @@ _ONCE = "every copied byte once"
 
 def render(document: Document, style: Style) -> str:
     """Render the Document as tables; ``verbose`` shows large matrices and all waived testcases in full."""
+    check = style.check(document)
     notes = [Text(f"note: {note}", style="dim") for note in document.machine.notes]
     parts: list[RenderableType] = [heading(document), *warnings(document), *notes]
     measured = [result for result in document.testcases if result.tables and _has_cells(result)]
     for block in _blocks(measured, style.width):
-        parts += ["", _rows(block) if len(block) > 1 else _single(block[0], style)]
-    return printed(style, *parts, _closing(document, style))
+        shown = _rows(block, check) if len(block) > 1 else _single(block[0], document, check, style)
+        parts += ["", shown]
+    return printed(style, *parts, _closing(document, check, style))
 
 
 def _has_cells(result: TestcaseResult) -> bool:
@@ -73,8 +71,8 @@ def _width(block: list[TestcaseResult]) -> int:
     return Measurement.get(console, console.options, _together(block)).maximum
 
 
-def _together(block: list[TestcaseResult]) -> RichTable:
-    """Return several one-row testcases as one table."""
+def _together(block: list[TestcaseResult], check: Check | None = None) -> RichTable:
+    """Return several one-row testcases as one table, each with its verdict unless it passes."""
     tables = [result.tables[0] for result in block]
     several = len(tables[0].columns.labels) > 1
     cells = tuple(replace(cell, row=i) for i, table in enumerate(tables) for cell in table.cells)
@@ -83,8 +81,9 @@ def _together(block: list[TestcaseResult]) -> RichTable:
     rows: list[list[Text | str]] = []
     for result, entries in zip(block, grid.entries, strict=True):
         name = Text(result.name)
-        if result.status is not Status.PASSED:
-            name.append(f" {result.status}", style=_COLORS[result.status])
+        verdict = check.testcases[result.name] if check else Verdict.PASS
+        if verdict is not Verdict.PASS:
+            name.append(f"  {verdict.word}", style=SIGNS[verdict].style)
         used = [e.cell.value / e.cell.limit for e in entries if e.cell and e.cell.value and e.cell.limit]
         least = f"{min(used):.0%}" if used else ""
         rows.append([name, *map(_text, entries), *([least] if several else _details(entries[0], grid))])
@@ -93,12 +92,12 @@ def _together(block: list[TestcaseResult]) -> RichTable:
     return table
 
 
-def _rows(block: list[TestcaseResult]) -> RenderableType:
+def _rows(block: list[TestcaseResult], check: Check) -> RenderableType:
     """Return several one-row testcases as one table, and which bytes their values count."""
     counts = [Text(f"counts {text}: {', '.join(result.name for result in results)}", style="dim")
               for text, results in _by_counts(block)]  # fmt: skip
     means = list(dict.fromkeys(text.plain for result in block for text in shared(result)))
-    return Group(_together(block), *counts, *(Text(text, style="dim") for text in means))
+    return Group(_together(block, check), *counts, *(Text(text, style="dim") for text in means))
 
 
 def _by_counts(block: list[TestcaseResult]) -> list[tuple[str, list[TestcaseResult]]]:
@@ -110,11 +109,9 @@ def _by_counts(block: list[TestcaseResult]) -> list[tuple[str, list[TestcaseResu
     return list(found.items())
 
 
-def _single(result: TestcaseResult, style: Style) -> RenderableType:
+def _single(result: TestcaseResult, document: Document, check: Check, style: Style) -> RenderableType:
     """Return one testcase with its tables, under a heading."""
-    heading = Text(result.name, style="bold")
-    heading.append(f"  {result.status}", style=_COLORS[result.status])
-    parts: list[RenderableType] = [heading, Text(_does(result), style="dim")]
+    parts: list[RenderableType] = [headed(result, document, check), Text(_does(result), style="dim")]
     for table in result.tables:
         if len(result.tables) > 1:
             parts.append(Text(table.title, style="italic"))
@@ -125,6 +122,16 @@ def _single(result: TestcaseResult, style: Style) -> RenderableType:
         else:
             parts += _matrix(table, style)
     return Group(*parts, *shared(result))
+
+
+def headed(result: TestcaseResult, document: Document, check: Check) -> Text:
+    """Return the name of a testcase, its verdict, and what is known of its data."""
+    verdict = check.testcases[result.name]
+    line = Text(result.name, style="bold")
+    line.append(f"  {verdict.word}", style=SIGNS[verdict].style)
+    if data := data_word(document, result):
+        line.append(f" · {data}", style="not bold dim")
+    return line
 
 
 def shared(result: TestcaseResult) -> list[Text]:
@@ -267,7 +274,7 @@ def _bar(cell: Cell | None, values: list[float], width: int, unit: Unit) -> str:
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
-def _closing(document: Document, style: Style) -> RenderableType:
+def _closing(document: Document, check: Check, style: Style) -> RenderableType:
     """Return failures, waived testcases and the counts."""
     lines: list[RenderableType] = []
     for result in document.testcases:
@@ -284,10 +291,7 @@ def _closing(document: Document, style: Style) -> RenderableType:
     if any(map(_is_uncertain, measured)):
         lines.append(Text(f"~ 95 % confidence interval wider than ±{_UNCERTAIN:.0%}", style="dim"))
     lines += _waived(document, style)
-    counts = Counter(result.status for result in document.testcases)
-    count = ", ".join(f"{counts[s]} {s}" for s in Status if counts[s]) or "nothing was run"
-    took = document.origin or f"in {format_time(document.seconds)}"
-    line = Text(f"{count} {took}", style="bold")
+    line = Text(closing(document, check), style=SIGNS[check.verdict].style)
     if document.simulated:
         line.append(f" · {SIMULATED}", style="bold magenta")
     return Group("", *lines, line)

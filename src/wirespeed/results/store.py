@@ -61,6 +61,10 @@ def save(document: Document, path: str | Path) -> None:
     Output(Path(path), replace=True).write(encode(document))
 
 
+#: What to do with a file that another program wrote.
+_OTHER_TOOL = "; for a log of another tool: `wirespeed import LOG -o run.json`"
+
+
 def decode(data: bytes, name: str) -> Document:
     """Decode a Document from JSON; ``name`` identifies it in errors.
 
@@ -76,7 +80,7 @@ def decode(data: bytes, name: str) -> Document:
     try:
         head = msgspec.json.decode(data, type=_Head)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DocumentError(f"{name} is not a wirespeed Document: {error}") from error
+        raise DocumentError(f"{name} is not a wirespeed Document: {error}{_OTHER_TOOL}") from error
     if head.schema > SCHEMA:
         raise DocumentError(
             f"{name} has schema {head.schema}, this version reads up to {SCHEMA}; use a newer wirespeed"

@@ -90,7 +90,7 @@ def bandwidth_ladder(machine: Machine, case: Testcase, options: PlanOptions) -> 
     return Plan(
         (
             Layout("size", case.title.format(part="over sizes"), group.axis,
-                   _size_axis("size of a buffer", tuple(sizes)), case.unit),
+                   _size_axis("buffer size", tuple(sizes)), case.unit),
             Layout("threads", case.title.format(part="over threads"), group.axis, threads, case.unit),
         ),
         tuple(measurements),
@@ -111,7 +111,7 @@ def loaded_latency(machine: Machine, case: Testcase, options: PlanOptions) -> Pl
     if reason := group.lacks(1):
         return Plan.waive(reason)
     paces = _PACES[options.tier]
-    axis = Axis("pace of the other cores", tuple(f"{p:.0%}" for p in paces), paces, "")
+    axis = Axis("load on other cores", tuple(f"{p:.0%}" for p in paces), paces, "")
     measurements, waived = [], []
     for i, party in enumerate(group.parties):
         first, *others = party.executor.cpus

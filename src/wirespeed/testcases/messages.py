@@ -44,7 +44,7 @@ NO_GPUS = "requires a GPU for each rank"
 
 #: Keys of the tables.
 LATENCY, BANDWIDTH, RATE = "latency", "bandwidth", "rate"
-_BUFFERS = Axis("buffer", ("buffer used before", "first message", "new buffer each time"))
+_BUFFERS = Axis("buffer", ("reused buffer", "first message", "new buffer each time"))
 _WAYS = Axis("ways", ("one way", "both ways, sum"))
 _ONE_WAY = Axis("ways", _WAYS.labels[:1])
 

@@ -28,7 +28,7 @@ def sweep(case: Testcase, sizes: tuple[int, ...]) -> Testcase:
         if first.reason or any(layout.columns.values for layout in first.tables):
             return case.pattern(machine, case, options)  # nothing to sweep, or a curve already
         columns = Axis(
-            "size of a buffer", tuple(format_size(s) for s in sizes), tuple(float(s) for s in sizes), "B"
+            "buffer size", tuple(format_size(s) for s in sizes), tuple(float(s) for s in sizes), "B"
         )
         tables, rows = [], dict[tuple[str, int, int], int]()
         for layout in first.tables:

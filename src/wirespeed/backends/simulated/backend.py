@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ...document import State
+from ...durations import CONNECT_S, prepare_seconds, verify_seconds
 from ...errors import BackendError, BackendLost, MeasurementTimeout, OutOfMemory, VerificationError
 from ...model import Collective, Engine, Measurement, Message, Operation, Role, Sample, Sharing, Transfer
 from ...network import Demand, Network, completions, fair_shares
@@ -46,7 +47,9 @@ class SimulatedBackend:
     capacities : Mapping[int, float]
         Their capacities, in B/s.
     clock : float
-        Virtual time, in s.
+        Virtual time of samples, in s.
+    overhead : float
+        Virtual time of everything else, in s.
     released : Event
         Ends a simulated hang.
     """
@@ -57,7 +60,7 @@ class SimulatedBackend:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.network = Network(faulty(machine))
-        self.clock = 0.0
+        self.clock = self.overhead = 0.0
         self.warnings: list[str] = []
         self.released = threading.Event()
         self._collectives: CollectiveBackend | None = None
@@ -79,6 +82,7 @@ class SimulatedBackend:
             If a fault leaves too little memory.
         """
         self.released.clear()
+        self.overhead += prepare_seconds(measurement)
         self._allocate(measurement)
         if measurement.collective:
             return self._of_collectives(measurement.collective, options).prepare(measurement, options)
@@ -108,6 +112,7 @@ class SimulatedBackend:
 
     def _of_collectives(self, run: Collective, options: BackendOptions) -> CollectiveBackend:
         if self._collectives is None:
+            self.overhead += CONNECT_S
             from .simulated_collectives import connect
 
             self._collectives = connect(self.machine, run.ranks, options.seed)
@@ -120,6 +125,10 @@ class SimulatedBackend:
     def now(self) -> float:
         """Return the virtual time, in s."""
         return self.clock + (self._collectives.now() if self._collectives else 0.0)
+
+    def elapsed(self) -> float:
+        """Return the virtual time of the run, in s."""
+        return self.now() + self.overhead
 
     def state(self) -> State:
         """Return no readings: a simulated machine has no state."""
@@ -298,6 +307,7 @@ class SimulatedMeasurement:
 
     def verify(self) -> None:
         """Raise an error for transfers with a ``corrupt`` fault."""
+        self.backend.overhead += verify_seconds(self.measurement)
         for fault in self.backend.machine.faults:
             for transfer in self.measurement.works:
                 if isinstance(transfer, Collective):

@@ -114,10 +114,10 @@ def notes(document: Document, check: Check, found: Overview) -> list[tuple[Shown
     list[tuple[Shown, str]]
         Each with its sign, the worst first.
     """
-    fail, warn, passed = (shown(str(one)) for one in (Verdict.FAIL, Verdict.WARN, Verdict.WAIVED))
+    fail, warn, passed = (shown(one) for one in (Verdict.FAIL, Verdict.WARN, Verdict.WAIVED))
     lines = []
     if document.interrupted:
-        lines.append((shown("interrupted"), f"Run interrupted: {document.interrupted}"))
+        lines.append((shown(Verdict.INTERRUPTED), f"Run interrupted: {document.interrupted}"))
     for wrong in check.wrong:
         more = f" and {len(wrong.testcases) - _NAMED} more" if len(wrong.testcases) > _NAMED else ""
         lines.append((fail, f"Wrong data: {wrong}: {', '.join(wrong.testcases[:_NAMED])}{more}"))

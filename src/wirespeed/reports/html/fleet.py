@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...judging.fleet import QUANTITIES, WORDS, Fleet, FleetFigure, FleetNode, TwoGroups, analyse
+from ...judging.verdict import Verdict
 from ...summary import median
 from ...terminal import visible
 from ...units import GB, many
@@ -18,20 +19,14 @@ from .. import SIMULATED
 from .._grid import number
 from .headline import capital, date
 from .page import _policy, _source
-from .signs import Shown
+from .signs import Shown, shown
 from .svg import Element, add, drawing, fitted, markup
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
 #: Verdict in words -> CSS class and sign: never by colour only.
-_SHOWN = {
-    word: Shown(css, sign, word)
-    for word, css, sign in (
-        ("FAIL", "fail", "✖"), ("WARN", "warn", "▲"), ("BUSY", "warn", "◷"), ("INTERRUPTED", "unknown", "■"),
-        ("NOT JUDGED", "unknown", "?"), ("PASS", "pass", "✓"),
-    )
-}  # fmt: skip
+_SHOWN = {word: shown(verdict, word) for verdict in Verdict if (word := verdict.word.upper()) in WORDS}
 #: Verdict of some nodes in a sentence: of one node, and of several.
 _VERBS = {
     "FAIL": ("fails", "fail"), "WARN": ("has a warning", "have warnings"),
@@ -43,6 +38,7 @@ _SHAPES = {
     "pass": "M-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0 -5 0",
     "fail": "M-3.5 -3.5L3.5 3.5M3.5 -3.5L-3.5 3.5",
     "warn": "M-3.5 3L3.5 3L0 -3.5Z",
+    "busy": "M-3.5 3L3.5 3L0 -3.5Z",
     "unknown": "M-2.5 -2.5H2.5V2.5H-2.5Z",
 }
 #: Pixels of a strip plot: width, margins, heights of a strip's name, its dots, and the axis.

@@ -14,6 +14,7 @@ from ...terminal import one_line
 from ...topology import Machine
 from ...units import fitting, format_time, many
 from .._overview import extent, rate, short
+from .._signs import SIGNS
 from .signs import Shown, shown
 from .svg import Element, add, markup
 
@@ -110,10 +111,9 @@ def headline(document: Document, check: Check, found: Overview) -> Headline:
     when = date(document.started)
     seconds = "" if document.simulated else format_time(document.seconds)
     about = (when, f"wirespeed {document.version}", seconds)
-    css = "unknown" if found.word == "NOT JUDGED" else "warn" if found.word in _SOFT else str(found.verdict)
     return Headline(
         found.word,
-        css,
+        SIGNS[found.verdict].css,
         capital(found.sentence),
         capital(found.extent),
         capital(found.advice.do),
@@ -137,10 +137,6 @@ def _models(machine: Machine) -> Counter[str]:
     if machine.ranks:
         return Counter(rank.model or of_device.get(rank.device, rank.device) for rank in machine.ranks)
     return Counter(of_device.values())
-
-
-#: Words that concern the run, not the machine.
-_SOFT = ("BUSY", "INTERRUPTED")
 
 
 def date(started: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...judging.culprits import Suspect
 from ...judging.localise import suspects_of_links
+from ...judging.verdict import worst
 from ...judging.verdicts import Check, Judgement, Verdict
 from ...model import Unit
 from ...results.cells import Placed
@@ -55,7 +56,7 @@ def uses(machine: Machine, cells: Iterable[Placed], judgements: Judgements, chec
     """Return for each link the best rate of the cells that it bounds.
 
     The best cell counts because the link is at least that fast. The verdict of a link is the worst of that
-    cell's verdict and the verdicts of cells that name the link as a culprit.
+    cell's verdict, unless it names another culprit, and the verdicts of cells that name the link as one.
 
     Parameters
     ----------
@@ -90,8 +91,12 @@ def uses(machine: Machine, cells: Iterable[Placed], judgements: Judgements, chec
     found = []
     for i, link in enumerate(machine.links):
         value, judgement = best.get(i, (None, None))
+        if judgement and judgement.culprits and i not in blamed:
+            ends = {end for suspect in judgement.culprits for end in suspect.ends}
+            if ends.isdisjoint((link.source, link.destination)):
+                judgement = None  # something else made the value low
         verdict = judgement.verdict if judgement else Verdict.UNKNOWN
-        verdict = min((verdict, *blamed.get(i, ())), key=lambda v: v.rank)
+        verdict = worst((verdict, *blamed.get(i, ())))
         normal = judgement.normal if judgement else None
         speed = (judgement.value or 0.0) / normal if judgement and normal else None
         found.append(Use(link, value, verdict, speed, i))

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from ...document import Document, Status, TestcaseResult
 from ...judging.overview import KeyFigure, PathKind, path_kind
+from ...judging.verdict import worst
 from ...judging.verdicts import Check, Judgement, Verdict
 from ...model import Engine, Unit
 from ...terminal import one_line
 from ...units import many
 from .deviation import Judgements
 from .headline import extent, rate
-from .signs import BAD, Shown, shown
+from .signs import Shown, shown
 from .tables import Part, curve, matrix, rows, vector_key
 
 if TYPE_CHECKING:
@@ -157,10 +158,8 @@ def _group(
 ) -> PathGroup:  # fmt: skip
     """Return the testcases of one kind of path; ``own`` are the verdicts on them, the worst first."""
     found = families(run, results, judgements)
-    bad = any(one.verdict in BAD for one in own)
-    verdicts = {one.verdict for one in own if one.key.column or one.verdict in BAD}
-    worst = min(verdicts - {Verdict.UNKNOWN, Verdict.WAIVED} or verdicts or {Verdict.UNKNOWN},
-                key=lambda one: one.rank)  # fmt: skip
+    bad = any(one.verdict.is_bad for one in own)
+    verdict = worst(one.verdict for one in own if one.key.column or one.verdict.is_bad)
     counts = Counter(one.verdict for one in own if one.key.column)
     any_bad = any(one.bad for one in found)
     failing = [one for one in found if one.bad]
@@ -169,7 +168,7 @@ def _group(
     return PathGroup(
         group_id(run, kind),
         kind.value,
-        shown(worst),
+        shown(verdict),
         " · ".join(filter(None, (key, _counted(counts)))),
         bad,
         tuple(_reasons([result for _, result in results], check, own)),
@@ -187,8 +186,8 @@ def _about(result: TestcaseResult) -> str:
 
 def _counted(counts: Counter[Verdict]) -> str:
     """Return how many values are worse than expected, normal, and not judged."""
-    bad, normal = sum(counts[one] for one in BAD), counts[Verdict.PASS]
-    unjudged = counts[Verdict.UNKNOWN] + counts[Verdict.BUSY]
+    bad, normal = sum(count for one, count in counts.items() if one.is_bad), counts[Verdict.PASS]
+    unjudged = sum(counts[one] for one in (Verdict.UNKNOWN, Verdict.BUSY, Verdict.INTERRUPTED))
     parts = [
         f"{bad} of {many(bad + normal, 'value')} worse than expected" if bad else "",
         f"{normal} normal" if normal and not bad else "",
@@ -206,11 +205,10 @@ def _reasons(
     here = {result.name for result in results}
     for one in check.wrong:
         if here.intersection(one.testcases):
-            yield shown(str(Verdict.FAIL)), str(one)
+            yield shown(Verdict.FAIL), str(one)
     for result in results:
         if not result.status.good and result.name not in wrong:
-            word = "interrupted" if result.status is Status.INTERRUPTED else str(Verdict.FAIL)
-            yield shown(word), f"{result.name}: {result.status}: {result.reason}"
+            yield shown(check.testcases[result.name]), f"{result.name}: {result.status}: {result.reason}"
     counts = Counter(
         (one.verdict, one.explanation)
         for one in own
@@ -220,7 +218,7 @@ def _reasons(
     for (verdict, why), count in sorted(counts.items(), key=lambda one: (one[0][0].rank, -one[1])):
         yield shown(verdict), f"{many(count, 'value')}: {why}"
     notes: dict[str, list[str]] = {}
-    failed = {one.key.testcase for one in own if one.verdict in BAD}
+    failed = {one.key.testcase for one in own if one.verdict.is_bad}
     for result in results:
         causes = check.causes.get(result.name, ()) if result.name in failed else ()
         for text in (*result.warnings, *causes):
@@ -278,14 +276,14 @@ def _stem(result: TestcaseResult) -> str:
 
 def _shared(parts: Sequence[Part]) -> Family:
     """Return one table for several testcases."""
-    ordered = sorted(parts, key=lambda part: part.verdict not in BAD)
+    ordered = sorted(parts, key=lambda part: not part.verdict.is_bad)
     table = parts[0].table
     title = f"{_UNITS[table.unit]}: {table.key}" if table.key else _UNITS[table.unit]
-    worst = min((part.verdict for part in parts), key=lambda one: one.rank)
+    verdict = worst(part.verdict for part in parts)
     cases = " ".join(_searched(part) for part in parts)
     width = "medium" if len(table.cells) <= 2 else "large"
-    block = Block(title, shown(worst), cases, rows(title, ordered))
-    return Family(width, (block,), worst in BAD)
+    block = Block(title, shown(verdict), cases, rows(title, ordered))
+    return Family(width, (block,), verdict.is_bad)
 
 
 def _beside(parts: Sequence[Part]) -> Family:
@@ -297,7 +295,7 @@ def _beside(parts: Sequence[Part]) -> Family:
 
     blocks, bad = [], False
     for part in sorted(parts, key=order):
-        bad = bad or part.verdict in BAD
+        bad = bad or part.verdict.is_bad
         draw = curve if part.table.is_curve else matrix
         title = f"{part.result.name}: {part.table.key}" if len(part.result.tables) > 1 else part.result.name
         blocks.append(Block(one_line(title), shown(part.verdict), _searched(part), draw(part)))

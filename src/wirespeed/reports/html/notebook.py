@@ -16,11 +16,11 @@ from ...units import fitting, format_time, many
 from .. import SIMULATED
 from .._overview import extent, rate
 from .._records import NUMBERS, WHOLES, Record, Section, records
+from .._signs import SIGNS
 from .causes import notes
 from .headline import headline
 from .measurements import families, grouped
 from .page import _environment, _source
-from .signs import SIGNS
 from .tables import spelled, three
 
 if TYPE_CHECKING:
@@ -32,7 +32,11 @@ _LIST = ' class="list"'
 #: Fields whose values are fractions, with the format of each.
 _FRACTIONS = {"share": ".0%", "change": "+.1%", "spread": ".1%", "factor": ".0%", "margin": ".2f"}
 #: Signs of words that are not verdicts.
-_SIGNS = {str(word): sign for word, sign in SIGNS.items()} | {"worse": "✖", "lost": "✖", "better": "✓"}
+_SIGNS = {str(verdict): sign.mark for verdict, sign in SIGNS.items()} | {
+    "worse": "✖",
+    "lost": "✖",
+    "better": "✓",
+}
 
 
 @singledispatch
@@ -109,7 +113,8 @@ def _key_figures(figures: tuple[KeyFigure, ...]) -> Markup | str:
 
     cell = Markup("<td>{}</td>").format
     rows = [
-        (f"{SIGNS[one.verdict]} {one.title}", [cell(rate(one.typical)), cell(extent(one))]) for one in figures
+        (f"{SIGNS[one.verdict].mark} {one.title}", [cell(rate(one.typical)), cell(extent(one))])
+        for one in figures
     ]
     return _table("path", ["typical", "of the limit"], rows) if rows else ""
 

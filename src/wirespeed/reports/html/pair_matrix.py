@@ -13,7 +13,6 @@ from ...topology import Machine
 from ...units import many
 from .deviation import STEPS, Judgements, step
 from .link_use import Use
-from .signs import BAD
 from .svg import Element, add, drawing, fitted
 
 _SIDE, _LEFT, _TOP = 12.0, 118.0, 36.0
@@ -76,7 +75,7 @@ def _drawn(
 ) -> Element:
     """Draw the matrix: neighbours of one colour are one rectangle, and bad pairs have a title."""
     count = len(gpus)
-    bad = sum(1 for one in slowest.values() if one and one.verdict in BAD)
+    bad = sum(1 for one in slowest.values() if one and one.verdict.is_bad)
     title = f"{many(count, 'GPU')}: {many(bad, 'pair')} of {len(slowest)} worse than expected"
     svg = drawing(_LEFT + count * _SIDE + 4, _TOP + count * _SIDE + 4, title, "matrix")
     text = f"The worst value of each pair; {bad} of {len(slowest)} pairs are worse than expected"
@@ -93,7 +92,7 @@ def _drawn(
                 svg, "rect", f"cell {css}", x=_LEFT + columns[0] * _SIDE, y=y, width=wide, height=_SIDE - 1
             )
             judgement = slowest.get((row, columns[0]))
-            if judgement and judgement.verdict in BAD:
+            if judgement and judgement.verdict.is_bad:
                 add(rect, "title", text=f"{gpus[row]} and {gpus[columns[0]]}: {judgement.explanation}")
     _labels(svg, machine, gpus, uses)
     return svg

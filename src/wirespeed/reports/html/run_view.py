@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 from ...document import Document, Status
-from ...judging.outcomes import INTERRUPTED, outcomes
 from ...judging.overview import Overview, overview
 from ...judging.verdicts import Check, Verdict
 from ...results.cells import placed
@@ -50,7 +48,6 @@ def run_view(
         What ``wirespeed check`` found; None if it was not checked.
     """
     found = overview(document, check, judged.diagnosis if judged else None)
-    check = _without_interruption(document, check)
     judgements = {judgement.key: judgement for judgement in check.judgements}
     head = headline(document, check, found)
     machine, cells = document.machine, list(placed(document))
@@ -70,7 +67,7 @@ def run_view(
         "index": index,
         "label": one_line(label) or f"{letter(index)}: {head.host}",
         "verdict": found.verdict,
-        "overall": shown(INTERRUPTED if found.word == "INTERRUPTED" else str(found.verdict), found.word),
+        "overall": shown(found.verdict, found.word),
         "headline": head,
         "tiles": tiles(found, lambda kind: group_id(index, kind)),
         "file": _file_name(head.host, document.started),
@@ -91,18 +88,6 @@ def run_view(
         "packed": text,
         "note": note,
     }
-
-
-def _without_interruption(document: Document, check: Check) -> Check:
-    """Return the verdicts with values that the user prevented as unknown: they are no failures."""
-    words = outcomes(document, check).judgements
-    if INTERRUPTED not in words:
-        return check
-    judgements = tuple(
-        replace(one, verdict=Verdict.UNKNOWN, why=one.why or "interrupted") if word == INTERRUPTED else one
-        for one, word in zip(check.judgements, words, strict=True)
-    )
-    return replace(check, judgements=judgements)
 
 
 def _marked(document: Document, check: Check, found: Overview) -> dict[str, Verdict]:

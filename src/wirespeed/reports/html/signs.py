@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...judging.outcomes import INTERRUPTED
-from ...judging.verdicts import Verdict
-
-#: Sign next to the colour of each verdict.
-SIGNS = {
-    Verdict.PASS: "✓", Verdict.WARN: "▲", Verdict.FAIL: "✖", Verdict.IMPLAUSIBLE: "‼", Verdict.UNKNOWN: "?",
-    Verdict.BUSY: "◷", Verdict.WAIVED: "–",
-}  # fmt: skip
-BAD = (Verdict.IMPLAUSIBLE, Verdict.FAIL, Verdict.WARN)
+from ...judging.verdict import Verdict
+from .._signs import SIGNS
 
 
 @dataclass(frozen=True)
@@ -34,21 +27,19 @@ class Shown:
     text: str
 
 
-def shown(word: str, text: str = "") -> Shown:
-    """Return how to show a verdict, or that a run was interrupted.
+def shown(verdict: Verdict, text: str = "") -> Shown:
+    """Return how to show a verdict.
 
     Parameters
     ----------
-    word : str
-        A verdict, or ``interrupted``.
+    verdict : Verdict
+        The verdict.
     text : str
-        Text in place of the word; empty for the word.
+        Text in place of its word; empty for the word.
 
     Returns
     -------
     Shown
         Class, sign and text.
     """
-    if word == INTERRUPTED:
-        return Shown(str(Verdict.WARN), "■", text or word)
-    return Shown(word, SIGNS[Verdict(word)], text or word)
+    return Shown(SIGNS[verdict].css, SIGNS[verdict].mark, text or verdict.word)

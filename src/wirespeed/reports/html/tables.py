@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...document import Cell, Table, TestcaseResult
+from ...judging.verdict import worst
 from ...judging.verdicts import Judgement, Verdict
 from ...results.cells import key_of
 from ...terminal import one_line, visible
@@ -16,7 +17,7 @@ from .._grid import Grid, digest, mark
 from .charts import curve_chart
 from .deviation import ColorScale, Judgements
 from .embedded_data import packed
-from .signs import BAD, shown
+from .signs import shown
 from .svg import markup
 
 if TYPE_CHECKING:
@@ -78,8 +79,7 @@ class Part:
     def verdict(self) -> Verdict:
         """The worst verdict of its cells; of those without a value, only failures count."""
         known = ((cell, one.verdict) for cell, one in self.judged if one)
-        found = {verdict for cell, verdict in known if cell.value is not None or verdict in BAD}
-        return min(found, key=lambda one: one.rank, default=Verdict.UNKNOWN)
+        return worst(verdict for cell, verdict in known if cell.value is not None or verdict.is_bad)
 
     @property
     def colors(self) -> ColorScale:
@@ -292,13 +292,13 @@ def _text(cell: Cell, scale: float) -> str:
 def _cell(cell: Cell, judgement: Judgement | None, text: str, colors: ColorScale) -> str:
     """Return a cell as markup: colour of its value, mark, links, and its verdict or remark as title."""
     if cell.value is None:
-        css = "w4 bad" if judgement and judgement.verdict in BAD else "none"
+        css = "w4 bad" if judgement and judgement.verdict.is_bad else "none"
         return f'<td class="{css}"{_given("title", cell.reason)}>{text}</td>'
     classes, title = [colors.css(cell.value, judgement)], cell.reason
     if judgement is not None and judgement.verdict in _MARKED:
         classes.append(_MARKED[judgement.verdict])
         title = f"{judgement.verdict}: {judgement.explanation}"
-    if cell.is_wrong and (judgement is None or judgement.verdict not in BAD):
+    if cell.is_wrong and (judgement is None or not judgement.verdict.is_bad):
         classes.append("bad")
     css = " ".join(filter(None, classes))
     links = " ".join(str(link) for link, load, _ in cell.links if load >= _LOADED)

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from ...judging.verdicts import Verdict
+from ...judging.verdict import Verdict, worst
 from ...terminal import one_line
 from ...topology import LinkKind, Machine
 from ...units import GB, format_size, many
+from .._signs import SIGNS
 from .deviation import step
 from .link_use import Use
-from .signs import SIGNS
 from .svg import Element, add, drawing, fitted
 from .tables import three
 
@@ -89,12 +89,6 @@ def used(uses: Sequence[Use]) -> str:
     limits = [f"{capacity / GB:.4g}" if capacity else "?" for capacity in capacities]
     shown = measured[:1] if len(set(measured)) == 1 else measured
     return f"{' / '.join(shown)} of {' / '.join(limits)}"
-
-
-def worst(uses: Sequence[Use]) -> Verdict:
-    """Return the worst verdict of some links; unknown only if all are unknown."""
-    known = [use.verdict for use in uses if use.verdict not in (Verdict.UNKNOWN, Verdict.WAIVED)]
-    return min(known, key=lambda v: v.rank) if known else Verdict.UNKNOWN
 
 
 def vertices(machine: Machine) -> Vertices:
@@ -242,7 +236,9 @@ class _Drawing:
         for above, below in bars:
             add(svg, "line", "axis", x1=_WIDTH - 20, x2=_WIDTH - 20, y1=above.bottom, y2=below.y)
         labelled = len(self.direct) <= _LABELLED
-        ordered = sorted(self.between.items(), key=lambda one: -worst(one[1]).rank)  # bad links on top
+        ordered = sorted(
+            self.between.items(), key=lambda one: -worst(use.verdict for use in one[1]).rank
+        )  # bad links on top
         for ends, uses in ordered:
             self._link(svg, ends, uses, labels, labelled=labelled)
         for name, buses in self.buses.items():
@@ -260,10 +256,10 @@ class _Drawing:
 
     def _label(self, svg: Element, x: float, y: float, uses: Sequence[Use]) -> None:
         """Draw the use of a link next to it."""
-        verdict = worst(uses)
+        verdict = worst(use.verdict for use in uses)
         quiet = verdict in _HARMLESS
         plain = verdict is Verdict.PASS or not any(use.measured for use in uses)
-        text = used(uses) if plain else f"{SIGNS[verdict]} {used(uses)}"
+        text = used(uses) if plain else f"{SIGNS[verdict].mark} {used(uses)}"
         wide = len(text) * _LABEL_LETTER + 6
         x = min(max(x, wide / 2 + 2), _WIDTH - wide / 2 - 2)
         add(svg, "rect", "halo", x=x - wide / 2, y=y - 11, width=wide, height=15, rx=4)
@@ -303,7 +299,7 @@ class _Drawing:
                 )
                 at = foot, lower.y - 9
             show = True
-        verdict = worst(uses)
+        verdict = worst(use.verdict for use in uses)
         group = self._place_of(svg, f"{ends[0]}–{ends[1]}", uses)
         words = "; ".join(
             f"{use.link.kind} {use.link.source} to {use.link.destination}: {used([use])} GB/s, {use.verdict}"
@@ -358,7 +354,7 @@ class _Drawing:
         css = f"box {verdict or ''}".rstrip()
         rect = add(group, "rect", css, x=box.x, y=box.y, width=box.width, height=box.height, rx=9)
         add(rect, "title", text=self._about(name))
-        title = f"{SIGNS[verdict]} {name}" if verdict else name
+        title = f"{SIGNS[verdict].mark} {name}" if verdict else name
         if name in self.vertices.bridges or name in self.vertices.fabrics:
             text = fitted(title, box.width - 4)
             add(group, "text", "middle", text, x=box.middle, y=box.y + box.height / 2 + 4)
@@ -368,7 +364,7 @@ class _Drawing:
         add(group, "text", "soft middle", about, x=box.middle, y=box.y + 36)
         if use := self.memory.get(name):
             quiet = use.verdict in _HARMLESS
-            text = used([use]) if use.verdict is Verdict.PASS else f"{SIGNS[use.verdict]} {used([use])}"
+            text = used([use]) if use.verdict is Verdict.PASS else f"{SIGNS[use.verdict].mark} {used([use])}"
             if not use.measured:
                 text = "not measured" if use.link.capacity else "capacity unknown"
             css = "soft middle" if quiet else f"middle strong {use.verdict}"

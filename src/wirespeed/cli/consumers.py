@@ -1,0 +1,215 @@
+"""``--for CONSUMER``: exit codes and one line for the programs that run a check and act on its answer.
+
+With this option, standard output has only the line; everything else goes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import UsageError
+from ..exit_codes import ExitCode
+from ..terminal import PLAIN, one_line
+
+#: Name of the option, whose default no file or variable may set: it must be known before they are read.
+OPTION = "--for"
+#: How the line names an exit code.
+_WORDS = {
+    ExitCode.PASS: "PASS", ExitCode.FAIL: "FAIL", ExitCode.USAGE: "ERROR", ExitCode.WARN: "WARN",
+    ExitCode.NOT_JUDGED: "NOT JUDGED", ExitCode.RUN: "ERROR", ExitCode.INTERRUPTED: "INTERRUPTED",
+}  # fmt: skip
+#: End of a reason that was shortened.
+_CUT = "..."
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """A program, or a kind of program, that acts on an exit code and shows a line.
+
+    Parameters
+    ----------
+    codes : Mapping[ExitCode, int]
+        Exit code of the command -> exit code that the consumer understands.
+    other : int
+        What it gets for all other exit codes.
+    most_bytes : int
+        Maximum length of the line, without the line end, in bytes.
+    words : Mapping[ExitCode, str]
+        Its words for exit codes.
+    other_word : str
+        Its word for all others; empty for that of wirespeed.
+    ignored : str
+        What is printed on standard error if the result is not good and the consumer gets 0.
+    log : Path or None
+        File that gets the line too, if it exists and can be written.
+    """
+
+    codes: Mapping[ExitCode, int]
+    other: int
+    most_bytes: int
+    words: Mapping[ExitCode, str] = field(default_factory=dict)
+    other_word: str = ""
+    ignored: str = ""
+    log: Path | None = None
+
+    def code(self, code: int) -> int:
+        """Return the exit code for the consumer; what is no exit code of ours is an error of the run."""
+        return self.codes.get(_known(code), self.other)
+
+    def line(self, answer: Answer) -> str:
+        """Return the line, in ASCII: verdict, reason and host."""
+        code = _known(answer)
+        start = f"WIRESPEED {self.words.get(code) or self.other_word or _WORDS[code]}: "
+        reason, host = (_plain(text) for text in (answer.reason, answer.host or platform.node()))
+        end = f" ({host})" if host and len(host) < self.most_bytes // 4 else ""
+        room = self.most_bytes - len(start) - len(end)
+        return start + (reason if len(reason) <= room else reason[: room - len(_CUT)] + _CUT) + end
+
+    def tell(self, answer: Answer) -> None:
+        """Print the line on standard output, and write it to the log."""
+        line = self.line(answer)
+        try:
+            print(line, flush=True)
+        except OSError:  # the reader has closed it, or it is full: the exit code says the same
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if self.log is not None and self.log.exists():
+            with suppress(OSError):
+                self.log.write_text(f"{line}\n")
+        if self.ignored and answer and not self.code(answer):
+            with suppress(OSError):
+                print(f"{line}\nwirespeed: {self.ignored}", file=sys.stderr, flush=True)
+
+
+class Answer(int):
+    """An exit code with the reason for it.
+
+    Parameters
+    ----------
+    code : int
+        The exit code.
+    reason : str
+        The reason, in one sentence.
+    host : str
+        The host that it is about; empty for this one.
+    """
+
+    reason: str
+    host: str
+
+    def __new__(cls, code: int, reason: str, host: str = "") -> Answer:
+        made = super().__new__(cls, code)
+        made.reason, made.host = reason, host
+        return made
+
+
+class InvalidUsage(SystemExit):
+    """The end of a command whose arguments were refused; the message is printed already."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(int(ExitCode.USAGE))
+        self.message = message
+
+
+#: Consumers that take a machine out of service for any exit code but 0.
+_HARDWARE = Consumer(
+    codes={ExitCode.FAIL: 1}, other=0, most_bytes=512,
+    ignored="exit code 0: only a failure of the hardware takes a machine out of service",
+)  # fmt: skip
+CONSUMERS: Mapping[str, Consumer] = {
+    "nagios": Consumer(
+        codes={ExitCode.PASS: 0, ExitCode.WARN: 1, ExitCode.FAIL: 2}, other=3, most_bytes=4096,
+        words={ExitCode.PASS: "OK", ExitCode.WARN: "WARNING", ExitCode.FAIL: "CRITICAL"},
+        other_word="UNKNOWN",
+    ),
+    "npd": Consumer(
+        codes={ExitCode.PASS: 0, ExitCode.WARN: 0, ExitCode.FAIL: 1}, other=2, most_bytes=512,
+    ),
+    "slurm": _HARDWARE,
+    "nhc": _HARDWARE,
+    "aicr": Consumer(  # 2 is skipped there: an invalid option or a failed run must not read as that
+        codes={ExitCode.PASS: 0, ExitCode.WARN: 0, ExitCode.NOT_JUDGED: 2}, other=1, most_bytes=4096,
+        log=Path("/dev/termination-log"),
+    ),
+    "gpud": _HARDWARE,
+}  # fmt: skip
+
+
+def add_consumer(to: argparse._ActionsContainer) -> None:
+    """Add ``--for``."""
+    to.add_argument(
+        OPTION, dest="consumer", choices=tuple(CONSUMERS), metavar="CONSUMER",
+        help=f"exit with the code that a program expects, and print only one line with the reason:\n"
+        f"{', '.join(CONSUMERS)} (docs/operate.md)",
+    )  # fmt: skip
+
+
+def requested(arguments: Sequence[str]) -> Consumer | None:
+    """Return the consumer of a command line; None without one, or if the command will refuse it."""
+    own = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    own.add_argument(OPTION, dest="name", default="")
+    try:
+        known, _ = own.parse_known_args([*arguments])
+    except argparse.ArgumentError:  # without a value
+        return None
+    return CONSUMERS.get(known.name)
+
+
+def translated(code: int, arguments: Sequence[str]) -> int:
+    """Return an exit code for the consumer of a command line."""
+    consumer = requested(arguments)
+    return consumer.code(code) if consumer else code
+
+
+def answer(consumer: Consumer, command: Callable[[], int]) -> int:
+    """Run a command for a consumer: print the line, and return the exit code that it understands.
+
+    Parameters
+    ----------
+    consumer : Consumer
+        The consumer.
+    command : Callable
+        Returns the exit code of the command: an ``Answer`` if there is something to say.
+    """
+    with redirect_stdout(sys.stderr):
+        try:
+            code = command()
+        except InvalidUsage as end:
+            code = Answer(ExitCode.USAGE, end.message)
+        except Exception as error:  # a defect of wirespeed must not read as one of the machine
+            with suppress(OSError):
+                traceback.print_exc()
+            code = Answer(ExitCode.RUN, f"internal error: {type(error).__name__}: {error}")
+    if isinstance(code, Answer):
+        consumer.tell(code)
+    return consumer.code(code)
+
+
+def refuse_mixed(consumer: str | None, is_to_stdout: bool) -> None:
+    """Refuse a Document on standard output, which has the line.
+
+    Raises
+    ------
+    UsageError
+        If both are requested.
+    """
+    if consumer and is_to_stdout:
+        raise UsageError(f"{OPTION} prints its line on standard output: give -o a file")
+
+
+def _known(code: int) -> ExitCode:
+    """Return an exit code as one of ours."""
+    return ExitCode(code) if code in ExitCode._value2member_map_ else ExitCode.RUN
+
+
+def _plain(text: str) -> str:
+    """Return a text as one line of ASCII."""
+    return " ".join(one_line(text).encode("ascii", PLAIN).decode().split())

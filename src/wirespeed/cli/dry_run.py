@@ -1,0 +1,71 @@
+"""``--dry-run`` of commands that measure testcases: what, in which order, and how long it takes."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..exit_codes import ExitCode
+from ..terminal import visible
+from ..units import format_time, many
+from .common import TakesOptions
+
+if TYPE_CHECKING:
+    from ..driver.run_plan import PlannedTestcase
+    from ..topology import Machine
+
+
+def add_dry_run(to: TakesOptions) -> None:
+    """Add ``--dry-run``."""
+    to.add_argument(
+        "--dry-run", action="store_true",
+        help="show what would be measured, in which order and how long it takes, and measure nothing",
+    )  # fmt: skip
+
+
+def dry_run(arguments: dict[str, Any], options: argparse.Namespace) -> int:
+    """Print the plan of a run; return the exit code.
+
+    Parameters
+    ----------
+    arguments : dict
+        Those of ``wirespeed.run``, as ``measuring`` returns them.
+    options : argparse.Namespace
+        Options of the command.
+    """
+    from ..api import choose
+    from ..backends import describe
+    from ..driver.run_plan import run_plan
+    from ..testcases.sweep import sweep
+
+    chosen, machine = arguments["options"], describe(options.machine)
+    if chosen.devices is not None:
+        machine = machine.only(chosen.devices)
+    cases = choose(arguments["testcases"], arguments["prefixes"], chosen.tier)
+    if chosen.sizes is not None:
+        cases = tuple(sweep(case, chosen.sizes) for case in cases)
+    print(visible(_text(run_plan(cases, machine, chosen), machine, chosen.within)))
+    return ExitCode.PASS
+
+
+def _text(planned: Sequence[PlannedTestcase], machine: Machine, within: float | None) -> str:
+    """Return the plan as a table."""
+    from ..durations import end_seconds
+
+    where = f"{machine.name or machine.host}{' (SIMULATED)' if machine.simulated else ''}"
+    lines = [f"dry run on {where}; nothing is measured", "", "  begins    takes  values  testcase"]
+    possible = [one for one in planned if not one.reason]
+    for one in possible:
+        begins = format_time(one.begins) if one.in_time else "left out"
+        lines.append(f"{begins:>8} {format_time(one.seconds):>8} {one.values:>7}  {one.case.name}")
+    measured = [one for one in possible if one.in_time]
+    ends = max((one.begins + one.seconds for one in measured), default=0.0) + end_seconds(machine)
+    values = many(sum(one.values for one in measured), "value")
+    lines += ["", f"about {format_time(ends)} for {values} of {many(len(measured), 'testcase')}"]
+    if within is not None and len(measured) < len(possible):
+        left = many(len(possible) - len(measured), "testcase")
+        lines.append(f"within {format_time(within)}, there may be no time for {left}")
+    if refused := len(planned) - len(possible):
+        lines.append(f"{many(refused, 'testcase')} not possible here; `wirespeed list` says why")
+    return "\n".join(lines)

@@ -1,0 +1,84 @@
+"""What a run would measure, in which order, and how long it would take: nothing is measured."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..durations import end_seconds, start_seconds
+from ..errors import WirespeedError
+from ..network import Network
+from ..options import RunOptions
+from ..testcases import Plan, Testcase
+from ..testcases.coverage import by_value
+from ..topology import Machine
+from . import run_times
+from .time_limit import Estimates
+
+#: Minimum duration of a sample that is assumed, in s.
+_SAMPLE_S = 1e-3
+
+
+@dataclass(frozen=True)
+class PlannedTestcase:
+    """A testcase of a run.
+
+    Parameters
+    ----------
+    case : Testcase
+        The testcase.
+    values : int
+        Number of values.
+    seconds : float
+        How long it takes, in s.
+    begins : float
+        When it begins, in s from the start of the process.
+    in_time : bool
+        Whether it ends within the time limit of the run.
+    reason : str
+        Why it cannot be measured on this machine; empty if it can.
+    """
+
+    case: Testcase
+    values: int
+    seconds: float
+    begins: float
+    in_time: bool
+    reason: str
+
+
+def run_plan(cases: Sequence[Testcase], machine: Machine, options: RunOptions) -> tuple[PlannedTestcase, ...]:
+    """Return the testcases of a run in the order in which they are measured.
+
+    Times are those of earlier runs of this machine with the same options, else estimated from the plan.
+
+    Parameters
+    ----------
+    cases : Sequence[Testcase]
+        The testcases.
+    machine : Machine
+        The machine.
+    options : RunOptions
+        Options of the run.
+    """
+    is_here = not machine.simulated and machine.host == platform.node()
+    earlier = run_times.earlier(run_times.kind(machine, options)) if is_here else {}
+    estimates = Estimates(
+        Network(machine), options.rule, verify=options.verify, sample_s=_SAMPLE_S, earlier=earlier
+    )
+    clock, found = start_seconds(machine), []
+    end = float("inf") if options.within is None else options.within - end_seconds(machine)
+    for case in cases if options.within is None else by_value(cases):
+        try:
+            plan = case.plan(machine, options)
+        except WirespeedError as error:
+            plan = Plan.waive(str(error))
+        seconds = estimates.of(case, plan) if plan.measurements else 0.0
+        for measurement in plan.measurements[:1]:
+            estimates.measured(measurement)
+        values = sum(len(measurement.places) for measurement in plan.measurements)
+        in_time = clock + seconds <= end
+        found.append(PlannedTestcase(case, values, seconds, clock, in_time, plan.reason))
+        clock += seconds if in_time else 0.0
+    return tuple(found)

@@ -1,0 +1,193 @@
+"""The time that a run with a limit has left, and what it measures in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from ..backends.base import Backend, KeepsVirtualTime
+from ..durations import connect_seconds, end_seconds, least_seconds, start_seconds, usual_seconds
+from ..errors import WirespeedError
+from ..model import Measurement
+from ..network import Network
+from ..stopping import Fixed, Rule
+from ..testcases import Plan, Testcase
+from ..testcases.coverage import COVERING
+from .session_options import SessionOptions
+
+#: Why a value was not measured.
+NO_TIME = "no time was left (--within)"
+#: Time that a cancelled call has to return at the end of the run, in s.
+_CANCEL_S = 0.5
+#: The end of a run may take longer than usual by the factor by which its start did, on a busy machine. Its
+#: maximum.
+_MOST_SLOWNESS = 4.0
+#: Range of the factor by which estimates are multiplied to agree with earlier runs.
+_FACTORS = 0.2, 5.0
+
+
+class Estimates:
+    """The times of testcases on a machine, from their plans and from earlier runs.
+
+    Parameters
+    ----------
+    network : Network
+        Links of the machine.
+    rule : Rule
+        When sampling stops.
+    verify : bool
+        Whether every sample is verified.
+    sample_s : float
+        Minimum duration of a sample, in s.
+    earlier : Mapping[str, float]
+        Testcase -> its time in an earlier run, in s.
+    """
+
+    def __init__(
+        self, network: Network, rule: Rule, *, verify: bool, sample_s: float, earlier: Mapping[str, float]
+    ) -> None:
+        self._network, self._rule, self._verify, self._sample_s = network, rule, verify, sample_s
+        self._earlier = earlier
+        self._connected = False
+        #: Testcase -> time in an earlier run over its estimate.
+        self._factors: dict[str, float] = {}
+
+    def of(self, case: Testcase, plan: Plan) -> float:
+        """Return the usual time of a testcase, in s."""
+        rule = self._rule.share(len(plan.measurements))
+        seconds = sum(
+            usual_seconds(self._network, one, rule, verify=self._verify, sample_s=self._sample_s)
+            for one in plan.measurements
+        )
+        if plan.measurements and case.name in self._earlier:
+            low, high = _FACTORS
+            self._factors[case.name] = min(high, max(low, self._earlier[case.name] / seconds))
+            return self._earlier[case.name]
+        return seconds + (0.0 if self._connected else sum(map(connect_seconds, plan.measurements[:1])))
+
+    def least(self, case: Testcase, measurement: Measurement) -> float:
+        """Return the time of a Measurement with the fewest samples, in s."""
+        seconds = least_seconds(
+            self._network, measurement, self._rule, verify=self._verify, sample_s=self._sample_s
+        )
+        connecting = 0.0 if self._connected else connect_seconds(measurement)
+        return seconds * self._factors.get(case.name, 1.0) + connecting
+
+    def measured(self, measurement: Measurement) -> None:
+        """Know that a Measurement was made: what it connected stays connected."""
+        self._connected = self._connected or connect_seconds(measurement) > 0
+
+
+class TimeLimit:
+    """The limit of a run.
+
+    Parameters
+    ----------
+    end : float
+        When measuring ends, in s on the clock.
+    now : Callable
+        The clock: that of this host, or virtual time.
+    estimates : Estimates
+        What testcases take.
+    virtual : bool
+        Whether the clock is virtual: nothing is late there.
+    """
+
+    def __init__(self, end: float, now: Callable[[], float], estimates: Estimates, *, virtual: bool) -> None:
+        self._end, self._now, self._estimates, self._virtual = end, now, estimates, virtual
+        self._covering: dict[str, float] = {}
+
+    def expect(self, cases: Iterable[Testcase], plan_of: Callable[[Testcase], Plan]) -> None:
+        """Estimate the testcases that cover the machine."""
+        for case in (case for case in cases if case.name in COVERING):
+            with suppress(WirespeedError):  # it cannot be planned, which its result will say
+                plan = plan_of(case)
+                self._covering[case.name] = self._estimates.of(case, plan) if plan.measurements else 0.0
+
+    @property
+    def left(self) -> float:
+        """Time left for measurements, in s."""
+        return self._end - self._now()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether measurements that run must end, because real time is over."""
+        return not self._virtual and self.left < 0
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a cancelled call has had its time to return."""
+        return not self._virtual and self.left < -_CANCEL_S
+
+    def begin(self, case: Testcase, rule: Rule) -> Rule:
+        """Return the rule for a testcase: smaller budgets if those that cover the machine lack time."""
+        needed = sum(self._covering.values())
+        self._covering.pop(case.name, None)
+        return rule if needed <= 0 else shrunk(rule, max(self.left, 0.0) / needed)
+
+    def rule(self, rule: Rule, measurements: int) -> Rule:
+        """Return the rule for the next of several Measurements."""
+        if isinstance(rule, Fixed):
+            return rule
+        return shrunk(rule, max(self.left, 0.0) / max(1, measurements) / rule.time_budget)
+
+    def starts(self, case: Testcase, measurements: Sequence[Measurement], *, partly: bool) -> bool:
+        """Return whether a testcase begins.
+
+        A part of a table has too few peers to be compared with, so that it can hide what is slow. Testcases
+        that cover the machine begin in any case, and so do all with ``partly``.
+        """
+        if partly or case.name in COVERING:
+            return self.left > 0
+        return sum(self._estimates.least(case, one) for one in measurements) <= self.left
+
+    def allows(self, case: Testcase, measurement: Measurement) -> bool:
+        """Return whether there is time for a Measurement."""
+        return self.left > 0 and self._estimates.least(case, measurement) <= self.left
+
+    def measured(self, measurement: Measurement) -> None:
+        """Know that a Measurement was made."""
+        self._estimates.measured(measurement)
+
+
+def shrunk(rule: Rule, factor: float) -> Rule:
+    """Return a rule with smaller time budgets; a factor above 1 changes nothing."""
+    if isinstance(rule, Fixed) or factor >= 1:
+        return rule
+    factor = max(factor, 1e-3)
+    return replace(rule, time_budget=rule.time_budget * factor, testcase_budget=rule.testcase_budget * factor)
+
+
+def limit_of(
+    options: SessionOptions, network: Network, backends: Sequence[Backend], started: float
+) -> TimeLimit | None:
+    """Return the time limit of a run; in virtual time if nothing is measured in real time. None without one.
+
+    Parameters
+    ----------
+    options : SessionOptions
+        Options of the run.
+    network : Network
+        Links of its machine.
+    backends : Sequence[Backend]
+        What measures it.
+    started : float
+        When its Session began, in s of the monotonic clock.
+    """
+    within, machine = options.plan.within, network.machine
+    if within is None:
+        return None
+    sample_s = max((backend.sample_seconds for backend in backends), default=0.0)
+    estimates = Estimates(
+        network, options.rule, verify=options.verify, sample_s=sample_s, earlier=options.earlier
+    )
+    starting, ending = start_seconds(machine), end_seconds(machine)
+    for backend in backends:
+        if isinstance(backend, KeepsVirtualTime):
+            end = backend.elapsed() + within - starting - ending
+            return TimeLimit(end, backend.elapsed, estimates, virtual=True)
+    since = started if options.since is None else options.since
+    slowness = min(_MOST_SLOWNESS, max(1.0, (started - since) / starting))
+    return TimeLimit(since + within - slowness * ending, time.monotonic, estimates, virtual=False)

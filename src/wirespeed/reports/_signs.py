@@ -1,0 +1,72 @@
+"""Verdicts as all views show them: a sign, a colour in terminals, a class in pages; never a colour only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..document import Document, Status, TestcaseResult
+from ..judging.omissions import is_unverified
+from ..judging.verdicts import Check, Verdict
+from ..units import format_time
+
+
+@dataclass(frozen=True)
+class Look:
+    """How to show a verdict.
+
+    Parameters
+    ----------
+    mark : str
+        One character.
+    style : str
+        Style of rich.
+    css : str
+        Class in pages.
+    """
+
+    mark: str
+    style: str
+    css: str
+
+
+SIGNS = {
+    Verdict.IMPLAUSIBLE: Look("‼", "bold red", "implausible"),
+    Verdict.FAIL: Look("✖", "bold red", "fail"),
+    Verdict.WARN: Look("▲", "bold yellow", "warn"),
+    Verdict.BUSY: Look("◷", "bold yellow", "busy"),
+    Verdict.INTERRUPTED: Look("■", "bold yellow", "warn"),
+    Verdict.UNKNOWN: Look("?", "bold cyan", "unknown"),
+    Verdict.PASS: Look("✓", "bold green", "pass"),
+    Verdict.WAIVED: Look("–", "dim", "waived"),
+}
+
+
+def counted(verdicts: Iterable[Verdict]) -> str:
+    """Return how often each verdict occurs, what was not judged last; empty for none."""
+    counts = Counter(verdicts)
+    ordered = sorted(Verdict, key=lambda one: not one.is_judged)
+    return ", ".join(f"{counts[one]} {one.word}" for one in ordered if counts[one])
+
+
+def data_word(document: Document, result: TestcaseResult) -> str:
+    """Return what is known of the data of a testcase: verified, or why there is none."""
+    if result.status is not Status.PASSED:
+        return "wrong data" if result.status is Status.FAILED else str(result.status)
+    return verification(document)
+
+
+def verification(document: Document) -> str:
+    """Return whether the data of a run was verified; empty for a log of another tool that does not say."""
+    if is_unverified(document):
+        return "data not verified"
+    return "data verified" if document.options.get("verify") else ""
+
+
+def closing(document: Document, check: Check) -> str:
+    """Return the verdict on a run, how many testcases have each, and whether the data was verified."""
+    counts = counted(check.testcases[one.name] for one in document.testcases) or "nothing was run"
+    data = verification(document)
+    took = document.origin or f"in {format_time(document.seconds)}"
+    return f"{check.verdict.word.upper()}  {counts}" + (f" · {data}" if data else "") + f" · {took}"

@@ -1,0 +1,175 @@
+"""``--for``: what each program that acts on a check gets, whatever happens."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from wirespeed.cli.consumers import CONSUMERS, Answer, answer, requested, translated
+from wirespeed.cli.main import main
+from wirespeed.exit_codes import ExitCode
+
+#: What each consumer documents, by our exit code.
+EXPECTED = {
+    "nagios": {"PASS": 0, "FAIL": 2, "USAGE": 3, "WARN": 1, "NOT_JUDGED": 3, "RUN": 3, "INTERRUPTED": 3},
+    "npd": {"PASS": 0, "FAIL": 1, "USAGE": 2, "WARN": 0, "NOT_JUDGED": 2, "RUN": 2, "INTERRUPTED": 2},
+    "slurm": {"PASS": 0, "FAIL": 1, "USAGE": 0, "WARN": 0, "NOT_JUDGED": 0, "RUN": 0, "INTERRUPTED": 0},
+    "aicr": {"PASS": 0, "FAIL": 1, "USAGE": 1, "WARN": 0, "NOT_JUDGED": 2, "RUN": 1, "INTERRUPTED": 1},
+}
+EXPECTED |= dict.fromkeys(("nhc", "gpud"), EXPECTED["slurm"])
+GOOD = ["--machine", "simulated:dgx-a100-8", "-t", "device_to_device_memcpy_read_ce"]
+BAD = ["--machine", "simulated:dgx-a100-8+nvlinks=6@gpu3", "-t", "device_to_device_memcpy_read_ce"]
+CHECK = ["check", "--no-save", "--allow-simulated"]
+
+
+@pytest.mark.parametrize("name", CONSUMERS)
+def test_every_exit_code_is_translated(name: str) -> None:
+    assert EXPECTED.keys() == CONSUMERS.keys()
+    assert {code.name: CONSUMERS[name].code(code) for code in ExitCode} == EXPECTED[name]
+    assert CONSUMERS[name].code(77) == EXPECTED[name]["RUN"]  # no exit code of ours
+
+
+@pytest.mark.parametrize("name", CONSUMERS)
+def test_the_only_line_on_standard_output_is_the_reason(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*CHECK, *BAD, "--for", name]) == EXPECTED[name]["FAIL"]
+    out, err = capsys.readouterr()
+    word = "CRITICAL" if name == "nagios" else "FAIL"
+    assert re.fullmatch(rf"WIRESPEED {word}: .*gpu3.* \(dgx-a100-8\)\n", out)
+    assert "GPU memory" in err or "GPU" in err  # the report
+    assert main([*CHECK, *BAD, f"--for={name}", "-q"]) == EXPECTED[name]["FAIL"]
+    assert capsys.readouterr().out == out
+
+
+@pytest.mark.parametrize("name", CONSUMERS)
+def test_refused_arguments_are_no_failure_of_the_machine(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for arguments in (
+        ["check", "--bad-option"],  # refused by argparse
+        ["check", "--precision", "many"],
+        ["check", "--from", str(tmp_path / "none.json")],  # refused by us
+        ["check", "--machine", "simulated:dgx-a100-8"],
+        ["nonsense"],
+        ["list"],  # has no such option
+        [*CHECK, *GOOD, "-o", "-"],
+    ):
+        consumer = ["--for", name]
+        assert main([*arguments, *consumer]) == EXPECTED[name]["USAGE"], arguments
+        out, err = capsys.readouterr()
+        word = "UNKNOWN" if name == "nagios" else "ERROR"
+        assert out.startswith(f"WIRESPEED {word}: ") and out.count("\n") == 1, out
+        assert "error:" in err
+        assert ("only a failure of the hardware" in err) == (EXPECTED[name]["USAGE"] == 0)
+
+
+def test_a_run_that_fails_is_no_failure_of_the_machine(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "taken").write_text("theirs")
+    output = ["-o", str(tmp_path / "taken" / "a.json")]
+    assert main([*CHECK[:1], *CHECK[2:], *GOOD, *output, "--for", "slurm"]) != 1
+    assert capsys.readouterr().out.startswith("WIRESPEED ")
+
+
+@pytest.mark.parametrize("error", [ValueError("x\ny"), KeyboardInterrupt(), MemoryError(), OSError(5, "I/O")])
+def test_a_crash_is_no_failure_of_the_machine(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from wirespeed.cli import check
+
+    def crash(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(check, "main", crash)
+    assert main(["check", "--for", "slurm"]) == 0
+    out, err = capsys.readouterr()
+    assert re.fullmatch(r"WIRESPEED (ERROR|INTERRUPTED): .*\n", out)
+    assert ("Traceback" in err) == isinstance(error, ValueError)
+    assert main(["check", "--for", "npd"]) == 2
+
+
+def test_unknown_consumers_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["check", "--for", "zabbix"], ["check", "--for"]):
+        assert requested(arguments) is None
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        assert end.value.code == 2
+    assert "nagios" in capsys.readouterr().err
+    assert requested(["check", "--force", "--format", "json", "--", "--for", "npd"]) is None
+    assert translated(3, ["check"]) == 3 and translated(3, ["check", "--for", "slurm"]) == 0
+
+
+@pytest.mark.parametrize("name", CONSUMERS)
+def test_the_line_fits_and_keeps_the_host(name: str) -> None:
+    consumer = CONSUMERS[name]
+    line = consumer.line(Answer(1, "NVLink gpu3–nvswitch ↔ ü\n\x1b[31m" + 9000 * "x", "node17"))
+    assert len(line.encode()) == consumer.most_bytes and line.isascii() and line.isprintable()
+    assert line.endswith("... (node17)") and "gpu3-nvswitch" in line
+    assert len(consumer.line(Answer(1, "slow", 9000 * "h"))) <= consumer.most_bytes
+
+
+def test_the_termination_log_gets_the_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "termination-log"
+    aicr = replace(CONSUMERS["aicr"], log=log)
+    assert answer(aicr, lambda: Answer(1, "slow", "a")) == 1
+    assert not log.exists()  # it is created by the kubelet only
+    log.touch()
+    assert answer(aicr, lambda: Answer(4, "busy", "a")) == 2
+    assert log.read_text() == "WIRESPEED NOT JUDGED: busy (a)\n"
+    assert CONSUMERS["aicr"].log == Path("/dev/termination-log")
+
+
+def test_several_runs_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, machine in (("a", GOOD), ("b", BAD)):
+        main(["run", *machine, "-q", "-o", str(tmp_path / f"{name}.json")])
+    files = [str(tmp_path / f"{name}.json") for name in "ab"]
+    capsys.readouterr()
+    assert main(["check", *files, "--allow-simulated", "--for", "nagios"]) == 2
+    out = capsys.readouterr().out
+    assert re.fullmatch(r"WIRESPEED CRITICAL: 1 of 2 runs; dgx-a100-8: .*gpu3.*\n", out)
+
+
+def test_doctor_answers_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--no-measure", "--machine", BAD[1], "--for", "nagios"]) != 0
+    assert re.fullmatch(r"WIRESPEED \w+: .*gpu3.*\n", capsys.readouterr().out)
+
+
+def test_a_variable_cannot_set_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WIRESPEED_FOR", "slurm")
+    assert main([*CHECK, *BAD, "-q"]) == 1
+    assert capsys.readouterr().out == ""
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def run(*arguments: str, **streams: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "wirespeed", *arguments]
+        return subprocess.run(command, text=True, timeout=120, cwd=tmp_path, **streams)  # type: ignore
+
+    return run
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_full_disk_is_no_failure_of_the_machine(
+    closed: str, process: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        other = {"stdout", "stderr"} - {closed}
+        streams = {closed: full, other.pop(): subprocess.PIPE}
+        good = process(*CHECK, *GOOD, "--for", "slurm", **streams)
+        usage = process("check", "--bad", "--for", "slurm", **streams)
+    assert (good.returncode, usage.returncode) == (0, 0), (good, usage)
+    if closed == "stderr":
+        assert usage.stdout.startswith("WIRESPEED ERROR: ")
