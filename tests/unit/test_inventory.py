@@ -216,6 +216,10 @@ def test_a_gpu_without_a_driver_next_to_others(tmp_path: Path) -> None:
     assert found.verdict is FAIL and "(slot 1) is on the PCI bus, but no driver uses it" in str(found)
     (found,) = missing(node(tmp_path / "container", files={".dockerenv": ""}, **some))
     assert found.verdict is WARN
+    document = node(tmp_path / "display", **some)
+    other = Fact(Known.PCI_MODEL, "0x0fff", device=ADDRESSES[0])  # of a card that the driver does not support
+    (found,) = missing(replace(document, facts=(*document.facts, other)))
+    assert found.verdict is WARN
 
 
 @pytest.mark.parametrize("given", ["vfio-pci", "excluded"])
