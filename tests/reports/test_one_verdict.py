@@ -20,6 +20,7 @@ from wirespeed.cli.common import code_of, measured_code
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.exit_codes import ExitCode
+from wirespeed.facts import Fact, Known
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.verdict import Verdict
@@ -47,6 +48,15 @@ def interrupted() -> Document:
     table = replace(table, cells=(table.cells[0], lost, *table.cells[2:]))
     ended = replace(second, status=Status.INTERRUPTED, reason="Ctrl-C", tables=(table,))
     return replace(document, testcases=(first, ended), interrupted="Ctrl-C")
+
+
+def without_driver() -> Document:
+    """A machine with a GPU on the bus, and no driver: only its host memory is measured."""
+    document = measured("host_stream_triad", machine="simulated:cpu-2-sockets")
+    known = {Known.GPUS_ON_BUS: ("0000:01:00.0",), Known.DRIVER_LOADED: "off"}
+    facts = [*document.facts, *(Fact(name, value) for name, value in known.items())]
+    facts.append(Fact(Known.GPUS_OF_DRIVER, reason="NVML is not there"))
+    return replace(document, facts=tuple(facts))
 
 
 @dataclass(frozen=True)
@@ -90,6 +100,8 @@ STATES = {
     "failed gate": State(
         lambda: measured(PAIRS, machine=f"{A100}+speed@gpu3-nvswitch=0.8"), Verdict.FAIL, gates=("azure",)
     ),
+    "GPU gone": State(lambda: measured(HOST, machine=f"{A100}+gone@gpu3"), Verdict.FAIL),
+    "no driver": State(without_driver, Verdict.WARN),
     "no gate compared": State(lambda: measured(HOST), Verdict.UNKNOWN, gates=("aws",)),
 }
 

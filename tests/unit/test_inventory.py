@@ -216,6 +216,10 @@ def test_a_gpu_without_a_driver_next_to_others(tmp_path: Path) -> None:
     assert found.verdict is FAIL and "(slot 1) is on the PCI bus, but no driver uses it" in str(found)
     (found,) = missing(node(tmp_path / "container", files={".dockerenv": ""}, **some))
     assert found.verdict is WARN
+    document = node(tmp_path / "display", **some)
+    other = Fact(Known.PCI_MODEL, "0x0fff", device=ADDRESSES[0])  # of a card that the driver does not support
+    first, uneven = missing(replace(document, facts=(*document.facts, other)))
+    assert (first.verdict, uneven.verdict) == (WARN, WARN) and "no driver uses it" in str(first)
 
 
 @pytest.mark.parametrize("given", ["vfio-pci", "excluded"])
@@ -422,7 +426,6 @@ def test_nvml_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     found = missing(here(tmp_path, monkeypatch, Failing()), parse("gpus=8"))
     verdict, text = told(found)[0]
     assert verdict is WARN and text.startswith(
-        "8 NVIDIA GPUs on the PCI bus cannot be used: NVML reports Driver/library version mismatch; "
-        "0000:13:00.0"
+        "8 NVIDIA GPUs on the PCI bus cannot be used: NVML reports Driver/library version mismatch; 0000:13"
     )
     assert told(found)[1] == (WARN, "0 of 8 GPUs expected; 8 on the PCI bus")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..document import Document
@@ -149,7 +149,7 @@ def _of_host(
     failed = [one for one in unseen if one.part is InventoryPart.GPUS and one.verdict is Verdict.FAIL]
     if count is not None and failed and len(failed) >= _lacking(count):  # they are what is missing
         unseen = [
-            replace(one, expected=count.expected, found=count.found) if one in failed else one
+            replace(one, expected=count.expected, found=count.found) if one.verdict is Verdict.FAIL else one
             for one in unseen
         ]
         compared = {key: one for key, one in compared.items() if one.part is not InventoryPart.GPUS}
@@ -165,12 +165,14 @@ def _lacking(count: Missing) -> float:
 def _gpus(host: Possession, document: Document) -> Iterator[Missing]:
     """Yield the GPUs of the PCI bus that cannot be used, and those that left it."""
     facts = host.facts
-    on_bus, lost = facts.several(Known.GPUS_ON_BUS), facts.several(Known.GPUS_LOST)
+    on_bus, lost = (dict.fromkeys(facts.several(name)) for name in (Known.GPUS_ON_BUS, Known.GPUS_LOST))
+    shown = set(host.gpus)
+    models = {facts.text(Known.PCI_MODEL, address) for address in shown}
     withheld: list[str] = []
     if facts.knows(Known.GPUS_OF_DRIVER):
         for address in on_bus:
-            if address not in host.gpus:
-                one = _unseen(address, facts)
+            if address not in shown:
+                one = _unseen(address, facts, models, is_fallen=address in lost)
                 withheld += [address] if one is None else []
                 yield from [one] if one is not None else ()
         yield from _left_out(host, document)
@@ -186,7 +188,7 @@ def _gpus(host: Possession, document: Document) -> Iterator[Missing]:
         text = f"{many(len(withheld), 'GPU')} of the host not given to this container or job: "
         yield Missing(InventoryPart.GPUS, Verdict.WAIVED, text + _named(withheld, facts), tuple(withheld))
     for address in lost:
-        if address in host.gpus or (address in on_bus and not facts.knows(Known.GPUS_OF_DRIVER)):
+        if address in shown or (address in on_bus and not facts.knows(Known.GPUS_OF_DRIVER)):
             text = f"the GPU at {_place(address, facts)} fell off the bus since the node was started (Xid 79)"
             yield _of_gpu(address, facts, Verdict.WARN, text)
         elif address not in on_bus:
@@ -201,11 +203,10 @@ def _is_left_alone(address: str, facts: Facts) -> bool:
     return passed_on or facts.text(Known.DEVICE_FILE, address) == EXCLUDED
 
 
-def _unseen(address: str, facts: Facts) -> Missing | None:
+def _unseen(address: str, facts: Facts, models: Collection[str], *, is_fallen: bool) -> Missing | None:
     """Return what is wrong with a GPU that the driver does not show; None if it was not given to us."""
     driver, file = facts.text(Known.PCI_DRIVER, address), facts.text(Known.DEVICE_FILE, address)
     in_container = facts.text(Known.CONTAINER) == ON
-    is_fallen = address in facts.several(Known.GPUS_LOST)
     fell = "; it fell off the bus (Xid 79)" if is_fallen else ""
     head = f"the GPU at {_place(address, facts)} is on the PCI bus, but"
     if _is_left_alone(address, facts):
@@ -219,7 +220,8 @@ def _unseen(address: str, facts: Facts) -> Missing | None:
         text = f"{head} the driver does not show it{none}{fell}"
         return _of_gpu(address, facts, Verdict.FAIL if sure else Verdict.WARN, text)
     if driver == _NONE:
-        verdict = Verdict.WARN if in_container else Verdict.FAIL
+        alike = facts.text(Known.PCI_MODEL, address) in models  # else the driver may not support it
+        verdict = Verdict.FAIL if (alike or is_fallen) and not in_container else Verdict.WARN
         return _of_gpu(address, facts, verdict, f"{head} no driver uses it{fell}")
     return _of_gpu(address, facts, Verdict.WARN, f"{head} used by the driver {driver}")
 
@@ -345,7 +347,7 @@ def _count(
 ) -> Missing:
     """Return that there are fewer GPUs or NICs than expected, and which are missing."""
     facts = host.facts
-    here = host.gpus if part is InventoryPart.GPUS else tuple(host.nics)
+    here = set(host.gpus if part is InventoryPart.GPUS else host.nics)
     good = inventory.gpu_addresses if part is InventoryPart.GPUS else inventory.nic_addresses
     gone = [address for address in good if address not in here] if here or not found else []
     in_doubt = ""

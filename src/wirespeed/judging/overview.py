@@ -268,8 +268,8 @@ def _answer(
     document: Document, check: Check, answer: Finding | None, counts: Counter[Verdict], bad: int
 ) -> tuple[str, Advice]:
     """Return what is wrong, and where, or that nothing is; and what to do about it."""
-    if absent := _absent(check):
-        return _first(absent)
+    if lacking := _absent(check):
+        return _first(lacking)
     if answer is not None:
         place = f" ({answer.place})" if answer.place else ""
         sure = "" if answer.likely or not answer.cells else "possibly, "

@@ -165,16 +165,16 @@ class Check(Tabular):
     def verdict(self) -> Verdict:
         """Verdict on the run: fail, warn, busy, interrupted or pass; unknown if nothing was judged.
 
-        A failed gate and a missing device fail the run; a defect that the facts show is at least a warning.
+        A failed gate, or what is missing, fails the run; a defect that the facts show is at least a warning.
         With ``doubts``, values that are as expected are a warning; if none was compared with a set of gates,
         nothing is known.
         """
         of_run = (one.verdict for one in self.judgements if not one.key.testcase)
-        absent = (one.verdict for one in self.missing if one.verdict is not Verdict.WAIVED)
-        values = worst((*self.testcases.values(), *of_run, *absent))
-        if values.is_failure or any(compared.failed for compared in self.gates):
+        values = worst((*self.testcases.values(), *of_run))
+        absent = {one.verdict for one in self.missing}
+        if values.is_failure or Verdict.FAIL in absent or any(compared.failed for compared in self.gates):
             return Verdict.FAIL
-        if values is Verdict.WARN or self.defects:
+        if values is Verdict.WARN or Verdict.WARN in absent or self.defects:
             return Verdict.WARN
         if values is not Verdict.PASS:
             return Verdict.UNKNOWN if values is Verdict.WAIVED else values
@@ -257,8 +257,8 @@ def judge(
         doubts(document),
         baseline_use(entries, cells) if entries else None,
         document.simulated,
+        tuple(defects(document)),
         missing=lacking,
-        defects=tuple(defects(document)),
     )
 
 

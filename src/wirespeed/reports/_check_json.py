@@ -62,9 +62,9 @@ def _run(document: Document, judged: Judged) -> dict[str, Any]:
             for one in check.wrong
         ],
         "doubts": check.doubts,
+        "missing": [_absent(one) for one in check.missing],
         "defects": check.defects,
         "data": verification(document),
-        "missing": [_absent(one) for one in check.missing],
         "baseline": vars(check.baseline) if check.baseline else None,
         "causes": [_cause(one) for one in diagnosis.findings],
         "slow": diagnosis.slow,

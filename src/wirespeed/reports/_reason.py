@@ -41,5 +41,6 @@ def reason_of_diagnosis(document: Document, check: Check, found: Diagnosis) -> s
     defects = [one for one in found.findings if one.weight is Weight.DEFECT] or found.findings
     if document.testcases and not defects:
         return overview(document, check, found).sentence
-    named = [f"{one.cause.title} ({one.where})" if one.where else one.cause.title for one in defects]
+    named = [str(one) for one in check.missing if one.verdict.is_bad]
+    named += [f"{one.cause.title} ({one.where})" if one.where else one.cause.title for one in defects]
     return "; ".join(named) or "the system reports no defect; nothing was measured"

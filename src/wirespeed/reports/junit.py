@@ -43,7 +43,7 @@ def render(document: Document, style: Style) -> str:
         case = ET.Element("testcase", classname="wirespeed", name="the run", time="0")
         _outcome(case, "error", f"run interrupted: {document.interrupted}")
         cases.append(case)
-    cases += [_absent(one) for one in check.missing if one.verdict.is_bad]
+    cases += [_absent(one) for one in check.missing if one.verdict.is_failure]
     for compared in judged.gates if judged else ():
         cases += [_gate(one, compared.gates.name, document) for one in applicable(compared)]
     counts = {

@@ -71,13 +71,13 @@ def discover(machine: Machine, root: TreePath = HERE, library: Any = None, *, ex
     """
     if not is_present(root):
         return machine
-    seen = len(pci.gpus(root))
     if root.tree.recorded:
         reader = _Reader(opened(root, None), root)
         described = reader.nvml.ask("nvmlDeviceGetCount") is not None
         return reader.describe(machine) if described else reader.describe_bus(machine)
 
     def unable(why: str) -> Machine:
+        seen = len(pci.gpus(root))
         note = f"NVIDIA GPUs cannot be used, although the PCI bus shows {seen or 'some'}: {why}"
         return replace(machine, notes=(*machine.notes, note))
 
