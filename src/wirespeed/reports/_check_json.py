@@ -11,6 +11,7 @@ import msgspec
 from ..document import Document
 from ..judging.diagnosis import Finding
 from ..judging.gate_verdicts import GateComparison
+from ..judging.omissions import left_out
 from ..judging.outcomes import outcomes
 from ..judging.verdicts import Judgement, Verdict
 from ..terminal import escaped
@@ -62,6 +63,7 @@ def _run(document: Document, judged: Judged) -> dict[str, Any]:
             for one in check.wrong
         ],
         "doubts": check.doubts,
+        "left_out": left_out(document),
         "baseline": vars(check.baseline) if check.baseline else None,
         "causes": [_cause(one) for one in diagnosis.findings],
         "slow": diagnosis.slow,
