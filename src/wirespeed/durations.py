@@ -43,7 +43,8 @@ def end_seconds(machine: Machine) -> float:
     return _END_S + _END_OF_GPU_S * len(machine.gpus)
 
 
-#: Time until a library of collectives has connected its ranks, before the first collective, in s.
+#: Time until a library of collectives has connected its ranks, before the first collective, in s: an
+#: assumption, no recorded run contains it separately.
 CONNECT_S = 2.0
 
 

@@ -12,6 +12,7 @@ from ..document import Document
 from ..judging.diagnosis import Finding
 from ..judging.gate_verdicts import GateComparison
 from ..judging.inventory import Missing
+from ..judging.omissions import left_out
 from ..judging.verdicts import Judgement, Verdict
 from ..terminal import escaped
 from ..version import __version__
@@ -65,6 +66,7 @@ def _run(document: Document, judged: Judged) -> dict[str, Any]:
         "missing": [_absent(one) for one in check.missing],
         "defects": check.defects,
         "data": verification(document),
+        "left_out": left_out(document),
         "baseline": vars(check.baseline) if check.baseline else None,
         "causes": [_cause(one) for one in diagnosis.findings],
         "slow": diagnosis.slow,

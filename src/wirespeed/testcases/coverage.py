@@ -13,9 +13,9 @@ COVERING = (
     "host_to_device_memcpy_ce", "device_to_host_memcpy_ce", "device_to_device_memcpy_read_ce",
     "device_local_copy", "host_stream_copy", "numa_to_numa_memcpy_read_cpu",
 )  # fmt: skip
-#: What follows them: paths that several devices share, collectives, and the other direction of execution.
+#: What follows them: collectives, paths that several devices share, and the other direction of execution.
 _NEXT = (
-    "host_to_all_memcpy_ce", "all_to_host_memcpy_ce", "all_reduce", "device_to_device_memcpy_write_ce",
+    "all_reduce", "host_to_all_memcpy_ce", "all_to_host_memcpy_ce", "device_to_device_memcpy_write_ce",
     "device_stream_triad", "host_stream_triad",
 )  # fmt: skip
 _RANKS = {name: rank for rank, name in enumerate((*COVERING, *_NEXT))}
