@@ -173,3 +173,22 @@ def test_a_full_disk_is_no_failure_of_the_machine(
     assert (good.returncode, usage.returncode) == (0, 0), (good, usage)
     if closed == "stderr":
         assert usage.stdout.startswith("WIRESPEED ERROR: ")
+
+
+def test_the_page_for_operators_has_all_codes() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operate.md").read_text()
+    codes = re.findall(r"^\| (\d+) \| ([^|]*) \|", page, re.M)
+    assert [int(code) for code, _ in codes] == [int(code) for code in ExitCode]
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|((?: \d[^|]*\|){5}) (\d+)", page, re.M)
+    shown = {}
+    for names, cells, most_bytes in rows:
+        passed, warned, failed, unjudged, other = (
+            int(re.findall(r"\d", cell)[0]) for cell in cells.split("|")[:5]
+        )
+        for name in re.findall(r"\w+", names):
+            shown[name] = {
+                "PASS": passed, "WARN": warned, "FAIL": failed, "NOT_JUDGED": unjudged,
+                "USAGE": other, "RUN": other, "INTERRUPTED": other,
+            }  # fmt: skip
+            assert CONSUMERS[name].most_bytes == int(most_bytes)
+    assert shown == EXPECTED
