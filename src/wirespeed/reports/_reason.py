@@ -19,7 +19,7 @@ def reason(document: Document, check: Check, found: Diagnosis) -> str:
 
 
 def reason_of_nodes(nodes: Sequence[FleetNode]) -> str:
-    """Return the reason for the verdict on several runs: how many have the worst one, and why the first has it."""
+    """Return how many of several runs have the worst verdict, and why the first of them has it."""
     if not nodes:
         return "no run could be read"
     worst = min(nodes, key=lambda node: node.order)
@@ -35,7 +35,7 @@ def host_of_run(document: Document) -> str:
 def reason_of_diagnosis(document: Document, check: Check, found: Diagnosis) -> str:
     """Return the first sentence about a machine that was diagnosed, measured or not."""
     defects = [one for one in found.findings if one.weight is Weight.DEFECT] or found.findings
-    if document.testcases and not defects:
+    if check.verdict.is_failure or (document.testcases and not defects):
         return reason(document, check, found)
     named = [f"{one.cause.title} ({one.where})" if one.where else one.cause.title for one in defects]
     return "; ".join(named) or "the system reports no defect; nothing was measured"
