@@ -147,7 +147,7 @@ def add_consumer(to: argparse._ActionsContainer) -> None:
     """Add ``--for``."""
     to.add_argument(
         OPTION, dest="consumer", choices=tuple(CONSUMERS), metavar="CONSUMER",
-        help=f"exit with the code that a program expects, and print only one line with the reason:\n"
+        help=f"exit with the code that a program expects, and print only one line, with the reason: "
         f"{', '.join(CONSUMERS)} (docs/operate.md)",
     )  # fmt: skip
 
