@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import backends as _backends
 from .backends.base import Backend, BackendOptions, ReportsBusy
 from .caching import refusal
-from .document import REQUESTED, SCHEMA, Document
+from .document import DEVICES, REQUESTED, SCHEMA, Document
 from .driver.jobs import gather_facts, gather_machine, gather_observed
 from .errors import MachineError, NotIdle, UsageError
 from .model import Engine, Operation, Unit
@@ -124,6 +124,8 @@ def run(
     names = [(one if isinstance(one, Testcase) else find(one)).name for one in testcases]
     asked = [*names, *(f"{prefix}*" for prefix in prefixes)]
     requested = {REQUESTED: asked} if asked else {}
+    if options.devices is not None:
+        requested[DEVICES] = list(map(str, options.devices))
     adaptive = following is not None and not testcases and not prefixes
     chosen = () if adaptive else choose(testcases, prefixes, options.tier)
     if machine is None:

@@ -29,6 +29,8 @@ SCHEMA = 2
 UNFINISHED = "the process ended before the run was complete"
 #: Option of a Document: the testcases that the user asked for, by name, or by a prefix and ``*``.
 REQUESTED = "requested"
+#: Option that has the indices of the GPUs that were used, if only some were.
+DEVICES = "devices"
 #: Names of quantities: start skew between the processes of a job; throttle reasons, PCIe generation of a GPU.
 SKEW, THROTTLED, GENERATION = "start skew, median", "throttle reasons", "PCIe generation"
 #: Counter of a GPU: how often its PCIe link was trained again, as it is when an idle link wakes up.

@@ -34,6 +34,14 @@ class Known(StrEnum):
     PEERMEM = "nvidia_peermem"
     DRIVER_KERNEL = "version of the driver's kernel module"
     DRIVER_LIBRARY = "version of the driver's library"
+    MEMORY_OF_HOST = "memory of the host"
+    NODES_WITH_CPUS = "NUMA nodes with CPUs"
+    CONTAINER = "container"
+    NICS = "RDMA devices"
+    DRIVER_LOADED = "NVIDIA kernel module"
+    GPUS_ON_BUS = "NVIDIA GPUs on the PCI bus"
+    GPUS_OF_DRIVER = "GPUs that the driver shows"
+    GPUS_LOST = "GPUs that fell off the bus"
     NCCL_VARIABLES = "NCCL settings"
     NCCL_TRANSPORTS = "transports of NCCL"
     NCCL_PLUGINS = "network plug-ins of NCCL"
@@ -87,6 +95,11 @@ class Known(StrEnum):
     PORT_LOST = "lost links of the port"
     PORT_CONGESTION = "congestion notifications of the port"
     PORT_RETRIED = "errors of the port during the run"
+    # Of a GPU on the PCI bus, by its address; it also has a NUMA node and a PCIe switch. Of a slot.
+    PCI_DRIVER = "driver of the PCI device"
+    PCI_MODEL = "ID of the PCI device"
+    DEVICE_FILE = "device file"
+    SLOT = "slot"
     # Of a GPU, while it was measured.
     THROTTLED_TIME = "throttled time"
     THROTTLED_BY = "throttled by"
@@ -130,6 +143,8 @@ COUNTED = {
 
 #: Value of a fact that is on or off.
 ON, OFF = "on", "off"
+#: Values of the device file of a GPU: there is none; the administrator excluded the GPU from the driver.
+ABSENT, EXCLUDED = "absent", "excluded"
 #: Largest number that a fact may have; an unlimited quantity is a text.
 _LARGEST = 1e18
 UNLIMITED = "unlimited"
@@ -216,6 +231,10 @@ class Facts:
         """Return several texts; none if they are unknown."""
         value = self._value(name, device)
         return value if isinstance(value, tuple) else ()
+
+    def knows(self, name: str, device: str = "") -> bool:
+        """Return whether a fact could be read."""
+        return self._value(name, device) is not None
 
     def unreadable(self, name: str, device: str = "") -> str:
         """Return why a fact cannot be read; empty if it was read, or if nobody tried."""

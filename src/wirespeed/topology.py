@@ -243,6 +243,7 @@ class FaultKind(StrEnum):
     SPEED = "speed"  #: the speed of links is multiplied by a factor
     DOWN = "down"  #: links are missing
     BUSY = "busy"  #: another process uses the machine
+    GONE = "gone"  #: a GPU is on the PCI bus, but the driver does not show it
     FULL = "full"  #: another process uses all of a GPU's memory, or leaves a number of bytes
     CAUSE = "cause"  #: a cause of slow paths, with what the system then reports
 
@@ -262,7 +263,7 @@ class Fault:
         Kind of the fault.
     where : str
         Prefix of the text of the affected transfers (``gpu0->gpu1``); for a fault of links, a text as in
-        ``Machine.links_at``; for a cause, its place.
+        ``Machine.links_at``; for a cause, its place; for a GPU that is gone, its PCI address.
     factor : float
         Factor of the speed of links; for a cause, its amount; for a full memory, its free bytes.
     cause : str

@@ -89,7 +89,7 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_shown(files, tmp
     broken, output = tmp_path / "broken\x1b.json", tmp_path / "fleet.html"
     broken.write_text("{")
     missing = str(tmp_path / "missing.json")
-    assert main(["report", *files, str(broken), missing, "-o", str(output)]) == 1
+    assert main(["report", *files, str(broken), missing, "-o", str(output)]) == 2
     errors = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
     assert len(errors) == 2
     assert "broken␛.json is not a wirespeed Document" in errors[0] and "missing.json" in errors[1]

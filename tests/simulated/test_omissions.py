@@ -73,7 +73,8 @@ def test_data_that_was_not_verified_is_no_pass(capsys: pytest.CaptureFixture[str
     save(measured(PAIRS, machine=fault, verify=False), file)
     assert main(["check", "--allow-simulated", str(file)]) == 3
     text = " ".join(capsys.readouterr().out.split())
-    assert "WARN the measured paths are as fast as expected, but the data was not verified" in text
+    begin = "WARN the testcase measured is as fast as expected (GPU ↔ GPU only), "
+    assert f"{begin}but the data was not verified (--no-verify); 59 were not measured" in text
     assert "measure again without --no-verify" in text
     for form in ("table", "html", "markdown", "junit", "plot"):
         assert main(["show", str(file), "--format", form]) == 0
@@ -86,7 +87,9 @@ def test_requested_testcases_that_measured_nothing_are_named(capsys: pytest.Capt
     code, text = checked(capsys, "simulated:cpu-2-sockets", "-t", PAIRS, "host_stream_triad")
     assert (
         code == 3
-        and f"WARN the measured paths are as fast as expected, but {PAIRS} measured nothing: " in text
+        and "WARN the testcase measured is as fast as expected (host memory only), but "
+        f"{PAIRS} measured nothing: "
+        in text
     )
     code, text = checked(
         capsys, "simulated:cpu-2-sockets", "-t", "host_stream_triad", "-p", "device_to_device"
@@ -94,14 +97,14 @@ def test_requested_testcases_that_measured_nothing_are_named(capsys: pytest.Capt
     assert code == 3 and "but device_to_device* measured nothing: " in text
     assert checked(capsys, "simulated:cpu-2-sockets", "-t", "host_stream_triad")[0] == 0
     code, text = checked(capsys, "simulated:cpu-2-sockets", "-t", PAIRS)
-    assert code == 3 and f"NOT JUDGED no value could be judged; {PAIRS} measured nothing: " in text
+    assert code == 4 and f"NOT JUDGED no value could be judged; {PAIRS} measured nothing: " in text
 
 
 def test_only_accepted_values_are_no_pass(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "all.toml"
     file.write_text(f'[[override]]\ntestcase = "{PAIRS}"\nreason = "known"\n')
     code, text = checked(capsys, f"{H200}+speed@gpu0-gpu1=0.5", "-t", PAIRS, "--overrides", str(file))
-    assert code == 3
+    assert code == 4
     assert "NOT JUDGED the overrides accept all values that could be judged; this is not a pass" in text
 
 
@@ -117,7 +120,7 @@ def test_values_that_a_passed_testcase_lacks_fail() -> None:
 
     check = wirespeed.judge(emptied(""))
     assert check.verdict is Verdict.FAIL
-    assert check.judgements[0].why == "no value, although the testcase passed"
+    assert check.judgements[0].why == "no value, and no reason why"
     assert wirespeed.judge(emptied("no peer access")).verdict is Verdict.WARN  # it was requested
 
 
@@ -141,7 +144,7 @@ def test_gates_that_fit_no_gpu_are_an_error(capsys: pytest.CaptureFixture[str], 
             2,
             f"no gate of {gates} is for 2 x NVIDIA H200; it has gates for: NVIDIA H100*",
         ),
-        ("NVIDIA H200*", PAIRS, 3, f"no gate of {gates} was compared"),
+        ("NVIDIA H200*", PAIRS, 4, f"no gate of {gates} was compared"),
         ("NVIDIA H200*", HOST, 0, "pass host to GPU"),
     ):
         gates.write_text(GATES.format(model=model, testcase=testcase))
@@ -160,8 +163,8 @@ def test_gates_of_some_of_several_runs_are_compared(
     gates.write_text(GATES.format(model="NVIDIA H200*", testcase=HOST))
     for file, machine in zip(files, (H200, "simulated:dgx-a100-8"), strict=True):
         save(measured(HOST, machine=machine), Path(file))
-    assert main(["check", "--allow-simulated", "--from", *files, "--gates", str(gates)]) == 3
-    assert f"dgx-a100-8:nogateof{gates}wascompared" in "".join(capsys.readouterr().out.split())
+    assert main(["check", "--allow-simulated", "--from", *files, "--gates", str(gates)]) == 4
+    assert f",butnogateof{gates}wascompared" in "".join(capsys.readouterr().out.split())
 
 
 def test_nothing_is_called_a_baseline_error_without_one() -> None:

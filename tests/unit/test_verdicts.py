@@ -157,9 +157,9 @@ def test_the_host_backend_says_of_its_nodes_that_they_are_busy(monkeypatch: pyte
     backend.close()
 
 
-def test_a_run_that_ended_early_fails() -> None:
+def test_a_run_that_ended_early_is_no_pass() -> None:
     check = judge(replace(DOCUMENT, interrupted="Ctrl-C"))
-    assert check.verdict is Verdict.FAIL
+    assert check.verdict is Verdict.INTERRUPTED
     assert check.judgements[0].why == "run interrupted: Ctrl-C"
 
 

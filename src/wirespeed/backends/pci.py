@@ -21,6 +21,10 @@ _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 #: A sleeping device reports this instead of its numbers.
 _WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+#: NVIDIA's vendor ID, and the first digits of the class of displays and of 3D controllers.
+_NVIDIA, _DISPLAY = "0x10de", "0x03"
+#: What is read of ``proc/driver/nvidia/gpus/*/information``, which has UUIDs too.
+INFORMATION = re.compile(r"^(?:Model|Device Minor|GPU Excluded|Blacklisted):.*$", re.MULTILINE)
 #: Red Hat's vendor ID, of the ports that QEMU emulates: the speed they report is not real.
 _EMULATED = "0x1b36"
 
@@ -32,7 +36,28 @@ def read(path: TreePath) -> str:
 
 def entry(bus_id: str, root: TreePath = HERE) -> TreePath:
     """Return the entry of a GPU in sysfs; ``root`` contains ``sys``."""
-    return root / f"sys/bus/pci/devices/{bus_id[4:]}.0"
+    return root / f"sys/bus/pci/devices/{address(bus_id)}"
+
+
+def address(bus_id: str) -> str:
+    """Return the address in sysfs of a GPU with a bus ID such as ``00000000:3b:00``."""
+    return f"{bus_id[4:]}.0"
+
+
+def gpus(root: TreePath = HERE) -> list[TreePath]:
+    """Return the NVIDIA GPUs on the PCI bus; ``root`` contains ``sys``."""
+    return [
+        device
+        for device in (root / "sys/bus/pci/devices").glob("*")
+        if read(device / "vendor") == _NVIDIA and read(device / "class").startswith(_DISPLAY)
+    ]
+
+
+def information(name: str, root: TreePath = HERE) -> dict[str, str]:
+    """Return what the driver says about the GPU at an address: name -> value; empty if it says nothing."""
+    text = (root / f"proc/driver/nvidia/gpus/{name}/information").read(INFORMATION) or ""
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {name: value.strip() for name, _, value in pairs}
 
 
 def rate(generation: int, width: int) -> tuple[float, str] | None:

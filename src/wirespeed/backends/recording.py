@@ -21,7 +21,7 @@ _MACHINE, _NVML, _ENVIRONMENT = "machine.json", "nvml.json", "environment.json"
 #: What makes a folder the root of a system.
 _PARTS = ("sys", "proc", _MACHINE)
 #: Variables that readers of facts look at.
-_VARIABLES = re.compile("NCCL_.*|LD_LIBRARY_PATH")
+_VARIABLES = re.compile("NCCL_.*|LD_LIBRARY_PATH|container")
 _MOST_LINKS = 40
 #: File in each recorded folder, because archives and git forget empty folders. Readers do not see it.
 _EMPTY = ".folder"

@@ -9,14 +9,22 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from io import FileIO
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 #: Maximum size of a file that is read, in bytes. Those of a kernel have none.
 _LARGEST_BYTES = 2**24
+#: Text of a device file in a recorded tree that could not be used.
+_DENIED = "denied"
+#: The device with the messages of the kernel; elsewhere its name may lead to a terminal.
+#: Source: Documentation/admin-guide/devices.txt of Linux.
+_MESSAGES_DEVICE = os.makedev(1, 11)
+#: Maximum size of a message, in bytes, and maximum number of messages that are read.
+_MESSAGE_BYTES, _MOST_MESSAGES = 2**13, 100_000
 
 
 class Tree:
@@ -130,6 +138,38 @@ class TreePath:
         self.tree.note(self.path, text)
         return text
 
+    def messages(self, keep: re.Pattern[str]) -> str | None:
+        """Return what matches in the messages of the kernel, without waiting for new ones.
+
+        None if there are none, or if only the administrator may read them.
+        """
+        place = self.tree.real(self.path)
+        try:
+            if place is None or place.stat().st_rdev != _MESSAGES_DEVICE:
+                return self.read(keep)  # of a recorded tree
+            with FileIO(os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)) as log:
+                text = "\n".join(found.group() for one in _records(log) for found in keep.finditer(one))
+        except (OSError, ValueError):  # a NUL in a name that a file gave
+            return None
+        self.tree.note(self.path, text)
+        return text
+
+    def is_usable(self) -> bool | None:
+        """Return whether this process may read and write a device file; None if there is none.
+
+        In a recorded tree, whether the process that recorded it could.
+        """
+        if not self.exists():
+            return None
+        if self.tree.recorded:
+            return self.read() != _DENIED
+        place = self.tree.real(self.path)
+        # Access is also denied by the control group of a container or job.
+        usable = place is not None and os.access(place, os.R_OK | os.W_OK)
+        if not usable:
+            self.tree.note(self.path, _DENIED)
+        return usable
+
     def exists(self) -> bool:
         """Return whether there is such a file or folder."""
         place = self.tree.real(self.path)
@@ -162,6 +202,18 @@ class TreePath:
         except OSError:
             return []
         return sorted(n for n in names if n.isascii() and n.isprintable() and not n.startswith("."))
+
+
+def _records(log: FileIO) -> Iterator[str]:
+    """Yield the messages of the kernel, the oldest first."""
+    for _ in range(_MOST_MESSAGES):
+        try:
+            record = log.read(_MESSAGE_BYTES)
+        except BrokenPipeError:  # new messages replaced the next one
+            continue
+        if not record:  # None if there is no other one
+            return
+        yield record.decode(errors="replace")
 
 
 #: The root of this machine.

@@ -178,6 +178,7 @@ def run_options(options: argparse.Namespace, **changes: Any) -> RunOptions:
 def add_judging(to: TakesOptions) -> None:
     """Add the options of judgement."""
     from ..judging.verdicts import TOLERANCE
+    from ..results.inventory import parse
     from ..units import parse_fraction
 
     to.add_argument("--overrides", metavar="FILE.toml", help="file of accepted deviations, with reasons")
@@ -193,19 +194,29 @@ def add_judging(to: TakesOptions) -> None:
         metavar="PERCENT",
         help="fail values that are below the baseline by more than this (default: 5%%)",
     )
+    to.add_argument(
+        "--expect",
+        type=typed(parse),
+        action="append",
+        default=[],
+        metavar="KEY=VALUE,...",
+        help="fail unless each host has this: gpus, nvlinks (active, of each GPU), memory (95%% of it), "
+        "nics, gpu-memory, gpu-model, numa, cpus; such as gpus=8,nvlinks=18,memory=1TiB (repeatable)",
+    )
     to.add_argument("--ignore-busy", action="store_true", help="also judge devices that another process used")
 
 
 def criteria(options: argparse.Namespace) -> Criteria:
     """Return the criteria of judgement; reads the files."""
     from ..reports import Criteria
-    from ..results import baseline, overrides
+    from ..results import baseline, inventory, overrides
 
     return Criteria(
         overrides.load(options.overrides) if options.overrides else (),
         baseline.load(options.baseline) if options.baseline else None,
         options.tolerance,
         options.ignore_busy,
+        inventory.strictest(options.expect) if options.expect else None,
     )
 
 

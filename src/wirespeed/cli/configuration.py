@@ -10,6 +10,10 @@ command, and ``[defaults]`` for all commands that have an option::
     [check]
     wait-idle = "1min"
 
+    [expect]
+    gpus = 8
+    memory = "1TiB"
+
 Files are read only if nobody else can have written them. A project's file is searched in this
 user's folders, and sets only how to measure and how to show the results: it may be part of a copy of a
 project of somebody else.
@@ -31,6 +35,8 @@ from ..files import distrust, read_own
 NAME = "wirespeed.toml"
 #: Table of the options of all commands.
 DEFAULTS = "defaults"
+#: Table of what each host should have: as ``--expect``, of all files, because it makes a check only stricter.
+EXPECT = "expect"
 _PREFIX = "WIRESPEED_"
 #: Maximum size of a file, in bytes: every command reads it, and some texts take the parser quadratic time.
 _LARGEST = 2**16
@@ -43,8 +49,8 @@ OF_PROJECTS = frozenset({
     "all-engines", "blocks", "buffer", "bulk", "copies", "copy", "format", "huge-pages", "json",
     "json-lines", "local-copy", "means", "memory", "no-affinity", "over", "pageable", "parallel-pairs",
     "precision", "prefix", "processes", "repeats", "sample-peers", "samples", "seed", "share", "short",
-    "size", "sizes", "sweep", "testcase", "threads", "tier", "time-budget", "timeout", "verbose",
-    "virtual-memory", "wait-idle",
+    "size", "sizes", "sweep", "testcase", "threads", "tier", "time", "time-budget", "timeout",
+    "verbose", "virtual-memory", "wait-idle", "within",
 })
 # fmt: on
 
@@ -223,7 +229,9 @@ def arguments(command: str, options: Mapping[str, bool], own: Sequence[Configure
             known = chosen.get(setting.option)
             if known is None or setting.command == command or known.command == DEFAULTS:
                 chosen[setting.option] = setting
-    return [argument for setting in chosen.values() for argument in setting.arguments]
+    expected = [f"--{EXPECT}={one.option}={one.values[0]}" for one in own if one.command == EXPECT]
+    others = [argument for setting in chosen.values() for argument in setting.arguments]
+    return (expected if EXPECT in options else []) + others
 
 
 def _of_file(file: ConfigurationFile) -> Iterator[ConfiguredOption]:
@@ -248,7 +256,29 @@ def _of_file(file: ConfigurationFile) -> Iterator[ConfiguredOption]:
                 f"{file.path}: {command!r} is not in a table; write it below [{DEFAULTS}] or a command"
             )
         for option, value in table.items():
+            if command == EXPECT:
+                yield _expectation(option, value, file)
+                continue
             yield replace(_setting(command, option, value, str(file.path)), is_project=file.is_project)
+
+
+def _expectation(key: str, value: object, file: ConfigurationFile) -> ConfiguredOption:
+    """Return something that each host should have.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be expected.
+    """
+    from ..results.inventory import parse
+
+    if not isinstance(value, str | int) or isinstance(value, bool) or "," in str(value):
+        raise UsageError(f"{file.path}: {EXPECT}.{key} must be a number or a text")
+    try:
+        parse(f"{key}={value}")
+    except UsageError as error:
+        raise UsageError(f"{file.path}: [{EXPECT}] {error}") from error
+    return ConfiguredOption(EXPECT, key, (str(value),), str(file.path), is_project=file.is_project)
 
 
 def _setting(command: str, option: str, value: object, origin: str) -> ConfiguredOption:

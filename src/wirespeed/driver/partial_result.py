@@ -148,7 +148,7 @@ class PartialResult:
         """Leave a Measurement out for lack of time, unless its cells have values of an earlier one."""
         self.settle()
         cells = (self.cells[p.table].get((p.row, p.column)) for p in measurement.places)
-        if all(cell is None or cell.value is None for cell in cells):
+        if all(cell is None or (not cell.reason and cell.value is None) for cell in cells):
             self.left_out.append(measurement)
             self.leaves(measurement, reason)
 

@@ -22,13 +22,13 @@ from ..backends.base import (
     CountsErrors,
     Describing,
     Exchanging,
-    KeepsVirtualTime,
     ObservesLinks,
     ReportsBusy,
     SpansProcesses,
 )
 from ..backends.mixed import assigned
 from ..document import (
+    REQUESTED,
     SCHEMA,
     UNFINISHED,
     Cell,
@@ -39,7 +39,6 @@ from ..document import (
     Status,
     TestcaseResult,
 )
-from ..durations import end_seconds, start_seconds
 from ..errors import (
     MeasurementTimeout,
     RunInterrupted,
@@ -59,7 +58,7 @@ from .listener import Listener
 from .observations import observations
 from .partial_result import PartialResult
 from .session_options import Observed, SessionOptions, recorded
-from .time_limit import NO_TIME, Estimates, TimeLimit, sample_seconds
+from .time_limit import NO_TIME, limit_of
 from .worker import CANCEL_GRACE_S, NO_CANCEL_GRACE_S, Worker
 
 #: How long a cancelled call may take to return after Ctrl-C in a job of several processes, in s: the launcher
@@ -115,7 +114,7 @@ class Session:
         self._counted: State = ()
         #: Facts that other hosts of the job found while they measured.
         self._elsewhere: tuple[Fact, ...] = ()
-        self._limit = self._limited()
+        self._limit = limit_of(options, self._network, self.backends, self._started)
 
     def run(self) -> Document:
         """Run every testcase and return the Document.
@@ -151,23 +150,6 @@ class Session:
         if self._document.interrupted == BY_USER:
             raise RunInterrupted(self._document)
         return self._document
-
-    def _limited(self) -> TimeLimit | None:
-        """Return the time limit of the run; in virtual time if nothing is measured in real time."""
-        options, within = self.options, self.options.plan.within
-        if within is None:
-            return None
-        virtual = next((one for one in self.backends if isinstance(one, KeepsVirtualTime)), None)
-        estimates = Estimates(
-            self._network, options.rule, verify=options.verify, sample_s=sample_seconds(self.backends),
-            earlier=options.earlier,
-        )  # fmt: skip
-        within -= end_seconds(self.machine)
-        if virtual is not None:
-            end = virtual.elapsed() + within - start_seconds(self.machine)
-            return TimeLimit(end, virtual.elapsed, estimates, virtual=True)
-        since = self._started if options.since is None else options.since
-        return TimeLimit(since + within, time.monotonic, estimates, virtual=False)
 
     def _ordered(self, cases: tuple[Testcase, ...]) -> tuple[Testcase, ...]:
         """Return testcases in the order in which they are measured."""
@@ -267,7 +249,8 @@ class Session:
             reason = plan.reason or (refused[0][1] if refused else "nothing can be measured on this machine")
             tables = outcome.tables(plan.tables)
             return replace(base, reason=reason, tables=tables), ""
-        if self._limit and self._is_late:
+        partly = REQUESTED in self.options.described
+        if self._limit and not self._limit.starts(case, [one for _, one in jobs], partly=partly):
             left_out = sum(len(measurement.places) for _, measurement in jobs)
             return replace(base, reason=NO_TIME, left_out=left_out), ""
 
@@ -295,6 +278,8 @@ class Session:
                 raise outcome.crash
             seconds = used[0].now() - clock
             outcome.settle()
+            for _, measurement in jobs if outcome.out_of_time else ():
+                outcome.leaves_out(measurement, NO_TIME)
             outcome.complete(measurement for _, measurement in jobs)
             why = outcome.unreachable or (NO_TIME if outcome.left_out else "")
             if why and all(c.reason for cs in outcome.cells.values() for c in cs.values()):
@@ -425,6 +410,8 @@ class Session:
                 looked = now
                 if self._limit and self._limit.is_over:
                     worker.interrupt()
+                    if self._limit.is_late:  # it imports or compiles, which cannot be cancelled
+                        return outcome.lost
                 for listener in self.listeners:
                     listener.measuring(case, outcome.done, outcome.stage)
                 self._read_state(outcome, watched, now - started)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from ..backends.base import Backend
-from ..durations import connect_seconds, least_seconds, usual_seconds
+from ..backends.base import Backend, KeepsVirtualTime
+from ..durations import connect_seconds, end_seconds, least_seconds, start_seconds, usual_seconds
 from ..errors import WirespeedError
 from ..model import Measurement
 from ..network import Network
 from ..stopping import Fixed, Rule
 from ..testcases import Plan, Testcase
 from ..testcases.coverage import COVERING
+from .session_options import SessionOptions
 
 #: Why a value was not measured.
 NO_TIME = "no time was left (--within)"
+#: Time that a cancelled call has to return at the end of the run, in s.
+_CANCEL_S = 0.5
+#: The end of a run may take longer than usual by the factor by which its start did, on a busy machine. Its
+#: maximum.
+_MOST_SLOWNESS = 4.0
 #: Range of the factor by which estimates are multiplied to agree with earlier runs.
 _FACTORS = 0.2, 5.0
 
@@ -109,6 +116,11 @@ class TimeLimit:
         """Whether measurements that run must end, because real time is over."""
         return not self._virtual and self.left < 0
 
+    @property
+    def is_late(self) -> bool:
+        """Whether a cancelled call has had its time to return."""
+        return not self._virtual and self.left < -_CANCEL_S
+
     def begin(self, case: Testcase, rule: Rule) -> Rule:
         """Return the rule for a testcase: smaller budgets if those that cover the machine lack time."""
         needed = sum(self._covering.values())
@@ -120,6 +132,16 @@ class TimeLimit:
         if isinstance(rule, Fixed):
             return rule
         return shrunk(rule, max(self.left, 0.0) / max(1, measurements) / rule.time_budget)
+
+    def starts(self, case: Testcase, measurements: Sequence[Measurement], *, partly: bool) -> bool:
+        """Return whether a testcase begins.
+
+        A part of a table has too few peers to be compared with, so that it can hide what is slow. Testcases
+        that cover the machine begin in any case, and so do all with ``partly``.
+        """
+        if partly or case.name in COVERING:
+            return self.left > 0
+        return sum(self._estimates.least(case, one) for one in measurements) <= self.left
 
     def allows(self, case: Testcase, measurement: Measurement) -> bool:
         """Return whether there is time for a Measurement."""
@@ -138,6 +160,34 @@ def shrunk(rule: Rule, factor: float) -> Rule:
     return replace(rule, time_budget=rule.time_budget * factor, testcase_budget=rule.testcase_budget * factor)
 
 
-def sample_seconds(backends: Sequence[Backend]) -> float:
-    """Return the minimum duration of a sample of some backends, in s."""
-    return max((backend.sample_seconds for backend in backends), default=1e-3)
+def limit_of(
+    options: SessionOptions, network: Network, backends: Sequence[Backend], started: float
+) -> TimeLimit | None:
+    """Return the time limit of a run; in virtual time if nothing is measured in real time. None without one.
+
+    Parameters
+    ----------
+    options : SessionOptions
+        Options of the run.
+    network : Network
+        Links of its machine.
+    backends : Sequence[Backend]
+        What measures it.
+    started : float
+        When its Session began, in s of the monotonic clock.
+    """
+    within, machine = options.plan.within, network.machine
+    if within is None:
+        return None
+    sample_s = max((backend.sample_seconds for backend in backends), default=0.0)
+    estimates = Estimates(
+        network, options.rule, verify=options.verify, sample_s=sample_s, earlier=options.earlier
+    )
+    starting, ending = start_seconds(machine), end_seconds(machine)
+    for backend in backends:
+        if isinstance(backend, KeepsVirtualTime):
+            end = backend.elapsed() + within - starting - ending
+            return TimeLimit(end, backend.elapsed, estimates, virtual=True)
+    since = started if options.since is None else options.since
+    slowness = min(_MOST_SLOWNESS, max(1.0, (started - since) / starting))
+    return TimeLimit(since + within - slowness * ending, time.monotonic, estimates, virtual=False)

@@ -12,6 +12,7 @@ from ..backends.base import Backend, Prepared, SpansProcesses, WarmsUp
 from ..data import efficiencies
 from ..document import Status
 from ..errors import (
+    BackendError,
     BackendLost,
     MeasurementTimeout,
     OutOfMemory,
@@ -181,6 +182,9 @@ class Worker:
             outcome.fails(Status.FAILED, str(error))
             outcome.leaves(measurement, str(error), error.way)
         except MeasurementTimeout as error:
+            if outcome.out_of_time:  # the call waited until it was cancelled
+                outcome.leaves_out(measurement, NO_TIME)
+                return True
             outcome.fails(Status.TIMED_OUT, str(error))
             outcome.leaves(measurement, str(error))
             return False
@@ -218,6 +222,8 @@ class Worker:
         wrong: list[int] = []
 
         def staged(what: str, call: Callable[[], T]) -> T:
+            if outcome.out_of_time:  # nobody waits for it any more
+                raise BackendError(NO_TIME)
             outcome.stage, outcome.since = f"{what} {measurement}", time.monotonic()
             return call()
 

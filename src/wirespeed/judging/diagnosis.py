@@ -135,7 +135,7 @@ class Diagnosis(Tabular):
 
 def concluded(document: Document, check: Check, found: Diagnosis) -> Verdict:
     """Return the verdict of a diagnosis: that of the run; if nothing was measured, that of the facts."""
-    judges_facts = not document.testcases and found.has_facts and not found.findings
+    judges_facts = not (document.testcases or found.findings or check.missing) and found.has_facts
     return Verdict.PASS if judges_facts else check.verdict
 
 

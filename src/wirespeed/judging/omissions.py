@@ -115,14 +115,20 @@ def doubts(document: Document) -> tuple[str, ...]:
     """Return why values that are as expected are no pass.
 
     The data were not verified, a requested testcase was not measured, or the time limit ended the run before
-    every device was measured once.
+    all that was requested was measured, or each device once.
     """
-    uncovered = {name: n for name, n in left_out(document).items() if name in COVERING}
-    return (
-        *([UNVERIFIED] if is_unverified(document) else ()),
-        *_not_measured(document),
-        *([f"not every device was measured: {_no_time(document, uncovered)}"] if uncovered else ()),
-    )
+    found = [UNVERIFIED] if is_unverified(document) else []
+    found += _not_measured(document)
+    omissions, requested = left_out(document), _requested(document)
+    if requested:
+        values = {result.name for result in document.testcases if _has_value(result)}
+        wanted = {name for pattern in requested for name in values if _fits(name, pattern)}
+        what = "not all that was requested was measured"
+    else:
+        wanted, what = set(COVERING), "not every device was measured"
+    if counts := {name: n for name, n in omissions.items() if name in wanted}:
+        found.append(f"{what}: {_no_time(document, counts)}")
+    return tuple(found)
 
 
 def left_out(document: Document) -> dict[str, int]:
@@ -174,20 +180,26 @@ def _planned(document: Document, cases: Iterable[Testcase]) -> list[Testcase]:
 
 def _not_measured(document: Document) -> Iterator[str]:
     """Yield the requested testcases that have no value, by reason."""
-    requested = document.options.get(REQUESTED)
     by_reason: dict[str, dict[str, int]] = {}
-    for pattern in dict.fromkeys(requested) if isinstance(requested, list) else ():
-        prefix = pattern.removesuffix("*")
-        results = [
-            one
-            for one in document.testcases
-            if one.name == pattern or (prefix != pattern and one.name.startswith(prefix))
-        ]
+    for pattern in _requested(document):
+        results = [one for one in document.testcases if _fits(one.name, pattern)]
         if results and not any(map(_has_value, results)):  # a Document may have only some of its testcases
             reason = next((one.reason for one in results if one.reason), "")
             by_reason.setdefault(reason, {})[pattern] = 1
     for reason, patterns in by_reason.items():
         yield f"{_named(patterns)} measured nothing" + (f": {reason}" if reason else "")
+
+
+def _requested(document: Document) -> tuple[str, ...]:
+    """Return the requested testcases: names, or prefixes and ``*``; none if all of a tier were."""
+    requested = document.options.get(REQUESTED)
+    return tuple(dict.fromkeys(requested)) if isinstance(requested, list) else ()
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Return whether a testcase was requested by a name, or by a prefix and ``*``."""
+    prefix = pattern.removesuffix("*")
+    return name == pattern or (prefix != pattern and name.startswith(prefix))
 
 
 def _has_value(result: TestcaseResult) -> bool:

@@ -18,6 +18,7 @@ from .advice import ABOVE, AT, BUSY, FAILED, NO_CAUSE, VERIFY, WRONG_PATH, Advic
 from .cause import Weight
 from .commands import at_device
 from .diagnosis import Diagnosis, Finding, diagnose
+from .inventory import Missing
 from .omissions import is_unverified, unmeasured
 from .verdict import worst
 from .verdicts import Check, Judgement, Verdict
@@ -160,7 +161,7 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
     named = next((one for one in found.findings if one.cells), None)
     if named is None and _is_defect_only(document, check, bad):
         named = next((one for one in found.findings if one.weight is Weight.DEFECT), None)
-    answer = named if named is not None and _answers(named, check) else None
+    answer = named if named is not None and _answers(named, check) and not _absent(check) else None
     sentence, advice = _answer(document, check, answer, counts, bad)
     return Overview(
         check.verdict.word.upper(),
@@ -252,10 +253,23 @@ def _answers(finding: Finding, check: Check) -> bool:
     return not check.wrong and (finding.likely or not check.culprits)
 
 
+def _absent(check: Check) -> list[Missing]:
+    """Return what should be there and is not."""
+    return [one for one in check.missing if one.verdict is Verdict.FAIL]
+
+
+def _first(lacking: Sequence[Missing]) -> tuple[str, Advice]:
+    """Return the first thing that is missing, and what to do about it."""
+    more = f", and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+    return f"{lacking[0]}{more}", lacking[0].advice
+
+
 def _answer(
     document: Document, check: Check, answer: Finding | None, counts: Counter[Verdict], bad: int
 ) -> tuple[str, Advice]:
     """Return what is wrong, and where, or that nothing is; and what to do about it."""
+    if absent := _absent(check):
+        return _first(absent)
     if answer is not None:
         place = f" ({answer.place})" if answer.place else ""
         sure = "" if answer.likely or not answer.cells else "possibly, "
@@ -284,6 +298,8 @@ def _answer(
         gate, more = failed_gates[0].gate, len(failed_gates) - 1
         others = f", and {many(more, 'more gate')}" if more else ""
         return f"{gate.measures}: below the gate of {gate.at_least}{others}", NO_CAUSE
+    if doubtful := [one for one in check.missing if one.verdict is Verdict.WARN]:
+        return _first(doubtful)
     if document.interrupted:
         return f"the run was interrupted: {document.interrupted}", Advice()
     short = [one for one in document.testcases if one.status is Status.NO_MEMORY]
@@ -291,26 +307,27 @@ def _answer(
         memory = "'s memory" if short else ""
         used = users(document).items()
         return "; ".join(f"{device}{memory} is {how}" for device, (how, _) in used), BUSY
-    if short and not counts[Verdict.PASS]:
+    passed = Verdict.PASS in check.testcases.values()
+    if short and not passed:
         return short[0].reason, Advice()
-    if not counts[Verdict.PASS]:
+    if not passed:
         accepted = "the overrides accept all values that could be judged"
         what = accepted if any(check.accepted.values()) else "no value could be judged"
         return "; ".join((what, *check.doubts, "this is not a pass")), _judging(check)
     if check.doubts:
         advice = VERIFY if is_unverified(document) else Advice()
-        return f"{_covered(document, check)}, but {'; '.join(check.doubts)}", advice
-    if absent := [compared.gates.name for compared in check.gates if not compared.compared]:
-        return f"{_covered(document, check)}, but no gate of {', '.join(absent)} was compared", Advice()
+        return _covered(document, check, f", but {'; '.join(check.doubts)}"), advice
+    if unused := [compared.gates.name for compared in check.gates if not compared.compared]:
+        return _covered(document, check, f", but no gate of {', '.join(unused)} was compared"), Advice()
     return _covered(document, check), Advice()
 
 
-def _covered(document: Document, check: Check) -> str:
+def _covered(document: Document, check: Check, reservation: str = "") -> str:
     """Return which testcases are as fast as expected, and how many were not judged or not measured."""
     counts = Counter(check.testcases.values())
     passed, unjudged = counts[Verdict.PASS], sum(counts[one] for one in _UNJUDGED)
     if not passed:
-        return "no value could be judged"
+        return "no testcase was judged"
     kinds = {
         path_kind(one.name, collective=one.collective is not None)
         for one in document.testcases
@@ -319,7 +336,7 @@ def _covered(document: Document, check: Check) -> str:
     what = "judged" if unjudged else "measured"
     head = f"the {passed} testcases {what} are" if passed > 1 else f"the testcase {what} is"
     only = f" ({next(iter(kinds))} only)" if len(kinds) == 1 else ""
-    parts = [f"{head} as fast as expected{only}"]
+    parts = [f"{head} as fast as expected{only}{reservation}"]
     for number, how in ((unjudged, "judged"), (unmeasured(document), "measured")):
         parts += [f"{number} {'was' if number == 1 else 'were'} not {how}"] if number else []
     return "; ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:])

@@ -13,6 +13,7 @@ from ..errors import UsageError
 from ..model import Expectation, Unit
 from ..results.baseline import DEVIATIONS, Baseline, Entry
 from ..results.cells import Key, Placed, busy_devices, placed
+from ..results.inventory import Inventory
 from ..results.overrides import Override, check_links
 from ..tabular import Tabular
 from ..terminal import brief
@@ -24,6 +25,7 @@ from .culprits import Culprit, Suspect, any_of
 from .defects import defects
 from .expectations import renewed
 from .hardware_changes import hardware_changes
+from .inventory import Missing, missing
 from .localise import Observation, localise
 from .omissions import BaselineUse, baseline_use, doubts
 from .verdict import Verdict as Verdict
@@ -134,6 +136,8 @@ class Check(Tabular):
         What the facts show to be wrong, and where.
     gates : tuple[GateComparison, ...]
         Comparisons with published gates.
+    missing : tuple[Missing, ...]
+        What should be there and is not, the worst first.
     """
 
     judgements: tuple[Judgement, ...]
@@ -147,6 +151,7 @@ class Check(Tabular):
     simulated: bool = False
     defects: tuple[str, ...] = ()
     gates: tuple[GateComparison, ...] = ()
+    missing: tuple[Missing, ...] = ()
 
     def __repr__(self) -> str:
         """Return one line; ``wirespeed check`` shows everything."""
@@ -160,10 +165,13 @@ class Check(Tabular):
     def verdict(self) -> Verdict:
         """Verdict on the run: fail, warn, busy, interrupted or pass; unknown if nothing was judged.
 
-        A failed gate fails the run; a defect that the facts show is at least a warning. With ``doubts``,
-        values that are as expected are a warning; if none was compared with a set of gates, nothing is known.
+        A failed gate and a missing device fail the run; a defect that the facts show is at least a warning.
+        With ``doubts``, values that are as expected are a warning; if none was compared with a set of gates,
+        nothing is known.
         """
-        values = worst(one.verdict for one in self.judgements)
+        of_run = (one.verdict for one in self.judgements if not one.key.testcase)
+        absent = (one.verdict for one in self.missing if one.verdict is not Verdict.WAIVED)
+        values = worst((*self.testcases.values(), *of_run, *absent))
         if values.is_failure or any(compared.failed for compared in self.gates):
             return Verdict.FAIL
         if values is Verdict.WARN or self.defects:
@@ -181,6 +189,7 @@ def judge(
     baseline: Baseline | None = None,
     tolerance: float = TOLERANCE,
     ignore_busy: bool = False,
+    expected: Inventory | None = None,
 ) -> Check:
     """Judge every cell of a Document, and find the likely causes of low values.
 
@@ -201,6 +210,8 @@ def judge(
         A value fails if it is below its baseline by more than this fraction.
     ignore_busy : bool
         Whether to judge cells of devices that another process used, too.
+    expected : Inventory or None
+        What each host of the machine should have.
 
     Returns
     -------
@@ -211,12 +222,14 @@ def judge(
     ------
     UsageError
         If an override matches no cell, or the baseline is for a different kind of machine or has no value
-        that the run has.
+        that the run has; if the run knows nothing of what is expected.
     """
     document = renewed(document)
     machine = document.machine
     check_links(overrides, machine)
-    entries = baseline.entries(machine) if baseline else {}
+    lacking = missing(document, expected, baseline.inventory(machine) if baseline else None)
+    is_lesser = any(one.verdict is Verdict.FAIL and one.expected is not None for one in lacking)
+    entries = baseline.entries(machine, is_lesser=is_lesser) if baseline else {}
     cells = [one for one in placed(document) if one.key in entries or not _restated(one)]
     memories = _measured_memories(cells, machine)
     judged = [
@@ -242,9 +255,10 @@ def judge(
         {r.name: found for r in document.testcases if (found := hardware_changes(r, machine))},
         wrong_data(cells, machine),
         doubts(document),
-        baseline_use(entries, cells) if baseline else None,
+        baseline_use(entries, cells) if entries else None,
         document.simulated,
-        tuple(defects(document)),
+        missing=lacking,
+        defects=tuple(defects(document)),
     )
 
 
@@ -279,7 +293,7 @@ def _judge(
     cell, value = one.cell, one.cell.value
     if value is None:
         if one.result.status is Status.PASSED and not cell.reason:
-            return Judgement(one.key, one.unit, Verdict.FAIL, why="no value, although the testcase passed")
+            return Judgement(one.key, one.unit, Verdict.FAIL, why="no value, and no reason why")
         return Judgement(one.key, one.unit, _without_value(one.result), why=cell.reason)
     peak = cell.peak or cell.limit
     if cell.expected and peak and value > peak * (1 + IMPLAUSIBLE):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..judging.gate_verdicts import GateComparison
     from ..judging.verdicts import Check
     from ..results.baseline import Baseline
+    from ..results.inventory import Inventory
     from ..results.overrides import Override
     from ..results.published_gates import GateSet
 
@@ -51,12 +52,15 @@ class Criteria:
         A value fails if it is below its baseline by more than this fraction (``verdicts.TOLERANCE``).
     ignore_busy : bool
         Whether to judge devices that another process used, too.
+    expected : Inventory or None
+        What each host should have; None for what is not told.
     """
 
     overrides: tuple[Override, ...] = ()
     baseline: Baseline | None = None
     tolerance: float = 0.05
     ignore_busy: bool = False
+    expected: Inventory | None = None
 
     def judge(self, document: Document) -> Check:
         """Judge a Document.
@@ -78,7 +82,7 @@ class Criteria:
         """
         from ..judging.verdicts import judge
 
-        return judge(document, self.overrides, self.baseline, self.tolerance, self.ignore_busy)
+        return judge(document, self.overrides, self.baseline, self.tolerance, self.ignore_busy, self.expected)
 
 
 #: Judge by the limits of the links and their expected ranges only.

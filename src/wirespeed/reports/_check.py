@@ -20,7 +20,7 @@ from ._console import heading, printed
 from ._explanations import explanations
 from ._gates import section
 from ._grid import number
-from ._overview import figures, headline, notes
+from ._overview import absent, figures, headline, notes
 from ._signs import SIGNS
 
 #: Maximum number of testcases, warnings and other defects, so that they fit on a screen; ``verbose`` shows
@@ -37,7 +37,12 @@ def render(document: Document, judged: Judged, style: Style) -> str:
     parts: list[RenderableType] = [heading(document), "", *headline(document, check, first)]
     if document.interrupted and check.verdict is not Verdict.INTERRUPTED:
         parts += notes([("interrupted", document.interrupted)], "yellow")
-    parts += [*_places(check, first), *_findings(first), *_warnings(document, first, style)]
+    parts += [
+        *absent(check.missing, first.sentence),
+        *_places(check, first),
+        *_findings(first),
+        *_warnings(document, first, style),
+    ]
     if first.figures:
         parts += ["", figures(first)]
     parts += notes(
@@ -83,7 +88,7 @@ def _findings(first: Overview) -> Iterator[RenderableType]:
 
 def _warnings(document: Document, first: Overview, style: Style) -> Iterator[RenderableType]:
     """Yield conditions that may explain low values; the first sentence names who uses busy devices."""
-    found = explanations(document, busy=first.verdict is not Verdict.BUSY)
+    found = explanations(document, busy=first.verdict is not Verdict.BUSY, lacking=())
     found = [text for text in found if text not in first.sentence]
     shown = found if style.verbose else found[:_WARNINGS]
     yield from notes((("warning", text) for text in shown), "bold yellow")
@@ -103,7 +108,7 @@ def _bad(check: Check) -> list[Judgement]:
 def _testcase(judgements: list[Judgement], check: Check, style: Style) -> Iterator[RenderableType]:
     """Yield a testcase with its worst cell, or with all bad cells, and possible causes."""
     worst = judgements[0]
-    heading = Text(f"{worst.verdict:<12}", style=SIGNS[worst.verdict].style)
+    heading = Text().append(f"{worst.verdict:<12}", style=SIGNS[worst.verdict].style)
     heading.append(worst.key.testcase or "the run", style="bold")
     if len(judgements) > 1:
         heading.append(f"  {len(judgements)} values, worst:" if not style.verbose else "", style="dim")

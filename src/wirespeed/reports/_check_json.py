@@ -11,6 +11,7 @@ import msgspec
 from ..document import Document
 from ..judging.diagnosis import Finding
 from ..judging.gate_verdicts import GateComparison
+from ..judging.inventory import Missing
 from ..judging.verdicts import Judgement, Verdict
 from ..terminal import escaped
 from ..version import __version__
@@ -63,6 +64,7 @@ def _run(document: Document, judged: Judged) -> dict[str, Any]:
         "doubts": check.doubts,
         "defects": check.defects,
         "data": verification(document),
+        "missing": [_absent(one) for one in check.missing],
         "baseline": vars(check.baseline) if check.baseline else None,
         "causes": [_cause(one) for one in diagnosis.findings],
         "slow": diagnosis.slow,
@@ -84,6 +86,21 @@ def _value(one: Judgement) -> dict[str, Any]:
         "normal": one.normal,
         "limit": one.limit,
         "why": one.explanation,
+    }
+
+
+def _absent(one: Missing) -> dict[str, Any]:
+    return {
+        "part": str(one.part),
+        "verdict": str(one.verdict),
+        "text": one.text,
+        "host": one.host,
+        "where": one.where,
+        "slots": one.slots,
+        "expected": one.expected,
+        "found": one.found,
+        "remedy": one.advice.do,
+        "confirm": one.advice.command,
     }
 
 

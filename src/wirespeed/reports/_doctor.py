@@ -16,7 +16,7 @@ from ..judging.adaptive import Step
 from ..judging.diagnosis import Diagnosis, Finding, concluded
 from ..judging.omissions import measurable
 from ..judging.run_facts import facts_of
-from ..judging.verdicts import Check
+from ..judging.verdicts import Check, Verdict
 from ..units import format_size, many
 from . import SIMULATED, Style
 from ._console import heading, printed, warnings
@@ -46,6 +46,10 @@ def render(
         What was measured and why, if the diagnosis required it.
     """
     parts: list[RenderableType] = [heading(document)]
+    parts += [
+        Text(f"{'note' if one.verdict is Verdict.WAIVED else 'missing'}: {one}", "bold")
+        for one in check.missing
+    ]
     if document.testcases:
         parts += [*warnings(document), *_measured(document, steps)]
     verdict = concluded(document, check, found)
@@ -159,7 +163,8 @@ def _closing(document: Document, found: Diagnosis, check: Check) -> str:
         return f"no known cause for {found.unexplained} of {many(found.slow, 'slow cell')}"
     if found.slow:
         return "every slow cell has a possible cause; fix the cause and run again"
-    seen = many(len(found.findings), "finding") if found.findings else "nothing found"
+    count = len(found.findings) + sum(one.verdict is not Verdict.WAIVED for one in check.missing)
+    seen = many(count, "finding") if count else "nothing found"
     if not document.testcases:
         return seen
     judged = any(one.verdict.is_judged for one in check.judgements)

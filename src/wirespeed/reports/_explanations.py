@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..document import IDLE, RETRAINED, THROTTLED, Document, TestcaseResult, courses
+from ..judging.inventory import Missing, missing
 from ..judging.omissions import doubts
 from ..judging.overview import users
 from ..units import many
 
 
-def explanations(document: Document, *, busy: bool = True) -> list[str]:
-    """Return what was not verified or measured, busy devices, warnings, throttle reasons, and errors."""
+def explanations(
+    document: Document, *, busy: bool = True, lacking: Iterable[Missing] | None = None
+) -> list[str]:
+    """Return what is missing or was not verified or measured, busy devices, warnings, and errors.
+
+    Parameters
+    ----------
+    document : Document
+        The run.
+    busy : bool
+        Whether to name busy devices.
+    lacking : Iterable[Missing] or None
+        What a check found to be missing; None for what is missing without expectations.
+    """
+    lacking = missing(document) if lacking is None else lacking
     gpus = {gpu.name for gpu in document.machine.gpus}
     found: dict[str, list[str]] = {}
     for result in document.testcases:
         for text in (*result.warnings, *_throttled(result, gpus)):
             found.setdefault(text, []).append(result.name)
-    of_run = list(dict.fromkeys((*doubts(document), *document.warnings)))
+    of_run = list(dict.fromkeys((*map(str, lacking), *doubts(document), *document.warnings)))
     for device, (how, cases) in users(document).items() if busy else ():
         of_run.append(f"{device} was {how} ({_where(cases)})")
     of_testcases = [f"{text} ({_where(cases)})" for text, cases in found.items() if text not in of_run]

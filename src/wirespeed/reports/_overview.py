@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ..document import Document
+from ..judging.inventory import Missing
 from ..judging.omissions import omitted
 from ..judging.overview import KeyFigure, Overview, missing, overview, share
-from ..judging.verdicts import Check, Judgement
+from ..judging.verdicts import Check, Judgement, Verdict
 from ..units import fitting, format_time
 from . import Style
 from ._console import printed
@@ -61,6 +62,21 @@ def notes(lines: Iterable[tuple[str, str]], style: str = "cyan") -> Iterator[Ren
             line = Table.grid(padding=(0, 1, 0, 0))
             line.add_row(Text(f"{kind}:", style=style), Text(text))
             yield line
+
+
+#: Verdict on what is missing -> kind and style of its line.
+_ABSENT = {
+    Verdict.FAIL: ("missing", "red"), Verdict.WARN: ("warning", "bold yellow"),
+    Verdict.WAIVED: ("note", "cyan"),
+}  # fmt: skip
+
+
+def absent(lacking: Iterable[Missing], said: str = "") -> Iterator[RenderableType]:
+    """Yield a line for everything that is missing, or left out on purpose, but for what was said."""
+    for one in lacking:
+        if str(one) not in said:
+            kind, style = _ABSENT[one.verdict]
+            yield from notes([(kind, str(one))], style)
 
 
 def figures(found: Overview) -> RenderableType:

@@ -13,7 +13,7 @@ from ..units import format_time
 
 
 @dataclass(frozen=True)
-class Sign:
+class Look:
     """How to show a verdict.
 
     Parameters
@@ -32,21 +32,22 @@ class Sign:
 
 
 SIGNS = {
-    Verdict.IMPLAUSIBLE: Sign("‼", "bold red", "implausible"),
-    Verdict.FAIL: Sign("✖", "bold red", "fail"),
-    Verdict.WARN: Sign("▲", "bold yellow", "warn"),
-    Verdict.BUSY: Sign("◷", "bold yellow", "busy"),
-    Verdict.INTERRUPTED: Sign("■", "bold yellow", "warn"),
-    Verdict.UNKNOWN: Sign("?", "bold cyan", "unknown"),
-    Verdict.PASS: Sign("✓", "bold green", "pass"),
-    Verdict.WAIVED: Sign("–", "dim", "waived"),
+    Verdict.IMPLAUSIBLE: Look("‼", "bold red", "implausible"),
+    Verdict.FAIL: Look("✖", "bold red", "fail"),
+    Verdict.WARN: Look("▲", "bold yellow", "warn"),
+    Verdict.BUSY: Look("◷", "bold yellow", "busy"),
+    Verdict.INTERRUPTED: Look("■", "bold yellow", "warn"),
+    Verdict.UNKNOWN: Look("?", "bold cyan", "unknown"),
+    Verdict.PASS: Look("✓", "bold green", "pass"),
+    Verdict.WAIVED: Look("–", "dim", "waived"),
 }
 
 
 def counted(verdicts: Iterable[Verdict]) -> str:
-    """Return how often each verdict occurs, the worst first; empty for none."""
+    """Return how often each verdict occurs, what was not judged last; empty for none."""
     counts = Counter(verdicts)
-    return ", ".join(f"{counts[one]} {one.word}" for one in Verdict if counts[one])
+    ordered = sorted(Verdict, key=lambda one: not one.is_judged)
+    return ", ".join(f"{counts[one]} {one.word}" for one in ordered if counts[one])
 
 
 def data_word(document: Document, result: TestcaseResult) -> str:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from ..document import Document, Status, TestcaseResult
 from ..judging.culprits import any_of
 from ..judging.gate_verdicts import GateResult, GateVerdict
+from ..judging.inventory import Missing
 from ..judging.omissions import UNVERIFIED, is_unverified
 from ..judging.verdicts import Judgement, Verdict
 from ..terminal import visible
@@ -42,6 +43,7 @@ def render(document: Document, style: Style) -> str:
         case = ET.Element("testcase", classname="wirespeed", name="the run", time="0")
         _outcome(case, "error", f"run interrupted: {document.interrupted}")
         cases.append(case)
+    cases += [_absent(one) for one in check.missing if one.verdict.is_bad]
     for compared in judged.gates if judged else ():
         cases += [_gate(one, compared.gates.name, document) for one in applicable(compared)]
     counts = {
@@ -58,7 +60,7 @@ def render(document: Document, style: Style) -> str:
              "gpus": ", ".join(gpu.model for gpu in document.machine.gpus), "driver": document.machine.driver,
              "command": document.command, "simulated": SIMULATED if document.simulated else "",
              "imported": document.origin}  # fmt: skip
-    warnings = [("warning", text) for text in explanations(document)]
+    warnings = [("warning", text) for text in explanations(document, lacking=check.missing)]
     causes = [("cause", cause_text(one)) for one in (judged.diagnosis.findings if judged else ())]
     found = [("verdict", str(check.verdict)), ("data", verification(document))]
     for name, value in [*found, *warnings, *causes, *facts.items()]:
@@ -92,6 +94,14 @@ def _case(result: TestcaseResult, verdict: Verdict, why: list[Judgement], docume
         _outcome(case, "skipped", SIMULATED if document.simulated else UNVERIFIED)
     if text := _values(result):
         ET.SubElement(case, "system-out").text = visible(text)
+    return case
+
+
+def _absent(one: Missing) -> ET.Element:
+    """Return the element of something that should be there and is not."""
+    name = visible(" ".join(filter(None, (one.host, one.part, *one.where))))
+    case = ET.Element("testcase", classname="wirespeed.inventory", name=name, time="0")
+    _outcome(case, "failure", str(one))
     return case
 
 

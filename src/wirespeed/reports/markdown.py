@@ -48,7 +48,7 @@ def _lines(document: Document, style: Style) -> Iterator[str]:
     models = Counter(gpu.model for gpu in machine.gpus)
     facts = [machine.cpu, *(f"{n} x {model}" for model, n in models.items()), document.started]
     yield " · ".join(escaped(fact) for fact in facts if fact)
-    if found := explanations(document):
+    if found := explanations(document, lacking=style.judged.check.missing if style.judged else None):
         yield ""
         yield from (f"- **warning**: {escaped(text)}" for text in found)
     check = style.check(document)

@@ -32,6 +32,7 @@ _HELP = {
     _NAMES[Unit.FREQUENCY]: "Median message rate of a cell.",
     "wirespeed_limit_bytes_per_second": "Limit of a cell: what the links allow for all its transfers.",
     "wirespeed_slow_cells_explained": "Number of slow cells that a likely or possible cause explains.",
+    "wirespeed_missing": "1 for what should be there and is not, by verdict.",
     "wirespeed_gate": "1 for the verdict of a published gate.",
     "wirespeed_cells": "Number of cells of a testcase by verdict.",
 }
@@ -49,7 +50,7 @@ def render(document: Document, style: Style) -> str:
         "wirespeed_run_end_timestamp_seconds": [({}, t)] if (t := _timestamp(document)) else [],
         "wirespeed_run_duration_seconds": [({}, document.seconds)],
         "wirespeed_run_good": [({}, float(check.verdict is Verdict.PASS and not document.simulated))],
-        "wirespeed_run_warnings": [({}, len(explanations(document)))],
+        "wirespeed_run_warnings": [({}, len(explanations(document, lacking=check.missing)))],
         "wirespeed_testcase_status": _statuses(document),
         **{
             name: [(_labels(x), x.cell.value or 0.0) for x in cells if x.unit is unit]
@@ -58,6 +59,7 @@ def render(document: Document, style: Style) -> str:
         "wirespeed_limit_bytes_per_second": [(_labels(x), x.cell.limit) for x in cells if x.cell.limit],
         "wirespeed_cells": _verdicts(check),
         "wirespeed_slow_cells_explained": _causes(judged) if judged else [],
+        "wirespeed_missing": _missing(check),
         "wirespeed_gate": _gates(judged) if judged else [],
     }
     everywhere = {"simulated": "true"} if document.simulated else {}
@@ -116,6 +118,14 @@ def _causes(judged: Judged) -> Iterator[tuple[dict[str, str], float]]:
     for one in judged.diagnosis.findings:
         likely = "true" if one.likely else "false"
         yield {"cause": one.cause.name, "place": one.where, "likely": likely}, one.cells
+
+
+def _missing(check: Check) -> Iterator[tuple[dict[str, str], float]]:
+    """Yield what is missing, but not what was left out on purpose."""
+    for one in check.missing:
+        if one.verdict is not Verdict.WAIVED:
+            place = {"part": str(one.part), "where": ",".join(one.where), "of_host": one.host}
+            yield {**place, "verdict": str(one.verdict)}, 1
 
 
 def _gates(judged: Judged) -> Iterator[tuple[dict[str, str], float]]:

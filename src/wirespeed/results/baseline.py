@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import msgspec
 
 from ..document import LARGEST, Amount, Document, Positive, Whole
 from ..errors import DocumentError, UsageError
+from ..facts import Facts
 from ..files import read
 from ..model import Unit
 from ..tabular import Tabular
@@ -18,6 +20,7 @@ from ..terminal import brief
 from ..topology import Machine
 from ..units import many
 from .cells import Key, model_of, placed
+from .inventory import Inventory, Possession, possessions, recorded
 
 SCHEMA = 1
 #: Standard deviation over median absolute deviation of a normal distribution.
@@ -79,11 +82,14 @@ class Baseline(Tabular, msgspec.Struct, frozen=True, kw_only=True):
         Whether the machines are simulated.
     models : dict[str, tuple[Entry, ...]]
         Machine model -> its cells.
+    inventories : dict[str, Inventory]
+        Machine model -> what each of its hosts has; older baselines have none.
     """
 
     schema: int = msgspec.field(name="wirespeed_baseline")
     simulated: bool
     models: dict[str, tuple[Entry, ...]]
+    inventories: dict[str, Inventory] = {}
 
     def __repr__(self) -> str:
         """Return one line."""
@@ -91,8 +97,27 @@ class Baseline(Tabular, msgspec.Struct, frozen=True, kw_only=True):
         kind = " (simulated)" if self.simulated else ""
         return brief(f"Baseline{kind}: {models or 'nothing'}")
 
-    def entries(self, machine: Machine) -> dict[Key, Entry]:
+    def inventory(self, machine: Machine) -> Inventory | None:
+        """Return what good machines of a machine's model have; None if that is not known.
+
+        A machine that lacks devices has another model: it is compared with the only one with the same CPU and
+        GPUs.
+        """
+        model = model_of(machine)
+        if model in self.models:
+            return self.inventories.get(model)
+        alike = [one for one in self.inventories if _is_lesser(model, one)]
+        return self.inventories[alike[0]] if len(alike) == 1 else None
+
+    def entries(self, machine: Machine, *, is_lesser: bool = False) -> dict[Key, Entry]:
         """Return the entries for a machine's model.
+
+        Parameters
+        ----------
+        machine : Machine
+            The machine.
+        is_lesser : bool
+            Whether it lacks devices of its model; then there are none.
 
         Raises
         ------
@@ -105,9 +130,20 @@ class Baseline(Tabular, msgspec.Struct, frozen=True, kw_only=True):
                 f"the baseline is from {kinds[self.simulated]}, the run from {kinds[machine.simulated]}"
             )
         model = model_of(machine)
+        if model not in self.models and is_lesser:
+            return {}
         if model not in self.models:
             raise UsageError(f"the baseline has no machine like {model!r}; it has: {', '.join(self.models)}")
         return {entry.key: entry for entry in self.models[model]}
+
+
+def _is_lesser(model: str, good: str) -> bool:
+    """Return whether two models differ only in numbers, or in GPUs that one of them lacks."""
+    (cpu, *gpus), (good_cpu, *good_gpus) = (
+        [re.sub(r"\d+(?= (?:cores|NUMA nodes|x |ranks))", "", part) for part in one.split("; ")]
+        for one in (model, good)
+    )
+    return cpu == good_cpu and set(gpus) <= set(good_gpus)
 
 
 def make(documents: Sequence[Document]) -> Baseline:
@@ -157,7 +193,11 @@ def make(documents: Sequence[Document]) -> Baseline:
         model: tuple(_entry(key, units[key], found) for key, found in sorted(cells.items()))
         for model, cells in values.items()
     }
-    return Baseline(schema=SCHEMA, simulated=documents[0].simulated, models=models)
+    hosts: dict[str, list[list[Possession]]] = {}
+    for document in documents:
+        hosts.setdefault(model_of(document.machine), []).append(possessions(document, Facts(document.facts)))
+    inventories = {model: recorded(runs) for model, runs in hosts.items()}
+    return Baseline(schema=SCHEMA, simulated=documents[0].simulated, models=models, inventories=inventories)
 
 
 def _check_agreement(values: Iterable[dict[Key, list[tuple[float, float]]]]) -> None:

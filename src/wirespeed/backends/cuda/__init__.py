@@ -47,21 +47,33 @@ def glance(machine: Machine, root: TreePath = HERE) -> Machine:
 
 
 def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:
-    """Yield the facts of the GPUs that this backend discovered."""
+    """Yield which GPUs the driver shows, and the facts of those that this backend discovered."""
+    from .discovery import is_present
+
     own = [gpu for gpu in machine.gpus if gpu.backend == NAME]
-    if not own or (find_spec("pynvml") is None and not root.tree.recorded):
+    if not own and not is_present(root):
         return
+    from ...facts import Fact, Known
     from . import gpu_facts
     from .nvml import Silence
+    from .packages import NVML_MISSING
     from .recorded_nvml import opened
 
+    if find_spec("pynvml") is None and not root.tree.recorded:
+        yield Fact(Known.GPUS_OF_DRIVER, reason=NVML_MISSING)
+        return
     library: Any = Silence() if root.tree.recorded else import_module("pynvml")
-    with suppress(library.NVMLError):
+    try:
         nvml = opened(root, library)
-        try:
+    except library.NVMLError as error:
+        yield Fact(Known.GPUS_OF_DRIVER, reason=f"NVML reports {error}")
+        return
+    try:
+        yield gpu_facts.shown(nvml)
+        if own:
             yield from gpu_facts.facts(own, nvml, root)
-        finally:
-            nvml.close()
+    finally:
+        nvml.close()
 
 
 @cache

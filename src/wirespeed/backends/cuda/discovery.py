@@ -16,14 +16,13 @@ from ...units import GB, MB
 from .. import pci
 from ..tree import HERE, TreePath
 from .nvml import Nvml, Silence, decoded
-from .packages import BINDINGS, INSTALL
+from .packages import BINDINGS, INSTALL, NVML_MISSING
 from .recorded_nvml import opened
 from .visible_devices import unmatched, visible
 
 if TYPE_CHECKING:
     from .enumeration import Cuda
 
-_NVIDIA, _DISPLAY = "0x10de", "0x03"
 #: Location of devices if the PCI bus is not visible.
 _NODES = ("dev/nvidiactl", "dev/dxg")
 
@@ -39,8 +38,6 @@ _NVLINK_COMMON, _NVLINK_FIRST = 90, 84
 _NVLINK_GB = {1: 20, 2: 25, 3: 25, 4: 25, 5: 25, 6: 25, 7: 50}
 #: File with the driver version, e.g. 580.95.05.
 _PROC_VERSION = "proc/driver/nvidia/version"
-#: Model in ``proc/driver/nvidia/gpus/*/information``, which has UUIDs too.
-_MODEL = re.compile(r"(?<=^Model:).*$", re.MULTILINE)
 _DRIVER = re.compile(r"\b\d{3,}\.\d[\d.]*")
 #: Reasons why NVML denies peer access, by status; 0 is no reason. Source: NVML_P2P_STATUS_* in nvml.h.
 _REFUSALS = {
@@ -72,10 +69,9 @@ def discover(machine: Machine, root: TreePath = HERE, library: Any = None, *, ex
     Machine
         The machine; ``notes`` name what could not be determined.
     """
-    seen = len(_on_bus(root))
-    nodes = [node for node in _NODES if (root / node).exists()]
-    if not seen and not nodes:
+    if not is_present(root):
         return machine
+    seen = len(pci.gpus(root))
     if root.tree.recorded:
         reader = _Reader(opened(root, None), root)
         described = reader.nvml.ask("nvmlDeviceGetCount") is not None
@@ -88,7 +84,7 @@ def discover(machine: Machine, root: TreePath = HERE, library: Any = None, *, ex
     missing = ""
     if library is None:
         if find_spec("pynvml") is None:
-            library, missing = Silence(), f"the Python package nvidia-ml-py is missing: {INSTALL}"
+            library, missing = Silence(), NVML_MISSING
         else:
             import pynvml
 
@@ -114,13 +110,10 @@ def discover(machine: Machine, root: TreePath = HERE, library: Any = None, *, ex
         nvml.close()
 
 
-def _on_bus(root: TreePath) -> list[TreePath]:
-    """Return the NVIDIA GPUs on the PCI bus."""
-    return [
-        device
-        for device in (root / "sys/bus/pci/devices").glob("*")
-        if pci.read(device / "vendor") == _NVIDIA and pci.read(device / "class").startswith(_DISPLAY)
-    ]
+def is_present(root: TreePath) -> bool:
+    """Return whether there may be NVIDIA GPUs: on the PCI bus, or behind a device of the driver."""
+    on_bus = bool(pci.gpus(root))
+    return any([on_bus, *((root / node).exists() for node in _NODES)])  # a recorder notes all of them
 
 
 @dataclass
@@ -166,13 +159,13 @@ class _Reader:
     def describe_bus(self, machine: Machine) -> Machine:
         """Return the Machine of a tree without NVML's answers, with GPUs as the PCI bus shows them."""
         gpus, links = list[Gpu](), list[Link]()
-        for device in _on_bus(self.root):
+        for device in pci.gpus(self.root):
             address = device.name
             if not address.endswith(".0") or not pci.ADDRESS.fullmatch(address):
                 continue
             name, bus_id = f"gpu{len(gpus)}", address.removesuffix(".0").rjust(14, "0")
-            about = (self.root / f"proc/driver/nvidia/gpus/{address}/information").read(_MODEL)
-            model = (about or "").strip() or f"NVIDIA device {pci.read(device / 'device')}".strip()
+            about = pci.information(address, self.root)
+            model = about.get("Model") or f"NVIDIA device {pci.read(device / 'device')}".strip()
             gpus.append(Gpu(len(gpus), model, bus_id, 0, self._node(name, bus_id, machine.numa), 0, ""))
             found, notes = pci.links_above(device, name, f"numa{gpus[-1].numa}", links)
             links += found

@@ -56,6 +56,17 @@ def facts(gpus: Sequence[Gpu], nvml: Nvml, root: TreePath = HERE) -> Iterator[Fa
             yield from _of_gpu(gpu, handle, nvml)
 
 
+def shown(nvml: Nvml) -> Fact:
+    """Return the addresses of all GPUs that NVML shows, whatever variables and options select."""
+    count = nvml.ask("nvmlDeviceGetCount")
+    if count is None:
+        return _fact("", Known.GPUS_OF_DRIVER, None)
+    handles = (nvml.ask("nvmlDeviceGetHandleByIndex", i) for i in range(count))
+    answers = (nvml.ask("nvmlDeviceGetPciInfo", handle) for handle in handles if handle is not None)
+    found = (f"{one.domain:04x}:{one.bus:02x}:{one.device:02x}.0" for one in answers if one is not None)
+    return _fact("", Known.GPUS_OF_DRIVER, tuple(found))
+
+
 def _fact(device: str, name: str, value: float | str | tuple[str, ...] | None, unit: str = "") -> Fact:
     return Fact(name, value, unit, device, "" if value is not None else _DENIED)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ...facts import OFF, ON, UNLIMITED, Fact, Known
 from ...units import MIB
 from ..tree import HERE, TreePath
-from .procfs import FIRST_CPU, allowed, cpu_list, meminfo, number, read, whole
+from .procfs import FIRST_CPU, allowed, cpu_list, meminfo, mounts, number, read, whole
 
 #: Kernel options that change routes and translation of PCIe traffic.
 _OPTIONS = re.compile(
@@ -17,7 +17,6 @@ _OPTIONS = re.compile(
 )
 #: Parts of files: what is read of them is also what is recorded, and the rest may be private.
 _MEMLOCK = re.compile(r"^Max locked memory\s.*$", re.MULTILINE)
-_SHM = re.compile(r"^\S+ /dev/shm tmpfs .*$", re.MULTILINE)
 _GROUP = re.compile(r"^0::.*$", re.MULTILINE)
 _UNREADABLE = "the kernel does not show it here"
 
@@ -65,10 +64,10 @@ def _shared_memory_bytes(root: TreePath) -> float | None:
 
     From the table of mounts, which a recorded tree has too.
     """
-    lines = (read(root / "proc/self/mounts", _SHM) or "").splitlines()
-    if not lines:
+    line = mounts(root).get("/dev/shm")
+    if line is None:
         return None
-    found = re.search(r"[\s,]size=(\d{1,15})([kmg%]?)", lines[-1])  # of several mounts, the last is seen
+    found = re.search(r"[\s,]size=(\d{1,15})([kmg%]?)", line)
     total = meminfo(root / "proc/meminfo").get("MemTotal")
     if found and found[2] != "%":
         return float(int(found[1]) * 1024 ** "?kmg".index(found[2] or "?"))

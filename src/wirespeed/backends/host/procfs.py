@@ -15,6 +15,8 @@ _MOST_CPUS = 8192
 _NO_LIMIT = 2**60
 #: The first CPU's section is sufficient; on large machines the whole file takes milliseconds.
 FIRST_CPU = re.compile(r"\A\s*\S.*?(?=\n\n|\Z)", re.DOTALL)
+#: Of the table of mounts: /dev/shm, and whether the root is that of a container. The rest may be private.
+_MOUNTS = re.compile(r"^\S+ (?:/dev/shm tmpfs .*$|/ overlay\b)", re.MULTILINE)
 _ALLOWED = re.compile(r"^(?:Cpus|Mems)_allowed_list:.*$", re.MULTILINE)
 
 
@@ -38,6 +40,15 @@ def allowed(root: TreePath) -> dict[str, tuple[int, ...]]:
     """Return the ``Cpus`` and ``Mems`` (NUMA nodes) that this process may use; without those unknown."""
     lines = (read(root / "proc/self/status", _ALLOWED) or "").splitlines()
     return {line.partition("_")[0]: cpu_list(line.partition(":")[2]) for line in lines}
+
+
+def mounts(root: TreePath) -> dict[str, str]:
+    """Return folder -> line of the table of mounts, for /dev/shm and the root of a container.
+
+    Of several mounts of one folder, the last is seen.
+    """
+    lines = (read(root / "proc/self/mounts", _MOUNTS) or "").splitlines()
+    return {words[1]: line for line in lines if len(words := line.split()) > 2}
 
 
 def cpu_list(text: str) -> tuple[int, ...]:

@@ -34,7 +34,8 @@ def parse(spec: str) -> Machine:
     """Return the simulated machine of a text such as ``dgx-a100-8+corrupt@gpu0->gpu1``.
 
     The text names a predefined machine or a machine file. ``+KIND`` or ``+KIND@TRANSFER`` adds a fault of
-    transfers, ``+down@LINK`` or ``+speed@LINK=FACTOR`` a fault of links, ``+CAUSE=AMOUNT@PLACE`` a cause that
+    transfers, ``+down@LINK`` or ``+speed@LINK=FACTOR`` a fault of links, ``+gone@GPU`` a GPU that is on the
+    PCI bus but not shown by the driver, ``+CAUSE=AMOUNT@PLACE`` a cause that
     ``doctor`` knows, with what the system reports then.
 
     Raises
@@ -47,7 +48,7 @@ def parse(spec: str) -> Machine:
 
     from ...errors import MachineError
     from ...topology import load
-    from .faults import parse_fault
+    from .faults import parse_fault, without_gone
     from .machines import MACHINES
 
     name, *rest = spec.split("+")
@@ -59,5 +60,6 @@ def parse(spec: str) -> Machine:
         raise MachineError(
             f"{name!r} is neither a simulated machine nor a machine file; choose from {', '.join(MACHINES)}"
         )
-    faults = tuple(parse_fault(text, machine) for text in rest)
+    machine, gone, others = without_gone(rest, machine)
+    faults = (*gone, *(parse_fault(text, machine) for text in others))
     return replace(machine, simulated=True, faults=(*machine.faults, *faults))

@@ -4,12 +4,34 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...effects import EFFECTS
 from ...errors import MachineError
 from ...topology import Fault, FaultKind, Machine
 from ...units import parse_size
+from .. import pci
+
+
+def without_gone(texts: Sequence[str], machine: Machine) -> tuple[Machine, list[Fault], list[str]]:
+    """Return the machine without the GPUs of ``gone@gpu3``, these faults, and the texts of the others.
+
+    Raises
+    ------
+    MachineError
+        If the machine has no such GPU, or several hosts.
+    """
+    names = [where for kind, _, where in (text.partition("@") for text in texts) if kind == FaultKind.GONE]
+    gpus = {gpu.name: gpu for gpu in machine.gpus} if not machine.ranks else {}
+    for name in names:
+        if name not in gpus:
+            known = f"write {FaultKind.GONE}@{next(iter(gpus))}" if gpus else "it cannot have this fault"
+            raise MachineError(f"machine {machine.name!r} has no GPU {name!r} for the fault 'gone'; {known}")
+    faults = [Fault(FaultKind.GONE, pci.address(gpus[name].bus_id)) for name in dict.fromkeys(names)]
+    others = [text for text in texts if text.partition("@")[0] != FaultKind.GONE]
+    kept = [gpu.index for gpu in machine.gpus if gpu.name not in names]
+    return (machine.only(kept) if names else machine), faults, others
 
 
 def parse_fault(text: str, machine: Machine) -> Fault:

@@ -16,9 +16,10 @@ from ...effects import (
     host_of,
     nvlinks_of,
 )
-from ...facts import Fact, Known
+from ...facts import OFF, ON, Fact, Known
 from ...topology import FaultKind, LinkKind, Machine
 from ...units import GIB
+from .. import pci
 
 
 def facts_of(machine: Machine) -> Iterator[Fact]:
@@ -46,6 +47,26 @@ OBSERVED_S = 30.0
 BUSY_FACTOR = 0.03
 
 
+def _present(machine: Machine) -> Iterator[Fact]:
+    """Yield what the machine has: its memory, and its GPUs as the PCI bus and the driver show them."""
+    shown = [pci.address(gpu.bus_id) for gpu in machine.gpus]
+    gone = [fault.where for fault in machine.faults if fault.kind is FaultKind.GONE]
+    for name, value in (
+        (Known.NODES_ONLINE, len(machine.numa)), (Known.NODES_WITH_CPUS, len(machine.numa)),
+        (Known.NICS, ()), (Known.CONTAINER, OFF),
+    ):  # fmt: skip
+        yield Fact(name, value)
+    yield Fact(Known.MEMORY_OF_HOST, sum(node.memory_bytes for node in machine.numa), "B")
+    if shown or gone:
+        yield Fact(Known.DRIVER_LOADED, ON)
+        yield Fact(Known.GPUS_ON_BUS, tuple(sorted({*shown, *gone})))
+        yield Fact(Known.GPUS_OF_DRIVER, tuple(shown))
+        yield Fact(Known.GPUS_LOST, ())
+    for address in (*shown, *gone):
+        yield Fact(Known.PCI_DRIVER, "nvidia", device=address)
+        yield Fact(Known.DEVICE_FILE, ON, device=address)
+
+
 def healthy(machine: Machine) -> Iterator[Fact]:
     """Yield what the system of a good machine reports, for those facts that effects change."""
     cpus = sum(len(node.cpus) for node in machine.numa)
@@ -57,6 +78,7 @@ def healthy(machine: Machine) -> Iterator[Fact]:
         (Known.NCCL_TRANSPORTS, ("P2P/CUMEM" if any(gpu.peers for gpu in machine.gpus) else "SHM/direct",)),
     ):  # fmt: skip
         yield Fact(name, value)
+    yield from _present(machine)
     for node in machine.numa:
         yield Fact(Known.DIMM_BYTES, CONTROLLER_BYTES, "B", f"mc{node.index}")
     for gpu in machine.gpus:

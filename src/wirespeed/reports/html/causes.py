@@ -128,7 +128,7 @@ def notes(document: Document, check: Check, found: Overview) -> list[tuple[Shown
     if found.diagnosis.unexplained and found.diagnosis.slow:
         slow = many(found.diagnosis.slow, "slow value")
         lines.append((warn, f"No cause is known for {found.diagnosis.unexplained} of {slow}"))
-    lines += [(warn, text) for text in explanations(document)]
+    lines += [(warn, text) for text in explanations(document, lacking=check.missing)]
     for override, accepted in check.accepted.items():
         what = f"accepted in {many(accepted, 'value')}" if accepted else "override not needed"
         lines.append((passed, f"{what}: {override}: {override.reason}"))

@@ -1,0 +1,384 @@
+"""What should be there and is not: GPUs that the driver does not show, and less than was expected. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..document import Document
+from ..errors import UsageError
+from ..facts import ABSENT, EXCLUDED, OFF, ON, Facts, Known
+from ..results.inventory import Inventory, InventoryPart, Possession, possessions
+from ..units import many
+from .advice import Advice
+from .run_facts import facts_of
+from .verdict import Verdict
+
+#: Fraction of an expected number of bytes that is sufficient: firmware and kernel keep some of the memory,
+#: and ECC some of a GPU's. Of good machines of the same model it is known how much.
+ENOUGH, ENOUGH_OF_BASELINE = 0.95, 0.99
+#: Drivers that give a GPU to a virtual machine.
+_PASSED_ON = ("vfio-pci", "pci-stub", "xen-pciback")
+_NVIDIA, _NONE = "nvidia", "none"
+#: Several groups of GPUs are even from this number of GPUs on; of two groups, each has this number.
+_EVEN_GPUS, _EVEN_HALF = 4, 4
+#: Maximum number of addresses that a text names.
+_NAMED = 4
+
+_NOTHING = Advice()
+_SEEN = Advice(
+    "look for errors of the GPU in the kernel log; restart the node, then reseat or replace the GPU",
+    "sudo dmesg | grep -i -e NVRM -e Xid",
+)
+_DRIVER = Advice("install the NVIDIA driver, or load it", "sudo modprobe nvidia")
+_LIBRARY = Advice("install what is missing, or restart after a driver update", "nvidia-smi")
+_SLOTS = Advice(
+    "compare the slots with the data sheet, or say what should be there", "wirespeed check --expect gpus=8"
+)
+_UNKNOWN = Advice("measure with this version of wirespeed on the machine itself")
+#: Part -> what to do if some of it is missing.
+_STEPS = {
+    InventoryPart.GPUS: Advice(
+        "look for the GPU on the PCI bus; restart the node, then reseat or replace it", "lspci -d 10de: -nn"
+    ),
+    InventoryPart.GPU_MODEL: Advice("check which GPUs are installed", "nvidia-smi -L"),
+    InventoryPart.GPU_MEMORY: Advice(
+        "check the model of the GPU and its row remapping", "nvidia-smi -q -d MEMORY,ROW_REMAPPER"
+    ),
+    InventoryPart.NVLINKS: Advice("check the NVLinks and the fabric manager", "nvidia-smi nvlink -s"),
+    InventoryPart.NICS: Advice("look for the NIC on the PCI bus, and for its driver", "lspci -nn -d ::0207"),
+    InventoryPart.MEMORY: Advice(
+        "look for a memory module that is missing or disabled", "sudo dmidecode -t memory"
+    ),
+    InventoryPart.CPUS: Advice("check sockets, SMT and disabled CPUs", "lscpu"),
+    InventoryPart.NUMA: Advice(
+        "check sockets and the BIOS setting of NUMA nodes per socket", "numactl --hardware"
+    ),
+}  # fmt: skip
+#: Places of which a group of GPUs says nothing.
+_NOWHERE = {"", "none", "unknown"}
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Something that should be there, and is not, or is not given to this process.
+
+    Parameters
+    ----------
+    part : InventoryPart
+        What it is.
+    verdict : Verdict
+        Fail if it is missing, warn if that is likely or not known, waived if it was left out on purpose.
+    text : str
+        What is the case, as a sentence without a full stop.
+    where : tuple[str, ...]
+        PCI addresses or devices; empty for the host.
+    slots : tuple[str, ...]
+        Slots of the addresses, as far as the system knows them.
+    expected, found : float, str or None
+        What should be there, and what is: numbers of devices or bytes, or the model. None if unknown.
+    advice : Advice
+        What to do.
+    host : str
+        Host that it is about; empty for the host of the first process.
+    """
+
+    part: InventoryPart
+    verdict: Verdict
+    text: str
+    where: tuple[str, ...] = ()
+    slots: tuple[str, ...] = ()
+    expected: float | str | None = None
+    found: float | str | None = None
+    advice: Advice = _NOTHING
+    host: str = ""
+
+    def __str__(self) -> str:
+        """Return a sentence for people."""
+        return f"{self.host}: {self.text}" if self.host else self.text
+
+
+def missing(
+    document: Document, expected: Inventory | None = None, baseline: Inventory | None = None
+) -> tuple[Missing, ...]:
+    """Return what is missing, the worst first.
+
+    Parameters
+    ----------
+    document : Document
+        The run.
+    expected : Inventory or None
+        What the user expects of each host.
+    baseline : Inventory or None
+        What good machines of this model have.
+
+    Raises
+    ------
+    UsageError
+        If something is expected, and the run knows nothing of it.
+    """
+    found: list[Missing] = []
+    hosts = possessions(document, facts_of(document))
+    for host in hosts:
+        here = _of_host(host, document, expected, baseline)
+        found += (replace(one, host=host.facts.host) for one in here)
+    if expected is not None and expected.parts:
+        known = {part for host in hosts for part in host.numbers}
+        known |= {InventoryPart.GPU_MODEL} if any(host.models for host in hosts) else set()
+        if known.isdisjoint(expected.parts):
+            raise UsageError(
+                f"nothing of what is expected ({', '.join(expected.parts)}) can be compared: this run does "
+                "not say what the machine has"
+            )
+    return tuple(sorted(found, key=lambda one: one.verdict.rank))
+
+
+def _of_host(
+    host: Possession, document: Document, expected: Inventory | None, baseline: Inventory | None
+) -> list[Missing]:
+    """Return what is missing on a host."""
+    unseen = [*_gpus(host, document), *_uneven(host.facts)]
+    compared: dict[tuple[InventoryPart, tuple[str, ...]], Missing] = {}
+    if baseline is not None:  # what a run does not say fails no good machine
+        of_baseline = _compared(host, baseline, ENOUGH_OF_BASELINE, unseen)
+        compared = {(one.part, one.where): one for one in of_baseline if one.found is not None}
+    for one in _compared(host, expected, ENOUGH, unseen) if expected else ():
+        compared.setdefault((one.part, one.where), one)
+    count = next((one for one in compared.values() if one.part is InventoryPart.GPUS), None)
+    failed = [one for one in unseen if one.part is InventoryPart.GPUS and one.verdict is Verdict.FAIL]
+    if count is not None and failed and len(failed) >= _lacking(count):  # they are what is missing
+        unseen = [
+            replace(one, expected=count.expected, found=count.found) if one in failed else one
+            for one in unseen
+        ]
+        compared = {key: one for key, one in compared.items() if one.part is not InventoryPart.GPUS}
+    return [*unseen, *compared.values()]
+
+
+def _lacking(count: Missing) -> float:
+    """Return how many devices are missing."""
+    ends = (count.expected, count.found)
+    return ends[0] - ends[1] if isinstance(ends[0], int | float) and isinstance(ends[1], int | float) else 0
+
+
+def _gpus(host: Possession, document: Document) -> Iterator[Missing]:
+    """Yield the GPUs of the PCI bus that cannot be used, and those that left it."""
+    facts = host.facts
+    on_bus, lost = facts.several(Known.GPUS_ON_BUS), facts.several(Known.GPUS_LOST)
+    withheld: list[str] = []
+    if facts.knows(Known.GPUS_OF_DRIVER):
+        for address in on_bus:
+            if address not in host.gpus:
+                one = _unseen(address, facts)
+                withheld += [address] if one is None else []
+                yield from [one] if one is not None else ()
+        yield from _left_out(host, document)
+    elif why := facts.unreadable(Known.GPUS_OF_DRIVER):
+        seen = 0 if facts.host else len(document.machine.gpus)
+        usable = [address for address in on_bus if not _is_left_alone(address, facts)]
+        files = {facts.text(Known.DEVICE_FILE, address) for address in usable}
+        if facts.text(Known.CONTAINER) == ON and facts.text(Known.DRIVER_LOADED) == ON and ON not in files:
+            withheld += usable
+        elif usable and (facts.text(Known.DRIVER_LOADED) != ON or len(usable) > seen):
+            yield _without_driver(usable, facts, why)
+    if withheld:
+        text = f"{many(len(withheld), 'GPU')} of the host not given to this container or job: "
+        yield Missing(InventoryPart.GPUS, Verdict.WAIVED, text + _named(withheld, facts), tuple(withheld))
+    for address in lost:
+        if address in host.gpus or (address in on_bus and not facts.knows(Known.GPUS_OF_DRIVER)):
+            text = f"the GPU at {_place(address, facts)} fell off the bus since the node was started (Xid 79)"
+            yield _of_gpu(address, facts, Verdict.WARN, text)
+        elif address not in on_bus:
+            text = f"the GPU at {_place(address, facts)} fell off the PCI bus (Xid 79) and is not back"
+            in_container = facts.text(Known.CONTAINER) == ON
+            yield _of_gpu(address, facts, Verdict.WARN if in_container else Verdict.FAIL, text)
+
+
+def _is_left_alone(address: str, facts: Facts) -> bool:
+    """Return whether the administrator has given a GPU to virtual machines, or excluded it."""
+    passed_on = facts.text(Known.PCI_DRIVER, address) in _PASSED_ON
+    return passed_on or facts.text(Known.DEVICE_FILE, address) == EXCLUDED
+
+
+def _unseen(address: str, facts: Facts) -> Missing | None:
+    """Return what is wrong with a GPU that the driver does not show; None if it was not given to us."""
+    driver, file = facts.text(Known.PCI_DRIVER, address), facts.text(Known.DEVICE_FILE, address)
+    in_container = facts.text(Known.CONTAINER) == ON
+    is_fallen = address in facts.several(Known.GPUS_LOST)
+    fell = "; it fell off the bus (Xid 79)" if is_fallen else ""
+    head = f"the GPU at {_place(address, facts)} is on the PCI bus, but"
+    if _is_left_alone(address, facts):
+        text = f"{head} excluded from the driver" if file == EXCLUDED else f"{head} left to virtual machines"
+        return _of_gpu(address, facts, Verdict.WAIVED, text)
+    if file == OFF or (driver == _NVIDIA and file != ON and in_container):
+        return None
+    if driver == _NVIDIA:
+        sure = file == ON or is_fallen
+        none = "" if file != ABSENT else "; its device file is missing"
+        text = f"{head} the driver does not show it{none}{fell}"
+        return _of_gpu(address, facts, Verdict.FAIL if sure else Verdict.WARN, text)
+    if driver == _NONE:
+        verdict = Verdict.WARN if in_container else Verdict.FAIL
+        return _of_gpu(address, facts, verdict, f"{head} no driver uses it{fell}")
+    return _of_gpu(address, facts, Verdict.WARN, f"{head} used by the driver {driver}")
+
+
+def _of_gpu(address: str, facts: Facts, verdict: Verdict, text: str) -> Missing:
+    advice = _NOTHING if verdict is Verdict.WAIVED else _SEEN
+    return Missing(InventoryPart.GPUS, verdict, text, (address,), _slots((address,), facts), advice=advice)
+
+
+def _without_driver(usable: Iterable[str], facts: Facts, why: str) -> Missing:
+    """Return that GPUs cannot be used because the driver, or a library, is missing."""
+    addresses = tuple(usable)
+    loaded = facts.text(Known.DRIVER_LOADED) == ON
+    reason = why if loaded else "the NVIDIA driver is not loaded"
+    others = {facts.text(Known.PCI_DRIVER, address) for address in addresses} - {_NVIDIA, _NONE, ""}
+    used = f" ({', '.join(sorted(others))} is)" if others and not loaded else ""
+    head = many(len(addresses), "NVIDIA GPU")
+    text = f"{head} on the PCI bus cannot be used: {reason}{used}; {_named(addresses, facts)}"
+    advice = _LIBRARY if loaded else _DRIVER
+    return Missing(InventoryPart.GPUS, Verdict.WARN, text, addresses, _slots(addresses, facts), advice=advice)
+
+
+def _left_out(host: Possession, document: Document) -> Iterator[Missing]:
+    """Yield that options, variables or MIG left out GPUs that the driver shows."""
+    machine = document.machine
+    if host.facts.host or machine.ranks:
+        return
+    used = {gpu.bus_id[-len("0000:00:00") :] + ".0" for gpu in machine.gpus}
+    if others := [address for address in host.gpus if address not in used]:
+        text = (
+            f"{many(len(others), 'GPU')} left out (--devices, CUDA_VISIBLE_DEVICES or MIG mode): "
+            f"{_named(others, host.facts)}"
+        )
+        yield Missing(InventoryPart.GPUS, Verdict.WAIVED, text, tuple(others))
+
+
+def _uneven(facts: Facts) -> Iterator[Missing]:
+    """Yield that one PCIe switch or NUMA node has one GPU less than all others: one may be missing."""
+    on_bus = facts.several(Known.GPUS_ON_BUS)
+    models = Counter(facts.text(Known.PCI_MODEL, address) for address in on_bus)
+    model = max(models, key=lambda one: models[one], default="")
+    for name, noun in ((Known.SWITCH, "PCIe switch"), (Known.NUMA_NODE, "NUMA node")):
+        places = [
+            facts.text(name, address) for address in on_bus if facts.text(Known.PCI_MODEL, address) == model
+        ]
+        groups = Counter(places)
+        most = max(groups.values(), default=0)
+        short = [place for place, count in groups.items() if count == most - 1]
+        full = [place for place, count in groups.items() if count == most]
+        several = len(full) > 1 and most > 1 and len(places) + 1 >= _EVEN_GPUS
+        both = len(full) == 1 and most >= _EVEN_HALF
+        if (
+            len(short) == 1
+            and len(groups) == len(full) + 1
+            and (several or both)
+            and not groups.keys() & _NOWHERE
+        ):
+            text = (
+                f"{noun} {short[0]} has {many(most - 1, 'GPU')}, {many(len(full), 'other')} "
+                f"{'has' if len(full) == 1 else 'have'} {most}: one may be missing"
+            )
+            yield Missing(InventoryPart.GPUS, Verdict.WARN, text, (short[0],), advice=_SLOTS)
+            return
+
+
+def _compared(
+    host: Possession, inventory: Inventory, enough: float, unseen: Iterable[Missing]
+) -> Iterator[Missing]:
+    """Yield what a host has less of than an inventory."""
+    for part, expected in inventory.numbers.items():
+        step, need = _STEPS[part], expected * (enough if part.is_size else 1)
+        of_devices = host.numbers.get(part)
+        if of_devices is None:
+            text = f"{part} not compared: this run does not say it"
+            yield Missing(part, Verdict.WARN, text, expected=expected, advice=_UNKNOWN)
+        short: dict[float, list[str]] = {}
+        for device, found in (of_devices or {}).items():
+            if found < need:
+                short.setdefault(found, []).append(device)
+        for found, devices in short.items():
+            if part in (InventoryPart.GPUS, InventoryPart.NICS):
+                yield _count(host, inventory, part, expected, found, unseen)
+                continue
+            where = tuple(filter(None, devices))
+            has = f"{_who(where)} {'have' if len(where) > 1 else 'has'} {_amount(part, found)}"
+            text = f"{has}, of {part.shown(expected)} expected"
+            yield Missing(part, Verdict.FAIL, text, where, (), expected, found, step)
+    for model in inventory.models:
+        if not host.models and not host.facts.host:
+            text = f"{InventoryPart.GPU_MODEL} not compared: this run has no GPU"
+            yield Missing(InventoryPart.GPU_MODEL, Verdict.WARN, text, expected=model, advice=_UNKNOWN)
+        others: dict[str, list[str]] = {}
+        for gpu, name in host.models.items():
+            if model.casefold() not in name.casefold():
+                others.setdefault(name, []).append(gpu)
+        for name, gpus in others.items():
+            text = f"{_who(gpus)} {'are' if len(gpus) > 1 else 'is'} {name}, expected {model}"
+            step = _STEPS[InventoryPart.GPU_MODEL]
+            yield Missing(InventoryPart.GPU_MODEL, Verdict.FAIL, text, tuple(gpus), (), model, name, step)
+
+
+def _who(devices: Sequence[str]) -> str:
+    """Return some devices, or the host, for people."""
+    more = f" and {len(devices) - _NAMED} more" if len(devices) > _NAMED else ""
+    return ", ".join(devices[:_NAMED]) + more if devices else "the host"
+
+
+def _amount(part: InventoryPart, found: float) -> str:
+    """Return how much of a part there is, for people."""
+    nouns = {
+        InventoryPart.NVLINKS: "active NVLink", InventoryPart.CPUS: "CPU", InventoryPart.NUMA: "NUMA node",
+    }  # fmt: skip
+    return many(int(found), nouns[part]) if part in nouns else f"{part.shown(found)} of memory"
+
+
+def _count(
+    host: Possession,
+    inventory: Inventory,
+    part: InventoryPart,
+    expected: int,
+    found: float,
+    unseen: Iterable[Missing],
+) -> Missing:
+    """Return that there are fewer GPUs or NICs than expected, and which are missing."""
+    facts = host.facts
+    here = host.gpus if part is InventoryPart.GPUS else tuple(host.nics)
+    good = inventory.gpu_addresses if part is InventoryPart.GPUS else inventory.nic_addresses
+    gone = [address for address in good if address not in here] if here or not found else []
+    in_doubt = ""
+    if part is InventoryPart.GPUS:
+        failed = (one for one in unseen if one.part is part and one.verdict is Verdict.FAIL)
+        broken = [address for one in failed for address in one.where]
+        present = len({*facts.several(Known.GPUS_ON_BUS), *here} - set(broken))
+        in_doubt = f"; {present} on the PCI bus" if present >= expected else ""
+        in_doubt = in_doubt or ("; --devices left out others" if host.restricted else "")
+        gone = gone or broken
+    elif facts.text(Known.CONTAINER) == ON:
+        in_doubt = "; this container may have been given only some"
+    noun = "GPU" if part is InventoryPart.GPUS else "NIC"
+    text = f"{found:.0f} of {many(expected, noun)} expected"
+    text += in_doubt or (f"; missing: {_named(gone, facts)}" if gone else "")
+    if in_doubt:
+        return Missing(part, Verdict.WARN, text, (), (), expected, found)
+    slots = _slots(gone, facts)
+    return Missing(part, Verdict.FAIL, text, tuple(gone), slots, expected, found, _STEPS[part])
+
+
+def _slots(addresses: Iterable[str], facts: Facts) -> tuple[str, ...]:
+    """Return the slots of some addresses that the system knows."""
+    return tuple(filter(None, (facts.text(Known.SLOT, address) for address in addresses)))
+
+
+def _named(addresses: Iterable[str], facts: Facts) -> str:
+    """Return addresses with their slots, for people."""
+    texts = [_place(address, facts) for address in addresses]
+    more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
+    return ", ".join(texts[:_NAMED]) + more
+
+
+def _place(address: str, facts: Facts) -> str:
+    slot = facts.text(Known.SLOT, address)
+    return f"{address} (slot {slot})" if slot else address

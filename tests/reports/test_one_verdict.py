@@ -1,0 +1,277 @@
+"""Every view of a run shows the same verdict, whatever its state, and the exit code follows it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+import wirespeed
+from wirespeed.cli.common import code_of, measured_code
+from wirespeed.cli.main import main
+from wirespeed.document import Document, Status
+from wirespeed.exit_codes import ExitCode
+from wirespeed.judging.diagnosis import diagnose
+from wirespeed.judging.fleet import node_summary
+from wirespeed.judging.verdict import Verdict
+from wirespeed.reports import Criteria, Judged, Style, _check, _check_json, _doctor, _nodes
+from wirespeed.reports.html.fleet import fleet_page
+from wirespeed.reports.html.notebook import notebook_html
+from wirespeed.results import overrides
+from wirespeed.results.published_gates import load as load_gates
+
+H200 = "simulated:hgx-h200-2"
+A100 = "simulated:dgx-a100-8"
+PAIRS, HOST = "device_to_device_memcpy_read_ce", "host_to_device_memcpy_ce"
+_WORDS = "|".join(sorted({verdict.word.upper() for verdict in Verdict}, key=len, reverse=True))
+
+
+def measured(*testcases: str, machine: str = H200, verify: bool = True) -> Document:
+    return wirespeed.run(testcases, machine=machine, samples=3, verify=verify)
+
+
+def interrupted() -> Document:
+    document = measured(HOST, PAIRS)
+    first, second = document.testcases
+    (table,) = second.tables
+    lost = replace(table.cells[1], value=None, statistics=None, samples=(), reason="Ctrl-C")
+    table = replace(table, cells=(table.cells[0], lost, *table.cells[2:]))
+    ended = replace(second, status=Status.INTERRUPTED, reason="Ctrl-C", tables=(table,))
+    return replace(document, testcases=(first, ended), interrupted="Ctrl-C")
+
+
+@dataclass(frozen=True)
+class State:
+    """A state of a run, and the verdict on it; with what its values are judged by."""
+
+    document: Callable[[], Document]
+    verdict: Verdict
+    data: str = "data verified"
+    gates: tuple[str, ...] = ()
+    overrides: str = ""
+    options: list[str] = field(default_factory=list)
+
+
+ACCEPT = f'[[override]]\ntestcase = "{PAIRS}"\nreason = "known"\n'
+STATES = {
+    "pass": State(lambda: measured(HOST, PAIRS), Verdict.PASS),
+    "warn": State(lambda: measured(PAIRS, machine=f"{A100}+speed@gpu3-nvswitch=0.88"), Verdict.WARN),
+    "defect": State(lambda: measured(HOST, machine=f"{A100}+nvlinks=6@gpu3"), Verdict.WARN),
+    "fail": State(lambda: measured(PAIRS, machine=f"{H200}+speed@gpu0-gpu1=0.5"), Verdict.FAIL),
+    "implausible": State(lambda: measured(PAIRS, machine=f"{H200}+speed@gpu0-gpu1=3"), Verdict.FAIL),
+    "busy": State(lambda: measured(PAIRS, machine=f"{H200}+busy@gpu1"), Verdict.BUSY),
+    "unknown": State(lambda: measured("device_to_device_latency_sm"), Verdict.UNKNOWN),
+    "some unknown": State(lambda: measured(HOST, "device_to_device_latency_sm"), Verdict.PASS),
+    "interrupted": State(interrupted, Verdict.INTERRUPTED),
+    "unverified": State(lambda: measured(PAIRS, verify=False), Verdict.WARN, "data not verified"),
+    "wrong data": State(lambda: measured(PAIRS, machine=f"{H200}+corrupt@gpu1->gpu0"), Verdict.FAIL),
+    "error": State(lambda: measured(HOST, PAIRS, machine=f"{H200}+error"), Verdict.FAIL),
+    "memory in use": State(lambda: measured(HOST, machine=f"{H200}+full@gpu0"), Verdict.BUSY),
+    "out of memory": State(
+        lambda: replace(
+            document := measured(HOST, machine=f"{H200}+full@gpu0"),
+            testcases=tuple(replace(one, busy={}) for one in document.testcases),
+        ),
+        Verdict.UNKNOWN,
+    ),
+    "nothing measured": State(lambda: measured(PAIRS, machine="simulated:cpu-2-sockets"), Verdict.UNKNOWN),
+    "all overridden": State(
+        lambda: measured(PAIRS, machine=f"{H200}+speed@gpu0-gpu1=0.5"), Verdict.UNKNOWN, overrides=ACCEPT
+    ),
+    "failed gate": State(
+        lambda: measured(PAIRS, machine=f"{A100}+speed@gpu3-nvswitch=0.8"), Verdict.FAIL, gates=("azure",)
+    ),
+    "no gate compared": State(lambda: measured(HOST), Verdict.UNKNOWN, gates=("aws",)),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A state with its run, judged."""
+
+    state: State
+    document: Document
+    judged: Judged
+    file: Path
+    options: list[str]
+
+    @property
+    def style(self) -> Style:
+        return Style(width=100, judged=self.judged)
+
+    def shown(self, form: str) -> str:
+        return wirespeed.render(self.document, form, self.style)
+
+
+@pytest.fixture(scope="module", params=STATES)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    state, folder = STATES[request.param], tmp_path_factory.mktemp("state")
+    document, file, options = state.document(), folder / "run.json", ["--allow-simulated"]
+    wirespeed.save(document, file)
+    accepted: tuple[overrides.Override, ...] = ()
+    if state.overrides:
+        (folder / "known.toml").write_text(state.overrides)
+        accepted = overrides.load(folder / "known.toml")
+        options += ["--overrides", str(folder / "known.toml")]
+    options += [f"--gates={name}" for name in state.gates]
+    judged = Judged.of(document, Criteria(accepted), [load_gates(name) for name in state.gates])
+    return Case(state, document, judged, file, options)
+
+
+def words(text: str, pattern: str) -> str:
+    """Return the verdict that a line of a text begins with, in lower case."""
+    (found,) = re.findall(pattern.replace("WORD", f"({_WORDS})"), text, re.M)
+    return str(found).lower()
+
+
+class Classes(HTMLParser):
+    """Texts of the elements of a page, by class."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.texts: dict[str, list[str]] = {}
+        self._classes: list[list[str]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "span":
+            self._classes.append((dict(attrs).get("class") or "").split())
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "span" and self._classes:
+            self._classes.pop()
+
+    def handle_data(self, data: str) -> None:
+        for name in self._classes[-1] if self._classes else ():
+            self.texts.setdefault(name, []).append(data)
+
+
+def test_the_verdict_on_the_run(case: Case) -> None:
+    """Each format and screen, parsed."""
+    check, verdict = case.judged.check, case.state.verdict
+    assert check.verdict is verdict
+    node = node_summary("run.json", case.document, check, case.judged.diagnosis)
+    doctor = _doctor.render(case.document, case.judged.diagnosis, check, case.style)
+    (run,) = json.loads(_check_json.render([(case.document, case.judged)]))["runs"]
+    suite = ET.fromstring(case.shown("junit"))
+    (junit,) = suite.iterfind("testsuite/properties/property[@name='verdict']")
+    (good,) = re.findall(r"^wirespeed_run_good\{[^}]*\} (\S+)$", case.shown("prometheus"), re.M)
+    rows = list(csv.DictReader(io.StringIO(case.shown("csv"))))
+    assert float(good) == 0.0  # simulated
+    found = {
+        "table": words(case.shown("table"), r"^WORD  \d"),
+        "plot": words(case.shown("plot"), r"^WORD  \d"),
+        "markdown": words(case.shown("markdown"), r"^\*\*WORD\*\*: "),
+        "markdown, closing": words(case.shown("markdown"), r"^WORD  \d"),
+        "check": words(_check.render(case.document, case.judged, case.style), r"^WORD  [a-zN0-9P]"),
+        "doctor": words(doctor, r"^WORD  \d"),
+        "nodes": words(_nodes.render([(node, [])], case.style), r"^WORD  "),
+        "page": Classes(case.shown("html")).texts["word"][0].lower(),
+        "page of nodes": Classes(fleet_page([node])).texts["word"][0].lower(),
+        "repr": re.findall(r": ([a-z ]+); values: ", repr(check))[0],
+        "JUnit": Verdict(junit.get("value") or "").word,
+        "JSON": Verdict(run["verdict"]).word,
+        **{f"CSV, row {i}": Verdict(row["run_verdict"]).word for i, row in enumerate(rows)},
+    }
+    if not case.options[1:]:  # without other criteria
+        found["notebook"] = Classes(notebook_html(case.document)).texts["word"][0].lower()
+    assert found == dict.fromkeys(found, verdict.word)
+
+
+def test_the_verdicts_on_testcases(case: Case) -> None:
+    check = case.judged.check
+    expected = {name: verdict.word for name, verdict in check.testcases.items()}
+    (run,) = json.loads(_check_json.render([(case.document, case.judged)]))["runs"]
+    suite = ET.fromstring(case.shown("junit"))
+    rows = csv.DictReader(io.StringIO(case.shown("csv")))
+    cases = [one for one in suite.iter("testcase") if one.get("name") in expected]
+    headings = re.findall(r"^## (.+?): ([a-z ]+)", case.shown("markdown"), re.M)
+    found = {
+        "JSON": {name: Verdict(word).word for name, word in run["testcases"].items()},
+        "CSV": {row["testcase"]: Verdict(row["testcase_verdict"]).word for row in rows},
+        "JUnit": {
+            str(one.get("name")): Verdict(str(of.get("value"))).word
+            for one in cases
+            for of in one.iterfind("properties/property[@name='verdict']")
+        },
+    }
+    assert found == dict.fromkeys(found, expected)
+    assert all(expected[name.replace("\\", "")] == word for name, word in headings)
+    assert all(any(word == name for name, _ in headings) for word in expected) or not headings
+    for one in cases:
+        is_bad = one.find("failure") is not None or one.find("error") is not None
+        assert is_bad is check.testcases[str(one.get("name"))].is_failure
+        if not check.testcases[str(one.get("name"))].is_judged:
+            assert one.find("skipped") is not None
+
+
+def test_no_view_calls_what_was_judged_passed(case: Case) -> None:
+    for form in ("table", "plot", "markdown", "csv", "junit", "html"):
+        assert not re.search(r"\bpassed\b", case.shown(form)), form
+    for screen in (
+        _check.render(case.document, case.judged, case.style),
+        _doctor.render(case.document, case.judged.diagnosis, case.judged.check, case.style),
+        _check_json.render([(case.document, case.judged)]),
+    ):
+        assert "passed" not in screen
+
+
+def test_whether_data_was_verified_is_its_own_word(case: Case) -> None:
+    assert f" · {case.state.data} · " in case.shown("table") and case.state.data in case.shown("markdown")
+    assert f'name="data" value="{case.state.data}"' in case.shown("junit")
+
+
+def test_the_exit_code_follows(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    verdict = case.state.verdict
+    assert main(["check", *case.options, str(case.file)]) == code_of(verdict)
+    assert main(["check", *case.options, str(case.file), str(case.file)]) == code_of(verdict)
+    failed = wirespeed.judge(case.document).verdict.is_failure
+    values = any(table.values() for one in case.document.testcases for table in one.tables)
+    expected = ExitCode.FAIL if failed else ExitCode.PASS if values else ExitCode.NOT_JUDGED
+    assert measured_code(case.document) == expected
+    if not case.options[1:]:
+        passes = verdict is Verdict.PASS  # nothing simulated passes
+        assert main(["doctor", str(case.file)]) == (ExitCode.NOT_JUDGED if passes else code_of(verdict))
+    capsys.readouterr()
+
+
+def test_every_verdict_has_its_code() -> None:
+    codes = {verdict: code_of(verdict).value for verdict in Verdict}
+    assert codes == {
+        Verdict.IMPLAUSIBLE: 1, Verdict.FAIL: 1, Verdict.WARN: 3, Verdict.BUSY: 4, Verdict.INTERRUPTED: 4,
+        Verdict.UNKNOWN: 4, Verdict.PASS: 0, Verdict.WAIVED: 4,
+    }  # fmt: skip
+
+
+def test_the_worst_run_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run of which nothing is known is not hidden by one that passes."""
+    files = {name: tmp_path / f"{name}.json" for name in ("pass", "unknown", "warn", "fail")}
+    for name, file in files.items():
+        wirespeed.save(STATES[name].document(), file)
+    for names, code in (
+        (("pass", "unknown"), 4), (("pass", "unknown", "warn"), 3), (("pass", "unknown", "warn", "fail"), 1),
+    ):  # fmt: skip
+        assert main(["check", "--allow-simulated", *(str(files[name]) for name in names)]) == code
+    capsys.readouterr()
+
+
+def test_values_of_lines_have_the_word_for_data(capsys: pytest.CaptureFixture[str]) -> None:
+    machine = f"{H200}+speed@gpu0-gpu1=0.5"
+    assert main(["run", "-t", PAIRS, "--machine", machine, "--json-lines", "--no-save"]) == 1
+    *values, ending = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {one["data"] for one in values} == {"data verified"}
+    assert ending == {"verdict": "fail", "testcases": {PAIRS: "fail"}}
+
+
+def test_diagnoses_are_of_the_same_check() -> None:
+    document = STATES["fail"].document()
+    assert diagnose(document) == diagnose(document, wirespeed.judge(document))
