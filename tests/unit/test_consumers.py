@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -173,3 +176,50 @@ def test_a_full_disk_is_no_failure_of_the_machine(
     assert (good.returncode, usage.returncode) == (0, 0), (good, usage)
     if closed == "stderr":
         assert usage.stdout.startswith("WIRESPEED ERROR: ")
+
+
+def test_what_libraries_print_does_not_precede_the_line(capfd: pytest.CaptureFixture[str]) -> None:
+    def noisy() -> int:
+        os.write(1, b"NCCL version 2.27.3\n")
+        subprocess.run(["echo", "a process"], check=True)
+        print("a report")
+        return Answer(1, "slow", "a")
+
+    assert answer(CONSUMERS["slurm"], noisy) == 1
+    out, err = capfd.readouterr()
+    assert out == "WIRESPEED FAIL: slow (a)\n" and "NCCL" in err and "process" in err and "report" in err
+    os.write(1, b"restored")
+    assert capfd.readouterr().out == "restored"
+
+
+def test_a_run_that_is_ended_is_no_failure_of_the_machine(tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    command = [
+        sys.executable, "-m", "wirespeed", "check", "--tier", "standard", "-o", str(file), "--for", "slurm",
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while not file.exists():  # the first values are saved
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0 and out.startswith(b"WIRESPEED INTERRUPTED: "), out
+
+
+def test_the_page_for_operators_has_all_codes() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operate.md").read_text()
+    codes = re.findall(r"^\| (\d+) \| ([^|]*) \|", page, re.M)
+    assert [int(code) for code, _ in codes] == [int(code) for code in ExitCode]
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|((?: \d[^|]*\|){5}) (\d+)", page, re.M)
+    shown = {}
+    for names, cells, most_bytes in rows:
+        passed, warned, failed, unjudged, other = (
+            int(re.findall(r"\d", cell)[0]) for cell in cells.split("|")[:5]
+        )
+        for name in re.findall(r"\w+", names):
+            shown[name] = {
+                "PASS": passed, "WARN": warned, "FAIL": failed, "NOT_JUDGED": unjudged,
+                "USAGE": other, "RUN": other, "INTERRUPTED": other,
+            }  # fmt: skip
+            assert CONSUMERS[name].most_bytes == int(most_bytes)
+    assert shown == EXPECTED

@@ -19,13 +19,14 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+import wirespeed
 from wirespeed.cli.main import PROGRAMS, main
 
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "integrations"
 SCRIPTS = sorted(HERE.rglob("*.sh"))
 #: Image of all manifests; its entry point is wirespeed.
-IMAGE = "registry.example.com/wirespeed:0.2.0"
+IMAGE = f"registry.example.com/wirespeed:{wirespeed.__version__}"
 GOOD, BAD, WARNING = "hgx-h200-2", "hgx-h200-2+nvlinks=9@gpu0", "hgx-h200-2+speed@numa0-gpu1=0.75"
 #: State of a node -> what `wirespeed` is there.
 NODES = {"good": GOOD, "bad": BAD, "warning": WARNING, "broken": "", "missing": ""}
@@ -84,6 +85,21 @@ def test_scripts_are_valid(script: Path) -> None:
         kind = [] if is_program else ["-s", "bash"]
         done = subprocess.run(["shellcheck", *kind, script], capture_output=True, text=True)
         assert not done.stdout
+
+
+def test_the_prolog_measures_the_gpus_of_its_job(tmp_path: Path) -> None:
+    (tmp_path / "wirespeed").write_text(
+        f'#!/bin/sh\necho "$*" >{tmp_path}/called\necho "WIRESPEED PASS: x"\n'
+    )
+    (tmp_path / "wirespeed").chmod(0o755)
+    (tmp_path / "default").write_text(f'PATH="{tmp_path}:$PATH"\n')
+    script = (
+        (HERE / "slurm" / "prolog.sh").read_text().replace("/etc/default/wirespeed", f"{tmp_path}/default")
+    )
+    for job, devices in (({}, ""), ({"SLURM_JOB_GPUS": "2,3"}, " --devices 2,3")):
+        assert subprocess.run(["sh", "-c", script], env=job, timeout=LIMIT_S).returncode == 0
+        called = (tmp_path / "called").read_text()
+        assert called == f"check --within 20s --no-save --for slurm{devices}\n"
 
 
 @pytest.mark.parametrize("state", NODES)

@@ -169,12 +169,18 @@ def _remarks(judged: Judged) -> Iterator[str]:
 
 def _answer(documents: Sequence[Document], judged: Sequence[Judged], options: argparse.Namespace) -> int:
     """Return the exit code of the worst run; for a consumer, with the reason."""
-    verdict = min((one.check.verdict for one in judged), key=lambda one: one.rank)
+    code = code_of(min((one.check.verdict for one in judged), key=lambda one: one.rank))
     if not options.consumer:
-        return code_of(verdict)
-    from ..reports._reason import reason
+        return code
+    from ..reports._reason import host_of_run, reason, reason_of_nodes
 
-    return Answer(code_of(verdict), *reason(list(zip(documents, judged, strict=True))))
+    if len(documents) == 1:
+        (document,), (one,) = documents, judged
+        return Answer(code, reason(document, one.check, one.diagnosis), host_of_run(document))
+    from ..judging.fleet import node_summary
+
+    runs = zip(options.source, documents, judged, strict=True)
+    return Answer(code, reason_of_nodes([node_summary(f, d, j.check, j.diagnosis) for f, d, j in runs]))
 
 
 def _measure(

@@ -10,8 +10,8 @@ import os
 import platform
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -147,7 +147,7 @@ def add_consumer(to: argparse._ActionsContainer) -> None:
     """Add ``--for``."""
     to.add_argument(
         OPTION, dest="consumer", choices=tuple(CONSUMERS), metavar="CONSUMER",
-        help=f"exit with the code that a program expects, and print only one line with the reason:\n"
+        help=f"exit with the code that a program expects, and print only one line, with the reason: "
         f"{', '.join(CONSUMERS)} (docs/operate.md)",
     )  # fmt: skip
 
@@ -179,7 +179,7 @@ def answer(consumer: Consumer, command: Callable[[], int]) -> int:
     command : Callable
         Returns the exit code of the command: an ``Answer`` if there is something to say.
     """
-    with redirect_stdout(sys.stderr):
+    with _only_errors():
         try:
             code = command()
         except InvalidUsage as end:
@@ -191,6 +191,19 @@ def answer(consumer: Consumer, command: Callable[[], int]) -> int:
     if isinstance(code, Answer):
         consumer.tell(code)
     return consumer.code(code)
+
+
+@contextmanager
+def _only_errors() -> Iterator[None]:
+    """Send to standard error what this process and its libraries, such as NCCL, print on standard output."""
+    with ExitStack() as undo:
+        undo.enter_context(redirect_stdout(sys.stderr))
+        with suppress(OSError):  # closed by the caller
+            kept = os.dup(1)
+            undo.callback(os.close, kept)
+            undo.callback(os.dup2, kept, 1)
+            os.dup2(2, 1)
+        yield
 
 
 def refuse_mixed(consumer: str | None, is_to_stdout: bool) -> None:

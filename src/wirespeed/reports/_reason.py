@@ -7,28 +7,24 @@ from collections.abc import Sequence
 from ..document import Document
 from ..judging.cause import Weight
 from ..judging.diagnosis import Diagnosis
+from ..judging.fleet import FleetNode
 from ..judging.overview import overview
 from ..judging.verdicts import Check
 from ..units import many
-from . import Judged
 
 
-def reason(runs: Sequence[tuple[Document, Judged]]) -> tuple[str, str]:
-    """Return the reason for the verdict on saved or measured runs, and the host that it is about.
+def reason(document: Document, check: Check, found: Diagnosis) -> str:
+    """Return the reason for the verdict on a run."""
+    return overview(document, check, found).sentence
 
-    Parameters
-    ----------
-    runs : Sequence[tuple[Document, Judged]]
-        The runs; at least one.
-    """
-    worst = min((judged.check.verdict for _, judged in runs), key=lambda one: one.rank)
-    chosen = [(document, judged) for document, judged in runs if judged.check.verdict is worst]
-    document, judged = chosen[0]
-    text = overview(document, judged.check, judged.diagnosis).sentence
-    host = host_of_run(document)
-    if len(runs) == 1:
-        return text, host
-    return f"{len(chosen)} of {many(len(runs), 'run')}; {host}: {text}", ""
+
+def reason_of_nodes(nodes: Sequence[FleetNode]) -> str:
+    """Return how many of several runs have the worst verdict, and why the first of them has it."""
+    if not nodes:
+        return "no run could be read"
+    worst = min(nodes, key=lambda node: node.order)
+    count = sum(node.word == worst.word for node in nodes)
+    return f"{count} of {many(len(nodes), 'run')}; {worst.host}: {worst.sentence}"
 
 
 def host_of_run(document: Document) -> str:
@@ -39,8 +35,8 @@ def host_of_run(document: Document) -> str:
 def reason_of_diagnosis(document: Document, check: Check, found: Diagnosis) -> str:
     """Return the first sentence about a machine that was diagnosed, measured or not."""
     defects = [one for one in found.findings if one.weight is Weight.DEFECT] or found.findings
-    if document.testcases and not defects:
-        return overview(document, check, found).sentence
+    if check.verdict.is_failure or (document.testcases and not defects):
+        return reason(document, check, found)
     named = [str(one) for one in check.missing if one.verdict.is_bad]
     named += [f"{one.cause.title} ({one.where})" if one.where else one.cause.title for one in defects]
     return "; ".join(named) or "the system reports no defect; nothing was measured"
