@@ -71,6 +71,11 @@ class Status(StrEnum):
     NO_MEMORY = "out of memory"  #: not enough free memory for its buffers, which says nothing of the hardware
 
     @property
+    def word(self) -> str:
+        """What people read: a value that was measured has passed no judgement."""
+        return "measured" if self is Status.PASSED else self.value
+
+    @property
     def good(self) -> bool:
         """Whether the testcase passed or was waived."""
         return self in (Status.PASSED, Status.WAIVED)
@@ -424,7 +429,7 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
         cells = many(sum(len(table.cells) for table in self.tables), "cell")
         tables = f", {many(len(self.tables), 'table')} with {cells}" if self.tables else ""
         why = f": {self.reason}" if self.reason else ""
-        return brief(f"TestcaseResult {self.name}: {self.status}{why}{tables}")
+        return brief(f"TestcaseResult {self.name}: {self.status.word}{why}{tables}")
 
     def __post_init__(self) -> None:
         """Fail a result with wrong data, whatever its status in a file says."""
@@ -544,7 +549,7 @@ class Document(Tabular, msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
     def __repr__(self) -> str:
         """Return one line, for the prompt; ``wirespeed.render`` shows everything."""
-        counts = Counter(result.status.value for result in self.testcases)
+        counts = Counter(result.status.word for result in self.testcases)
         found = ", ".join(f"{count} {status}" for status, count in counts.items()) or "no testcases"
         kind = "simulated " if self.simulated else ""
         what = f"{kind}{self.machine.name or self.host}, {self.started or self.origin}"

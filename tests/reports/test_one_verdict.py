@@ -238,8 +238,16 @@ def test_no_view_calls_what_was_judged_passed(case: Case) -> None:
 
 
 def test_whether_data_was_verified_is_its_own_word(case: Case) -> None:
-    assert f" · {case.state.data} · " in case.shown("table") and case.state.data in case.shown("markdown")
-    assert f'name="data" value="{case.state.data}"' in case.shown("junit")
+    data = case.state.data
+    for form in ("table", "plot", "markdown", "html"):
+        assert f" · {data}" in case.shown(form), form
+    assert f'name="data" value="{data}"' in case.shown("junit")
+    assert f" · {data}" in _check.render(case.document, case.judged, case.style)
+    (run,) = json.loads(_check_json.render([(case.document, case.judged)]))["runs"]
+    assert run["data"] == data
+    rows = csv.DictReader(io.StringIO(case.shown("csv")))
+    measured = [row["data"] for row in rows if row["value"] and row["testcase_verdict"] == "pass"]
+    assert set(measured) <= {data}
 
 
 def test_the_exit_code_follows(case: Case, capsys: pytest.CaptureFixture[str]) -> None:

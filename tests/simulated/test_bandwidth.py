@@ -222,4 +222,4 @@ def test_one_name_and_one_text_are_not_taken_letter_by_letter() -> None:
     assert str(matrix[0, 1]).startswith("Bandwidth (GiB/s):")
     with pytest.raises(KeyError, match="unknown device gpu7; choose from gpu0, gpu1"):
         matrix["gpu0", "gpu7"]
-    assert repr(one) == f"<Document of simulated hgx-h200-2, {one.started}: 2 passed>"
+    assert repr(one) == f"<Document of simulated hgx-h200-2, {one.started}: 2 measured>"

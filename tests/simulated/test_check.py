@@ -234,7 +234,7 @@ def test_devices_that_something_else_uses_are_not_judged(capsys: pytest.CaptureF
     arguments = [*CHECK, "simulated:hgx-h200-2+busy@gpu1+speed@numa0-gpu1=0.5", "-t", "0", "4", "38"]
     code, out, _ = run(*arguments, capsys=capsys)
     assert code == 4 and re.search(r"^BUSY  gpu1 is in use by", out, re.M)
-    assert re.search(r"^ +2 normal, 4 not judged$", out, re.M)
+    assert re.search(r"^ +2 normal, 4 not judged · data verified$", out, re.M)
     assert (
         "slow:" not in out and out.count("gpu1 is in use by a simulated load") == 1 and "warning" not in out
     )
@@ -247,7 +247,7 @@ def test_devices_that_something_else_uses_are_not_judged(capsys: pytest.CaptureF
     )
     assert code == 1
     code, out, _ = run(*CHECK, "simulated:cpu-2-sockets+busy@numa0", "-t", "host_stream_copy", capsys=capsys)
-    assert code == 4 and "      1 normal, 1 not judged\n" in out
+    assert code == 4 and "      1 normal, 1 not judged · data verified\n" in out
     code, out, _ = run(*CHECK, "simulated:hgx-h200-2+busy@numa0", "-t", "0", capsys=capsys)
     assert code == 0 and "numa0 was in use" in out
 

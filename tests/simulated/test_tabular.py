@@ -135,7 +135,7 @@ def test_the_parts_of_results_are_lines_too(results: dict[str, Any]) -> None:
     )  # fmt: skip
     texts = [repr(part) for part in parts]
     assert all(text.startswith("<") and "\n" not in text and len(text) <= 100 for text in texts), texts
-    assert texts[0] == f"<TestcaseResult {MATRIX}: passed, 1 table with 56 cells>"
+    assert texts[0] == f"<TestcaseResult {MATRIX}: measured, 1 table with 56 cells>"
     assert repr(wirespeed.RunOptions(size="64MiB", samples=5)) == "RunOptions(size=67108864, samples=5)"
 
 

@@ -10,7 +10,7 @@ from ..errors import RunInterrupted, UsageError, WirespeedError
 from ..exit_codes import ExitCode
 from ..options import JOB
 from ..terminal import visible
-from .common import TakesOptions, add_options
+from .common import TakesOptions, add_options, measured_code
 
 if TYPE_CHECKING:
     from ..document import Document
@@ -30,7 +30,7 @@ def lead(
     world: World | None,
     measure: Callable[[], Document],
     show: Callable[[Document], None],
-    code: Callable[[Document], int],
+    code: Callable[[Document], int] = measured_code,
     broken: ExitCode = ExitCode.RUN,
 ) -> int:
     """Measure, show the Document on rank 0, and return the exit code.

@@ -17,7 +17,6 @@ from .common import (
     add_report,
     add_saving,
     check_format,
-    measured_code,
     measuring,
     parser,
     print_report,
@@ -69,7 +68,7 @@ def main(name: str, argv: Sequence[str]) -> int:
             world, lambda: run(
                 **measuring(options), output=output, force=options.force, listeners=watching, world=world
             ),
-            show, measured_code,
+            show,
         )  # fmt: skip
 
 

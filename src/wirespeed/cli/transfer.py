@@ -18,7 +18,6 @@ from .common import (
     add_output,
     add_report,
     check_format,
-    measured_code,
     parser,
     print_report,
     run_options,
@@ -131,5 +130,5 @@ def _measure(options: argparse.Namespace, program: Program, argv: Sequence[str])
                 output=options.output, force=options.force, listeners=listener(),
                 command=" ".join(["wirespeed", *sys.argv[1:]]),
             ),
-            show, measured_code,
+            show,
         )  # fmt: skip

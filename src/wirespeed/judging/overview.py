@@ -317,8 +317,8 @@ def _answer(
     if check.doubts:
         advice = VERIFY if is_unverified(document) else Advice()
         return _covered(document, check, f", but {'; '.join(check.doubts)}"), advice
-    if absent := [compared.gates.name for compared in check.gates if not compared.compared]:
-        return _covered(document, check, f", but no gate of {', '.join(absent)} was compared"), Advice()
+    if unused := [compared.gates.name for compared in check.gates if not compared.compared]:
+        return _covered(document, check, f", but no gate of {', '.join(unused)} was compared"), Advice()
     return _covered(document, check), Advice()
 
 

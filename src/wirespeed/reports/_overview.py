@@ -19,7 +19,7 @@ from ..units import fitting, format_time
 from . import Style
 from ._console import printed
 from ._doctor import details, named, rows
-from ._signs import SIGNS
+from ._signs import SIGNS, verification
 
 #: Number of characters of a bar, which is as long as the limit.
 _BAR = 24
@@ -39,8 +39,9 @@ def headline(document: Document, check: Check, found: Overview) -> Iterator[Rend
     line = Table.grid(padding=(0, 2, 0, 0))
     line.add_row(Text(found.word, style=SIGNS[found.verdict].style), Text(found.sentence, style="bold"))
     yield line
-    seconds = "" if document.simulated or document.imported else f" · {format_time(document.seconds)}"
-    yield Padding(Text(f"{found.extent}{seconds}", style="dim"), (0, 0, 0, indent))
+    seconds = "" if document.simulated or document.imported else format_time(document.seconds)
+    parts = filter(None, (found.extent, verification(document), seconds))
+    yield Padding(Text(" · ".join(parts), style="dim"), (0, 0, 0, indent))
     if found.finding is not None and found.by_finding:
         yield details(found.finding)
         return

@@ -14,7 +14,7 @@ from ...terminal import one_line
 from ...topology import Machine
 from ...units import fitting, format_time, many
 from .._overview import extent, rate, short
-from .._signs import SIGNS
+from .._signs import SIGNS, verification
 from .signs import Shown, shown
 from .svg import Element, add, markup
 
@@ -110,7 +110,7 @@ def headline(document: Document, check: Check, found: Overview) -> Headline:
     parts.append(f"{many(len(machine.ranks), 'rank')} on {many(hosts, 'host')}" if hosts else "")
     when = date(document.started)
     seconds = "" if document.simulated else format_time(document.seconds)
-    about = (when, f"wirespeed {document.version}", seconds)
+    about = (when, f"wirespeed {document.version}", seconds, verification(document))
     return Headline(
         found.word,
         SIGNS[found.verdict].css,
