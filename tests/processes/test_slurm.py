@@ -167,9 +167,8 @@ def test_only_failures_of_the_hardware_drain_a_node(cluster: Cluster, tmp_path: 
         assert cluster.health_check() == 0
         assert "Reason=" not in cluster.until(lambda state: "State=IDLE " in state)
 
-    # The epilog fails.
-    failing = f"{CHECK}+nvlinks=9@gpu0 -t device_to_device_memcpy_read_ce"
-    cluster.settings(epilog=failing, health=UNUSABLE)
+    # The epilog fails: a GPU has gone.
+    cluster.settings(epilog=f"{DOCTOR}+gone@gpu1", health=UNUSABLE)
     assert cluster.call("srun", "hostname") == "node1\n", cluster.logs()
     assert "Reason=Epilog error" in cluster.until(drained)
     cluster.settings(health=UNUSABLE)
@@ -177,6 +176,7 @@ def test_only_failures_of_the_hardware_drain_a_node(cluster: Cluster, tmp_path: 
     cluster.until(lambda state: "State=IDLE " in state)
 
     # The prolog fails; slurmd's log says why.
+    failing = f"{CHECK}+nvlinks=9@gpu0 -t device_to_device_memcpy_read_ce"
     cluster.settings(prolog=failing, health=UNUSABLE)
     job = cluster.call("sbatch", "--parsable", "-o", "/dev/null", "--wrap", "true").strip()
     assert "Reason=Prolog error" in cluster.until(drained)
