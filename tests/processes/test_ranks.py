@@ -71,7 +71,7 @@ def test_processes_without_a_launcher(start: Start, tmp_path: Path) -> None:
 def test_a_check_of_a_job_is_judged_and_saved_once(start: Start, tmp_path: Path) -> None:
     case = "multinode_device_to_device_memcpy_read_ce"
     jobs = launch(start, 2, "check", "-t", case, *SMALL, "-o", f"{tmp_path}/")
-    assert [job.end() for job in jobs] == [3, 0], jobs[0].text + jobs[1].text  # no limit is known
+    assert [job.end() for job in jobs] == [4, 0], jobs[0].text + jobs[1].text  # no limit is known
     (path,) = tmp_path.iterdir()
     assert "NOT JUDGED" in jobs[0].text and f"saved to {path}" in jobs[0].text and not jobs[1].text
     assert len(wirespeed.load(path).machine.ranks) == 2
