@@ -147,7 +147,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
 
     facts = facts_of(document)
     check = check or judge(document)
-    explanations = explain(document, check)
+    explanations = explain(document, check, facts)
     done = frozenset[Key]().union(*(one.keys for one in explanations))
     known = [_known(document, one) for one in explanations if one.cause is not None]
     named = {
