@@ -29,13 +29,15 @@ _MOST_COMPARED, _LARGEST_COMPARISON = 10, 50
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
+    from ..reports._many_files import files_in
+
     arguments = parser(
         name,
         "Write saved runs as one HTML file that works offline; several runs are compared with the first.\n"
         "More than 10 runs make a page with one row per node: verdict, cause, key figures and outliers.\n"
         "A single run can be written in any other format, given by the file name or --format.",
     )
-    arguments.add_argument("files", metavar="RUN.json", nargs="+", help="saved runs")
+    arguments.add_argument("files", metavar="RUN.json", nargs="+", help="saved runs, or folders of them")
     arguments.add_argument(
         "-o", "--output", type=Path, metavar="FILE.html",
         help="file to write (default: RUN.html, RUN-compared.html or RUN-fleet.html, next to the first run)",
@@ -54,6 +56,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     add_judging(arguments.add_argument_group("criteria of HTML, JUnit and Prometheus"))
     add_verbose(arguments)
     options = arguments.parse_args(argv)
+    options.files = files_in(options.files)
     most = _LARGEST_COMPARISON if options.compare else _MOST_COMPARED
     if options.compare and len(options.files) > most:
         raise UsageError(f"a comparison is of at most {most} runs; without --compare there is a row for each")
@@ -106,12 +109,12 @@ def _report(files: Sequence[str], output: Output, form: str, by: Criteria, *, ve
 
 def _fleet(files: Sequence[str], output: Output, by: Criteria) -> int:
     """Write a page of many nodes; report each file that cannot be read. Return the exit code."""
-    from ..reports.html.fleet import fleet_page
-    from ..reports.html.fleet_files import read_nodes
+    from ..reports.html.fleet import fleet_page, read_nodes
 
     files = list(dict.fromkeys(files))
     with _progress(f"reading {len(files)} runs"):
-        nodes, failures = read_nodes(files, by)
+        read = read_nodes(files, by)
+    nodes, failures = read.found, [str(one) for one in read.unreadable]
     for line in failures:
         print(one_line(f"wirespeed: error: {line}"), file=sys.stderr)
     if not nodes:

@@ -144,6 +144,8 @@ class Check(Tabular):
         What the baseline was compared with; None without one.
     simulated : bool
         Whether no hardware was measured.
+    stale : str
+        Why the run is not judged at all: its age; empty if it is.
     """
 
     judgements: tuple[Judgement, ...]
@@ -155,6 +157,7 @@ class Check(Tabular):
     doubts: tuple[str, ...] = ()
     baseline: BaselineUse | None = None
     simulated: bool = False
+    stale: str = ""
 
     def __repr__(self) -> str:
         """Return one line; ``wirespeed check`` shows everything."""
@@ -193,8 +196,8 @@ def judge(
 
     A rate is compared with the limit of its links, with its expected range and, if given, with its baseline,
     which can only tighten the range; a latency only with its baseline. What the user expects of a value
-    replaces its expected range. If several transfers share a memory
-    of unknown capacity, the rate that the CPUs reached in the same run replaces the capacity.
+    replaces its expected range. If several transfers share a memory of unknown capacity, the rate that the
+    CPUs reached in the same run replaces the capacity.
 
     Parameters
     ----------

@@ -17,6 +17,7 @@ from ..terminal import escaped, visible
 
 if TYPE_CHECKING:
     from ..document import Document
+    from ..judging.age import MaxAge
     from ..judging.diagnosis import Diagnosis
     from ..judging.gate_verdicts import GateComparison
     from ..judging.verdicts import Check
@@ -51,12 +52,15 @@ class Criteria:
         A value fails if it is below its baseline by more than this fraction (``verdicts.TOLERANCE``).
     ignore_busy : bool
         Whether to judge devices that another process used, too.
+    max_age : MaxAge or None
+        Older runs are not judged.
     """
 
     overrides: tuple[Override, ...] = ()
     baseline: Baseline | None = None
     tolerance: float = 0.05
     ignore_busy: bool = False
+    max_age: MaxAge | None = None
 
     def judge(self, document: Document) -> Check:
         """Judge a Document.
@@ -76,9 +80,12 @@ class Criteria:
         UsageError
             If an override matches no cell, or the baseline is for a different kind of machine.
         """
+        from ..judging.age import unjudged
         from ..judging.verdicts import judge
 
-        return judge(document, self.overrides, self.baseline, self.tolerance, self.ignore_busy)
+        check = judge(document, self.overrides, self.baseline, self.tolerance, self.ignore_busy)
+        stale = self.max_age.stale(document) if self.max_age else ""
+        return unjudged(check, stale) if stale else check
 
 
 #: Judge by the limits of the links and their expected ranges only.
@@ -112,10 +119,12 @@ class Judged:
         UsageError
             If an override matches no cell, or the baseline is for a different kind of machine.
         """
-        from ..judging.diagnosis import diagnose
+        from ..judging.diagnosis import Diagnosis, diagnose
         from ..judging.gate_verdicts import compare_gates
 
         check = by.judge(document)
+        if check.stale:
+            return cls(check, Diagnosis((), 0, 0, (), bool(document.facts), document.simulated))
         compared = tuple(compare_gates(one, document, check) for one in gates)
         return cls(check, diagnose(document, check), compared)
 
@@ -143,6 +152,8 @@ class Style:
         Version of nvbandwidth whose output nvbandwidth's formats have, or sailbandwidth.
     perf : bool
         Whether nvbandwidth's text has lines ``&&&& PERF`` in place of sums.
+    all_cells : bool
+        Whether Prometheus gets every value, in addition to those of each device and kind of path.
     """
 
     width: int = 80
@@ -153,6 +164,7 @@ class Style:
     judged: Judged | None = None
     dialect: DialectName = "0.10"
     perf: bool = False
+    all_cells: bool = False
 
 
 Report = Callable[["Document", Style], str]

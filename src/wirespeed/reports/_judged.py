@@ -6,8 +6,19 @@ from collections.abc import Iterator
 
 from ..judging.diagnosis import Finding
 from ..judging.gate_verdicts import GateComparison, GateResult, GateVerdict
+from ..judging.overview import Overview
 from ..units import displayed, many
+from . import Judged
 from ._grid import number
+
+
+def run_word(found: Overview, judged: Judged) -> str:
+    """Return the verdict of a run in words, which a failed gate makes worse, and one that was not compared."""
+    if any(compared.failed for compared in judged.gates):
+        return "FAIL"
+    if found.word == "PASS" and not all(compared.compared for compared in judged.gates):
+        return "NOT JUDGED"
+    return found.word
 
 
 def certainty(finding: Finding) -> str:
