@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..options import JOB
-from ..terminal import one_line
-from ..units import many
 from .common import (
     FAILED,
     OK,
     WARNED,
+    add_all_cells,
     add_judging,
     add_measuring,
     add_saving,
@@ -49,6 +48,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..driver.jobs import join
     from ..reports import Judged
+    from ..reports._many_files import files_in
 
     options = _parser(name).parse_args(argv)
     options.source = [*(options.source or ()), *options.saved]
@@ -56,23 +56,27 @@ def main(name: str, argv: Sequence[str]) -> int:
     by, gates = criteria(options), _gates(options)
     found: list[Judged] = []
 
-    def show(documents: list[Document]) -> None:
-        found.extend(Judged.of(document, by, gates) for document in documents)
+    def show(document: Document, file: str) -> None:
+        found.append(Judged.of(document, by, gates))
         if not options.quiet:
-            _show(documents, found, by, options)
+            _show(file, document, found[0], by, options)
 
     if options.source:
-        documents = _loaded(options)
-        _check_gates(gates, [document.machine for document in documents])
-        show(documents)
-        codes = [_code(one) for one in found]
-        return FAILED if FAILED in codes else max(codes)
+        files = files_in(options.source)
+        if len(files) > 1:
+            from .check_many import check_many
+
+            return check_many(files, by, gates, options)
+        document = _loaded(files[0], options)
+        _check_gates(gates, [document.machine])
+        show(document, files[0])
+        return _code(found[0])
 
     output = saving(options)
     world = join(options.processes, [name, *argv], options.timeout)
 
     def shown(document: Document) -> None:
-        show([document])
+        show(document, str(output.path) if output else "")
         tell_saved(output)
 
     with texts_aside(output):
@@ -91,22 +95,21 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
     """
     if options.source and options.output:
         raise UsageError("-o saves a new measurement, --from judges saved ones: give one of them")
-    if len(options.source) > 1 and options.format not in ("text", "json"):
-        raise UsageError(f"{options.format} contains one run; give one file to --from, or use json")
+    if options.max_age and not options.source:
+        raise UsageError("--max-age is for saved runs: give them to --from")
+    if options.all_cells and options.format != "prometheus":
+        raise UsageError("--all-cells is for --format prometheus")
     if options.source and options.file:
         raise UsageError("-f is measured, --from judges saved runs: give one of them")
 
 
-def _loaded(options: argparse.Namespace) -> list[Document]:
-    """Load all runs before judging any of them."""
+def _loaded(file: str, options: argparse.Namespace) -> Document:
+    """Load a run."""
     from ..judging.expectations import with_host_memory
 
-    documents = [load_run(file) for file in options.source]
-    for document in documents:
-        _refuse_simulated(document.simulated, options)
-    if options.host_memory is None:
-        return documents
-    return [with_host_memory(document, options.host_memory) for document in documents]
+    document = load_run(file)
+    _refuse_simulated(document.simulated, options)
+    return document if options.host_memory is None else with_host_memory(document, options.host_memory)
 
 
 def _gates(options: argparse.Namespace) -> list[GateSet]:
@@ -124,43 +127,18 @@ def _check_gates(gates: Sequence[GateSet], machines: Sequence[Machine]) -> None:
         check_models(one, machines)
 
 
-def _show(documents: list[Document], judged: list[Judged], by: Criteria, options: argparse.Namespace) -> None:
+def _show(file: str, document: Document, judged: Judged, by: Criteria, options: argparse.Namespace) -> None:
     """Print what was found in the requested format."""
     from ..reports import _check, _check_json, render
 
     shown = style(options)
     if options.format == "json":
-        sys.stdout.write(_check_json.render(list(zip(documents, judged, strict=True))))
+        sys.stdout.write(_check_json.render([_check_json.run(file, document, judged)]))
     elif options.format != "text":
-        shown = replace(shown, criteria=by, judged=judged[0])
-        sys.stdout.write(render(documents[0], options.format, shown))
-    elif len(documents) == 1:
-        sys.stdout.write(_check.render(documents[0], judged[0], shown))
+        sys.stdout.write(render(document, options.format, replace(shown, criteria=by, judged=judged)))
     else:
-        from ..judging.fleet import node_summary
-        from ..reports import _nodes
-
-        runs = list(zip(options.source, documents, judged, strict=True))
-        summaries = [
-            (node_summary(file, document, one.check, one.diagnosis), list(_remarks(one)))
-            for file, document, one in runs
-        ]
-        sys.stdout.write(_nodes.render(summaries, shown))
-        for file, document, one in runs if options.verbose else ():
-            print(f"\n{one_line(file)}:")
-            sys.stdout.write(_check.render(document, one, shown))
+        sys.stdout.write(_check.render(document, judged, shown))
     sys.stdout.flush()
-
-
-def _remarks(judged: Judged) -> Iterator[str]:
-    """Yield what the row of a run says about its gates and its baseline."""
-    if failed := sum(compared.failed for compared in judged.gates):
-        yield f"{many(failed, 'gate')} failed"
-    for compared in judged.gates:
-        if not compared.compared:
-            yield f"no gate of {compared.gates.name} was compared; this is not a pass"
-    if judged.check.baseline:
-        yield from (f"baseline: {text}" for text in judged.check.baseline.notes)
 
 
 def _code(judged: Judged) -> int:
@@ -207,7 +185,7 @@ def _refuse_simulated(simulated: bool, options: argparse.Namespace) -> None:
 
 
 def _parser(name: str) -> argparse.ArgumentParser:
-    from ..units import parse_duration
+    from ..units import parse_age, parse_duration
 
     arguments = parser(
         name,
@@ -220,8 +198,15 @@ def _parser(name: str) -> argparse.ArgumentParser:
     arguments.add_argument("saved", nargs="*", metavar="RUN.json", help="saved runs to judge, as with --from")
     judging.add_argument(
         "--from", dest="source", nargs="+", action="extend", metavar="RUN.json",
-        help="judge saved runs (- is standard input) instead of measuring; exit with the code of the worst",
+        help="judge saved runs (- is standard input) instead of measuring; exit with the code of the worst. "
+        "A folder stands for its *.json files and those of the folders in it",
     )  # fmt: skip
+    judging.add_argument(
+        "--max-age",
+        type=typed(parse_age),
+        metavar="AGE",
+        help="do not judge saved runs older than this, such as 2d or 12h",
+    )
     add_judging(judging)
     judging.add_argument(
         "--gates",
@@ -245,6 +230,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
         "--format", default=FORMATS[0], choices=FORMATS,
         help="format of verdicts, likely causes and gates (default: text)",
     )  # fmt: skip
+    add_all_cells(out)
     add_saving(out)
     add_verbose(out)
     return arguments

@@ -196,14 +196,18 @@ def add_judging(to: TakesOptions) -> None:
 
 def criteria(options: argparse.Namespace) -> Criteria:
     """Return the criteria of judgement; reads the files."""
+    from ..judging.age import MaxAge
     from ..reports import Criteria
     from ..results import baseline, overrides
+
+    oldest = getattr(options, "max_age", None)
 
     return Criteria(
         overrides.load(options.overrides) if options.overrides else (),
         baseline.load(options.baseline) if options.baseline else None,
         options.tolerance,
         options.ignore_busy,
+        MaxAge(oldest, time.time()) if oldest else None,
     )
 
 
@@ -302,7 +306,13 @@ def add_report(to: TakesOptions) -> None:
         metavar="FORMAT",
         help="table (default), plot, json, csv, html, markdown, junit, prometheus, nvbandwidth, ...",
     )
+    add_all_cells(to)
     add_verbose(to)
+
+
+def add_all_cells(to: TakesOptions) -> None:
+    """Add ``--all-cells``."""
+    to.add_argument("--all-cells", action="store_true", help="every value, in the format prometheus")
 
 
 def add_verbose(to: TakesOptions) -> None:
@@ -407,4 +417,9 @@ def style(options: argparse.Namespace) -> Style:
     """Return the style for this terminal, with the requested detail."""
     from ..reports import Style
 
-    return Style(columns(), colored(), getattr(options, "verbose", False))
+    return Style(
+        columns(),
+        colored(),
+        getattr(options, "verbose", False),
+        all_cells=getattr(options, "all_cells", False),
+    )

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from ..errors import DocumentError, UsageError, WirespeedError
 from ..terminal import one_line, visible
-from .common import FAILED, OK, add_judging, add_verbose, check_format, criteria, parser
+from .common import FAILED, OK, add_all_cells, add_judging, add_verbose, check_format, criteria, parser
 
 if TYPE_CHECKING:
-    from ..reports import Criteria
+    from ..reports import Criteria, Style
     from ..results.output import Output
 
 #: Format by file name suffix.
@@ -54,6 +54,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     )
     kinds.add_argument("--compare", action="store_true", help="compare more than 10 runs, up to 50")
     add_judging(arguments.add_argument_group("criteria of HTML, JUnit and Prometheus"))
+    add_all_cells(arguments)
     add_verbose(arguments)
     options = arguments.parse_args(argv)
     options.files = files_in(options.files)
@@ -79,17 +80,24 @@ def main(name: str, argv: Sequence[str]) -> int:
         raise UsageError(f"{file} is a saved run, and a report must not replace it; choose another name")
     output = Output(file, replace=True) if options.output else Output.numbered(file)
     output.check()
+    from ..reports import Style
+
     by, code = criteria(options), OK
     if is_fleet:
         code = _fleet(options.files, output, by)
     else:
-        _report(options.files, output, form, by, verbose=options.verbose)
+        _report(
+            options.files,
+            output,
+            form,
+            Style(verbose=options.verbose, criteria=by, all_cells=options.all_cells),
+        )
     if options.open and not webbrowser.open(output.path.resolve().as_uri()):
         raise WirespeedError(f"no browser was found; open {output.path} in one")
     return code
 
 
-def _report(files: Sequence[str], output: Output, form: str, by: Criteria, *, verbose: bool) -> None:
+def _report(files: Sequence[str], output: Output, form: str, style: Style) -> None:
     """Write one run in any format, or several as a page."""
     from ..results.store import load
 
@@ -98,11 +106,11 @@ def _report(files: Sequence[str], output: Output, form: str, by: Criteria, *, ve
         if form == "html":
             from ..reports.html.page import page
 
-            text = page(documents, by=by, labels=_labels(files))
+            text = page(documents, by=style.criteria, labels=_labels(files))
         else:
-            from ..reports import Style, render
+            from ..reports import render
 
-            text = render(documents[0], form, Style(verbose=verbose, criteria=by))
+            text = render(documents[0], form, style)
         output.write(text.encode("utf-8", "replace"))
     print(visible(f"saved to {output.path}"), file=sys.stderr)
 

@@ -211,6 +211,8 @@ def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
 
     They are loaded by collectives, and by cells whose links are unknown.
     """
+    if not keys:
+        return []
     links = document.machine.links
     hosts = {host_of(document.machine, f"{rank.index}/{rank.device}") for rank in document.machine.ranks}
     network = frozenset((LinkKind.NETWORK, host, "") for host in hosts if len(hosts) > 1)

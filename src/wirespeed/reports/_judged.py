@@ -6,19 +6,18 @@ from collections.abc import Iterator
 
 from ..judging.diagnosis import Finding
 from ..judging.gate_verdicts import GateComparison, GateResult, GateVerdict
-from ..judging.overview import Overview
 from ..units import displayed, many
 from . import Judged
 from ._grid import number
 
 
-def run_word(found: Overview, judged: Judged) -> str:
-    """Return the verdict of a run in words, which a failed gate makes worse, and one that was not compared."""
+def run_word(word: str, judged: Judged) -> str:
+    """Return the verdict of a run in words; gates that failed or were not compared make it worse."""
     if any(compared.failed for compared in judged.gates):
         return "FAIL"
-    if found.word == "PASS" and not all(compared.compared for compared in judged.gates):
+    if word == "PASS" and not all(compared.compared for compared in judged.gates):
         return "NOT JUDGED"
-    return found.word
+    return word
 
 
 def certainty(finding: Finding) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections import defaultdict
+from collections.abc import Sequence
 
 from ..document import Document, Status, TestcaseResult
 from ..judging.culprits import any_of
@@ -16,6 +17,7 @@ from . import SIMULATED, Style
 from ._explanations import explanations
 from ._grid import number
 from ._judged import applicable, cause_text, gate_text
+from ._many_files import Unreadable
 
 _BAD = (Verdict.IMPLAUSIBLE, Verdict.FAIL)
 #: Maximum number of values listed for a testcase.
@@ -23,6 +25,34 @@ _TOLD = 20
 
 
 def render(document: Document, style: Style) -> str:
+    """Return a suite with one case per testcase (``suite``)."""
+    return joined([suite(document, style)])
+
+
+def joined(made: Sequence[ET.Element], unreadable: Sequence[Unreadable] = ()) -> str:
+    """Return the suites of several runs, and a suite with an error for each file that cannot be read."""
+    made = [*made, *map(_unreadable, unreadable)]
+    totals = {
+        name: str(sum(int(one.get(name, 0)) for one in made))
+        for name in ("tests", "failures", "errors", "skipped")
+    }
+    seconds = sum(float(one.get("time", 0)) for one in made)
+    suites = ET.Element("testsuites", {"name": "wirespeed", **totals, "time": f"{seconds:.3f}"})
+    suites.extend(made)
+    ET.indent(suites)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
+
+
+def _unreadable(one: Unreadable) -> ET.Element:
+    """Return the suite of a file that cannot be read or judged."""
+    counts = {"tests": "1", "failures": "0", "errors": "1", "skipped": "0", "time": "0"}
+    found = ET.Element("testsuite", {"name": "wirespeed", **counts})
+    case = ET.SubElement(found, "testcase", classname="wirespeed", name=visible(one.file), time="0")
+    _outcome(case, "error", str(one))
+    return found
+
+
+def suite(document: Document, style: Style) -> ET.Element:
     """Return a suite with one case per testcase.
 
     Wrong data and failing verdicts are failures. A testcase that broke off is an error. A waived
@@ -35,8 +65,8 @@ def render(document: Document, style: Style) -> str:
     for judgement in check.judgements:
         if judgement.verdict in _BAD and judgement.value is not None:
             low[judgement.key.testcase].append(judgement)
-    cases = [_case(result, low[result.name], document) for result in document.testcases]
-    if document.interrupted:
+    cases = [_case(result, low[result.name], document, check.stale) for result in document.testcases]
+    if document.interrupted and not check.stale:
         case = ET.Element("testcase", classname="wirespeed", name="the run", time="0")
         _outcome(case, "error", f"run interrupted: {document.interrupted}")
         cases.append(case)
@@ -48,10 +78,9 @@ def render(document: Document, style: Style) -> str:
     }
     host = visible(document.machine.host or document.host)
     common = {"name": "wirespeed", "tests": str(len(cases)), **counts, "time": f"{document.seconds:.3f}"}
-    suites = ET.Element("testsuites", common)
     stamp = visible(document.started).removesuffix("Z")
-    suite = ET.SubElement(suites, "testsuite", {**common, "hostname": host, "timestamp": stamp})
-    properties = ET.SubElement(suite, "properties")
+    found = ET.Element("testsuite", {**common, "hostname": host, "timestamp": stamp})
+    properties = ET.SubElement(found, "properties")
     facts = {"version": document.version, "machine": document.machine.name, "cpu": document.machine.cpu,
              "gpus": ", ".join(gpu.model for gpu in document.machine.gpus), "driver": document.machine.driver,
              "command": document.command, "simulated": SIMULATED if document.simulated else "",
@@ -61,18 +90,17 @@ def render(document: Document, style: Style) -> str:
     for name, value in [*warnings, *causes, *facts.items()]:
         if value:
             ET.SubElement(properties, "property", name=name, value=visible(value))
-    suite.extend(cases)
-    ET.indent(suites)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
+    found.extend(cases)
+    return found
 
 
-def _case(result: TestcaseResult, low: list[Judgement], document: Document) -> ET.Element:
-    """Return the element of a testcase; ``low`` are its values that are too low."""
+def _case(result: TestcaseResult, low: list[Judgement], document: Document, stale: str) -> ET.Element:
+    """Return the element of a testcase; ``low``: its values that are too low; ``stale``: why none counts."""
     case = ET.Element(
         "testcase", classname="wirespeed", name=visible(result.name), time=f"{result.seconds:.3f}"
     )
-    if result.status is Status.WAIVED:
-        _outcome(case, "skipped", result.reason)
+    if stale or result.status is Status.WAIVED:
+        _outcome(case, "skipped", stale or result.reason)
     elif result.status is Status.FAILED:
         _outcome(case, "failure", result.reason)
     elif result.status is Status.NO_MEMORY:

@@ -83,7 +83,7 @@ def families(document: Document, style: Style) -> Families:
         "wirespeed_run_info": [(_run(document), 1)],
         "wirespeed_run_end_timestamp_seconds": [({}, ended or 0.0)],
         "wirespeed_run_duration_seconds": [({}, document.seconds)],
-        "wirespeed_verdict": _states(_honest(run_word(found, judged).lower(), document)),
+        "wirespeed_verdict": _states(_honest(run_word(found.word, judged).lower(), document)),
         "wirespeed_values": _values(document, check),
         "wirespeed_run_warnings": [({}, len(explanations(document)))],
         "wirespeed_slow_cells_explained": _causes(judged),
