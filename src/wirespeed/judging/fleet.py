@@ -229,7 +229,9 @@ def node_summary(
 
 def _topic(found: Overview, check: Check) -> str:
     """Return what is wrong, without numbers."""
-    if found.by_finding or check.stale or check.wrong:
+    if check.stale:
+        return "the run is older than allowed"
+    if found.by_finding or check.wrong:
         return found.sentence
     if check.culprits:
         return f"{any_of(check.culprits[0].suspects)} is slower than expected"

@@ -82,7 +82,8 @@ def render(
     for row in rows:
         if row.word != PASS or row.remarks:
             groups.setdefault(row.alike, []).append(row)
-    footer = [f"{counted_words([node for node, _ in nodes], unreadable)}; -v shows the screen of each"]
+    more = "" if style.verbose else "; -v shows the screen of each"
+    footer = [counted_words([node for node, _ in nodes], unreadable) + more]
     if any(figure.bad for row in rows for figure in row.figures):
         footer.append("✖ lowest value of a path that is slower than expected")
     end = printed(style, *(Text(text, style="dim") for text in footer))
