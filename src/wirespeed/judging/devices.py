@@ -9,6 +9,7 @@ from ..effects import gpus_at, host_of
 from ..results.cells import Key, placed
 from ..topology import Machine
 from .diagnosis import Diagnosis, Finding
+from .outcomes import INTERRUPTED, outcomes
 from .overview import KeyFigure, PathKind
 from .verdicts import Check, Verdict
 
@@ -68,8 +69,9 @@ def device_verdicts(
     machine = document.machine
     devices = (*gpus_of(machine), *nodes_of(machine))
     found: dict[str, set[Verdict]] = {device: set() for device in devices}
-    for one in check.judgements:
-        if one.verdict is Verdict.WAIVED or not one.key.column:
+    words = outcomes(document, check).judgements
+    for one, word in zip(check.judgements, words, strict=True):
+        if one.verdict is Verdict.WAIVED or word == INTERRUPTED or not one.key.column:
             continue
         touched = cells.get(one.key, frozenset())
         if one.verdict in _BAD:

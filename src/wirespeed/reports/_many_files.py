@@ -72,7 +72,7 @@ class ReadRuns(Generic[T]):
 def files_in(names: Sequence[str]) -> list[str]:
     """Return files, and in place of each folder its ``*.json`` files and those of the folders in it.
 
-    Deeper folders and hidden files are ignored. Each file occurs once.
+    Deeper folders and hidden files are ignored.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def files_in(names: Sequence[str]) -> list[str]:
         if not within:
             raise UsageError(f"the folder {name} contains no *.json file, nor do the folders in it")
         found += within
-    return list(dict.fromkeys(found))
+    return found
 
 
 def read_many(files: Sequence[str], keep: Callable[[str, Document], T]) -> ReadRuns[T]:

@@ -30,7 +30,7 @@ _LONGEST = 150
 
 
 @dataclass(frozen=True, eq=False)
-class _Row:
+class _Line:
     """A run or a file.
 
     Parameters
@@ -78,7 +78,7 @@ def render(
         Files that cannot be read or judged.
     """
     rows = _rows(nodes, unreadable)
-    groups: dict[tuple[str, ...], list[_Row]] = {}
+    groups: dict[tuple[str, ...], list[_Line]] = {}
     for row in rows:
         if row.word != PASS or row.remarks:
             groups.setdefault(row.alike, []).append(row)
@@ -103,24 +103,24 @@ def counted_words(nodes: Sequence[FleetNode], unreadable: Sequence[Unreadable]) 
     return f"{many(counts.total(), 'run')}: {total}"
 
 
-def _rows(nodes: Sequence[tuple[FleetNode, Sequence[str]]], unreadable: Sequence[Unreadable]) -> list[_Row]:
+def _rows(nodes: Sequence[tuple[FleetNode, Sequence[str]]], unreadable: Sequence[Unreadable]) -> list[_Line]:
     """Return a row for each run and file: failures, then files that cannot be read, then the others."""
     ordered = sorted(nodes, key=lambda one: one[0].order)
     labels = _labels([node for node, _ in ordered])
     rows = [
-        _Row(node.word, label, node.figures, (node.word, node.topic or node.sentence, node.step, *remarks),
+        _Line(node.word, label, node.figures, (node.word, node.topic or node.sentence, node.step, *remarks),
              node.sentence, node.topic, node.extent, node.step, tuple(remarks))
         for label, (node, remarks) in zip(labels, ordered, strict=True)
     ]  # fmt: skip
     failed = sum(row.word == WORDS[0] for row in rows)
     files = [
-        _Row(ERROR, Path(one.file).name or one.file, (), (ERROR, one.kind), one.why, one.kind)
+        _Line(ERROR, Path(one.file).name or one.file, (), (ERROR, one.kind), one.why, one.kind)
         for one in unreadable
     ]
     return [*rows[:failed], *files, *rows[failed:]]
 
 
-def _screen(rows: Sequence[_Row], groups: Sequence[list[_Row]], style: Style, room: int) -> str:
+def _screen(rows: Sequence[_Line], groups: Sequence[list[_Line]], style: Style, room: int) -> str:
     """Return what fits a number of lines: rows of each finding, then findings, the worst first."""
     bad = [row for row in rows if row.word != PASS]
     if not bad:
@@ -142,21 +142,21 @@ def _screen(rows: Sequence[_Row], groups: Sequence[list[_Row]], style: Style, ro
     return table + shown
 
 
-def _chosen(groups: Sequence[list[_Row]], bad: Sequence[_Row], count: int) -> list[_Row]:
+def _chosen(groups: Sequence[list[_Line]], bad: Sequence[_Line], count: int) -> list[_Line]:
     """Return some of the rows that do not pass: one of each finding, then the worst."""
     ordered = [*(members[0] for members in groups if members[0].word != PASS), *bad]
     taken = [id(row) for row in dict.fromkeys(ordered)][:count]
     return [row for row in bad if id(row) in taken]
 
 
-def _lines(style: Style, rows: Sequence[_Row], shown: Sequence[_Row]) -> str:
+def _lines(style: Style, rows: Sequence[_Line], shown: Sequence[_Line]) -> str:
     """Return a table of some rows, one line each, and how many others do not pass."""
     others = sum(row.word != PASS for row in rows) - len(shown)
     more = [Text(f"and {others} more that do not pass", style="dim")] if others else []
     return printed(style, _table(rows, shown, folded=False), *more, "")
 
 
-def _table(rows: Sequence[_Row], shown: Sequence[_Row], *, folded: bool = True) -> Table:
+def _table(rows: Sequence[_Line], shown: Sequence[_Line], *, folded: bool = True) -> Table:
     """Return a table of some rows."""
     kinds = [str(kind) for kind in PathKind]  # the titles of collectives are none of them, and come last
     titles = sorted(
@@ -187,7 +187,7 @@ def _figure(figure: FleetFigure | None) -> Text:
     return Text(short(figure.typical, GB))
 
 
-def _finding(members: Sequence[_Row], style: Style, *, short: bool) -> str:
+def _finding(members: Sequence[_Line], style: Style, *, short: bool) -> str:
     """Return the runs with a finding, what it is, and what to do; if ``short``, in a few lines."""
     first = members[0]
     sentence = first.sentence if len({row.sentence for row in members}) == 1 else first.topic
