@@ -230,7 +230,7 @@ def judge(
     cells = [one for one in placed(document) if one.key in entries or not _restated(one)]
     memories = _measured_memories(cells, machine)
     judged = [
-        (None if ignore_busy else _busy(one, machine))
+        (None if ignore_busy or not one.result.busy else _busy(one, machine))
         or _judge(one, machine, memories, entries.get(one.key), tolerance)
         for one in cells
     ]
