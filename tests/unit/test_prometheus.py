@@ -190,8 +190,6 @@ def test_all_cells_are_on_request_everywhere(
     for more, most in (([], 200), (["--all-cells"], 5000)):
         assert main(["report", str(file), "-o", str(tmp_path / "x.prom"), *more]) == 0
         assert most / 10 < (tmp_path / "x.prom").read_text().count("\n") < most
-    assert main(["check", "--allow-simulated", str(file), "--all-cells"]) == 2
-    assert "--all-cells is for --format prometheus" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

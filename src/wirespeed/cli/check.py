@@ -53,6 +53,8 @@ def main(name: str, argv: Sequence[str]) -> int:
     options = _parser(name).parse_args(argv)
     options.source = [*(options.source or ()), *options.saved]
     _refuse_contradictions(options)
+    if not options.source:
+        options.max_age = None  # what is measured now is not old
     by, gates = criteria(options), _gates(options)
     found: list[Judged] = []
 
@@ -95,10 +97,6 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
     """
     if options.source and options.output:
         raise UsageError("-o saves a new measurement, --from judges saved ones: give one of them")
-    if options.max_age and not options.source:
-        raise UsageError("--max-age is for saved runs: give them to --from")
-    if options.all_cells and options.format != "prometheus":
-        raise UsageError("--all-cells is for --format prometheus")
     if options.source and options.file:
         raise UsageError("-f is measured, --from judges saved runs: give one of them")
 

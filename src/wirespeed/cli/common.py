@@ -312,7 +312,7 @@ def add_report(to: TakesOptions) -> None:
 
 def add_all_cells(to: TakesOptions) -> None:
     """Add ``--all-cells``."""
-    to.add_argument("--all-cells", action="store_true", help="every value, in the format prometheus")
+    to.add_argument("--all-cells", action="store_true", help="with --format prometheus: every value")
 
 
 def add_verbose(to: TakesOptions) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from ..document import Document
 from ..judging.fleet import FleetNode, node_summary
+from ..terminal import one_line, visible
 from ..units import many
 from . import Judged, Style, _check, _check_json, _nodes, junit, markdown, prometheus
 from ._judged import run_word
@@ -62,16 +63,18 @@ def render(read: ReadRuns[CheckedRun], format: str, style: Style) -> str:
     if format == "json":
         return _check_json.render([*(run.part for run in runs), *map(_check_json.unreadable, unreadable)])
     if format == "junit":
-        return junit.joined([run.part for run in runs], unreadable)
+        return visible(junit.joined([run.part for run in runs], unreadable))
     if format == "markdown":
-        return markdown.joined([(run.node, run.remarks, run.part) for run in runs], unreadable, style)
+        return visible(
+            markdown.joined([(run.node, run.remarks, run.part) for run in runs], unreadable, style)
+        )
     if format == "prometheus":
-        return prometheus.joined([(run.node.file, run.part) for run in runs], unreadable)
+        return visible(prometheus.joined([(run.node.file, run.part) for run in runs], unreadable))
     if format == "html":
         from .html.fleet import fleet_page
 
-        return fleet_page([run.node for run in runs], [str(one) for one in unreadable])
-    screens = [f"\n{run.node.file}:\n{run.part}" for run in runs if style.verbose]
+        return visible(fleet_page([run.node for run in runs], [str(one) for one in unreadable]))
+    screens = [f"\n{one_line(run.node.file)}:\n{run.part}" for run in runs if style.verbose]
     return "".join((*screens, _nodes.render([(run.node, run.remarks) for run in runs], style, unreadable)))
 
 
