@@ -91,7 +91,8 @@ def views(newcomer: Newcomer) -> None:
         newcomer.run(f"wirespeed report a.json --format {name} -o as.{name}", writes=f"as.{name}")
     for name in verdicts:
         newcomer.run(f"wirespeed check --from a.json --format {name}", NO_FAILURE)
-    newcomer.run("wirespeed check a.json b.json", NO_FAILURE)
+        newcomer.run(f"wirespeed check a.json b.json --format {name}", NO_FAILURE)
+    newcomer.run("wirespeed check a.json b.json --max-age 1d -v", NO_FAILURE)
     newcomer.run("wirespeed doctor a.json", NO_FAILURE)
     newcomer.run("wirespeed doctor --no-measure", NO_FAILURE)
     newcomer.run("wirespeed compare a.json b.json")

@@ -20,6 +20,7 @@ _SIZES = {
     "t": 2**40, "tib": 2**40, "tb": 10**12,
 }  # fmt: skip
 _TIMES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0, "h": 3600.0}
+_AGES = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _RATES = {"B": 1, "KB": KB, "MB": MB, "GB": GB, "TB": 10**12, "Mb": MB / 8, "Gb": GB / 8, "Tb": 10**12 / 8}
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zA-Zµ]*)\s*")
 #: Width of a memory channel, in bytes.
@@ -128,6 +129,14 @@ def parse_duration(text: str) -> float:
     return value
 
 
+def parse_age(text: str) -> float:
+    """Parse a maximum age in seconds, such as ``2d``, ``12h`` or ``90min``."""
+    value = _split(text, _AGES, "an age", "2d, 12h or 90min")
+    if not 0 < value <= 1e9:
+        raise UsageError(f"age {text!r} is out of range; it must be more than 0 and at most 1e9 s")
+    return value
+
+
 def parse_fraction(text: str) -> float:
     """Parse a fraction, ``0.5%`` or ``0.005``, above 0 and below 1."""
     percent = text.strip().endswith("%")
@@ -164,6 +173,14 @@ def format_time(seconds: float) -> str:
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"
     return f"{seconds / NANO:.3g} ns"
+
+
+def format_age(seconds: float) -> str:
+    """Format an age with the largest unit of which it has at least two: ``2 days``, ``36 hours``."""
+    for scale, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= 2 * scale or seconds == scale:
+            return f"{seconds / scale:.4g} {unit}{'s' * (seconds != scale)}"
+    return f"{seconds:.4g} s"
 
 
 def many(count: int, one: str, several: str = "") -> str:

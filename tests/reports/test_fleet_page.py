@@ -13,10 +13,8 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
-from wirespeed.reports import Criteria
-from wirespeed.reports.html import fleet_files
-from wirespeed.reports.html.fleet import fleet_page
-from wirespeed.reports.html.fleet_files import read_nodes
+from wirespeed.reports import Criteria, _many_files
+from wirespeed.reports.html.fleet import fleet_page, read_nodes
 from wirespeed.reports.html.headline import capital
 from wirespeed.reports.html.page import page
 from wirespeed.results.store import save
@@ -101,8 +99,8 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_shown(files, tmp
 
 def test_processes_read_the_same(files, monkeypatch) -> None:
     alone = read_nodes(files, Criteria())
-    monkeypatch.setattr(fleet_files, "_DOCUMENTS_PER_PROCESS", 7)
-    monkeypatch.setattr(fleet_files.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(_many_files, "_DOCUMENTS_PER_PROCESS", 7)
+    monkeypatch.setattr(_many_files.os, "sched_getaffinity", lambda _: {0, 1})
     assert read_nodes(files, Criteria()) == alone
 
 
@@ -113,13 +111,13 @@ def test_copies_of_a_run_have_one_finding_and_one_remedy_in_every_view(fault, tm
     files = [str(tmp_path / f"{i}.json") for i in range(25)]
     for file in files:
         save(bad, file)
-    nodes, _ = read_nodes(files, Criteria())
+    nodes = read_nodes(files, Criteria()).found
     ((sentence, step),) = {(node.sentence, node.step) for node in nodes}
     text = html.unescape(re.sub("<[^>]+>", "", page([bad])))
     assert capital(sentence) in text and capital(step) in text
     assert main(["check", "--from", *files[:2], "--allow-simulated"]) == 1
     several = " ".join(capsys.readouterr().out.split())
-    assert several.count(sentence) == several.count(f"what to do: {step}") == 2
+    assert several.count(sentence) == several.count(f"what to do: {step}") == 1
     assert main(["check", "--from", files[0], "--allow-simulated"]) == 1
     one = " ".join(capsys.readouterr().out.split())
     assert f"FAIL {sentence}" in one and re.search(f"(remedy|what to do) {re.escape(step)}", one)
@@ -129,8 +127,9 @@ def test_copies_of_a_run_have_one_finding_and_one_remedy_in_every_view(fault, tm
 def test_hostile_texts_are_harmless(kind, slow, tmp_path) -> None:
     file = tmp_path / "run.json"
     save(spoiled(slow, STRINGS[kind]), file)
-    nodes, failures = read_nodes([str(file)], Criteria())
-    assert not failures
+    read = read_nodes([str(file)], Criteria())
+    nodes = read.found
+    assert not read.unreadable
     hosts = [dataclasses.replace(nodes[0], host=STRINGS[kind], attributes={"NVIDIA driver": STRINGS[kind]})]
     text = fleet_page([*nodes, *hosts], [STRINGS[kind]])
     assert text.count("<script>") == 1 and text.count("<style>") == 1 and text.count("<tr ") == 2
@@ -138,7 +137,7 @@ def test_hostile_texts_are_harmless(kind, slow, tmp_path) -> None:
 
 
 def test_it_opens_in_a_browser(files, browser) -> None:
-    nodes, _ = read_nodes(files, Criteria())
+    nodes = read_nodes(files, Criteria()).found
     long = [dataclasses.replace(node, host=f"{node.host}-{'x' * 80}") for node in nodes]
     for width in (390, 1440):
         for shown in (nodes, long):

@@ -33,7 +33,7 @@ def test_a_simulated_run_says_so_and_passes_nothing(format):
     if format == "junit":
         assert ET.fromstring(text).get("skipped") == "1"
     if format == "prometheus":
-        assert 'wirespeed_run_good{simulated="true"} 0.0' in text
+        assert 'simulated="true",verdict="pass"} 0.0' in text and 'verdict="pass"} 1.0' not in text
 
 
 def test_plots_of_curves_and_large_matrices(golden):
@@ -133,7 +133,8 @@ def test_junit_says_what_broke_off(recorded):
 
 
 def test_prometheus_has_every_value(recorded):
-    families = {f.name: f for f in text_string_to_metric_families(wirespeed.render(recorded, "prometheus"))}
+    text = wirespeed.render(recorded, "prometheus", Style(all_cells=True))
+    families = {f.name: f for f in text_string_to_metric_families(text)}
     for family in families.values():
         assert family.type == "gauge" and family.documentation
         assert all(sample.timestamp is None for sample in family.samples)
@@ -143,10 +144,12 @@ def test_prometheus_has_every_value(recorded):
     assert len(rates) + len(times) == len(cells)
     found = {tuple(sample.labels.values()): sample.value for sample in rates}
     one = cells[0]
-    assert found[one.key.testcase, one.key.table, one.key.row, one.key.column] == one.cell.value
+    place = one.key.testcase, one.key.table, one.key.row, one.key.column
+    assert found[recorded.machine.host or recorded.host, *place] == one.cell.value
     verdicts = families["wirespeed_cells"].samples
     assert sum(sample.value for sample in verdicts) == len(cells)
-    assert families["wirespeed_run_good"].samples[0].value == 1
+    run = {one.labels["verdict"]: one.value for one in families["wirespeed_verdict"].samples}
+    assert sum(run.values()) == 1 and run[str(wirespeed.judge(recorded).verdict)] == 1
 
 
 def test_csv_has_limits_and_places_on_curves():

@@ -137,7 +137,11 @@ def test_reports_judge_by_overrides_and_baselines(capsys: pytest.CaptureFixture[
     wirespeed.run(["4"], machine=f"{machine}+speed@gpu0-gpu1=0.5", output="bad.json")
     assert run("baseline", "make", "good.json", "-o", "base.json", capsys=capsys)[0] == 0
     (folder / "known.toml").write_text('[[override]]\nlink = "gpu0-gpu1"\nreason = "a known fault"\n')
-    for form, fails in {"junit": "<failure", "prometheus": 'verdict="fail"', "html": "verdict fail"}.items():
+    for form, fails in {
+        "junit": "<failure",
+        "prometheus": 'verdict="fail"} 1',
+        "html": "verdict fail",
+    }.items():
         shown = ["--format", form]
         assert fails not in run("show", "slow.json", *shown, capsys=capsys)[1]
         assert fails in run("show", "slow.json", *shown, "--baseline", "base.json", capsys=capsys)[1]

@@ -47,9 +47,13 @@ def test_gates_from_python(document: Document) -> None:
 
 
 def test_json_has_the_documented_fields(path: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(checked(capsys, "json", path, path))
-    first, second = found["runs"]
-    assert found["wirespeed_check"] == 1 and first == second
+    broken = Path(path).with_name("broken.json")
+    broken.write_text("{")
+    found = json.loads(checked(capsys, "json", path, path, str(broken)))
+    first, second, third = found["runs"]
+    assert found["wirespeed_check"] == 1 and first == second and first["file"] == path
+    assert list(third) != list(first) and set(third) == set(first) and third["verdict"] == "unreadable"
+    assert third["file"] == str(broken) and "broken.json is not a wirespeed Document" in third["error"]
     assert first["verdict"] == "fail" and first["cells"] == {"fail": 2, "pass": 2} and first["simulated"]
     (cause,) = first["causes"]
     assert (cause["cause"], cause["place"], cause["likely"]) == ("pcie-generation", "gpu1", True)
@@ -86,9 +90,3 @@ def test_a_report_of_a_run_that_was_not_checked_has_neither(document: Document) 
         text = wirespeed.render(document, format)
         assert GATE not in text
         assert "older generation" not in text or format == "html"  # a page always has causes
-
-
-def test_a_format_of_one_run_refuses_two(path: str, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["check", "--allow-simulated", "--format", "junit", "--from", path, path]
-    assert main(command) == 2
-    assert "junit contains one run; give one file to --from, or use json" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -178,7 +177,7 @@ def test_both_directions_of_a_link_are_no_path_of_a_pair() -> None:
 
 
 def replace_links(observation: Observation, links: list[int]) -> Observation:
-    return dataclasses.replace(observation, links=tuple((link, 1.0, 1.0) for link in links))
+    return observation._replace(links=tuple((link, 1.0, 1.0) for link in links))
 
 
 def test_of_equally_telling_testcases_that_whose_values_differ_most_is_next() -> None:

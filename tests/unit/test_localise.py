@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, settings
@@ -114,7 +113,7 @@ def test_few_cells_are_no_peers() -> None:
         Observation("t", ratio, 0.8, ((i, 1.0, 1.0),)) for ratio, i in zip((0.8, 0.6), links, strict=True)
     ]
     assert localise(two, pair) == []
-    pair[1] = replace(pair[1], low=True)
+    pair[1] = pair[1]._replace(low=True)
     (culprit,) = localise(two, pair)
     assert str(culprit) == "NVLink gpu1->gpu0" and culprit.ratio == pytest.approx(0.75)
     assert localise(two, []) == []

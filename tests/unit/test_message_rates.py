@@ -7,6 +7,7 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.document import Cell, Document, Table
 from wirespeed.model import Axis, Unit
+from wirespeed.reports import Style
 from wirespeed.results.baseline import make
 from wirespeed.summary import summarise
 
@@ -37,7 +38,7 @@ def test_a_baseline_fails_the_slower_alone() -> None:
 
 def test_it_is_shown_in_millions() -> None:
     document = with_rate(2.5e6)
-    text = wirespeed.render(document, "prometheus")
+    text = wirespeed.render(document, "prometheus", Style(all_cells=True))
     assert "wirespeed_messages_per_second{" in text and 'testcase="pt2pt"' in text and " 2500000.0" in text
     assert (
         "2.50" in wirespeed.render(document, "table")

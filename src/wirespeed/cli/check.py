@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..exit_codes import EXIT_CODES
 from ..options import JOB
-from ..terminal import one_line
-from ..units import many
 from .common import (
+    add_all_cells,
     add_judging,
     add_measuring,
     add_saving,
@@ -50,6 +49,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..driver.jobs import join
     from ..reports import Judged
+    from ..reports._many_files import files_in
     from ..results.output import STDOUT
 
     options = _parser(name).parse_args(argv)
@@ -57,26 +57,33 @@ def main(name: str, argv: Sequence[str]) -> int:
     _refuse_contradictions(options)
     if options.dry_run:
         return dry_run(measuring(options), options)
+    if not options.source:
+        options.max_age = None  # what is measured now is not old
     by, gates = criteria(options), _gates(options)
     found: list[Judged] = []
 
-    def show(documents: list[Document]) -> None:
-        found.extend(Judged.of(document, by, gates) for document in documents)
+    def show(document: Document, file: str) -> None:
+        found.append(Judged.of(document, by, gates))
         if not options.quiet:
-            _show(documents, found, by, options)
+            _show(file, document, found[0], by, options)
 
     if options.source:
-        documents = _loaded(options)
-        _check_gates(gates, [document.machine for document in documents])
-        show(documents)
-        return _answer(documents, found, options)
+        files = files_in(options.source)
+        if len(files) > 1:
+            from .check_many import check_many
+
+            return check_many(files, by, gates, options)
+        document = _loaded(files[0], options)
+        _check_gates(gates, [document.machine])
+        show(document, files[0])
+        return _answer(document, found[0], options)
 
     output = saving(options)
     refuse_mixed(options.consumer, bool(output and output.path == STDOUT))
     world = join(options.processes, [name, *argv], options.timeout)
 
     def shown(document: Document) -> None:
-        show([document])
+        show(document, str(output.path) if output else "")
         tell_saved(output)
 
     with texts_aside(output):
@@ -84,7 +91,7 @@ def main(name: str, argv: Sequence[str]) -> int:
             world,
             lambda: _measure(options, by, gates, output, world),
             shown,
-            lambda document: _answer([document], found, options),
+            lambda document: _answer(document, found[0], options),
         )
 
 
@@ -98,22 +105,17 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
     """
     if options.source and options.output:
         raise UsageError("-o saves a new measurement, --from judges saved ones: give one of them")
-    if len(options.source) > 1 and options.format not in ("text", "json"):
-        raise UsageError(f"{options.format} contains one run; give one file to --from, or use json")
     if options.source and options.file:
         raise UsageError("-f is measured, --from judges saved runs: give one of them")
 
 
-def _loaded(options: argparse.Namespace) -> list[Document]:
-    """Load all runs before judging any of them."""
+def _loaded(file: str, options: argparse.Namespace) -> Document:
+    """Load a run."""
     from ..judging.expectations import with_host_memory
 
-    documents = [load_run(file) for file in options.source]
-    for document in documents:
-        _refuse_simulated(document.simulated, options)
-    if options.host_memory is None:
-        return documents
-    return [with_host_memory(document, options.host_memory) for document in documents]
+    document = load_run(file)
+    _refuse_simulated(document.simulated, options)
+    return document if options.host_memory is None else with_host_memory(document, options.host_memory)
 
 
 def _gates(options: argparse.Namespace) -> list[GateSet]:
@@ -131,56 +133,28 @@ def _check_gates(gates: Sequence[GateSet], machines: Sequence[Machine]) -> None:
         check_models(one, machines)
 
 
-def _show(documents: list[Document], judged: list[Judged], by: Criteria, options: argparse.Namespace) -> None:
+def _show(file: str, document: Document, judged: Judged, by: Criteria, options: argparse.Namespace) -> None:
     """Print what was found in the requested format."""
     from ..reports import _check, _check_json, render
 
     shown = style(options)
     if options.format == "json":
-        sys.stdout.write(_check_json.render(list(zip(documents, judged, strict=True))))
+        sys.stdout.write(_check_json.render([_check_json.run(file, document, judged)]))
     elif options.format != "text":
-        shown = replace(shown, criteria=by, judged=judged[0])
-        sys.stdout.write(render(documents[0], options.format, shown))
-    elif len(documents) == 1:
-        sys.stdout.write(_check.render(documents[0], judged[0], shown))
+        sys.stdout.write(render(document, options.format, replace(shown, criteria=by, judged=judged)))
     else:
-        from ..judging.fleet import node_summary
-        from ..reports import _nodes
-
-        runs = list(zip(options.source, documents, judged, strict=True))
-        summaries = [
-            (node_summary(file, document, one.check, one.diagnosis), list(_remarks(one)))
-            for file, document, one in runs
-        ]
-        sys.stdout.write(_nodes.render(summaries, shown))
-        for file, document, one in runs if options.verbose else ():
-            print(f"\n{one_line(file)}:")
-            sys.stdout.write(_check.render(document, one, shown))
+        sys.stdout.write(_check.render(document, judged, shown))
     sys.stdout.flush()
 
 
-def _remarks(judged: Judged) -> Iterator[str]:
-    """Yield what the row of a run says about its gates and its baseline; the sentence says the rest."""
-    if failed := sum(compared.failed for compared in judged.gates):
-        yield f"{many(failed, 'gate')} failed"
-    if judged.check.baseline:
-        yield from (f"baseline: {text}" for text in judged.check.baseline.notes)
-
-
-def _answer(documents: Sequence[Document], judged: Sequence[Judged], options: argparse.Namespace) -> int:
-    """Return the exit code of the worst run; for a consumer, with the reason."""
-    code = code_of(min((one.check.verdict for one in judged), key=lambda one: one.rank))
+def _answer(document: Document, judged: Judged, options: argparse.Namespace) -> int:
+    """Return the exit code of a run; for a consumer, with the reason."""
+    code = code_of(judged.check.verdict)
     if not options.consumer:
         return code
-    from ..reports._reason import host_of_run, reason, reason_of_nodes
+    from ..reports._reason import host_of_run, reason
 
-    if len(documents) == 1:
-        (document,), (one,) = documents, judged
-        return Answer(code, reason(document, one.check, one.diagnosis), host_of_run(document))
-    from ..judging.fleet import node_summary
-
-    runs = zip(options.source, documents, judged, strict=True)
-    return Answer(code, reason_of_nodes([node_summary(f, d, j.check, j.diagnosis) for f, d, j in runs]))
+    return Answer(code, reason(document, judged.check, judged.diagnosis), host_of_run(document))
 
 
 def _measure(
@@ -217,7 +191,7 @@ def _refuse_simulated(simulated: bool, options: argparse.Namespace) -> None:
 
 
 def _parser(name: str) -> argparse.ArgumentParser:
-    from ..units import parse_duration
+    from ..units import parse_age, parse_duration
 
     arguments = parser(
         name,
@@ -229,8 +203,15 @@ def _parser(name: str) -> argparse.ArgumentParser:
     arguments.add_argument("saved", nargs="*", metavar="RUN.json", help="saved runs to judge, as with --from")
     judging.add_argument(
         "--from", dest="source", nargs="+", action="extend", metavar="RUN.json",
-        help="judge saved runs (- is standard input) instead of measuring; exit with the code of the worst",
+        help="judge saved runs (- is standard input) instead of measuring; exit with the code of the worst. "
+        "A folder stands for its *.json files and those of the folders in it",
     )  # fmt: skip
+    judging.add_argument(
+        "--max-age",
+        type=typed(parse_age),
+        metavar="AGE",
+        help="do not judge saved runs older than this, such as 2d or 12h",
+    )
     add_judging(judging)
     judging.add_argument(
         "--gates",
@@ -256,6 +237,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
         help="format of verdicts, likely causes and gates (default: text)",
     )  # fmt: skip
     add_consumer(out)
+    add_all_cells(out)
     add_saving(out)
     add_verbose(out)
     return arguments

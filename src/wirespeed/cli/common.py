@@ -208,8 +208,11 @@ def add_judging(to: TakesOptions) -> None:
 
 def criteria(options: argparse.Namespace) -> Criteria:
     """Return the criteria of judgement; reads the files."""
+    from ..judging.age import MaxAge
     from ..reports import Criteria
     from ..results import baseline, inventory, overrides
+
+    oldest = getattr(options, "max_age", None)
 
     return Criteria(
         overrides.load(options.overrides) if options.overrides else (),
@@ -217,6 +220,7 @@ def criteria(options: argparse.Namespace) -> Criteria:
         options.tolerance,
         options.ignore_busy,
         inventory.strictest(options.expect) if options.expect else None,
+        MaxAge(oldest, time.time()) if oldest else None,
     )
 
 
@@ -315,7 +319,13 @@ def add_report(to: TakesOptions) -> None:
         metavar="FORMAT",
         help="table (default), plot, json, csv, html, markdown, junit, prometheus, nvbandwidth, ...",
     )
+    add_all_cells(to)
     add_verbose(to)
+
+
+def add_all_cells(to: TakesOptions) -> None:
+    """Add ``--all-cells``."""
+    to.add_argument("--all-cells", action="store_true", help="with --format prometheus: every value")
 
 
 def add_verbose(to: TakesOptions) -> None:
@@ -452,4 +462,9 @@ def style(options: argparse.Namespace) -> Style:
     """Return the style for this terminal, with the requested detail."""
     from ..reports import Style
 
-    return Style(columns(), colored(), getattr(options, "verbose", False))
+    return Style(
+        columns(),
+        colored(),
+        getattr(options, "verbose", False),
+        all_cells=getattr(options, "all_cells", False),
+    )

@@ -46,7 +46,7 @@ _INTERNAL = {"WIRESPEED_STARTED_BY", "WIRESPEED_CHANNELS", "WIRESPEED_JOB_SECRET
 #: changes what is accepted.
 # fmt: off
 OF_PROJECTS = frozenset({
-    "all-engines", "blocks", "buffer", "bulk", "copies", "copy", "format", "huge-pages", "json",
+    "all-cells", "all-engines", "blocks", "buffer", "bulk", "copies", "copy", "format", "huge-pages", "json",
     "json-lines", "local-copy", "means", "memory", "no-affinity", "over", "pageable", "parallel-pairs",
     "precision", "prefix", "processes", "repeats", "sample-peers", "samples", "seed", "share", "short",
     "size", "sizes", "sweep", "testcase", "threads", "tier", "time", "time-budget", "timeout",

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from ..errors import DocumentError, UsageError, WirespeedError
 from ..exit_codes import ExitCode
 from ..terminal import one_line, visible
-from .common import add_judging, add_verbose, check_format, criteria, parser
+from .common import add_all_cells, add_judging, add_verbose, check_format, criteria, parser
 
 if TYPE_CHECKING:
-    from ..reports import Criteria
+    from ..reports import Criteria, Style
     from ..results.output import Output
 
 #: Format by file name suffix.
@@ -30,13 +30,15 @@ _MOST_COMPARED, _LARGEST_COMPARISON = 10, 50
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
+    from ..reports._many_files import files_in
+
     arguments = parser(
         name,
         "Write saved runs as one HTML file that works offline; several runs are compared with the first.\n"
         "More than 10 runs make a page with one row per node: verdict, cause, key figures and outliers.\n"
         "A single run can be written in any other format, given by the file name or --format.",
     )
-    arguments.add_argument("files", metavar="RUN.json", nargs="+", help="saved runs")
+    arguments.add_argument("files", metavar="RUN.json", nargs="+", help="saved runs, or folders of them")
     arguments.add_argument(
         "-o", "--output", type=Path, metavar="FILE.html",
         help="file to write (default: RUN.html, RUN-compared.html or RUN-fleet.html, next to the first run)",
@@ -53,8 +55,10 @@ def main(name: str, argv: Sequence[str]) -> int:
     )
     kinds.add_argument("--compare", action="store_true", help="compare more than 10 runs, up to 50")
     add_judging(arguments.add_argument_group("criteria of HTML, JUnit and Prometheus"))
+    add_all_cells(arguments)
     add_verbose(arguments)
     options = arguments.parse_args(argv)
+    options.files = files_in(options.files)
     most = _LARGEST_COMPARISON if options.compare else _MOST_COMPARED
     if options.compare and len(options.files) > most:
         raise UsageError(f"a comparison is of at most {most} runs; without --compare there is a row for each")
@@ -77,17 +81,24 @@ def main(name: str, argv: Sequence[str]) -> int:
         raise UsageError(f"{file} is a saved run, and a report must not replace it; choose another name")
     output = Output(file, replace=True) if options.output else Output.numbered(file)
     output.check()
+    from ..reports import Style
+
     by, code = criteria(options), ExitCode.PASS
     if is_fleet:
         code = _fleet(options.files, output, by)
     else:
-        _report(options.files, output, form, by, verbose=options.verbose)
+        _report(
+            options.files,
+            output,
+            form,
+            Style(verbose=options.verbose, criteria=by, all_cells=options.all_cells),
+        )
     if options.open and not webbrowser.open(output.path.resolve().as_uri()):
         raise WirespeedError(f"no browser was found; open {output.path} in one")
     return code
 
 
-def _report(files: Sequence[str], output: Output, form: str, by: Criteria, *, verbose: bool) -> None:
+def _report(files: Sequence[str], output: Output, form: str, style: Style) -> None:
     """Write one run in any format, or several as a page."""
     from ..results.store import load
 
@@ -96,23 +107,23 @@ def _report(files: Sequence[str], output: Output, form: str, by: Criteria, *, ve
         if form == "html":
             from ..reports.html.page import page
 
-            text = page(documents, by=by, labels=_labels(files))
+            text = page(documents, by=style.criteria, labels=_labels(files))
         else:
-            from ..reports import Style, render
+            from ..reports import render
 
-            text = render(documents[0], form, Style(verbose=verbose, criteria=by))
+            text = render(documents[0], form, style)
         output.write(text.encode("utf-8", "replace"))
     print(visible(f"saved to {output.path}"), file=sys.stderr)
 
 
 def _fleet(files: Sequence[str], output: Output, by: Criteria) -> ExitCode:
     """Write a page of many nodes; report each file that cannot be read. Return the exit code."""
-    from ..reports.html.fleet import fleet_page
-    from ..reports.html.fleet_files import read_nodes
+    from ..reports.html.fleet import fleet_page, read_nodes
 
     files = list(dict.fromkeys(files))
     with _progress(f"reading {len(files)} runs"):
-        nodes, failures = read_nodes(files, by)
+        read = read_nodes(files, by)
+    nodes, failures = read.found, [str(one) for one in read.unreadable]
     for line in failures:
         print(one_line(f"wirespeed: error: {line}"), file=sys.stderr)
     if not nodes:

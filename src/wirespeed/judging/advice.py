@@ -61,3 +61,4 @@ ABOVE = Advice(
 FAILED = Advice("look for errors of the device in the kernel log", "sudo dmesg | tail")
 NO_CAUSE = Advice("docs/slow.md has the steps from a low value to its cause")
 VERIFY = Advice("measure again without --no-verify")
+STALE = Advice("measure again, and find out why the timer or job that repeats it does not")

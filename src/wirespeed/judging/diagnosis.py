@@ -157,7 +157,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
 
     facts = facts_of(document)
     check = check or judge(document)
-    explanations = explain(document, check)
+    explanations = explain(document, check, facts)
     done = frozenset[Key]().union(*(one.keys for one in explanations))
     known = [_known(document, one) for one in explanations if one.cause is not None]
     named = {
@@ -236,6 +236,8 @@ def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
 
     They are loaded by collectives, and by cells whose links are unknown.
     """
+    if not keys:
+        return []
     links = document.machine.links
     hosts = {host_of(document.machine, f"{rank.index}/{rank.device}") for rank in document.machine.ranks}
     network = frozenset((LinkKind.NETWORK, host, "") for host in hosts if len(hosts) > 1)

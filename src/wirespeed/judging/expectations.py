@@ -7,7 +7,9 @@ options and testcase names determine the plan, so plan and limits can be derived
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from msgspec.structs import replace
@@ -51,30 +53,41 @@ def _limited(document: Document) -> Document:
 
 
 #: Testcase, table, labels of row and column -> the Measurement of a cell, and the index of its Place.
-Plans = dict[tuple[str, str, str, str], tuple[Measurement, int]]
+Plans = Mapping[tuple[str, str, str, str], tuple[Measurement, int]]
 
 
 def planned(document: Document) -> Plans:
     """Return how each cell of a run was measured, by making its plan again."""
     options = plan_options(document)
     machine = with_cores(document.machine) if document.imported else document.machine
-    found: Plans = {}
+    cases = []
     for result in document.testcases:
         case = tested(result)
         if case is None or not result.tables:
             continue
         with suppress(WirespeedError):  # the recorded machine is no longer a valid description
             sized = _sized(machine, result, case, options) if document.imported else options
-            plan = case.plan(machine, sized)
+            cases.append((case, sized))
+    # The plan does not depend on most of what differs between nodes of one model.
+    gpus = tuple(dataclasses.replace(gpu, uuid="") for gpu in machine.gpus)
+    alike = dataclasses.replace(machine, host="", kernel="", driver="", gpus=gpus, faults=(), notes=())
+    return _planned(alike, tuple(cases))
+
+
+@lru_cache(maxsize=2)
+def _planned(machine: Machine, cases: tuple[tuple[Testcase, PlanOptions], ...]) -> Plans:
+    """Plan testcases, each with its options; of many saved runs, most have the same plan."""
+    found: dict[tuple[str, str, str, str], tuple[Measurement, int]] = {}
+    for case, options in cases:
+        with suppress(WirespeedError):
+            plan = case.plan(machine, options)
             labels = {layout.key: (layout.rows.labels, layout.columns.labels) for layout in plan.tables}
             for whole in plan.measurements:
                 for measurement in whole.separate() if whole.independent else (whole,):
                     for i, place in enumerate(measurement.places):
                         rows, columns = labels[place.table]
-                        found[result.name, place.table, rows[place.row], columns[place.column]] = (
-                            measurement,
-                            i,
-                        )
+                        where = case.name, place.table, rows[place.row], columns[place.column]
+                        found[where] = measurement, i
     return found
 
 

@@ -17,14 +17,14 @@ import numpy.typing as npt
 from ..document import Document
 from ..effects import EFFECTS, Effect, scaled
 from ..errors import MachineError
+from ..facts import Facts
 from ..network import Network
 from ..results.cells import Key
 from ..topology import Machine
-from .cause import Cause, Weight, heaviest
+from .cause import Cause, Sign, Weight, heaviest
 from .causes import CAUSES
 from .predictions import Hypothesis, Predictions, Routes, devices_at, typical_rates
-from .run_facts import facts_of
-from .seen_cells import Seen, seen_cells
+from .seen_cells import Seen, seen_cells, slow_keys
 from .verdicts import Check
 
 #: Standard deviation (of the logarithm) of a good cell around comparable ones, and of all of these around the
@@ -116,13 +116,18 @@ class _Scored:
     weight: Weight
 
 
-def explain(document: Document, check: Check) -> tuple[Explanation, ...]:
+def explain(document: Document, check: Check, facts: Facts) -> tuple[Explanation, ...]:
     """Return what explains the slow cells of a run, the first cause first; empty if nothing does."""
+    evidence = {
+        cause.name: list(cause.signs(document.machine, facts)) if document.facts else [] for cause in CAUSES
+    }
+    if not slow_keys(check) and not any(evidence.values()):  # healthy: the rest would find nothing
+        return ()
     seen = seen_cells(document, check)
     slow = {i for i, one in enumerate(seen) if one.slow}
     low = {i for i, one in enumerate(seen) if one.slow or one.typical <= 1 - _BELOW_TYPICAL}
-    fitter = _Fitter(document, seen, low)
-    if not slow and not any(fitter.evidence.values()):
+    fitter = _Fitter(document, seen, low, facts, evidence)
+    if not slow and not any(evidence.values()):
         return ()
     machine, effects = document.machine, np.zeros(len(seen))
     found: list[Explanation] = []
@@ -184,11 +189,13 @@ Cells = npt.NDArray[np.intp]
 class _Fitter:
     """Scores hypotheses about one run."""
 
-    def __init__(self, document: Document, seen: Sequence[Seen], low: Collection[int]) -> None:
+    def __init__(
+        self, document: Document, seen: Sequence[Seen], low: Collection[int], facts: Facts,
+        evidence: Mapping[str, Sequence[Sign]],
+    ) -> None:  # fmt: skip
         self.document = document
         self.seen = seen
         self.low = low
-        facts = facts_of(document)
         #: Host, device and name of all facts that could be read.
         self.known = {
             (fact.host, fact.device, fact.name)
@@ -204,10 +211,7 @@ class _Fitter:
         self.by_link = {link: tuple(map(np.array, zip(*found, strict=True))) for link, found in loads.items()}
         self.collective = np.array([one.measurement.collective is not None for one in seen], bool)
         self.ratios = np.array([one.ratio for one in seen])
-        self.evidence = {
-            cause.name: list(cause.signs(document.machine, facts)) if document.facts else []
-            for cause in CAUSES
-        }
+        self.evidence = evidence
         self.typical: Effects = np.log([one.typical for one in seen] or [1.0])
         groups: dict[int, list[int]] = {}
         for i, one in enumerate(seen):

@@ -12,8 +12,9 @@ from ..results.attributes import attributes, gpus_of
 from ..summary import median
 from ..terminal import one_line
 from ..topology import Machine
+from .culprits import any_of
 from .diagnosis import Diagnosis
-from .overview import overview
+from .overview import Overview, overview
 from .verdict import Verdict
 from .verdicts import Check
 
@@ -87,6 +88,8 @@ class FleetNode:
         Whether the machine is simulated.
     step : str
         What to do; empty if there is nothing to do.
+    topic : str
+        What the sentence is about, without the numbers that differ between nodes with the same fault.
     """
 
     file: str
@@ -100,6 +103,7 @@ class FleetNode:
     attributes: Mapping[str, str] = field(default_factory=dict)
     simulated: bool = False
     step: str = ""
+    topic: str = ""
 
     @property
     def order(self) -> tuple[int, int, str, str]:
@@ -220,7 +224,19 @@ def node_summary(
         _attributes(document),
         document.simulated,
         _short(found.advice.do),
+        _short(_topic(found, check)),
     )
+
+
+def _topic(found: Overview, check: Check) -> str:
+    """Return what is wrong, without numbers."""
+    if check.stale:
+        return "the run is older than allowed"
+    if found.by_finding or check.wrong:
+        return found.sentence
+    if check.culprits:
+        return f"{any_of(check.culprits[0].suspects)} is slower than expected"
+    return found.sentence if found.word in ("BUSY", "INTERRUPTED") else found.advice.do or found.sentence
 
 
 def analyse(nodes: Iterable[FleetNode]) -> Fleet:

@@ -11,6 +11,7 @@ import math
 import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..topology import Link, LinkKind, Machine
 from .culprits import Culprit, Suspect, Suspects
@@ -30,8 +31,7 @@ _MIN_LINK_WEIGHT, _FULL_LINK_WEIGHT = 0.2, 0.98
 _DEVICE_ORDER = 2
 
 
-@dataclass(frozen=True)
-class Observation:
+class Observation(NamedTuple):
     """One cell, as input to ``localise``.
 
     Parameters

@@ -14,7 +14,7 @@ from functools import lru_cache
 from ..document import Document, Status, TestcaseResult
 from ..model import Unit
 from ..units import many
-from .advice import ABOVE, AT, BUSY, FAILED, NO_CAUSE, VERIFY, WRONG_PATH, Advice
+from .advice import ABOVE, AT, BUSY, FAILED, NO_CAUSE, STALE, VERIFY, WRONG_PATH, Advice
 from .cause import Weight
 from .commands import at_device
 from .diagnosis import Diagnosis, Finding, diagnose
@@ -203,7 +203,8 @@ def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
             kind = path_kind(one.key.testcase, collective=one.key.testcase in collectives)
             by_kind.setdefault(kind, []).append(one)
     figures = (_key_figure(kind, by_kind.get(kind, [])) for kind in PathKind if kind in _KEY_FIGURES)
-    broken = {path_kind(one.name, collective=one.name in collectives) for one in failures(document)}
+    failed = () if check.stale else failures(document)
+    broken = {path_kind(one.name, collective=one.name in collectives) for one in failed}
     return tuple(
         replace(figure, verdict=Verdict.FAIL) if figure.kind in broken else figure
         for figure in figures
@@ -268,6 +269,8 @@ def _answer(
     document: Document, check: Check, answer: Finding | None, counts: Counter[Verdict], bad: int
 ) -> tuple[str, Advice]:
     """Return what is wrong, and where, or that nothing is; and what to do about it."""
+    if check.stale:
+        return f"{check.stale}; this is not a pass", STALE
     if lacking := _absent(check):
         return _first(lacking)
     if answer is not None:

@@ -59,7 +59,7 @@ def _throttled(document: Document) -> Iterator[Fact]:
 def _used(document: Document, result: TestcaseResult) -> set[str]:
     """Return the devices whose links the cells of a testcase load."""
     links = document.machine.links
-    used = {index for table in result.tables for cell in table.cells for index, *_ in cell.links}
+    used = {link[0] for table in result.tables for cell in table.cells for link in cell.links}
     return {end.rpartition("/")[2] for i in used for end in (links[i].source, links[i].destination)}
 
 

@@ -138,6 +138,8 @@ class Check(Tabular):
         Comparisons with published gates.
     missing : tuple[Missing, ...]
         What should be there and is not, the worst first.
+    stale : str
+        Why the run is not judged at all: its age; empty if it is.
     """
 
     judgements: tuple[Judgement, ...]
@@ -152,6 +154,7 @@ class Check(Tabular):
     defects: tuple[str, ...] = ()
     gates: tuple[GateComparison, ...] = ()
     missing: tuple[Missing, ...] = ()
+    stale: str = ""
 
     def __repr__(self) -> str:
         """Return one line; ``wirespeed check`` shows everything."""
@@ -169,6 +172,8 @@ class Check(Tabular):
         With ``doubts``, values that are as expected are a warning; if none was compared with a set of gates,
         nothing is known.
         """
+        if self.stale:
+            return Verdict.UNKNOWN
         of_run = (one.verdict for one in self.judgements if not one.key.testcase)
         values = worst((*self.testcases.values(), *of_run))
         absent = {one.verdict for one in self.missing}
@@ -195,8 +200,8 @@ def judge(
 
     A rate is compared with the limit of its links, with its expected range and, if given, with its baseline,
     which can only tighten the range; a latency only with its baseline. What the user expects of a value
-    replaces its expected range. If several transfers share a memory
-    of unknown capacity, the rate that the CPUs reached in the same run replaces the capacity.
+    replaces its expected range. If several transfers share a memory of unknown capacity, the rate that the
+    CPUs reached in the same run replaces the capacity.
 
     Parameters
     ----------
@@ -233,7 +238,7 @@ def judge(
     cells = [one for one in placed(document) if one.key in entries or not _restated(one)]
     memories = _measured_memories(cells, machine)
     judged = [
-        (None if ignore_busy else _busy(one, machine))
+        (None if ignore_busy or not one.result.busy else _busy(one, machine))
         or _judge(one, machine, memories, entries.get(one.key), tolerance)
         for one in cells
     ]

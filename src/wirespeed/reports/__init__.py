@@ -17,6 +17,7 @@ from ..terminal import escaped, visible
 
 if TYPE_CHECKING:
     from ..document import Document
+    from ..judging.age import MaxAge
     from ..judging.diagnosis import Diagnosis
     from ..judging.gate_verdicts import GateComparison
     from ..judging.verdicts import Check
@@ -54,6 +55,8 @@ class Criteria:
         Whether to judge devices that another process used, too.
     expected : Inventory or None
         What each host should have; None for what is not told.
+    max_age : MaxAge or None
+        Older runs are not judged.
     """
 
     overrides: tuple[Override, ...] = ()
@@ -61,6 +64,7 @@ class Criteria:
     tolerance: float = 0.05
     ignore_busy: bool = False
     expected: Inventory | None = None
+    max_age: MaxAge | None = None
 
     def judge(self, document: Document) -> Check:
         """Judge a Document.
@@ -80,9 +84,14 @@ class Criteria:
         UsageError
             If an override matches no cell, or the baseline is for a different kind of machine.
         """
+        from ..judging.age import unjudged
         from ..judging.verdicts import judge
 
-        return judge(document, self.overrides, self.baseline, self.tolerance, self.ignore_busy, self.expected)
+        check = judge(
+            document, self.overrides, self.baseline, self.tolerance, self.ignore_busy, self.expected
+        )
+        stale = self.max_age.stale(document) if self.max_age else ""
+        return unjudged(check, stale) if stale else check
 
 
 #: Judge by the limits of the links and their expected ranges only.
@@ -118,10 +127,12 @@ class Judged:
         UsageError
             If an override matches no cell, or the baseline is for a different kind of machine.
         """
-        from ..judging.diagnosis import diagnose
+        from ..judging.diagnosis import Diagnosis, diagnose
         from ..judging.gate_verdicts import compare_gates
 
         check = by.judge(document)
+        if check.stale:
+            return cls(check, Diagnosis((), 0, 0, (), bool(document.facts), document.simulated))
         compared = tuple(compare_gates(one, document, check) for one in gates)
         return cls(replace(check, gates=compared), diagnose(document, check))
 
@@ -149,6 +160,8 @@ class Style:
         Version of nvbandwidth whose output nvbandwidth's formats have, or sailbandwidth.
     perf : bool
         Whether nvbandwidth's text has lines ``&&&& PERF`` in place of sums.
+    all_cells : bool
+        Whether Prometheus gets every value, in addition to those of each device and kind of path.
     """
 
     width: int = 80
@@ -159,6 +172,7 @@ class Style:
     judged: Judged | None = None
     dialect: DialectName = "0.10"
     perf: bool = False
+    all_cells: bool = False
 
     def check(self, document: Document) -> Check:
         """Return the verdicts on a Document: those that ``wirespeed check`` found, or by the criteria."""

@@ -17,25 +17,47 @@ from ..judging.verdicts import Judgement, Verdict
 from ..terminal import escaped
 from ..version import __version__
 from . import Judged
+from ._many_files import Unreadable
 from ._signs import verification
 
 #: Version of the shape, which docs/reports.md describes.
 _SHAPE = 1
+#: Verdict of a file that cannot be read or judged.
+UNREADABLE = "unreadable"
 
 
-def render(runs: Sequence[tuple[Document, Judged]]) -> str:
-    """Return all judged runs as one JSON object."""
-    found = {
-        "wirespeed_check": _SHAPE,
-        "version": __version__,
-        "runs": [_run(document, judged) for document, judged in runs],
-    }
+def render(runs: Sequence[Any]) -> str:
+    """Return all runs, as ``run`` and ``unreadable`` return them or encoded, as one JSON object."""
+    found = {"wirespeed_check": _SHAPE, "version": __version__, "runs": runs}
     return escaped(msgspec.json.format(msgspec.json.encode(found), indent=1).decode()) + "\n"
 
 
-def _run(document: Document, judged: Judged) -> dict[str, Any]:
+def unreadable(one: Unreadable) -> dict[str, Any]:
+    """Return the entry of a file that cannot be read or judged: that of a run that has nothing."""
+    nothing: dict[str, Any] = {
+        "host": "", "machine": "", "started": "", "simulated": False, "cells": {}, "testcases": {},
+        "values": [], "places": [], "wrong": [], "doubts": [], "baseline": None, "causes": [], "slow": 0,
+        "unexplained": 0, "gates": [],
+    }  # fmt: skip
+    return {"file": one.file, "verdict": UNREADABLE, "error": one.why, **nothing}
+
+
+def run(file: str, document: Document, judged: Judged) -> dict[str, Any]:
+    """Return the entry of a run.
+
+    Parameters
+    ----------
+    file : str
+        Its file; empty if it was not saved.
+    document : Document
+        The run.
+    judged : Judged
+        What was found.
+    """
     check, diagnosis = judged.check, judged.diagnosis
     return {
+        "file": file,
+        "error": None,
         "host": document.machine.host or document.host,
         "machine": document.machine.name,
         "started": document.started,

@@ -1,12 +1,12 @@
-"""Text of ``wirespeed check --from`` with several runs: one row per node, the worst first."""
+"""Text of ``wirespeed check --from`` with several runs: the worst first, on one screen."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -16,55 +16,169 @@ from ..judging.overview import PathKind
 from ..units import GB, many
 from . import SIMULATED, Style
 from ._console import printed
+from ._many_files import Unreadable
 from ._overview import short
 from ._signs import SIGNS
 
+#: Verdicts of files that cannot be read, and of runs that are left out if there is no room for all.
+ERROR, PASS = "ERROR", "PASS"
 #: Style of each verdict in words.
 _STYLES = {verdict.word.upper(): sign.style for verdict, sign in SIGNS.items()}
-#: Indentation of the cause below a row.
+#: Indentation of the cause below its runs.
 _INDENT = 2
+#: Lines of a screen, without the prompt, and rows of the table that are shown at least.
+_SCREEN, _ROWS = 23, 4
+#: Maximum number of characters of a cause or a remedy where there is no room for all.
+_LONGEST = 150
 
 
-def render(nodes: Sequence[tuple[FleetNode, Sequence[str]]], style: Style) -> str:
-    """Render a table of nodes.
+@dataclass(frozen=True, eq=False)
+class _Line:
+    """A run or a file.
+
+    Parameters
+    ----------
+    word : str
+        Its verdict.
+    label : str
+        Its host or file.
+    figures : tuple[FleetFigure, ...]
+        Its key figures.
+    alike : tuple[str, ...]
+        Equal for rows with the same finding.
+    sentence, topic, extent, step : str
+        The finding, without its numbers, how much it concerns, and what to do.
+    remarks : tuple[str, ...]
+        Remarks on gates and the baseline.
+    """
+
+    word: str
+    label: str
+    figures: tuple[FleetFigure, ...]
+    alike: tuple[str, ...]
+    sentence: str = ""
+    topic: str = ""
+    extent: str = ""
+    step: str = ""
+    remarks: tuple[str, ...] = ()
+
+
+def render(
+    nodes: Sequence[tuple[FleetNode, Sequence[str]]], style: Style, unreadable: Sequence[Unreadable] = ()
+) -> str:
+    """Render a table of runs, what is wrong with them, and how many there are of each verdict.
+
+    If this does not fit a screen, runs that pass are only counted, and runs with the same finding too, unless
+    ``style.verbose``.
 
     Parameters
     ----------
     nodes : Sequence[tuple[FleetNode, Sequence[str]]]
         Summary of each run, and remarks on its gates and its baseline.
     style : Style
-        Width and colour.
+        Width, colour and detail.
+    unreadable : Sequence[Unreadable]
+        Files that cannot be read or judged.
     """
+    rows = _rows(nodes, unreadable)
+    groups: dict[tuple[str, ...], list[_Line]] = {}
+    for row in rows:
+        if row.word != PASS or row.remarks:
+            groups.setdefault(row.alike, []).append(row)
+    more = "" if style.verbose else "; -v shows the screen of each"
+    footer = [counted_words([node for node, _ in nodes], unreadable) + more]
+    if any(figure.bad for row in rows for figure in row.figures):
+        footer.append("✖ lowest value of a path that is slower than expected")
+    end = printed(style, *(Text(text, style="dim") for text in footer))
+    if any(node.simulated for node, _ in nodes):
+        end += printed(style, Text(SIMULATED, style="bold magenta"))
+    whole = [_finding(members, style, short=False) for members in groups.values()]
+    text = printed(style, _table(rows, rows), "") + "".join(whole) + end
+    if style.verbose or text.count("\n") <= _SCREEN:
+        return text
+    return _screen(rows, list(groups.values()), style, _SCREEN - end.count("\n")) + end
+
+
+def counted_words(nodes: Sequence[FleetNode], unreadable: Sequence[Unreadable]) -> str:
+    """Return how many runs have each verdict, the worst first."""
+    counts = Counter([node.word for node in nodes] + [ERROR] * len(unreadable))
+    total = ", ".join(f"{counts[word]} {word}" for word in (WORDS[0], ERROR, *WORDS[1:]) if counts[word])
+    return f"{many(counts.total(), 'run')}: {total}"
+
+
+def _rows(nodes: Sequence[tuple[FleetNode, Sequence[str]]], unreadable: Sequence[Unreadable]) -> list[_Line]:
+    """Return a row for each run and file: failures, then files that cannot be read, then the others."""
     ordered = sorted(nodes, key=lambda one: one[0].order)
+    labels = _labels([node for node, _ in ordered])
+    rows = [
+        _Line(node.word, label, node.figures, (node.word, node.topic or node.sentence, node.step, *remarks),
+             node.sentence, node.topic, node.extent, node.step, tuple(remarks))
+        for label, (node, remarks) in zip(labels, ordered, strict=True)
+    ]  # fmt: skip
+    failed = sum(row.word == WORDS[0] for row in rows)
+    files = [
+        _Line(ERROR, Path(one.file).name or one.file, (), (ERROR, one.kind), one.why, one.kind)
+        for one in unreadable
+    ]
+    return [*rows[:failed], *files, *rows[failed:]]
+
+
+def _screen(rows: Sequence[_Line], groups: Sequence[list[_Line]], style: Style, room: int) -> str:
+    """Return what fits a number of lines: rows of each finding, then findings, the worst first."""
+    bad = [row for row in rows if row.word != PASS]
+    if not bad:
+        return ""
+    shown = ""
+    table, findings = _lines(style, rows, _chosen(groups, bad, _ROWS)), ""
+    for i, members in enumerate(groups):
+        text = findings + _finding(members, style, short=True)
+        left = len(groups) - 1 - i
+        note = f"and {many(left, 'more finding')}; -v shows all"
+        whole = text + (printed(style, Text(note, style="dim")) if left else "")
+        if table.count("\n") + whole.count("\n") > room:
+            break
+        findings, shown = text, whole
+    for count in range(min(len(bad), room), _ROWS, -1):
+        larger = _lines(style, rows, _chosen(groups, bad, count))
+        if larger.count("\n") + shown.count("\n") <= room:
+            return larger + shown
+    return table + shown
+
+
+def _chosen(groups: Sequence[list[_Line]], bad: Sequence[_Line], count: int) -> list[_Line]:
+    """Return some of the rows that do not pass: one of each finding, then the worst."""
+    ordered = [*(members[0] for members in groups if members[0].word != PASS), *bad]
+    taken = [id(row) for row in dict.fromkeys(ordered)][:count]
+    return [row for row in bad if id(row) in taken]
+
+
+def _lines(style: Style, rows: Sequence[_Line], shown: Sequence[_Line]) -> str:
+    """Return a table of some rows, one line each, and how many others do not pass."""
+    others = sum(row.word != PASS for row in rows) - len(shown)
+    more = [Text(f"and {others} more that do not pass", style="dim")] if others else []
+    return printed(style, _table(rows, shown, folded=False), *more, "")
+
+
+def _table(rows: Sequence[_Line], shown: Sequence[_Line], *, folded: bool = True) -> Table:
+    """Return a table of some rows."""
     kinds = [str(kind) for kind in PathKind]  # the titles of collectives are none of them, and come last
     titles = sorted(
-        dict.fromkeys(figure.title for node, _ in ordered for figure in node.figures),
+        dict.fromkeys(figure.title for row in rows for figure in row.figures),
         key=lambda title: kinds.index(title) if title in kinds else len(kinds),
     )
-    labels = _labels([node for node, _ in ordered])
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("", no_wrap=True)
-    table.add_column("GB/s", overflow="fold")
+    table.add_column("GB/s", overflow="fold" if folded else "ellipsis", no_wrap=not folded)
     for title in titles:
         table.add_column("\n".join(title.rsplit(" ", 1)), justify="right", no_wrap=True)
-    for label, (node, _) in zip(labels, ordered, strict=True):
-        figures = {figure.title: figure for figure in node.figures}
+    for row in shown:
+        figures = {figure.title: figure for figure in row.figures}
         table.add_row(
-            Text(node.word, style=_STYLES[node.word]), Text(label), *(_figure(figures.get(t)) for t in titles)
+            Text(row.word, style=_STYLES.get(row.word, _STYLES["FAIL"])),
+            Text(row.label),
+            *(_figure(figures.get(title)) for title in titles),
         )
-    parts: list[RenderableType] = [table, ""]
-    for label, (node, remarks) in zip(labels, ordered, strict=True):
-        if reasons := [*_reasons(node), *remarks]:
-            parts.append(Text(f"{label}:", style="bold"))
-            parts += [Padding(Text(text), (0, 0, 0, _INDENT)) for text in reasons]
-    counts = Counter(node.word for node, _ in ordered)
-    total = ", ".join(f"{counts[word]} {word}" for word in WORDS if counts[word])
-    parts.append(Text(f"{many(len(ordered), 'run')}: {total}; -v shows the screen of each", style="dim"))
-    if any(figure.bad for node, _ in ordered for figure in node.figures):
-        parts.append(Text("✖ lowest value of a path that is slower than expected", style="dim"))
-    if any(node.simulated for node, _ in ordered):
-        parts.append(Text(SIMULATED, style="bold magenta"))
-    return printed(style, *parts)
+    return table
 
 
 def _figure(figure: FleetFigure | None) -> Text:
@@ -76,11 +190,29 @@ def _figure(figure: FleetFigure | None) -> Text:
     return Text(short(figure.typical, GB))
 
 
-def _reasons(node: FleetNode) -> list[str]:
-    """Return what is wrong with a node."""
-    found = [f"{node.sentence}; {node.extent}"] if node.word != "PASS" else []
-    found += [f"what to do: {node.step}"] if node.step else []
-    return found
+def _finding(members: Sequence[_Line], style: Style, *, short: bool) -> str:
+    """Return the runs with a finding, what it is, and what to do; if ``short``, in a few lines."""
+    first = members[0]
+    sentence = first.sentence if len({row.sentence for row in members}) == 1 else first.topic
+    if not short and first.extent and len({row.extent for row in members}) == 1:
+        sentence += f"; {first.extent}"
+    texts = [] if first.word == PASS else [sentence]
+    texts += [f"what to do: {first.step}"] if first.step else []
+    texts += first.remarks
+    if short:
+        texts = [text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…" for text in texts]
+    names = Text(f"{_named([row.label for row in members], style.width if short else None)}:", style="bold")
+    return printed(style, names, *(Padding(Text(text), (0, 0, 0, _INDENT)) for text in texts))
+
+
+def _named(labels: Sequence[str], width: int | None) -> str:
+    """Return the names of runs, and the number of those that do not fit a line."""
+    for count in range(len(labels), 0, -1):
+        more = f" and {len(labels) - count} more" if count < len(labels) else ""
+        text = ", ".join(labels[:count]) + more
+        if width is None or len(text) < width:
+            return text
+    return f"{labels[0][: (width or 0) // 2]}… and {len(labels) - 1} more"
 
 
 def _labels(nodes: Sequence[FleetNode]) -> list[str]:

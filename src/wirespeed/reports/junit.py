@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections import defaultdict
+from collections.abc import Sequence
 
 from ..document import Document, Status, TestcaseResult
 from ..judging.culprits import any_of
@@ -17,6 +18,7 @@ from . import SIMULATED, Style
 from ._explanations import explanations
 from ._grid import number
 from ._judged import applicable, cause_text, gate_text
+from ._many_files import Unreadable
 from ._signs import data_word, verification
 
 #: Maximum number of values listed for a testcase.
@@ -24,6 +26,34 @@ _TOLD = 20
 
 
 def render(document: Document, style: Style) -> str:
+    """Return a suite with one case per testcase (``suite``)."""
+    return joined([suite(document, style)])
+
+
+def joined(made: Sequence[ET.Element], unreadable: Sequence[Unreadable] = ()) -> str:
+    """Return the suites of several runs, and a suite with an error for each file that cannot be read."""
+    made = [*made, *map(_unreadable, unreadable)]
+    totals = {
+        name: str(sum(int(one.get(name, 0)) for one in made))
+        for name in ("tests", "failures", "errors", "skipped")
+    }
+    seconds = sum(float(one.get("time", 0)) for one in made)
+    suites = ET.Element("testsuites", {"name": "wirespeed", **totals, "time": f"{seconds:.3f}"})
+    suites.extend(made)
+    ET.indent(suites)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
+
+
+def _unreadable(one: Unreadable) -> ET.Element:
+    """Return the suite of a file that cannot be read or judged."""
+    counts = {"tests": "1", "failures": "0", "errors": "1", "skipped": "0", "time": "0"}
+    found = ET.Element("testsuite", {"name": "wirespeed", **counts})
+    case = ET.SubElement(found, "testcase", classname="wirespeed", name=visible(one.file), time="0")
+    _outcome(case, "error", str(one))
+    return found
+
+
+def suite(document: Document, style: Style) -> ET.Element:
     """Return a suite with one case per testcase.
 
     Each case, and the suite for the run, has its verdict as a property. A testcase that fails is a failure;
@@ -39,7 +69,7 @@ def render(document: Document, style: Style) -> str:
         _case(result, check.testcases[result.name], why[result.name], document)
         for result in document.testcases
     ]
-    if document.interrupted:
+    if document.interrupted and not check.stale:
         case = ET.Element("testcase", classname="wirespeed", name="the run", time="0")
         _outcome(case, "error", f"run interrupted: {document.interrupted}")
         cases.append(case)
@@ -52,23 +82,21 @@ def render(document: Document, style: Style) -> str:
     }
     host = visible(document.machine.host or document.host)
     common = {"name": "wirespeed", "tests": str(len(cases)), **counts, "time": f"{document.seconds:.3f}"}
-    suites = ET.Element("testsuites", common)
     stamp = visible(document.started).removesuffix("Z")
-    suite = ET.SubElement(suites, "testsuite", {**common, "hostname": host, "timestamp": stamp})
-    properties = ET.SubElement(suite, "properties")
+    found = ET.Element("testsuite", {**common, "hostname": host, "timestamp": stamp})
+    properties = ET.SubElement(found, "properties")
     facts = {"version": document.version, "machine": document.machine.name, "cpu": document.machine.cpu,
              "gpus": ", ".join(gpu.model for gpu in document.machine.gpus), "driver": document.machine.driver,
              "command": document.command, "simulated": SIMULATED if document.simulated else "",
              "imported": document.origin}  # fmt: skip
     warnings = [("warning", text) for text in explanations(document, lacking=check.missing)]
     causes = [("cause", cause_text(one)) for one in (judged.diagnosis.findings if judged else ())]
-    found = [("verdict", str(check.verdict)), ("data", verification(document))]
-    for name, value in [*found, *warnings, *causes, *facts.items()]:
+    words = [("verdict", str(check.verdict)), ("data", verification(document))]
+    for name, value in [*words, *warnings, *causes, *facts.items()]:
         if value:
             ET.SubElement(properties, "property", name=name, value=visible(value))
-    suite.extend(cases)
-    ET.indent(suites)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
+    found.extend(cases)
+    return found
 
 
 def _case(result: TestcaseResult, verdict: Verdict, why: list[Judgement], document: Document) -> ET.Element:

@@ -7,12 +7,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..document import Document, Status, Table, TestcaseResult
+from ..judging.fleet import FleetNode
 from ..judging.verdicts import Check
 from ..terminal import one_line
+from ..units import many
 from . import SIMULATED, Judged, Style
 from ._explanations import explanations
 from ._grid import Grid, digest, footnotes, is_large
 from ._judged import applicable, cause_text, gate_text
+from ._many_files import Unreadable
+from ._nodes import ERROR, PASS, counted_words
 from ._signs import closing, counted, data_word
 
 #: What Markdown, or HTML within it, interprets: anywhere, next to a word, at the start of a line,
@@ -32,6 +36,45 @@ def escaped(text: str) -> str:
 def render(document: Document, style: Style) -> str:
     """Render the Document as Markdown; ``verbose`` includes whole large tables and waived testcases."""
     return "\n".join(_lines(document, style)) + "\n"
+
+
+def joined(
+    runs: Sequence[tuple[FleetNode, Sequence[str], str]], unreadable: Sequence[Unreadable], style: Style
+) -> str:
+    """Return a table of several runs, the worst first; ``verbose`` adds those that pass, and the reports.
+
+    Parameters
+    ----------
+    runs : Sequence[tuple[FleetNode, Sequence[str], str]]
+        Summary of each run, remarks on it, and its own report.
+    unreadable : Sequence[Unreadable]
+        The files that cannot be read or judged.
+    style : Style
+        Detail.
+    """
+    ordered = sorted(runs, key=lambda one: one[0].order)
+    nodes = [node for node, _, _ in ordered]
+    rows = [(ERROR, one.file, "", str(one), "") for one in unreadable]
+    rows += [
+        (node.word, node.host, node.file, "; ".join((node.sentence, *remarks)), node.step)
+        for node, remarks, _ in ordered if style.verbose or node.word != PASS
+    ]  # fmt: skip
+    lines = [
+        f"# wirespeed: {many(len(runs) + len(unreadable), 'run')}",
+        "",
+        f"**{counted_words(nodes, unreadable)}**",
+    ]
+    if any(node.simulated for node in nodes):
+        lines += ["", f"**{SIMULATED}**"]
+    if rows:
+        lines += [
+            "",
+            _row(["verdict", "host", "file", "what is wrong", "what to do"]),
+            "|---|---|---|---|---|",
+        ]
+        lines += [_row(row) for row in rows]
+    reports = [f"\n{text}" for _, _, text in ordered if style.verbose]
+    return "\n".join(lines) + "\n" + "".join(reports)
 
 
 def _lines(document: Document, style: Style) -> Iterator[str]:

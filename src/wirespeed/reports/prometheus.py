@@ -1,74 +1,137 @@
-"""Prometheus' text format, for the textfile collector of the node exporter."""
+"""Prometheus' text format, for the textfile collector of the node exporter: about 100 series for a node."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..document import Document, Status
+from ..judging.age import end_of
+from ..judging.devices import device_lowest, device_verdicts, devices_of_cells
+from ..judging.fleet import WORDS
 from ..judging.gate_verdicts import GateVerdict
+from ..judging.overview import Overview, overview
 from ..judging.verdicts import Check, Verdict
 from ..model import Unit
 from ..results.cells import Placed, placed
 from ..terminal import one_line
 from . import Judged, Style
 from ._explanations import explanations
+from ._many_files import Unreadable
+
+#: Labels and value of a series.
+Sample = tuple[dict[str, str], float]
+#: Name of a metric -> its series.
+Families = Mapping[str, Sequence[Sample]]
 
 _NAMES = {
     Unit.RATE: "wirespeed_bandwidth_bytes_per_second",
     Unit.TIME: "wirespeed_latency_seconds",
     Unit.FREQUENCY: "wirespeed_messages_per_second",
 }
-_HELP = {
+#: Metrics in the order of the file, with their descriptions.
+HELP = {
     "wirespeed_run_info": "Labels of the run that these metrics belong to.",
-    "wirespeed_run_end_timestamp_seconds": "Time at which the run ended.",
+    "wirespeed_run_end_timestamp_seconds": "Time at which the run ended; 0 if unknown.",
     "wirespeed_run_duration_seconds": "Duration of the run.",
-    "wirespeed_run_good": "1 if the verdict on the run is pass, and the machine is not simulated.",
+    "wirespeed_verdict": "1 for the verdict of the run, 0 for all others.",
+    "wirespeed_device_verdict": "1 for the verdict of a GPU or NUMA node.",
+    "wirespeed_path_verdict": "1 for the verdict of a kind of path.",
+    "wirespeed_path_median_bytes_per_second": "Median rate of a kind of path.",
+    "wirespeed_path_lowest_bytes_per_second": "Lowest of the rates that the median is of.",
+    "wirespeed_path_limit_bytes_per_second": "Limit of a kind of path: what its links allow.",
+    "wirespeed_path_median_limit_ratio": "Median rate of a kind of path as a fraction of its limit.",
+    "wirespeed_path_lowest_limit_ratio": "Lowest rate of a kind of path as a fraction of its limit.",
+    "wirespeed_path_bad_values": "Number of values of a kind of path that are worse than expected.",
+    "wirespeed_device_lowest_bytes_per_second": "Lowest rate of a kind of path at a device.",
+    "wirespeed_values": "Number of values of the run by verdict.",
     "wirespeed_run_warnings": "Number of warnings that may explain low values.",
+    "wirespeed_slow_cells_explained": "Number of slow values that a likely or possible cause explains.",
+    "wirespeed_gate": "1 for the verdict of a published gate.",
+    "wirespeed_file_unreadable": "1 for a file that could not be read or judged.",
     "wirespeed_testcase_status": "1 for the status of a testcase.",
     _NAMES[Unit.RATE]: "Median bandwidth of a cell.",
     _NAMES[Unit.TIME]: "Median latency of a cell.",
     _NAMES[Unit.FREQUENCY]: "Median message rate of a cell.",
     "wirespeed_limit_bytes_per_second": "Limit of a cell: what the links allow for all its transfers.",
-    "wirespeed_slow_cells_explained": "Number of slow cells that a likely or possible cause explains.",
     "wirespeed_missing": "1 for what should be there and is not, by verdict.",
-    "wirespeed_gate": "1 for the verdict of a published gate.",
     "wirespeed_cells": "Number of cells of a testcase by verdict.",
 }
+NOT_JUDGED = "not judged"
+#: Verdicts of the run, in words.
+STATES = tuple(word.lower() for word in WORDS)
+#: Verdicts of devices, kinds of paths and values, where the words differ.
+_VERDICTS = {Verdict.UNKNOWN: NOT_JUDGED, Verdict.WAIVED: NOT_JUDGED}
 
 
 def render(document: Document, style: Style) -> str:
     """Return gauges without timestamps, as the collector requires; labelled ``simulated`` or ``imported``.
 
-    Cells without a value have no sample. Labels are escaped as the format requires.
+    A simulated run never passes: its verdict is ``not judged`` at best.
     """
-    judged, check = style.judged, style.check(document)
-    cells = [one for one in placed(document) if one.cell.value is not None]
-    families: dict[str, Iterable[tuple[dict[str, str], float]]] = {
+    return _text(families(document, style))
+
+
+def families(document: Document, style: Style) -> Families:
+    """Return the series of a run, each with the host; ``style.all_cells`` adds those of each value."""
+    judged = style.judged or Judged.of(document, style.criteria)
+    check, machine = judged.check, document.machine
+    found = overview(document, check, judged.diagnosis)
+    ended = end_of(document)
+    made: dict[str, Iterable[Sample]] = {
         "wirespeed_run_info": [(_run(document), 1)],
-        "wirespeed_run_end_timestamp_seconds": [({}, t)] if (t := _timestamp(document)) else [],
+        "wirespeed_run_end_timestamp_seconds": [({}, ended or 0.0)],
         "wirespeed_run_duration_seconds": [({}, document.seconds)],
-        "wirespeed_run_good": [({}, float(check.verdict is Verdict.PASS and not document.simulated))],
+        "wirespeed_verdict": _states(_honest(check.verdict.word, document)),
+        "wirespeed_values": _values(check),
         "wirespeed_run_warnings": [({}, len(explanations(document, lacking=check.missing)))],
-        "wirespeed_testcase_status": _statuses(document),
-        **{
-            name: [(_labels(x), x.cell.value or 0.0) for x in cells if x.unit is unit]
-            for unit, name in _NAMES.items()
-        },
-        "wirespeed_limit_bytes_per_second": [(_labels(x), x.cell.limit) for x in cells if x.cell.limit],
-        "wirespeed_cells": _verdicts(check),
-        "wirespeed_slow_cells_explained": _causes(judged) if judged else [],
+        "wirespeed_slow_cells_explained": _causes(judged),
         "wirespeed_missing": _missing(check),
-        "wirespeed_gate": _gates(judged) if judged else [],
+        "wirespeed_gate": _gates(judged),
+        **_paths(document, found),
+        **_devices(document, judged, found),
+        **(_cells(document, check) if style.all_cells else {}),
     }
-    everywhere = {"simulated": "true"} if document.simulated else {}
+    everywhere = {"host": machine.host or document.host}
+    everywhere |= {"simulated": "true"} if document.simulated else {}
     everywhere |= {"imported": document.origin.removeprefix("imported from ")} if document.imported else {}
+    return {
+        name: [(everywhere | labels, value) for labels, value in samples] for name, samples in made.items()
+    }
+
+
+def joined(runs: Sequence[tuple[str, Families]], unreadable: Sequence[Unreadable] = ()) -> str:
+    """Return the series of several runs; with the file as a label if a host has several runs.
+
+    Parameters
+    ----------
+    runs : Sequence[tuple[str, Families]]
+        File and series of each run.
+    unreadable : Sequence[Unreadable]
+        The other files.
+    """
+    hosts = Counter(labels["host"] for _, made in runs for labels, _ in made["wirespeed_run_info"])
+    merged: dict[str, list[Sample]] = {}
+    for file, made in runs:
+        for name, samples in made.items():
+            merged.setdefault(name, []).extend(
+                (
+                    {"host": labels["host"], "file": file} | labels if hosts[labels["host"]] > 1 else labels,
+                    value,
+                )
+                for labels, value in samples
+            )
+    merged["wirespeed_file_unreadable"] = [({"file": one.file}, 1) for one in unreadable]
+    return _text(merged)
+
+
+def _text(made: Families) -> str:
+    """Return series as text."""
     lines: list[str] = []
-    for name, samples in families.items():
-        found = [_sample(name, everywhere | labels, value) for labels, value in _unique(samples)]
+    for name, about in HELP.items():
+        found = [_sample(name, labels, value) for labels, value in _unique(made.get(name, ()))]
         if found:
-            lines += [f"# HELP {name} {_HELP[name]}", f"# TYPE {name} gauge", *found]
+            lines += [f"# HELP {name} {about}", f"# TYPE {name} gauge", *found]
     return "\n".join(lines) + "\n"
 
 
@@ -77,7 +140,6 @@ def _run(document: Document) -> dict[str, str]:
     machine = document.machine
     return {
         "version": document.version,
-        "host": machine.host or document.host,
         "machine": machine.name,
         "cpu": machine.cpu,
         "gpu": machine.gpus[0].model if machine.gpus else "",
@@ -86,12 +148,76 @@ def _run(document: Document) -> dict[str, str]:
     }
 
 
-def _timestamp(document: Document) -> float:
-    """Return the end of the run as seconds since 1970; 0 if unknown."""
-    try:
-        return datetime.fromisoformat(document.ended).timestamp()
-    except ValueError:
-        return 0.0
+def _honest(word: str, document: Document) -> str:
+    """Return a verdict; for a simulated run, which proves nothing, never a pass."""
+    return NOT_JUDGED if document.simulated and word == Verdict.PASS else word
+
+
+def _word(verdict: Verdict, document: Document) -> str:
+    """Return the verdict on a device or kind of path."""
+    return _honest(_VERDICTS.get(verdict, str(verdict)), document)
+
+
+def _states(word: str) -> Iterator[Sample]:
+    """Yield a series for each verdict that a run can have."""
+    for state in dict.fromkeys((*STATES, word)):
+        yield {"verdict": state}, float(state == word)
+
+
+def _paths(document: Document, found: Overview) -> dict[str, list[Sample]]:
+    """Return the key figures of each kind of path."""
+    made: dict[str, list[Sample]] = {}
+    for one in found.figures:
+        path, typical = {"path": one.kind.name.lower()}, one.typical
+        word = {"verdict": _word(one.verdict, document)}
+        made.setdefault("wirespeed_path_verdict", []).append((path | word, 1))
+        made.setdefault("wirespeed_path_bad_values", []).append((path, one.bad))
+        values = {"median": typical.value or 0.0, "lowest": one.lowest}
+        if typical.limit:
+            values["limit"] = typical.limit
+        for what, value in values.items():
+            made.setdefault(f"wirespeed_path_{what}_bytes_per_second", []).append((path, value))
+            if typical.limit and what != "limit":
+                share = f"wirespeed_path_{what}_limit_ratio"
+                made.setdefault(share, []).append((path, value / typical.limit))
+    return made
+
+
+def _devices(document: Document, judged: Judged, found: Overview) -> dict[str, list[Sample]]:
+    """Return the verdict on each GPU and NUMA node, and its lowest rates."""
+    cells = devices_of_cells(document)
+    verdicts = device_verdicts(document, judged.check, judged.diagnosis, cells)
+    lowest = [
+        ({"device": device, "path": one.kind.name.lower()}, value)
+        for one in found.figures
+        for device, value in device_lowest(one, judged.check, document.machine, cells).items()
+    ]
+    return {
+        "wirespeed_device_verdict": [
+            ({"device": device, "verdict": _word(verdict, document)}, 1)
+            for device, verdict in verdicts.items()
+        ],
+        "wirespeed_device_lowest_bytes_per_second": lowest,
+    }
+
+
+def _cells(document: Document, check: Check) -> dict[str, list[Sample]]:
+    """Return each value and its limit, and verdicts and status of each testcase."""
+    cells = [one for one in placed(document) if one.cell.value is not None]
+    counts = Counter((one.key.testcase, str(one.verdict)) for one in check.judgements if one.key.testcase)
+    return {
+        "wirespeed_testcase_status": [
+            ({"testcase": one.name, "status": str(Status(one.status))}, 1) for one in document.testcases
+        ],
+        **{
+            name: [(_labels(x), x.cell.value or 0.0) for x in cells if x.unit is unit]
+            for unit, name in _NAMES.items()
+        },
+        "wirespeed_limit_bytes_per_second": [(_labels(x), x.cell.limit) for x in cells if x.cell.limit],
+        "wirespeed_cells": [
+            ({"testcase": testcase, "verdict": word}, count) for (testcase, word), count in counts.items()
+        ],
+    }
 
 
 def _labels(one: Placed) -> dict[str, str]:
@@ -100,27 +226,22 @@ def _labels(one: Placed) -> dict[str, str]:
     return {"testcase": key.testcase, "table": key.table, "row": key.row, "column": key.column}
 
 
-def _statuses(document: Document) -> Iterator[tuple[dict[str, str], float]]:
-    """Yield the status of each testcase."""
-    for result in document.testcases:
-        yield {"testcase": result.name, "status": str(Status(result.status))}, 1
+def _values(check: Check) -> Iterator[Sample]:
+    """Yield the number of values of each verdict."""
+    counts = Counter(one.verdict for one in check.judgements if one.key.column)
+    for verdict in Verdict:
+        if verdict is not Verdict.WAIVED:
+            yield {"verdict": verdict.word}, counts[verdict]
 
 
-def _verdicts(check: Check) -> Iterator[tuple[dict[str, str], float]]:
-    """Yield the number of cells of each testcase and verdict."""
-    counts = Counter((one.key.testcase, one.verdict) for one in check.judgements if one.key.testcase)
-    for (testcase, verdict), count in counts.items():
-        yield {"testcase": testcase, "verdict": str(verdict)}, count
-
-
-def _causes(judged: Judged) -> Iterator[tuple[dict[str, str], float]]:
-    """Yield the number of slow cells that each cause explains."""
+def _causes(judged: Judged) -> Iterator[Sample]:
+    """Yield the number of slow values that each cause explains."""
     for one in judged.diagnosis.findings:
         likely = "true" if one.likely else "false"
         yield {"cause": one.cause.name, "place": one.where, "likely": likely}, one.cells
 
 
-def _missing(check: Check) -> Iterator[tuple[dict[str, str], float]]:
+def _missing(check: Check) -> Iterator[Sample]:
     """Yield what is missing, but not what was left out on purpose."""
     for one in check.missing:
         if one.verdict is not Verdict.WAIVED:
@@ -128,7 +249,7 @@ def _missing(check: Check) -> Iterator[tuple[dict[str, str], float]]:
             yield {**place, "verdict": str(one.verdict)}, 1
 
 
-def _gates(judged: Judged) -> Iterator[tuple[dict[str, str], float]]:
+def _gates(judged: Judged) -> Iterator[Sample]:
     """Yield the verdict of each gate that applies to the machine."""
     for compared in judged.gates:
         for one in compared.results:
@@ -141,11 +262,11 @@ def _gates(judged: Judged) -> Iterator[tuple[dict[str, str], float]]:
                 yield {**gate, "verdict": str(one.verdict)}, 1
 
 
-def _unique(samples: Iterable[tuple[dict[str, str], float]]) -> Iterator[tuple[dict[str, str], float]]:
+def _unique(samples: Iterable[Sample]) -> Iterator[Sample]:
     """Drop samples with the labels of an earlier one: the collector rejects a file with duplicates."""
     seen: set[tuple[str, ...]] = set()
     for labels, value in samples:
-        key = tuple(map(one_line, labels.values()))
+        key = tuple(one_line(f"{name}={text}") for name, text in labels.items())
         if key not in seen:
             seen.add(key)
             yield labels, value

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..document import Cell, Document, Table, TestcaseResult
 from ..model import Engine, Unit
 from ..topology import Machine
 
 
-@dataclass(frozen=True, order=True)
-class Key:
+class Key(NamedTuple):  # a tuple, because there are many
     """Location of a cell.
 
     Parameters
@@ -38,8 +37,7 @@ class Key:
         return " ".join(filter(None, (self.table, self.row, self.column)))
 
 
-@dataclass(frozen=True)
-class Placed:
+class Placed(NamedTuple):
     """A cell with its context.
 
     Parameters

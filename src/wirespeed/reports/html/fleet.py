@@ -6,17 +6,29 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...judging.fleet import QUANTITIES, WORDS, Fleet, FleetFigure, FleetNode, TwoGroups, analyse
+from ...document import Document
+from ...judging.fleet import (
+    QUANTITIES,
+    WORDS,
+    Fleet,
+    FleetFigure,
+    FleetNode,
+    TwoGroups,
+    analyse,
+    node_summary,
+)
 from ...judging.verdict import Verdict
 from ...summary import median
 from ...terminal import visible
 from ...units import GB, many
 from ...version import __version__
-from .. import SIMULATED
+from .. import SIMULATED, Criteria, Judged
 from .._grid import number
+from .._many_files import ReadRuns, read_many
 from .headline import capital, date
 from .page import _policy, _source
 from .signs import Shown, shown
@@ -53,6 +65,30 @@ _MOST_FINDINGS, _FEW_HOSTS, _MOST_SEPARATED = 4, 8, 2
 #: Minimum length of an axis as a fraction of its values: smaller differences are noise.
 _AXIS_FRACTION = 0.1
 _STRIPS = {"typical": "median of each node", "lowest": "lowest value of each node"}
+
+
+def read_nodes(files: Sequence[str], by: Criteria) -> ReadRuns[FleetNode]:
+    """Return a summary of each run.
+
+    Parameters
+    ----------
+    files : Sequence[str]
+        Saved runs.
+    by : Criteria
+        What values are judged by.
+
+    Raises
+    ------
+    OutOfMemory
+        If a process that read Documents was killed.
+    """
+    return read_many(files, partial(_node, by=by))
+
+
+def _node(file: str, document: Document, by: Criteria) -> FleetNode:
+    """Return the summary of a run."""
+    judged = Judged.of(document, by)
+    return node_summary(file, document, judged.check, judged.diagnosis)
 
 
 def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import base64
-import gc
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -19,6 +17,7 @@ from ...terminal import visible
 from ...units import many
 from ...version import __version__
 from .. import BY_LIMITS, SIMULATED, Criteria, Judged
+from .._many_files import no_collections
 from .comparison import Changes, compared
 from .embedded_data import ROOM, packed
 from .headline import Headline
@@ -68,7 +67,7 @@ def page(
             f"pass one label for each run: {len(labels)} labels for {many(len(documents), 'run')}"
         )
     style, script = _source("style.css"), _source("script.js")
-    with _no_collections():
+    with no_collections():
         runs = [
             run_view(
                 i,
@@ -180,18 +179,6 @@ def _contents(runs: Sequence[dict[str, Any]], *, compare: bool) -> list[tuple[st
     if run["charts"] or run["changes"]:
         found.append(("state-0", "State"))
     return [*found, ("environment-0", "Environment")]
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Pause the garbage collector: it would visit the cells of a large Document again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _source(name: str) -> str:

@@ -1,0 +1,105 @@
+"""``wirespeed check`` of many saved runs: all are judged, whatever is wrong with some of the files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..document import Document
+from ..errors import UsageError
+from ..exit_codes import ExitCode
+from ..judging.expectations import with_host_memory
+from ..judging.gate_verdicts import check_models
+from ..reports import Criteria, Judged, Style
+from ..reports._many_files import ReadRuns, read_many
+from ..reports._many_runs import CheckedRun, render
+from ..results.published_gates import GateSet
+from ..terminal import visible
+from .common import code_of, style
+from .consumers import Answer
+
+if TYPE_CHECKING:
+    import argparse
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What to do with each Document, in whichever process reads it."""
+
+    by: Criteria
+    gates: tuple[GateSet, ...]
+    host_memory: float | None
+    format: str
+    style: Style
+
+
+@dataclass(frozen=True)
+class _Done:
+    """A judged run: its exit code, its part of the report, and why a set of gates suits it not."""
+
+    code: int
+    run: CheckedRun
+    unsuitable: tuple[str, ...]
+
+
+def check_many(
+    files: Sequence[str], by: Criteria, gates: Sequence[GateSet], options: argparse.Namespace
+) -> int:
+    """Judge saved runs, print the report of all, and return the exit code.
+
+    Raises
+    ------
+    UsageError
+        If a run is simulated and this is not allowed, or a set of gates fits none of the machines.
+    """
+    shown = style(options)
+    work = _Work(by, tuple(gates), options.host_memory, options.format, shown)
+    read = read_many(files, partial(_judged, work=work))
+    for done in read.found:
+        if done.run.node.simulated and not options.allow_simulated:
+            raise UsageError(
+                f"refusing to check a simulated machine ({done.run.node.file}); pass --allow-simulated"
+            )
+    for reasons in zip(*(done.unsuitable for done in read.found), strict=True):
+        if all(reasons):
+            raise UsageError(reasons[0])
+    if not options.quiet:
+        report = render(ReadRuns([done.run for done in read.found], read.unreadable), options.format, shown)
+        sys.stdout.write(report)
+        sys.stdout.flush()
+    else:
+        for one in read.unreadable:
+            print(visible(f"wirespeed: error: {one}"), file=sys.stderr)
+    code = worst([*(done.code for done in read.found), *(ExitCode.RUN for _ in read.unreadable)])
+    if not options.consumer:
+        return code
+    from ..reports._reason import reason_of_nodes
+
+    return Answer(code, reason_of_nodes([done.run.node for done in read.found]))
+
+
+def worst(codes: Iterable[int]) -> int:
+    """Return the exit code of several runs: a failure, else what could not be read, judged or passed."""
+    found = set(codes)
+    return ExitCode.FAIL if ExitCode.FAIL in found else max(found)
+
+
+def _judged(file: str, document: Document, work: _Work) -> _Done:
+    """Judge a run."""
+    if work.host_memory is not None:
+        document = with_host_memory(document, work.host_memory)
+    judged = Judged.of(document, work.by, work.gates)
+    run = CheckedRun.of(file, document, judged, work.format, work.style)
+    return _Done(code_of(judged.check.verdict), run, tuple(_unsuitable(one, document) for one in work.gates))
+
+
+def _unsuitable(gates: GateSet, document: Document) -> str:
+    """Return why a set of gates has none for a machine; empty if it has."""
+    try:
+        check_models(gates, [document.machine])
+    except UsageError as error:
+        return str(error)
+    return ""

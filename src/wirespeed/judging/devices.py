@@ -1,0 +1,128 @@
+"""Verdicts on devices: what a judged run says about each GPU and each NUMA node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from ..document import Document
+from ..effects import gpus_at, host_of
+from ..results.cells import Key, placed
+from ..topology import Machine
+from .diagnosis import Diagnosis, Finding
+from .overview import KeyFigure, PathKind
+from .verdicts import Check, Verdict
+
+#: Links of which a transfer uses less than this fraction do not make their ends devices of the transfer.
+_USED = 0.2
+
+
+def gpus_of(machine: Machine) -> tuple[str, ...]:
+    """Return the vertices of the GPUs."""
+    return gpus_at(machine, "")
+
+
+def nodes_of(machine: Machine) -> tuple[str, ...]:
+    """Return the vertices of the NUMA nodes."""
+    names = {node.name for node in machine.numa}
+    ends = {end for link in machine.links for end in (link.source, link.destination)}
+    others = (end for end in sorted(ends) if end.rpartition("/")[2].rpartition(":")[2].startswith("numa"))
+    return tuple(dict.fromkeys((*sorted(names), *others)))
+
+
+def devices_of_cells(document: Document) -> dict[Key, frozenset[str]]:
+    """Return the GPUs and NUMA nodes that each cell of a run uses."""
+    links = document.machine.links
+    known = {*gpus_of(document.machine), *nodes_of(document.machine)}
+    used: dict[tuple[tuple[int, float, float], ...], frozenset[str]] = {}  # many cells share their links
+    found = {}
+    for one in placed(document):
+        if one.cell.links not in used:
+            used[one.cell.links] = frozenset(
+                end for i, taken, _ in one.cell.links if taken >= _USED
+                for end in (links[i].source, links[i].destination) if end in known
+            )  # fmt: skip
+        found[one.key] = used[one.cell.links] | ({one.key.row, one.key.column} & known)
+    return found
+
+
+def device_verdicts(
+    document: Document, check: Check, diagnosis: Diagnosis, cells: Mapping[Key, frozenset[str]]
+) -> dict[str, Verdict]:
+    """Return the verdict on each GPU and NUMA node; ``unknown`` for one without a judged value.
+
+    A value that is worse than expected counts for the devices that explain it, or, if nothing does, for all
+    that it uses. A device that a cause, wrong data or a defect names never passes.
+
+    Parameters
+    ----------
+    document : Document
+        The run.
+    check : Check
+        The judgement of its cells.
+    diagnosis : Diagnosis
+        Its causes.
+    cells : Mapping[Key, frozenset[str]]
+        Devices of each cell (``devices_of_cells``).
+    """
+    machine = document.machine
+    devices = (*gpus_of(machine), *nodes_of(machine))
+    found: dict[str, set[Verdict]] = {device: set() for device in devices}
+    for one in check.judgements:
+        if one.verdict in (Verdict.WAIVED, Verdict.INTERRUPTED) or not one.key.column:
+            continue
+        touched = cells.get(one.key, frozenset())
+        if one.verdict.is_bad:
+            blamed = {end for suspect in one.culprits for end in suspect.ends if end in found}
+            touched = frozenset(blamed) or touched
+        for device in touched:
+            found[device].add(one.verdict)
+    for device, verdict in (*_wrong(check), *_named(diagnosis.findings, machine)):
+        if device in found:
+            found[device].add(verdict)
+    busy = {device for result in document.testcases for device in result.busy}
+    return {device: _worst(verdicts, device in busy) for device, verdicts in found.items()}
+
+
+def device_lowest(
+    figure: KeyFigure, check: Check, machine: Machine, cells: Mapping[Key, frozenset[str]]
+) -> dict[str, float]:
+    """Return the lowest value of a kind of path for each device that it ends at, in B/s.
+
+    These are the values that the key figure is the median of. Collectives use all devices at once.
+    """
+    if figure.kind is PathKind.COLLECTIVES:
+        return {}
+    ends = nodes_of(machine) if figure.kind is PathKind.HOST_MEMORY else gpus_of(machine)
+    found: dict[str, float] = {}
+    for one in check.judgements:
+        if one.value is None or one.key.testcase not in figure.testcases or one.key.table:
+            continue
+        for device in cells.get(one.key, frozenset()).intersection(ends):
+            found[device] = min(found.get(device, one.value), one.value)
+    return {device: found[device] for device in ends if device in found}
+
+
+def _worst(verdicts: set[Verdict], busy: bool) -> Verdict:
+    """Return the worst verdict. Values of idle devices that could not be judged count only alone."""
+    if busy and Verdict.BUSY in verdicts:
+        return Verdict.FAIL if verdicts & {Verdict.FAIL, Verdict.IMPLAUSIBLE} else Verdict.BUSY
+    judged = verdicts - {Verdict.UNKNOWN, Verdict.BUSY}
+    return min(judged or verdicts or {Verdict.UNKNOWN}, key=lambda one: one.rank)
+
+
+def _wrong(check: Check) -> Iterator[tuple[str, Verdict]]:
+    """Yield the devices that delivered wrong data; the ends of the paths if no device explains it."""
+    for one in check.wrong:
+        for device in (one.device,) if one.device else {end for path in one.paths for end in path}:
+            yield device, Verdict.FAIL
+
+
+def _named(findings: Iterable[Finding], machine: Machine) -> Iterator[tuple[str, Verdict]]:
+    """Yield the GPUs at the place of each cause: one that explains slow values fails, another warns."""
+    for finding in findings:
+        place = finding.place
+        if not place:
+            continue
+        for device in (*gpus_at(machine, place), place):
+            if not finding.host or host_of(machine, device) == finding.host:
+                yield device, Verdict.FAIL if finding.cells and finding.likely else Verdict.WARN

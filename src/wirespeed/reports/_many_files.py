@@ -1,0 +1,167 @@
+"""Read many saved runs, one Document at a time in each process, and keep only what a report needs of each."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from ..document import Document
+from ..errors import OutOfMemory, UsageError, WirespeedError
+from ..results.store import load
+
+T = TypeVar("T")
+
+#: Name of standard input.
+STDIN = "-"
+#: A process needs this many Documents to be worth its start, which takes about half a second.
+_DOCUMENTS_PER_PROCESS, _CHUNK = 8, 4
+_MOST_PROCESSES = 16
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A file that cannot be read or judged.
+
+    Parameters
+    ----------
+    file : str
+        The file.
+    why : str
+        The error, for people.
+    """
+
+    file: str
+    why: str
+
+    def __str__(self) -> str:
+        """Return the error with the name of the file."""
+        return self.why if self.file in self.why else f"{self.file}: {self.why}"
+
+    @property
+    def kind(self) -> str:
+        """The error without the name of the file: equal for files with the same error."""
+        return self.why.replace(self.file, "the file")
+
+
+@dataclass(frozen=True)
+class ReadRuns(Generic[T]):
+    """What was kept of many files.
+
+    Parameters
+    ----------
+    found : list
+        What was kept of each run, in the order of the files.
+    unreadable : list[Unreadable]
+        The other files.
+    """
+
+    found: list[T]
+    unreadable: list[Unreadable]
+
+
+def files_in(names: Sequence[str]) -> list[str]:
+    """Return files, and in place of each folder its ``*.json`` files and those of the folders in it.
+
+    Deeper folders and hidden files are ignored.
+
+    Raises
+    ------
+    UsageError
+        If a folder contains no such file.
+    """
+    found: list[str] = []
+    for name in names:
+        folder = Path(name)
+        if name == STDIN or not folder.is_dir():
+            found.append(name)
+            continue
+        within = sorted(
+            str(path) for pattern in ("*.json", "*/*.json") for path in folder.glob(pattern)
+            if not any(part.startswith(".") for part in path.relative_to(folder).parts) and not path.is_dir()
+        )  # fmt: skip
+        if not within:
+            raise UsageError(f"the folder {name} contains no *.json file, nor do the folders in it")
+        found += within
+    return found
+
+
+def read_many(files: Sequence[str], keep: Callable[[str, Document], T]) -> ReadRuns[T]:
+    """Read saved runs in several processes, and go on after files that cannot be read or judged.
+
+    Parameters
+    ----------
+    files : Sequence[str]
+        Saved runs; ``-`` is standard input.
+    keep : Callable[[str, Document], T]
+        Returns what is kept of a file's Document. Other processes import it by its name.
+
+    Raises
+    ------
+    OutOfMemory
+        If a process that read Documents was killed.
+    """
+    others = [file for file in files if file != STDIN]
+    with _mapping(len(others), partial(_read, keep=keep)) as read:
+        rest = read(others)
+        results = [_read(file, keep) if file == STDIN else next(rest) for file in files]
+    return ReadRuns(
+        [one for one in results if not isinstance(one, Unreadable)],
+        [one for one in results if isinstance(one, Unreadable)],
+    )
+
+
+@contextmanager
+def no_collections() -> Iterator[None]:
+    """Pause the garbage collector: it would visit the cells of a large Document again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _read(file: str, keep: Callable[[str, Document], T]) -> T | Unreadable:
+    """Return what is kept of a file, or why it cannot be read."""
+    try:
+        with no_collections():
+            return _kept(file, keep)
+    except WirespeedError as error:
+        return Unreadable(file, str(error))
+
+
+def _kept(file: str, keep: Callable[[str, Document], T]) -> T:
+    """Return what is kept of a file; its Document is gone when collections of garbage resume."""
+    return keep(file, load("/dev/stdin" if file == STDIN else file))
+
+
+@contextmanager
+def _mapping(
+    documents: int, read: Callable[[str], T | Unreadable]
+) -> Iterator[Callable[[Sequence[str]], Iterator[T | Unreadable]]]:
+    """Provide what reads files: as many processes as are worth their start."""
+    cores = len(os.sched_getaffinity(0))
+    processes = min(cores, _MOST_PROCESSES, documents // _DOCUMENTS_PER_PROCESS)
+    if processes < 2:
+        yield lambda files: map(read, files)
+        return
+    # Not forked: the progress display has a thread.
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, spawn, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+        try:
+            yield lambda files: pool.map(read, files, chunksize=_CHUNK)
+        except BrokenProcessPool as error:
+            raise OutOfMemory(
+                "a process that read the runs was killed; free memory, or pass fewer files"
+            ) from error
