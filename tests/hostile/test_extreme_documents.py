@@ -136,7 +136,9 @@ def test_extreme_documents_are_shown_or_refused(name: str, good: Document) -> No
         return
     judged = Judged.of(document)
     style = Style(verbose=True)
-    assert _check.render(document, judged, style) and _check_json.render([(document, judged)])
+    assert _check.render(document, judged, style) and _check_json.render(
+        [_check_json.run("", document, judged)]
+    )
     for form in set(formats()) - {"overalloc"}:
         assert wirespeed.render(document, form, style)
     summary = node_summary("run.json", document, judged.check, judged.diagnosis)

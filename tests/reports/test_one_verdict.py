@@ -173,12 +173,14 @@ def test_the_verdict_on_the_run(case: Case) -> None:
     assert check.verdict is verdict
     node = node_summary("run.json", case.document, check, case.judged.diagnosis)
     doctor = _doctor.render(case.document, case.judged.diagnosis, check, case.style)
-    (run,) = json.loads(_check_json.render([(case.document, case.judged)]))["runs"]
+    (run,) = json.loads(_check_json.render([_check_json.run("", case.document, case.judged)]))["runs"]
     suite = ET.fromstring(case.shown("junit"))
     (junit,) = suite.iterfind("testsuite/properties/property[@name='verdict']")
-    (good,) = re.findall(r"^wirespeed_run_good\{[^}]*\} (\S+)$", case.shown("prometheus"), re.M)
+    (state,) = re.findall(
+        r'^wirespeed_verdict\{.*verdict="([^"]+)".*\} 1\.0$', case.shown("prometheus"), re.M
+    )
     rows = list(csv.DictReader(io.StringIO(case.shown("csv"))))
-    assert float(good) == 0.0  # simulated
+    assert state == ("not judged" if verdict is Verdict.PASS else verdict.word)  # simulated
     found = {
         "table": words(case.shown("table"), r"^WORD  \d"),
         "plot": words(case.shown("plot"), r"^WORD  \d"),
@@ -202,7 +204,7 @@ def test_the_verdict_on_the_run(case: Case) -> None:
 def test_the_verdicts_on_testcases(case: Case) -> None:
     check = case.judged.check
     expected = {name: verdict.word for name, verdict in check.testcases.items()}
-    (run,) = json.loads(_check_json.render([(case.document, case.judged)]))["runs"]
+    (run,) = json.loads(_check_json.render([_check_json.run("", case.document, case.judged)]))["runs"]
     suite = ET.fromstring(case.shown("junit"))
     rows = csv.DictReader(io.StringIO(case.shown("csv")))
     cases = [one for one in suite.iter("testcase") if one.get("name") in expected]
@@ -232,7 +234,7 @@ def test_no_view_calls_what_was_judged_passed(case: Case) -> None:
     for screen in (
         _check.render(case.document, case.judged, case.style),
         _doctor.render(case.document, case.judged.diagnosis, case.judged.check, case.style),
-        _check_json.render([(case.document, case.judged)]),
+        _check_json.render([_check_json.run("", case.document, case.judged)]),
     ):
         assert "passed" not in screen
 
@@ -243,7 +245,7 @@ def test_whether_data_was_verified_is_its_own_word(case: Case) -> None:
         assert f" · {data}" in case.shown(form), form
     assert f'name="data" value="{data}"' in case.shown("junit")
     assert f" · {data}" in _check.render(case.document, case.judged, case.style)
-    (run,) = json.loads(_check_json.render([(case.document, case.judged)]))["runs"]
+    (run,) = json.loads(_check_json.render([_check_json.run("", case.document, case.judged)]))["runs"]
     assert run["data"] == data
     rows = csv.DictReader(io.StringIO(case.shown("csv")))
     measured = [row["data"] for row in rows if row["value"] and row["testcase_verdict"] == "pass"]

@@ -28,7 +28,7 @@ INTEGRATIONS = Path(__file__).parents[2] / "integrations"
 #: Set where the tests with promtool must not be skipped.
 REQUIRED = "WIRESPEED_REQUIRE_PROMTOOL"
 #: Metrics of reports of several runs, of published gates, and of all values.
-ELSEWHERE = {"wirespeed_file_unreadable", "wirespeed_gate"}
+ELSEWHERE = {"wirespeed_file_unreadable", "wirespeed_gate", "wirespeed_missing"}
 EVERY_VALUE = {
     "wirespeed_testcase_status", "wirespeed_bandwidth_bytes_per_second", "wirespeed_latency_seconds",
     "wirespeed_limit_bytes_per_second", "wirespeed_cells", "wirespeed_messages_per_second",
@@ -265,7 +265,9 @@ def output(bad: Document) -> str:
     from wirespeed.reports._many_files import Unreadable
     from wirespeed.reports.prometheus import families
 
-    return joined([("bad.json", families(real(bad), Style()))], [Unreadable("broken.json", "broken")])
+    lost = measured("+gone@gpu5")
+    made = [("bad.json", families(real(bad), Style())), ("lost.json", families(real(lost), Style()))]
+    return joined(made, [Unreadable("broken.json", "broken")])
 
 
 def test_the_queries_use_what_is_there(output: str) -> None:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     import argparse
 
 
+#: Exit codes, the worst first.
+_ORDER = (ExitCode.FAIL, ExitCode.RUN, ExitCode.WARN, ExitCode.NOT_JUDGED, ExitCode.PASS)
+
+
 @dataclass(frozen=True)
 class _Work:
     """What to do with each Document, in whichever process reads it."""
@@ -82,9 +86,8 @@ def check_many(
 
 
 def worst(codes: Iterable[int]) -> int:
-    """Return the exit code of several runs: a failure, else what could not be read, judged or passed."""
-    found = set(codes)
-    return ExitCode.FAIL if ExitCode.FAIL in found else max(found)
+    """Return the exit code of several runs: that of the worst."""
+    return min(codes, key=_ORDER.index)
 
 
 def _judged(file: str, document: Document, work: _Work) -> _Done:
