@@ -464,3 +464,18 @@ def test_default_buffers_shrink_to_the_free_memory_and_chosen_ones_do_not() -> N
     for options in ({"size": "512MiB"}, {"sizes": "256MiB:512MiB:x2"}):
         (chosen,) = wirespeed.run(["0"], machine=machine, **options).testcases
         assert chosen.status is Status.NO_MEMORY and "512 MiB requested" in chosen.reason
+
+
+@pytest.mark.parametrize(
+    "fault", ["", "+nvlinks=6@gpu3", "+gen3@gpu3", "+busy@gpu1", "+corrupt@gpu3", "+gone@gpu3"]
+)
+def test_verdict_cause_and_key_figures_are_the_end_of_one_screen(
+    fault: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, err = run(*CHECK, f"simulated:dgx-a100-8{fault}", capsys=capsys)
+    lines = [*out.splitlines(), *err.splitlines()][-23:]  # the prompt takes one
+    (verdict,) = [i for i, line in enumerate(lines) if re.match(r"(PASS|FAIL|BUSY)  ", line)]
+    assert len([line for line in lines[:verdict] if "GB/s  ─" in line]) == 5, "the key figures"
+    assert code in (0, 1, 4)
+    assert fault != "+nvlinks=6@gpu3" or any("remedy" in line for line in lines[verdict:])

@@ -1,4 +1,4 @@
-"""Text of ``wirespeed check``: the verdict, the likely causes, and the worst cells first."""
+"""Text of ``wirespeed check``: what is worst, the key figures, and last the verdict with cause and remedy."""
 
 from __future__ import annotations
 
@@ -25,42 +25,43 @@ from ._signs import SIGNS
 
 #: Maximum number of testcases, warnings and other defects, so that they fit on a screen; ``verbose`` shows
 #: all testcases and warnings.
-_SHOWN, _WARNINGS, _NOTICED = 4, 2, 2
+_SHOWN, _WARNINGS, _NOTICED = 1, 2, 2
 #: Names of the causes that are busy devices.
 _BUSY = ("busy-gpu", "busy-cpus")
 
 
 def render(document: Document, judged: Judged, style: Style) -> str:
-    """Render what was found about a Document as text; ``verbose`` includes every bad testcase and cell."""
+    """Render what was found about a Document as text; ``verbose`` includes every bad testcase and cell.
+
+    The verdict, its cause and its remedy come last, where a terminal shows them: without ``verbose``, they
+    fit on a screen of 24 lines together with the key figures.
+    """
     check = judged.check
     first = overview(document, check, judged.diagnosis)
-    parts: list[RenderableType] = [heading(document), "", *headline(document, check, first)]
-    if document.interrupted and check.verdict is not Verdict.INTERRUPTED:
-        parts += notes([("interrupted", document.interrupted)], "yellow")
-    parts += [
-        *absent(check.missing, first.sentence),
-        *_places(check, first),
-        *_findings(first),
-        *_warnings(document, first, style),
-    ]
-    if first.figures:
-        parts += ["", figures(first)]
-    parts += notes(
-        [("wrong data", str(one)) for one in check.wrong[1:]], "red"
-    )  # the first is in the sentence
-    parts += notes([("baseline", text) for text in (check.baseline.notes if check.baseline else ())])
-    for override, cells_accepted in check.accepted.items():
-        what = f"accepted in {many(cells_accepted, 'cell')}" if cells_accepted else "override not needed"
-        parts += notes([(what, f"{override}: {override.reason}")], "magenta")
     bad = [list(group) for _, group in groupby(_bad(check), key=lambda j: j.key.testcase)]
-    parts += [""] if bad else []
+    parts: list[RenderableType] = [heading(document), ""]
     for judgements in bad if style.verbose else bad[:_SHOWN]:
         parts += _testcase(judgements, check, style)
     if len(bad) > _SHOWN and not style.verbose:
         parts.append(Text(f"{many(len(bad) - _SHOWN, 'more testcase')}; -v shows all", "dim"))
-    parts += ["", *_unjudged(document, check, style)]
+    parts += _unjudged(document, check, style)
+    parts += notes([("baseline", text) for text in (check.baseline.notes if check.baseline else ())])
+    for override, cells_accepted in check.accepted.items():
+        what = f"accepted in {many(cells_accepted, 'cell')}" if cells_accepted else "override not needed"
+        parts += notes([(what, f"{override}: {override.reason}")], "magenta")
     for compared in judged.gates:
         parts += [*([""] if parts[-1] else []), *section(compared, style), ""]
+    parts += _warnings(document, first, style)
+    parts += [""] if parts[-1] else []
+    if first.figures:
+        parts += [figures(first), ""]
+    parts += headline(document, check, first)
+    if document.interrupted and check.verdict is not Verdict.INTERRUPTED:
+        parts += notes([("interrupted", document.interrupted)], "yellow")
+    parts += notes(
+        [("wrong data", str(one)) for one in check.wrong[1:]], "red"
+    )  # the first is in the sentence
+    parts += [*absent(check.missing, first.sentence), *_places(check, first), *_findings(first)]
     parts += _closing(document, judged.gates)
     return printed(style, *parts)
 
@@ -154,10 +155,11 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
             key = one.verdict, one.basis
         if key[1]:
             reasons.setdefault(key, {})[one.key.testcase] = None
-    for (kind, reason), names in reasons.items():
-        few = style.verbose or len(names) < 3
-        shown = ", ".join(names) if few else f"{next(iter(names))} and {len(names) - 1} more"
-        yield from notes([(kind, f"{reason}: {shown}")])
+    if style.verbose:
+        yield from notes((kind, f"{reason}: {', '.join(names)}") for (kind, reason), names in reasons.items())
+    elif unknown := [reason for kind, reason in reasons if kind == "not judged"]:
+        names = {name for (kind, _), found in reasons.items() if kind == "not judged" for name in found}
+        yield from notes([("not judged", f"{many(len(names), 'testcase')}: {'; '.join(unknown)}")])
     yield from notes([("left out", omitted(document)), ("note", missing(document, check))])
 
 

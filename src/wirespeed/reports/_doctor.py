@@ -89,9 +89,10 @@ def _finding(finding: Finding, slow: int) -> Iterator[RenderableType]:
     yield details(finding)
 
 
-def details(finding: Finding) -> RenderableType:
-    """Return how a cause was found, how to confirm it, and what to do."""
-    return Padding(rows(described(finding)), (0, 0, 0, 2))
+def details(finding: Finding, *, briefly: bool = False) -> RenderableType:
+    """Return how a cause was found, how to confirm it, and what to do; ``briefly``: not what it predicts."""
+    found = [(name, text) for name, text in described(finding) if not (briefly and name == "predicted")]
+    return Padding(rows(found), (0, 0, 0, 2))
 
 
 def rows(named: Iterable[tuple[str, str]]) -> RenderableType:

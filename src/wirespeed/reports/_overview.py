@@ -43,7 +43,7 @@ def headline(document: Document, check: Check, found: Overview) -> Iterator[Rend
     parts = filter(None, (found.extent, verification(document), seconds))
     yield Padding(Text(" · ".join(parts), style="dim"), (0, 0, 0, indent))
     if found.finding is not None and found.by_finding:
-        yield details(found.finding)
+        yield details(found.finding, briefly=True)
         return
     if steps := [
         (name, text)
@@ -53,7 +53,7 @@ def headline(document: Document, check: Check, found: Overview) -> Iterator[Rend
         yield Padding(rows(steps), (0, 0, 0, 2))
     if found.finding is not None:
         yield named(found.finding, found.diagnosis.slow)
-        yield details(found.finding)
+        yield details(found.finding, briefly=True)
 
 
 def notes(lines: Iterable[tuple[str, str]], style: str = "cyan") -> Iterator[RenderableType]:
