@@ -39,5 +39,5 @@ def test_every_command_takes_a_real_run(real, command, tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     for name in ("A.json", "B.json"):
         wirespeed.save(real, name)
-    assert main(command.split()) in (0, 1, 3)  # the tests themselves keep the machine busy
+    assert main(command.split()) in (0, 1, 3, 4)  # the tests themselves keep the machine busy
     assert capsys.readouterr().out.strip() or list(tmp_path.glob("*.html"))

@@ -65,7 +65,7 @@ def test_more_than_ten_runs_make_a_page_of_nodes(files, tmp_path, capsys) -> Non
     assert "GPU ↔ GPU: two groups" in text and "SIMULATED" in text
     first = text[text.index("<header") : text.index("</header>")]
     assert "<title>FAIL (simulated) · 15 nodes · " in text and "4 of 15 nodes fail; 11 pass" in first
-    assert "What to do:</strong> Check the cable or bridge" in first
+    assert "What to do:</strong> Reset the GPU; if it stays slow, reseat the bridge" in first
     assert "With NVIDIA driver 575.9, " in first and first.count('<a href="#node-') == 4
     assert "document-0" not in text and output.stat().st_size < 100_000
     assert text.count("<figcaption>") == 2 and text.count("<svg") == 2

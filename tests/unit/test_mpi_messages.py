@@ -12,6 +12,7 @@ import wirespeed
 from wirespeed.cli import job
 from wirespeed.document import Document
 from wirespeed.errors import RunInterrupted, UsageError
+from wirespeed.exit_codes import ExitCode
 from wirespeed.worlds import mpi
 from wirespeed.worlds.base import WorldError
 from wirespeed.worlds.mpi import Messages, MessagesRefused, Move
@@ -110,7 +111,7 @@ def test_a_job_that_ended_early_is_left_at_once(
     lost = replace(document, interrupted="rank 0 ended unexpectedly")
     world: Any = Spoken(1, leaderless=True)
     job.lead(world, lambda: lost, lambda _: None)
-    assert world.did[:2] == ["rank 0 ended unexpectedly", 1]
+    assert world.did[:2] == ["rank 0 ended unexpectedly", ExitCode.RUN]
     assert "rank 0 ended unexpectedly" in capsys.readouterr().err  # nobody else can say it
 
     def interrupted() -> Document:

@@ -164,9 +164,14 @@ def measurable(document: Document) -> tuple[Testcase, ...]:
 
 
 def unmeasured(document: Document) -> int:
-    """Return the number of testcases of the quick tier that this machine supports, and the run lacks."""
+    """Return how many testcases have no value for lack of time, or are of the quick tier and not in the run.
+
+    Those that this machine does not support are not counted.
+    """
     done = {result.name for result in document.testcases}
-    return len(_planned(document, (case for case in TABLE if case.tier == "quick" and case.name not in done)))
+    lacking = _planned(document, (case for case in TABLE if case.tier == "quick" and case.name not in done))
+    late = [result for result in document.testcases if result.left_out > 0 and not _has_value(result)]
+    return len(lacking) + len(late)
 
 
 def _planned(document: Document, cases: Iterable[Testcase]) -> list[Testcase]:
