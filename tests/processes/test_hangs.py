@@ -62,7 +62,7 @@ def test_mpi_is_finalised_at_the_end_of_a_command(start: Start, mpirun: list[str
     script = (
         "import sys; from wirespeed.cli import main; from mpi4py import MPI\n"
         "sys.argv = ['wirespeed', '--version']\n"
-        "main.main = lambda: 0\n"
+        "main.main = lambda arguments: 0\n"
         "import atexit; atexit.register(lambda: print('finalised:', MPI.Is_finalized(), flush=True))\n"
         "main.entry()"
     )
