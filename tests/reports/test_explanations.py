@@ -71,10 +71,10 @@ def test_they_stand_before_anything_else(explained: Document, form: str) -> None
     assert text.count(LOAD) == 1 or form == "html"  # there beside its testcase too
 
 
-def test_a_check_shows_two_after_the_verdict(explained: Document) -> None:
+def test_a_check_shows_two_before_the_verdict(explained: Document) -> None:
     judged = Judged.of(explained)
     short, full = (_check.render(explained, judged, Style(200, verbose=more)) for more in (False, True))
-    assert short.index("\nPASS  ") < short.index("\nwarning: ") < short.index("\n✓  host")
+    assert short.index("\nwarning: ") < short.index("\n✓  host") < short.index("\nPASS  ")
     assert short.count("warning: ") == 2 and "\n3 more warnings; -v shows all\n" in short
     assert [f"warning: {text}" for text in explanations(explained)] == [
         line for line in full.splitlines() if line.startswith("warning: ")

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.cli.main import COLLECTIVES, main
 from wirespeed.document import Status
-from wirespeed.reports import formats
+from wirespeed.reports import Style, formats
 from wirespeed.reports._iteration_times import spread
 from wirespeed.reports.nccl_tests import fixed
 
@@ -180,7 +180,7 @@ def test_the_document_has_curves_that_every_report_shows(
         assert a.value and b.value and b.value == pytest.approx(a.value * 2 * 7 / 8)
         assert b.limit == 300e9 and len(b.samples) == 3 and b.statistics and b.statistics.n == 3
     for name in formats():
-        assert "all_reduce" in wirespeed.render(document, name)
+        assert "all_reduce" in wirespeed.render(document, name, Style(all_cells=True))
     table = list(csv.DictReader(io.StringIO(wirespeed.render(document, "csv"))))
     assert {row["table"] for row in table} == {"time", "algbw", "busbw"} and len(table) == 18
     assert len(by_position(text)[0]) == 9  # each cycle is printed

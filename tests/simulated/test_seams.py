@@ -32,7 +32,7 @@ def test_a_testcase_from_outside() -> None:
     table = document.testcases[0].tables[0]
     assert table.rows.labels[0] == "gpu0->gpu4" and len(table.values()) == 8
     for format in formats():
-        assert "gpus_bisect_write_ce" in wirespeed.render(document, format)
+        assert "gpus_bisect_write_ce" in wirespeed.render(document, format, Style(all_cells=True))
 
 
 # A report: one function.

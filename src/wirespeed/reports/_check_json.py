@@ -36,8 +36,8 @@ def unreadable(one: Unreadable) -> dict[str, Any]:
     """Return the entry of a file that cannot be read or judged: that of a run that has nothing."""
     nothing: dict[str, Any] = {
         "host": "", "machine": "", "started": "", "simulated": False, "cells": {}, "testcases": {},
-        "values": [], "places": [], "wrong": [], "doubts": [], "baseline": None, "causes": [], "slow": 0,
-        "unexplained": 0, "gates": [],
+        "values": [], "places": [], "wrong": [], "doubts": [], "missing": [], "defects": [], "data": "",
+        "left_out": {}, "baseline": None, "causes": [], "slow": 0, "unexplained": 0, "gates": [],
     }  # fmt: skip
     return {"file": one.file, "verdict": UNREADABLE, "error": one.why, **nothing}
 
