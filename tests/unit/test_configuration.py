@@ -27,6 +27,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (below := tmp_path / "project" / "a" / "b").mkdir(parents=True)
     (tmp_path / "home").mkdir()
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    for name in [
+        name for name in os.environ if name.startswith("WIRESPEED_")
+    ]:  # those of CI are settings too
+        monkeypatch.delenv(name)
     monkeypatch.chdir(below)
     return tmp_path
 
