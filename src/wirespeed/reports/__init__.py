@@ -54,7 +54,7 @@ class Criteria:
     ignore_busy : bool
         Whether to judge devices that another process used, too.
     expected : Inventory or None
-        What each host should have; None for what is not told.
+        What each host should have; None: nothing is expected.
     max_age : MaxAge or None
         Older runs are not judged.
     """
