@@ -36,6 +36,7 @@ from unittest import mock
 import wirespeed
 from wirespeed import backends
 from wirespeed.cli.main import COMMANDS, main
+from wirespeed.exit_codes import ExitCode
 from wirespeed.reports import formats
 from wirespeed.results.store import encode
 from wirespeed.worlds.channel import Channel, InvalidMessage
@@ -44,7 +45,7 @@ TESTS = Path(__file__).parents[1]
 LIMIT_S = 20
 MEMORY_BYTES = 8 * 2**30
 #: Exit codes that are documented; argparse raises SystemExit with 0 or 2.
-CODES = {0, 1, 2, 3, 130}
+CODES = set(ExitCode)
 TEXTS = (
     "", " ", "-", "--", "0", "-1", "x" * 3000, "\x1b]0;title\x07", "\u202egpu0", "\x00", "\x9b31m", "=1+1",
     "a\nb", "gpu99", "numa0", "1e308", "nan", "inf", "9223372036854775808", "0x8", "64MiB", "1:2:x2", "5%",
