@@ -27,6 +27,7 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .driver.listener import Listener
+    from .facts import Fact
     from .results.output import Output
     from .worlds.base import World
 
@@ -131,6 +132,7 @@ def run(
     if machine is None:
         _backends.warm_up()
     where = machine if isinstance(machine, Machine) else _backends.describe(machine)
+    whole = where  # of which what is expected to be there is compared
     if options.devices is not None:
         where = where.only(options.devices)
     if options.host_memory is not None:
@@ -144,7 +146,7 @@ def run(
         from .backends.host.memory import HUGE_REMEDY
 
         raise MachineError(f"huge pages are required, but switched off on {where.host}; {HUGE_REMEDY}")
-    facts = _backends.facts(local) if world is None else gather_facts(world, lambda: _backends.facts(local))
+    facts = _facts(whole, local) if world is None else gather_facts(world, lambda: _facts(whole, local))
     for case in chosen:
         if case.written:
             case.plan(where, options)
@@ -273,14 +275,15 @@ def record(folder: str | Path) -> int:
     return record_in(folder)
 
 
-def wait_idle(machine: Machine, seconds: float) -> None:
-    """Wait until no other process uses the machine, as far as its backends can tell.
+def wait_idle(machine: Machine, seconds: float) -> float:
+    """Wait until no other process uses the machine, as far as its backends can tell; return the time in s.
 
     Raises
     ------
     NotIdle
         If it is still in use after ``seconds``; the message says by what.
     """
+    began = time.monotonic()
     connected = _backends.connect(machine)
     end = time.monotonic() + seconds
     try:
@@ -293,6 +296,7 @@ def wait_idle(machine: Machine, seconds: float) -> None:
     finally:
         for backend in connected:
             backend.close()
+    return time.monotonic() - began
 
 
 def choose(testcases: Iterable[str | Testcase], prefixes: Iterable[str], tier: Tier) -> tuple[Testcase, ...]:
@@ -310,6 +314,12 @@ def choose(testcases: Iterable[str | Testcase], prefixes: Iterable[str], tier: T
 def _several(given: Iterable[T]) -> tuple[T, ...]:
     """Return what was given as a tuple; one name is a name."""
     return (given,) if isinstance(given, str) else tuple(given)  # type: ignore[return-value]
+
+
+def _facts(whole: Machine, used: Machine) -> tuple[Fact, ...]:
+    """Return the facts of a machine, without those of GPUs that are left out."""
+    left_out = {gpu.name for gpu in whole.gpus} - {gpu.name for gpu in used.gpus}
+    return tuple(fact for fact in _backends.facts(whole) if fact.device not in left_out)
 
 
 def _lacking_bulk(machine: Machine) -> str:

@@ -1,4 +1,4 @@
-"""Slurm on two hosts runs our prolog, epilog and health check, which drain a node if its hardware fails."""
+"""Slurm on two hosts runs our script as prolog, epilog and health check: it drains a node if its hardware fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parents[2] / "integrations" / "slurm"
+SCRIPT = Path(__file__).parents[2] / "integrations" / "slurm" / "wirespeed.sh"
 CHECK = "check --no-save --allow-simulated --machine simulated:hgx-h200-2"
 DOCTOR = "doctor --no-measure --machine simulated:hgx-h200-2"
 UNUSABLE = "check --no-such-option"
@@ -43,10 +43,10 @@ SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd.log
 PlugStackConfig={folder}/none
 SchedulerParameters=sched_min_interval=1,batch_sched_delay=0
-Prolog={folder}/prolog.sh
+Prolog={folder}/wirespeed.sh
 PrologFlags=Alloc
-Epilog={folder}/epilog.sh
-HealthCheckProgram={folder}/health-check.sh
+Epilog={folder}/wirespeed.sh
+HealthCheckProgram={folder}/wirespeed.sh
 HealthCheckInterval=2
 HealthCheckNodeState=IDLE
 NodeName=node1 NodeAddr=10.77.0.2 CPUs=1 State=UNKNOWN
@@ -99,7 +99,7 @@ class Cluster:
     def health_check(self) -> int:
         """Run the health check as slurmd does; return its exit code."""
         environment = {"PATH": os.environ["PATH"], "SLURMD_NODENAME": "node1"}
-        command = [*self.controller, str(self.folder / "health-check.sh")]
+        command = [*self.controller, str(self.folder / SCRIPT.name)]
         return subprocess.run(command, env=environment, timeout=LIMIT_S).returncode
 
 
@@ -116,12 +116,11 @@ def cluster(hosts: Callable[[int], list[str]], tmp_path: Path) -> Iterator[Clust
         one.mkdir(mode=0o755)
     (folder / "slurm.conf").write_text(CONFIGURATION.format(folder=folder))
     (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
-    for script in SCRIPTS.iterdir():
-        text = script.read_text()
-        assert text.count("/etc/default/wirespeed") == 2
-        copy = folder / script.name
-        copy.write_text(text.replace("/etc/default/wirespeed", str(folder / "default")))
-        copy.chmod(0o755)
+    text = SCRIPT.read_text()
+    assert text.count("/etc/default/wirespeed") == 2
+    copy = folder / SCRIPT.name
+    copy.write_text(text.replace("/etc/default/wirespeed", str(folder / "default")))
+    copy.chmod(0o755)
     made = Cluster(folder, hosts(0))
     made.settings()
     daemons = []

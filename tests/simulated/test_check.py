@@ -234,6 +234,20 @@ def test_waiting_for_an_idle_machine(capsys: pytest.CaptureFixture[str]) -> None
     assert run(*CHECK, machine, "-t", "0", "--wait-idle", "10ms", capsys=capsys)[0] == 0
 
 
+def test_waiting_does_not_use_up_the_time_limit(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit holds from the start of the process, but for the time of waiting."""
+    began: list[float] = []
+    measure = wirespeed.api.run
+    monkeypatch.setattr("wirespeed.api.wait_idle", lambda machine, seconds: 600.0)
+    monkeypatch.setattr("wirespeed.api.run", lambda **given: began.append(given["since"]) or measure(**given))
+    for waiting in ([], ["--wait-idle", "1h"]):
+        command = [*CHECK, "simulated:hgx-h200-2", "-t", "0", "--within", "20s", *waiting]
+        assert run(*command, capsys=capsys)[0] == 0
+    assert began[1] - began[0] == pytest.approx(600.0, abs=1.0)
+
+
 def test_devices_that_something_else_uses_are_not_judged(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [*CHECK, "simulated:hgx-h200-2+busy@gpu1+speed@numa0-gpu1=0.5", "-t", "0", "4", "38"]
     code, out, _ = run(*arguments, capsys=capsys)

@@ -111,11 +111,29 @@ def test_the_table_of_nodes_has_it(capsys: pytest.CaptureFixture[str], runs: dic
     assert code == 1 and "the GPU at 0000:04:00.0" in text
 
 
-def test_left_out_gpus_are_no_failure() -> None:
-    check = Criteria(expected=parse("gpus=8")).judge(measured(devices="0,1"))
-    (found,) = check.missing
-    assert (found.verdict, str(found)) == (Verdict.WARN, "2 of 8 GPUs expected; --devices left out others")
-    assert check.verdict is Verdict.WARN
+def test_what_is_expected_is_compared_with_what_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever is measured of it; the run says what it left out."""
+    left_out = "6 GPUs left out (--devices): 0000:03:00.0, 0000:04:00.0, 0000:05:00.0, 0000:06:00.0 and 2 more"
+    check = Criteria(expected=parse("gpus=8,nvlinks=12")).judge(measured(devices="0,1"))
+    assert [(one.verdict, str(one)) for one in check.missing] == [(Verdict.WAIVED, left_out)]
+    assert check.verdict is Verdict.PASS
+    assert {fact.device for fact in measured(devices="0,1").facts if fact.device.startswith("gpu")} == {
+        "gpu0",
+        "gpu1",
+    }
+    code, text = checked(capsys, "--machine", A100, "--devices", "0,1", *FAST, "--expect", "gpus=9")
+    assert code == 1 and "FAIL 8 of 9 GPUs expected" in text and left_out in text
+    code, text = checked(capsys, "--machine", GONE, "--devices", "0,1", *FAST, "--expect", "gpus=8")
+    assert code == 1 and f"FAIL {UNSEEN}" in text and "5 GPUs left out (--devices)" in text
+
+
+@pytest.mark.parametrize("how", [["--no-measure"], ["-t", "device_local_copy"], []])
+def test_doctor_compares_what_is_expected(capsys: pytest.CaptureFixture[str], how: list[str]) -> None:
+    machine = "simulated:hgx-h200-2"
+    assert main(["doctor", "--machine", machine, *how, "--expect", "gpus=2,nvlinks=18"]) == 4  # simulated
+    assert "expected" not in capsys.readouterr().out.partition("PASS")[0]
+    assert main(["doctor", "--machine", machine, *how, "--expect", "gpus=8"]) == 1
+    assert "missing: 2 of 8 GPUs expected" in capsys.readouterr().out
 
 
 def test_a_baseline_has_an_inventory(

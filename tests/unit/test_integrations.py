@@ -89,19 +89,40 @@ def test_scripts_are_valid(script: Path) -> None:
         assert not done.stdout
 
 
-def test_the_prolog_measures_the_gpus_of_its_job(tmp_path: Path) -> None:
+CHECKED = "check --within 20s --no-save --for slurm"
+
+
+@pytest.mark.parametrize(
+    ("context", "called"),
+    [
+        ({"SLURM_SCRIPT_CONTEXT": "prolog_slurmd", "SLURM_JOB_ID": "1"}, CHECKED),
+        (
+            {"SLURM_SCRIPT_CONTEXT": "prolog_slurmd", "SLURM_JOB_ID": "1", "SLURM_JOB_GPUS": "2,3"},
+            f"{CHECKED} --devices 2,3",
+        ),
+        (
+            {"SLURM_SCRIPT_CONTEXT": "epilog_slurmd", "SLURM_JOB_ID": "1", "SLURM_JOB_GPUS": "2,3"},
+            "doctor --no-measure --for slurm",
+        ),
+        ({"SLURMD_NODENAME": "node1"}, CHECKED),
+        ({"SLURM_SCRIPT_CONTEXT": "prolog_slurmctld", "SLURM_JOB_ID": "1"}, ""),
+        ({"SLURM_JOB_ID": "1"}, ""),  # of an old Slurm: no command of Slurm may run there
+    ],
+)
+def test_the_script_of_slurm_knows_where_it_runs(
+    context: dict[str, str], called: str, tmp_path: Path
+) -> None:
     (tmp_path / "wirespeed").write_text(
         f'#!/bin/sh\necho "$*" >{tmp_path}/called\necho "WIRESPEED PASS: x"\n'
     )
     (tmp_path / "wirespeed").chmod(0o755)
     (tmp_path / "default").write_text(f'PATH="{tmp_path}:$PATH"\n')
-    script = (
-        (HERE / "slurm" / "prolog.sh").read_text().replace("/etc/default/wirespeed", f"{tmp_path}/default")
-    )
-    for job, devices in (({}, ""), ({"SLURM_JOB_GPUS": "2,3"}, " --devices 2,3")):
-        assert subprocess.run(["sh", "-c", script], env=job, timeout=LIMIT_S).returncode == 0
-        called = (tmp_path / "called").read_text()
-        assert called == f"check --within 20s --no-save --for slurm{devices}\n"
+    script = (HERE / "slurm" / "wirespeed.sh").read_text()
+    script = script.replace("/etc/default/wirespeed", f"{tmp_path}/default")
+    (tmp_path / "logger").symlink_to("/bin/true")
+    (tmp_path / "called").write_text("\n")
+    assert subprocess.run(["sh", "-c", script], env=context, timeout=LIMIT_S).returncode == 0
+    assert (tmp_path / "called").read_text() == f"{called}\n"
 
 
 @pytest.mark.parametrize("state", NODES)

@@ -384,7 +384,7 @@ def test_what_variables_select_is_not_missing(tmp_path: Path, monkeypatch: pytes
     assert len(document.machine.gpus) == 2
     ((verdict, text),) = told(missing(document, parse("gpus=8")))
     assert verdict is WAIVED
-    assert text.startswith("6 GPUs left out (--devices, CUDA_VISIBLE_DEVICES or MIG mode): 0000:23:00.0")
+    assert text.startswith("6 GPUs left out (CUDA_VISIBLE_DEVICES or MIG mode): 0000:23:00.0")
 
 
 def test_a_lost_gpu_that_nvml_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,6 +172,7 @@ def _measure(
 
     machine = describe(options.machine)
     _refuse_simulated(machine.simulated, options)
+    arguments = measuring(options) | {"machine": machine}
     if world is None:  # otherwise the machine is that of all ranks, which is known later
         check_links(by.overrides, machine)
         _check_gates(gates, [machine])
@@ -180,8 +181,9 @@ def _measure(
     if options.wait_idle:
         if world is not None:
             raise UsageError("--wait-idle cannot be used in a job, whose processes would wait for each other")
-        wait_idle(machine, options.wait_idle)
-    arguments = measuring(options) | {"machine": machine}
+        waited = wait_idle(machine, options.wait_idle)
+        if arguments["since"] is not None:
+            arguments["since"] += waited  # the time of --within begins when the machine is idle
     return run(**arguments, output=output, force=options.force, listeners=listener(), world=world)
 
 
@@ -225,7 +227,8 @@ def _parser(name: str) -> argparse.ArgumentParser:
         "--wait-idle",
         type=typed(parse_duration),
         metavar="TIME",
-        help="wait until no other process uses the machine, for at most this time",
+        help="wait until no other process uses the machine, for at most this time, which does not count for "
+        "--within",
     )
     add_measuring(arguments)
     add_dry_run(arguments)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..language.toml_file import Program
     from ..options import RunOptions
     from ..reports import Criteria, Style
+    from ..results.inventory import Inventory
     from ..results.output import Output
 
 T = TypeVar("T")
@@ -178,7 +179,6 @@ def run_options(options: argparse.Namespace, **changes: Any) -> RunOptions:
 def add_judging(to: TakesOptions) -> None:
     """Add the options of judgement."""
     from ..judging.verdicts import TOLERANCE
-    from ..results.inventory import parse
     from ..units import parse_fraction
 
     to.add_argument("--overrides", metavar="FILE.toml", help="file of accepted deviations, with reasons")
@@ -194,6 +194,14 @@ def add_judging(to: TakesOptions) -> None:
         metavar="PERCENT",
         help="fail values that are below the baseline by more than this (default: 5%%)",
     )
+    add_expect(to)
+    to.add_argument("--ignore-busy", action="store_true", help="also judge devices that another process used")
+
+
+def add_expect(to: TakesOptions) -> None:
+    """Add ``--expect``."""
+    from ..results.inventory import parse
+
     to.add_argument(
         "--expect",
         type=typed(parse),
@@ -203,14 +211,13 @@ def add_judging(to: TakesOptions) -> None:
         help="fail unless each host has this: gpus, nvlinks (active, of each GPU), memory (95%% of it), "
         "nics, gpu-memory, gpu-model, numa, cpus; such as gpus=8,nvlinks=18,memory=1TiB (repeatable)",
     )
-    to.add_argument("--ignore-busy", action="store_true", help="also judge devices that another process used")
 
 
 def criteria(options: argparse.Namespace) -> Criteria:
     """Return the criteria of judgement; reads the files."""
     from ..judging.age import MaxAge
     from ..reports import Criteria
-    from ..results import baseline, inventory, overrides
+    from ..results import baseline, overrides
 
     oldest = getattr(options, "max_age", None)
 
@@ -219,9 +226,16 @@ def criteria(options: argparse.Namespace) -> Criteria:
         baseline.load(options.baseline) if options.baseline else None,
         options.tolerance,
         options.ignore_busy,
-        inventory.strictest(options.expect) if options.expect else None,
+        expected(options),
         MaxAge(oldest, time.time()) if oldest else None,
     )
+
+
+def expected(options: argparse.Namespace) -> Inventory | None:
+    """Return what each host should have; None if nothing is expected."""
+    from ..results.inventory import strictest
+
+    return strictest(options.expect) if options.expect else None
 
 
 def add_output(to: TakesOptions, help: str = "also save the Document") -> None:

@@ -12,10 +12,12 @@ from ..exit_codes import EXIT_CODES, ExitCode
 from ..units import many
 from .common import (
     Parser,
+    add_expect,
     add_measuring,
     add_output,
     add_verbose,
     code_of,
+    expected,
     measuring,
     parser,
     style,
@@ -44,7 +46,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     if options.measure and not (options.source or options.testcase or options.prefix or options.tier):
         from ..judging.adaptive import Adaptive
 
-        adaptive = Adaptive()
+        adaptive = Adaptive(expected(options))
     options.tier = options.tier or usual
     with texts_aside(options.output):
         return _examine(_document(options, adaptive), options, adaptive)
@@ -99,7 +101,7 @@ def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) 
     if adaptive and adaptive.concluded:
         check, found = adaptive.concluded
     else:
-        check = judge(document)
+        check = judge(document, expected=expected(options))
         found = diagnose(document, check)
     steps = adaptive.steps if adaptive else ()
     sys.stdout.write(render(document, found, check, style(options), steps))
@@ -136,6 +138,7 @@ def _parser(name: str) -> Parser:
         "--record", metavar="FOLDER",
         help="record in a new folder what the system reports about this machine, to examine it elsewhere",
     )  # fmt: skip
+    add_expect(arguments.add_argument_group("judgement"))
     add_measuring(arguments)
     arguments.set_defaults(tier="quick")
     out = arguments.add_argument_group("output")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..document import Document
+from ..results.inventory import Inventory
 from ..testcases import TABLE, Testcase
 from .diagnosis import Diagnosis, diagnose
 from .next_testcases import suspected
@@ -37,6 +38,11 @@ class Adaptive:
     tell causes apart. The rest of the quick tier follows if the facts show none, or if these values show
     none, or do not explain what is slow.
 
+    Parameters
+    ----------
+    expected : Inventory or None
+        What each host of the machine should have.
+
     Attributes
     ----------
     steps : list[Step]
@@ -45,7 +51,8 @@ class Adaptive:
         Verdicts and diagnosis of the whole run; None before its end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, expected: Inventory | None = None) -> None:
+        self._expected = expected
         self.steps: list[Step] = []
         self.concluded: tuple[Check, Diagnosis] | None = None
         self._rounds = 0
@@ -54,7 +61,7 @@ class Adaptive:
         """Return the testcases to measure next; none at the end."""
         if not self.steps:
             return self._first(document)
-        check = judge(document)
+        check = judge(document, expected=self._expected)
         found = diagnose(document, check)
         if self._rounds < _MOST_ROUNDS:
             for one in found.findings:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..document import Document
+from ..document import DEVICES, Document
 from ..errors import UsageError
 from ..facts import ABSENT, EXCLUDED, OFF, ON, Facts, Known
 from ..results.inventory import Inventory, InventoryPart, Possession, possessions
@@ -251,10 +251,9 @@ def _left_out(host: Possession, document: Document) -> Iterator[Missing]:
         return
     used = {gpu.bus_id[-len("0000:00:00") :] + ".0" for gpu in machine.gpus}
     if others := [address for address in host.gpus if address not in used]:
-        text = (
-            f"{many(len(others), 'GPU')} left out (--devices, CUDA_VISIBLE_DEVICES or MIG mode): "
-            f"{_named(others, host.facts)}"
-        )
+        is_option = document.options.get(DEVICES) is not None
+        by = "--devices" if is_option else "CUDA_VISIBLE_DEVICES or MIG mode"
+        text = f"{many(len(others), 'GPU')} left out ({by}): {_named(others, host.facts)}"
         yield Missing(InventoryPart.GPUS, Verdict.WAIVED, text, tuple(others))
 
 
@@ -356,7 +355,6 @@ def _count(
         broken = [address for one in failed for address in one.where]
         present = len({*facts.several(Known.GPUS_ON_BUS), *here} - set(broken))
         in_doubt = f"; {present} on the PCI bus" if present >= expected else ""
-        in_doubt = in_doubt or ("; --devices left out others" if host.restricted else "")
         gone = gone or broken
     elif facts.text(Known.CONTAINER) == ON:
         in_doubt = "; this container may have been given only some"

@@ -131,8 +131,6 @@ class Possession:
         PCI addresses of the GPUs that the driver shows.
     nics : Mapping[str, str]
         PCI address -> NIC.
-    restricted : bool
-        Whether ``--devices`` left out GPUs.
     """
 
     facts: Facts
@@ -140,7 +138,6 @@ class Possession:
     models: Mapping[str, str] = field(default_factory=dict)
     gpus: tuple[str, ...] = ()
     nics: Mapping[str, str] = field(default_factory=dict)
-    restricted: bool = False
 
 
 def possessions(document: Document, facts: Facts) -> list[Possession]:
@@ -184,7 +181,7 @@ def _of_host(document: Document, facts: Facts) -> Possession:
         numbers[InventoryPart.GPU_MEMORY] = {gpu.name: float(gpu.memory_bytes) for gpu in machine.gpus}
     models = {gpu.name: gpu.model for gpu in machine.gpus} if machine else {}
     addresses = ((facts.text(Known.NIC_ADDRESS, nic), nic) for nic in facts.several(Known.NICS))
-    return Possession(facts, numbers, models, shown, {one: nic for one, nic in addresses if one}, restricted)
+    return Possession(facts, numbers, models, shown, {one: nic for one, nic in addresses if one})
 
 
 def recorded(runs: Iterable[list[Possession]]) -> Inventory:
