@@ -33,6 +33,7 @@ from wirespeed.topology import LinkKind, Machine
 MACHINES = ("dgx-a100-8", "ppu-8")
 TESTCASES = (
     "host_to_device_memcpy_ce", "device_to_host_memcpy_ce", "host_to_all_memcpy_ce", "all_to_host_memcpy_ce",
+    "host_to_device_bidirectional_memcpy_ce", "device_to_host_bidirectional_memcpy_ce",
     "device_to_device_memcpy_read_ce", "device_to_device_memcpy_write_ce", "device_local_copy",
     "device_to_device_bidirectional_memcpy_write_ce", "device_to_device_memcpy_write_sm",
 )  # fmt: skip

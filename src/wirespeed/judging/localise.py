@@ -187,9 +187,9 @@ def _candidates(
         key for links, members in alike.items() if not low.isdisjoint(members)
         for link, taken, _ in links if taken >= _MIN_LINK_WEIGHT for key in suspects_of[link]
     }  # fmt: skip
+    carried = _carried(observations, low)
     for links, members in alike.items():
         of_keys: dict[int, float] = {}
-        shown = set()
         for link, taken, part in links:
             if taken < _MIN_LINK_WEIGHT:
                 continue
@@ -197,12 +197,11 @@ def _candidates(
             for key in (key for key in suspects_of[link] if key in suspected):
                 of_keys[key] = min(1.0, of_keys.get(key, 0.0) + taken * part)
                 if taken * part >= _FULL_LINK_WEIGHT:
-                    shown.add(key)
+                    least = carried.get(link, 0.0)
+                    showing.setdefault(key, set()).update(i for i in members if observations[i].ratio > least)
         for key, weight in of_keys.items():
             touched.setdefault(key, set()).update(members)
             weights.setdefault(key, {}).update(dict.fromkeys(members, weight))
-        for key in shown:
-            showing.setdefault(key, set()).update(members)
     path_of = {links: graph.path(links) for links in alike}
     paths = [path_of[observation.links] for observation in observations]
     for path in {paths[i] for i in low}:
@@ -228,6 +227,20 @@ def _candidates(
         for key, cells in touched.items()
         if cells & low
     ]
+
+
+def _carried(observations: Sequence[Observation], low: frozenset[int]) -> dict[int, float]:
+    """Return the lowest fraction of its capacity that each link carries for a low observation, as payload.
+
+    An observation with less payload shows nothing of the link: its load is that of requests of the other
+    direction, of which it is only known what is typical.
+    """
+    found: dict[int, float] = {}
+    for i in low:
+        for link, taken, part in observations[i].links:
+            if taken * part >= _FULL_LINK_WEIGHT:
+                found[link] = min(found.get(link, math.inf), observations[i].ratio)
+    return found
 
 
 def _weakest(observation: Observation, links: frozenset[int]) -> float:
