@@ -8,10 +8,10 @@ Writes Documents of simulated nodes as ``fleet.py`` does, with a truncated file 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import os
 import resource
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,26 +19,22 @@ from pathlib import Path
 from fleet import MIB, make
 
 from wirespeed.cli.check import FORMATS
-from wirespeed.cli.main import main as command
 
 
 def check(folder: Path, format: str) -> None:
-    """Judge all files of a folder, and print what it took."""
-    start, before = time.perf_counter(), time.process_time()
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        code = command(["check", "--allow-simulated", "--format", format, str(folder)])
+    """Judge all files of a folder as a user does, and print what it took."""
+    start = time.perf_counter()
+    command = [sys.executable, "-m", "wirespeed", "check", "--allow-simulated", "--format", format]
+    done = subprocess.run([*command, str(folder)], stdout=subprocess.PIPE, text=True)
     seconds = time.perf_counter() - start
-    own, others = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    used = time.process_time() - before + others.ru_utime + others.ru_stime
-    text = out.getvalue()
+    used, text = resource.getrusage(resource.RUSAGE_CHILDREN), done.stdout
     if format == "text":
         print(text)
-    print(f"{len(list(folder.glob('*.json')))} files, exit code {code}")
-    print(f"time             {seconds:8.1f} s")
-    print(f"CPU time         {used:8.1f} s, of {len(os.sched_getaffinity(0))} cores")
-    print(f"memory, parent   {own.ru_maxrss / 1024:8.0f} MiB at most")
-    print(f"memory, a child  {others.ru_maxrss / 1024:8.0f} MiB at most")
+    busy = os.getloadavg()[0]
+    print(f"{len(list(folder.glob('*.json')))} files, exit code {done.returncode}")
+    print(f"time             {seconds:8.1f} s, with a load of {busy:.1f} on {len(os.sched_getaffinity(0))} cores")
+    print(f"CPU time         {used.ru_utime + used.ru_stime:8.1f} s")
+    print(f"memory           {used.ru_maxrss / 1024:8.0f} MiB at most in a process")
     lines = text.count("\n")
     print(f"{format:<17}{lines:8} lines, {len(text) / MIB:.2f} MiB")
 

@@ -41,7 +41,7 @@ def _throttled(document: Document) -> Iterator[Fact]:
             first = course[0]
             if first.name.startswith(THROTTLED_BY) and not first.host and len(course) > 1:
                 counted[first.device][first.name.removeprefix(THROTTLED_BY)] = _increase(course)
-        for device in counted.keys() & _used(document, result):
+        for device in counted.keys() & _used(document, result) if counted else ():
             observed[device] += result.seconds
             for reason, seconds in counted[device].items():
                 throttled[device][reason] += seconds
