@@ -30,9 +30,9 @@ def check(folder: Path, format: str) -> None:
     used, text = resource.getrusage(resource.RUSAGE_CHILDREN), done.stdout
     if format == "text":
         print(text)
-    busy = os.getloadavg()[0]
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
     print(f"{len(list(folder.glob('*.json')))} files, exit code {done.returncode}")
-    print(f"time             {seconds:8.1f} s, with a load of {busy:.1f} on {len(os.sched_getaffinity(0))} cores")
+    print(f"time             {seconds:8.1f} s, with a load of {load:.1f} on {cores} cores")
     print(f"CPU time         {used.ru_utime + used.ru_stime:8.1f} s")
     print(f"memory           {used.ru_maxrss / 1024:8.0f} MiB at most in a process")
     lines = text.count("\n")

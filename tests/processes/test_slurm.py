@@ -1,4 +1,4 @@
-"""Slurm on two hosts runs our script as prolog, epilog and health check: it drains a node if its hardware fails."""
+"""Slurm on two hosts runs our prolog, epilog and health check, which drain a node if its hardware fails."""
 
 from __future__ import annotations
 

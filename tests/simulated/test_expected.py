@@ -113,7 +113,9 @@ def test_the_table_of_nodes_has_it(capsys: pytest.CaptureFixture[str], runs: dic
 
 def test_what_is_expected_is_compared_with_what_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever is measured of it; the run says what it left out."""
-    left_out = "6 GPUs left out (--devices): 0000:03:00.0, 0000:04:00.0, 0000:05:00.0, 0000:06:00.0 and 2 more"
+    left_out = (
+        "6 GPUs left out (--devices): 0000:03:00.0, 0000:04:00.0, 0000:05:00.0, 0000:06:00.0 and 2 more"
+    )
     check = Criteria(expected=parse("gpus=8,nvlinks=12")).judge(measured(devices="0,1"))
     assert [(one.verdict, str(one)) for one in check.missing] == [(Verdict.WAIVED, left_out)]
     assert check.verdict is Verdict.PASS

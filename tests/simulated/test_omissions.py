@@ -12,6 +12,7 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import UsageError
+from wirespeed.judging.omissions import is_verified
 from wirespeed.judging.verdicts import Verdict
 from wirespeed.reports import Criteria, Judged, Style
 from wirespeed.results import baseline
@@ -74,13 +75,13 @@ def test_data_that_was_not_verified_is_no_pass(capsys: pytest.CaptureFixture[str
     assert main(["check", "--allow-simulated", str(file)]) == 3
     text = " ".join(capsys.readouterr().out.split())
     begin = "WARN the testcase measured is as fast as expected (GPU ↔ GPU only), "
-    assert f"{begin}but the data was not verified (--no-verify); 59 were not measured" in text
-    assert "measure again without --no-verify" in text
+    assert f"{begin}but the data was not verified; 59 were not measured" in text
+    assert "measure again, and verify the data: without --no-verify" in text
     for form in ("table", "html", "markdown", "junit", "plot"):
         assert main(["show", str(file), "--format", form]) == 0
         assert "not verified" in capsys.readouterr().out, form
     slow = wirespeed.judge(measured(PAIRS, machine=f"{H200}+speed@gpu0-gpu1=0.5", verify=False))
-    assert slow.verdict is Verdict.FAIL and slow.doubts == ("the data was not verified (--no-verify)",)
+    assert slow.verdict is Verdict.FAIL and slow.doubts == ("the data was not verified",)
 
 
 def test_requested_testcases_that_measured_nothing_are_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,3 +175,26 @@ def test_nothing_is_called_a_baseline_error_without_one() -> None:
         (result,) = good.testcases
         empty = replace(good, testcases=(replace(result, tables=()),))
         wirespeed.judge(empty, baseline=baseline.make([good]))
+
+
+@pytest.mark.parametrize(
+    ("checks", "code", "word"), [("1", 0, "data verified"), ("0", 3, "data not verified")]
+)
+def test_logs_say_whether_their_data_was_verified(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, checks: str, code: int, word: str
+) -> None:
+    """The run itself and its log get the same answer; what a log does not say is no doubt."""
+    log, file, imported = (tmp_path / name for name in ("log.txt", "run.json", "imported.json"))
+    sizes = ("-b", "1G", "-e", "1G", "-g", "2")
+    assert main(["all_reduce_perf", "--machine", H200, *sizes, "-c", checks, "--output", str(file)]) == 0
+    log.write_text(capsys.readouterr().out)
+    assert main(["import", str(log), "-o", str(imported)]) == 0
+    assert word in capsys.readouterr().out
+    for run in (file, imported):
+        assert main(["check", str(run), "--allow-simulated"]) == code
+        text = " ".join(capsys.readouterr().out.split())
+        assert f"normal · {word}" in text and ("with -c 1" in text) == bool(code)
+        assert main(["check", str(run), "--allow-simulated", "--format", "junit"]) == code
+        assert f'<property name="data" value="{word}" />' in capsys.readouterr().out
+    silent = wirespeed.load_log("tests/data/published/nvbandwidth-a100-readme.txt", "dgx-a100-40g-8")
+    assert is_verified(silent) is None and not wirespeed.judge(silent).doubts

@@ -60,5 +60,5 @@ ABOVE = Advice(
 )
 FAILED = Advice("look for errors of the device in the kernel log", "sudo dmesg | tail")
 NO_CAUSE = Advice("docs/slow.md has the steps from a low value to its cause")
-VERIFY = Advice("measure again without --no-verify")
+VERIFY = Advice("measure again, and verify the data: without --no-verify, or with -c 1")
 STALE = Advice("measure again, and find out why the timer or job that repeats it does not")

@@ -117,7 +117,7 @@ def doubts(document: Document) -> tuple[str, ...]:
     The data were not verified, a requested testcase was not measured, or the time limit ended the run before
     all that was requested was measured, or each device once.
     """
-    found = [UNVERIFIED] if is_unverified(document) else []
+    found = [UNVERIFIED] if is_verified(document) is False else []
     found += _not_measured(document)
     omissions, requested = left_out(document), _requested(document)
     if requested:
@@ -150,12 +150,22 @@ def _no_time(document: Document, counts: Mapping[str, int]) -> str:
 
 
 #: Said of a run without verification.
-UNVERIFIED = "the data was not verified (--no-verify)"
+UNVERIFIED = "the data was not verified"
 
 
-def is_unverified(document: Document) -> bool:
-    """Return whether a run was made without verifying the data."""
-    return document.options.get("verify") is False
+def is_verified(document: Document, result: TestcaseResult | None = None) -> bool | None:
+    """Return whether the data was verified, of one testcase or of all; None if another tool does not say."""
+    verify = document.options.get("verify")
+    if isinstance(verify, bool):
+        return verify
+    if result is None:
+        found = {is_verified(document, one) for one in document.testcases if _has_value(one)}
+        return False if False in found else found == {True} or None
+    if result.collective is None:
+        return None
+    if any(cell.wrong is not None for table in result.tables for cell in table.cells):
+        return True
+    return False if document.options.get("checks") == 0 else None
 
 
 def measurable(document: Document) -> tuple[Testcase, ...]:

@@ -19,7 +19,7 @@ from .cause import Weight
 from .commands import at_device
 from .diagnosis import Diagnosis, Finding, diagnose
 from .inventory import Missing
-from .omissions import is_unverified, unmeasured
+from .omissions import is_verified, unmeasured
 from .verdict import worst
 from .verdicts import Check, Judgement, Verdict
 
@@ -318,7 +318,7 @@ def _answer(
         what = accepted if any(check.accepted.values()) else "no value could be judged"
         return "; ".join((what, *check.doubts, "this is not a pass")), _judging(check)
     if check.doubts:
-        advice = VERIFY if is_unverified(document) else Advice()
+        advice = VERIFY if is_verified(document) is False else Advice()
         return _covered(document, check, f", but {'; '.join(check.doubts)}"), advice
     if unused := [compared.gates.name for compared in check.gates if not compared.compared]:
         return _covered(document, check, f", but no gate of {', '.join(unused)} was compared"), Advice()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..document import Document, Status, TestcaseResult
-from ..judging.omissions import is_unverified
+from ..judging.omissions import is_verified
 from ..judging.verdicts import Check, Verdict
 from ..units import format_time
 
@@ -54,14 +54,13 @@ def data_word(document: Document, result: TestcaseResult) -> str:
     """Return what is known of the data of a testcase: verified, or why there is none."""
     if result.status is not Status.PASSED:
         return "wrong data" if result.status is Status.FAILED else str(result.status)
-    return verification(document)
+    return verification(document, result)
 
 
-def verification(document: Document) -> str:
-    """Return whether the data of a run was verified; empty for a log of another tool that does not say."""
-    if is_unverified(document):
-        return "data not verified"
-    return "data verified" if document.options.get("verify") else ""
+def verification(document: Document, result: TestcaseResult | None = None) -> str:
+    """Return whether the data of a run or testcase was verified; empty if another tool does not say."""
+    words = {True: "data verified", False: "data not verified", None: ""}
+    return words[is_verified(document, result)]
 
 
 def closing(document: Document, check: Check) -> str:

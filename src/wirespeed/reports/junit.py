@@ -10,7 +10,7 @@ from ..document import Document, Status, TestcaseResult
 from ..judging.culprits import any_of
 from ..judging.gate_verdicts import GateResult, GateVerdict
 from ..judging.inventory import Missing
-from ..judging.omissions import UNVERIFIED, is_unverified
+from ..judging.omissions import UNVERIFIED, is_verified
 from ..judging.verdicts import Judgement, Verdict
 from ..terminal import visible
 from ..units import fitting, many
@@ -118,7 +118,7 @@ def _case(result: TestcaseResult, verdict: Verdict, why: list[Judgement], docume
         _outcome(case, "failure", lines[0], "\n".join(lines[:_TOLD] + more))
     elif not verdict.is_judged:
         _outcome(case, "skipped", broken or result.reason or next((one.why for one in values), verdict.word))
-    elif document.simulated or is_unverified(document):
+    elif document.simulated or is_verified(document, result) is False:
         _outcome(case, "skipped", SIMULATED if document.simulated else UNVERIFIED)
     if text := _values(result):
         ET.SubElement(case, "system-out").text = visible(text)
