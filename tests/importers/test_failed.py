@@ -371,13 +371,32 @@ def test_incomplete_json_is_read_to_a_depth(depth: int, read: bool, tmp_path: Pa
 def test_a_log_cut_between_two_writes_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = LOGS["nvbandwidth"]
     (tmp_path / "log").write_text(text[: text.rindex("\n", 0, text.index("Write2 bandwidth"))])
-    assert main(["import", str(tmp_path / "log"), "-o", str(tmp_path / "run.json")]) == 0
+    assert main(["import", str(tmp_path / "log"), "-o", str(tmp_path / "run.json")]) == 1
     for form in ("nvbandwidth", "nvbandwidth-json"):
         capsys.readouterr()
         assert main(["show", str(tmp_path / "run.json"), "--format", form]) == 0
         assert "Write1 bandwidth" in (shown := capsys.readouterr().out)
         assert "Write2 bandwidth" not in shown
     assert main(["check", "--from", str(tmp_path / "run.json"), "--allow-simulated"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("of", "old", "new", "codes"),
+    [
+        ("nvbandwidth", "", "", (0, 0)),
+        ("nccl-tests", "# Avg bus", "node1: *** JOB 12 CANCELLED DUE TO TIME LIMIT ***\n# Avg bus", (1, 1)),
+        ("nvbandwidth", "393.57", "93.57", (1, 1)),
+    ],
+)
+def test_an_import_ends_as_the_check_of_it(
+    tmp_path: Path, of: str, old: str, new: str, codes: tuple[int, int]
+) -> None:
+    text = LOGS[of]
+    assert old in text
+    (tmp_path / "log").write_text(text.replace(old, new) if old else text)
+    run = str(tmp_path / "run.json")
+    imported_code = main(["import", str(tmp_path / "log"), "-o", run])
+    assert (imported_code, main(["check", run, "--allow-simulated"])) == codes
 
 
 def test_equal_names_are_planned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

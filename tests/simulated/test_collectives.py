@@ -15,8 +15,10 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
+from wirespeed.backends.simulated.simulated_collectives import SimulatedProvider
 from wirespeed.cli.main import COLLECTIVES, main
 from wirespeed.document import Status
+from wirespeed.errors import OutOfMemory
 from wirespeed.reports import Style, formats
 from wirespeed.reports._iteration_times import spread
 from wirespeed.reports.nccl_tests import fixed
@@ -214,12 +216,40 @@ def test_faults_leave_what_was_measured(capsys: pytest.CaptureFixture[str], tmp_
     assert code == 1 and wirespeed.load(path).testcases[0].status is Status.TIMED_OUT
 
 
-def test_sizes_that_do_not_fit_are_waived(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("sizes", "most", "measured"),
+    [
+        (("-b", "1G", "-e", "64G", "-f", "8"), 13 * 2**30, [2**30, 2**33]),
+        (("-b", "32G", "-e", "32G"), 13 * 2**30, [13 * 2**30]),
+        (("-b", "8G", "-e", "32G", "-i", "8G", "-c", "0"), 39 * 2**29, [2**33, 2**34]),
+        (("-b", "8G", "-e", "8G"), 0, [2**33]),
+    ],
+)
+def test_sizes_are_reduced_to_the_memory(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, sizes: tuple[str, ...], most: int, measured: list[int]
+) -> None:
+    """By the rule of nccl-tests, which keeps 1 GiB, and verifies with a third buffer."""
+    file = str(tmp_path / "run.json")
+    code, text = run(capsys, "all_reduce_perf", "--machine", A100, "-g", "8", *sizes, "--output", file)
+    assert code == 0 and [row["size"] for row in by_position(text)[0]] == measured
+    line = f"# Reducing maxBytes to {most} due to memory limitation"
+    assert (line in text) == bool(most) and text == wirespeed.render(wirespeed.load(file), "nccl-tests")
+
+
+def test_nothing_measured_is_no_success(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(*_: object) -> None:
+        raise OutOfMemory("another process has it")
+
+    monkeypatch.setattr(SimulatedProvider, "allocate", full)
+    file = tmp_path / "run.json"
     code, text = run(
-        capsys, "all_reduce_perf", "--machine", A100, "-g", "8", "-b", "1G", "-e", "64G", "-f", "8"
+        capsys, "all_reduce_perf", "--machine", A100, "-g", "8", "-b", "1G", "-e", "1G", "-J", str(file)
     )
-    assert code == 0 and [row["size"] for row in by_position(text)[0]] == [2**30, 2**33]
-    assert re.search(r"# +68719476736 .* not measured: out of memory: rank 0 .* do not fit", text)
+    assert code == 1 and re.search(r"# +1073741824 .* not measured: out of memory: rank 0 .* has it", text)
+    assert "# Out of bounds values : 0 not measured\n" in text
+    assert json.loads(file.read_text())["out_of_bounds"] == {"count": 0, "okay": "unchecked"}
 
 
 def test_a_least_bandwidth(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..exit_codes import ExitCode
 from .common import (
     add_output,
     add_report,
     check_format,
     machine_names,
+    measured_code,
     parser,
     print_report,
     texts_aside,
@@ -29,7 +29,8 @@ def main(name: str, argv: Sequence[str]) -> int:
         name,
         "Convert logs of other tools to a Document, for check --from, doctor, compare, report and baseline.\n"
         f"Understood: {', '.join(UNDERSTOOD)}.\n"
-        "Exit codes: 0 values were imported, 2 invalid usage, 4 the logs have no values.",
+        "Exit codes are those of `run`: 1 if the logs say that the run failed or a value is too low, 2 invalid\n"
+        "usage, 4 if they have no values, else 0. -o saves the Document in any case.",
     )
     arguments.add_argument(
         "files", nargs="+", metavar="LOG", help="files of one machine; - is standard input"
@@ -52,5 +53,4 @@ def main(name: str, argv: Sequence[str]) -> int:
         output.write(encode(document))
     with texts_aside(output):
         print_report(document, options)
-    values = any(table.values() for result in document.testcases for table in result.tables)
-    return ExitCode.PASS if values else ExitCode.NOT_JUDGED
+    return measured_code(document)

@@ -16,6 +16,7 @@ from ..driver.listener import Filled, Listener
 from ..errors import StorageError, UsageError
 from ..exit_codes import ExitCode
 from ..terminal import colored, columns, visible
+from ..units import GIB
 from .common import check_format, texts_aside
 from .job import lead
 from .nccl_tests_options import (
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 _NO_LIMIT_S = 1e9
 #: Time that an exchange may take beyond the time-out of a stage, in s, so that the error names the stage.
 _EXCHANGE_GRACE_S = 10.0
+#: The largest size that fits is a multiple of this number of bytes, which all types and alignments divide.
+_ALIGNED = 2**20
 
 
 def main(program: str, argv: Sequence[str]) -> int:
@@ -116,7 +119,9 @@ def _in(
         _finish(document, options, lines, files)
 
     def code(document: Document) -> int:
-        return ExitCode.PASS if document.good and View(document).fast_enough is not False else ExitCode.FAIL
+        view = View(document)
+        is_good = document.good and view.average is not None and view.fast_enough is not False
+        return ExitCode.PASS if is_good else ExitCode.FAIL
 
     try:
         return lead(world if world.size > 1 else None, measure, show, code, broken=ExitCode.FAIL)
@@ -162,9 +167,12 @@ def _measure(
     run = settings(wanted.operation, wanted.types, wanted.operators, wanted.root, fewest)
     if reason := wanted.operation.why_not(group.ranks):
         raise UsageError(reason)
-    room_for(wanted.operation, wanted.sizes[-1], group.ranks)
     first = world.rank == 0
     machine = machine or (_here() if first else _elsewhere())
+    if provider != MPI:
+        least = min((gpu.memory_bytes for gpu in machine.gpus), default=0)
+        wanted = lines.wanted = _fitting(wanted, world.broadcast(least, "agreeing on the largest size"))
+    room_for(wanted.operation, wanted.sizes[-1], group.ranks)
     make = _maker(options, wanted, provider, simulated)
     backend = CollectiveBackend(provider, world, group, make, virtual=simulated is not None)
     cases = []
@@ -194,6 +202,18 @@ def _measure(
     if all(refusals):
         raise UsageError(f"{run[0]}: {refusals[0]}")
     return document
+
+
+def _fitting(wanted: Asked, memory: int) -> Asked:
+    """Return a run without the sizes that do not fit the memory of a GPU, in bytes, by nccl-tests' rule.
+
+    If none fits, it has the largest that does.
+    """
+    most = (memory - GIB) // (3 if wanted.collectives.checks else 2) // _ALIGNED * _ALIGNED
+    if wanted.sizes[-1] <= most or most <= 0:
+        return wanted
+    sizes = tuple(size for size in wanted.sizes if size <= most) or (most,)
+    return replace(wanted, sizes=sizes, described=wanted.described | {"reduced_to": most})
 
 
 class _Lines(Listener):

@@ -73,6 +73,8 @@ class Given(msgspec.Struct, frozen=True):
         Whether a line for each rank follows each line of ``alltoallv``.
     scale : float
         Factor that the traffic matrix of ``alltoallv`` was multiplied by.
+    reduced_to : int
+        Largest size that fits the memory of the GPUs, in bytes, if larger ones were requested; else 0.
     arguments : tuple[str, ...]
         Command line.
     """
@@ -106,6 +108,7 @@ class Given(msgspec.Struct, frozen=True):
     minimum_bandwidth: Amount | None = None
     summary: bool = False
     scale: Amount = 1
+    reduced_to: Whole = 0
     arguments: tuple[str, ...] = ()
 
 
@@ -450,6 +453,8 @@ def header(view: View) -> str:
         f"device {r.device:2d} [{one_line(r.bus_id)}] {one_line(r.model)}"
         for r in document.ranks
     ]
+    if given.reduced_to:
+        lines += ["#", f"# Reducing maxBytes to {given.reduced_to} due to memory limitation"]
     return "\n".join([*lines, "#", *heads(given)]) + "\n"
 
 
@@ -483,8 +488,9 @@ def footer(view: View) -> str:
     """Return the lines after the last size."""
     document, errors, passed = view.document, view.wrong_rows, view.fast_enough
     verdict = "" if passed is None else "OK" if passed else "FAILED"
+    data = "FAILED" if errors else "OK" if view.average is not None else "not measured"
     lines = [
-        f"# {'Out of bounds values':<20} : {errors} {'FAILED' if errors else 'OK'}",
+        f"# {'Out of bounds values':<20} : {errors} {data}",
         f"# {'Avg bus bandwidth':<20} : {(view.average or 0.0) / GB:g} {verdict}",
         "#",
     ]
