@@ -29,8 +29,8 @@ def main(name: str, argv: Sequence[str]) -> int:
         name,
         "Convert logs of other tools to a Document, for check --from, doctor, compare, report and baseline.\n"
         f"Understood: {', '.join(UNDERSTOOD)}.\n"
-        "Exit codes are those of `run`: 1 if the logs say that the run failed or a value is too low, 2 invalid\n"
-        "usage, 4 if they have no values, else 0. -o saves the Document in any case.",
+        "Exit codes: 0 values were imported, 1 the logs say that the run failed or a value of theirs fails,\n"
+        "2 invalid usage, 4 the logs have no values.",
     )
     arguments.add_argument(
         "files", nargs="+", metavar="LOG", help="files of one machine; - is standard input"
