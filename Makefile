@@ -11,7 +11,8 @@ EXTRA  := $(if $(wildcard $(NVIDIA)),$(if $(shell test $(MAJOR) -lt 580 && echo 
 CUDA   := $(or $(EXTRA),cuda)
 VENV12 := $(VENV)/cuda12
 COVERED := .coverage.json
-PIP    := -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# What runs is compiled when it first runs; packages contain much that never does.
+PIP    := -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 
 # Tests start hundreds of processes, each of which would compile every module where bytecode is not kept.
 unexport PYTHONDONTWRITEBYTECODE
