@@ -284,6 +284,7 @@ def test_the_container_has_the_names_that_operators_call(
     assert re.findall(r"^FROM (\S+)$", text, re.M) == ["docker.io/library/debian:bookworm-slim"]
     for copied in re.findall(r"^COPY (.*) \S+$", text, re.M):
         assert all((ROOT / name).exists() for name in copied.split())
+    assert " -c /opt/wirespeed/source/constraints.txt " in text  # the versions that are tested
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (extras,) = re.findall(r"^ARG EXTRAS=(\S+)$", text, re.M)
     assert {*extras.split(",")} <= project["optional-dependencies"].keys()

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ..document import Document
     from ..judging.age import MaxAge
     from ..judging.diagnosis import Diagnosis
-    from ..judging.gate_verdicts import GateComparison
     from ..judging.verdicts import Check
     from ..results.baseline import Baseline
     from ..results.inventory import Inventory
@@ -112,11 +111,6 @@ class Judged:
 
     check: Check
     diagnosis: Diagnosis
-
-    @property
-    def gates(self) -> tuple[GateComparison, ...]:
-        """Comparisons with published gates."""
-        return self.check.gates
 
     @classmethod
     def of(cls, document: Document, by: Criteria = BY_LIMITS, gates: Iterable[GateSet] = ()) -> Judged:

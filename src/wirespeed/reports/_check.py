@@ -49,7 +49,7 @@ def render(document: Document, judged: Judged, style: Style) -> str:
     for override, cells_accepted in check.accepted.items():
         what = f"accepted in {many(cells_accepted, 'cell')}" if cells_accepted else "override not needed"
         parts += notes([(what, f"{override}: {override.reason}")], "magenta")
-    for compared in judged.gates:
+    for compared in judged.check.gates:
         parts += [*([""] if parts[-1] else []), *section(compared, style), ""]
     parts += _warnings(document, first, style)
     parts += [""] if parts[-1] else []
@@ -62,7 +62,7 @@ def render(document: Document, judged: Judged, style: Style) -> str:
         [("wrong data", str(one)) for one in check.wrong[1:]], "red"
     )  # the first is in the sentence
     parts += [*absent(check.missing, first.sentence), *_places(check, first), *_findings(first)]
-    parts += _closing(document, judged.gates)
+    parts += _closing(document, judged.check.gates)
     return printed(style, *parts)
 
 

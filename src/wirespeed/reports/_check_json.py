@@ -93,7 +93,7 @@ def run(file: str, document: Document, judged: Judged) -> dict[str, Any]:
         "causes": [_cause(one) for one in diagnosis.findings],
         "slow": diagnosis.slow,
         "unexplained": diagnosis.unexplained,
-        "gates": [gate for compared in judged.gates for gate in _gates(compared)],
+        "gates": [gate for compared in judged.check.gates for gate in _gates(compared)],
     }
 
 

@@ -74,7 +74,7 @@ def suite(document: Document, style: Style) -> ET.Element:
         _outcome(case, "error", f"run interrupted: {document.interrupted}")
         cases.append(case)
     cases += [_absent(one) for one in check.missing if one.verdict.is_failure]
-    for compared in judged.gates if judged else ():
+    for compared in check.gates:
         cases += [_gate(one, compared.gates.name, document) for one in applicable(compared)]
     counts = {
         name: str(sum(1 for case in cases if case.find(tag) is not None))

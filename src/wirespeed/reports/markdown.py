@@ -113,7 +113,7 @@ def _lines(document: Document, style: Style) -> Iterator[str]:
 def _judged(judged: Judged) -> Iterator[str]:
     """Yield the likely causes, and the gates that apply."""
     yield from (f"- {escaped(cause_text(one))}" for one in judged.diagnosis.findings)
-    for compared in filter(applicable, judged.gates):
+    for compared in filter(applicable, judged.check.gates):
         yield from (
             "",
             _row([f"gates of {compared.gates.name}", "at least", "verdict", "measured"]),

@@ -251,7 +251,7 @@ def _missing(check: Check) -> Iterator[Sample]:
 
 def _gates(judged: Judged) -> Iterator[Sample]:
     """Yield the verdict of each gate that applies to the machine."""
-    for compared in judged.gates:
+    for compared in judged.check.gates:
         for one in compared.results:
             if one.verdict is not GateVerdict.NOT_APPLICABLE:
                 gate = {

@@ -73,7 +73,7 @@ def run_view(
         "file": _file_name(head.host, document.started),
         "simulated": f"{SIMULATED} (machine {machine.name})" if document.simulated else "",
         "causes": causes(found),
-        "gates": gates(judged.gates if judged else ()),
+        "gates": gates(judged.check.gates if judged else ()),
         "notes": notes(document, check, found),
         "groups": grouped(index, document, check, judgements, found.figures),
         "waived": sum(map(len, by_reason.values())),
