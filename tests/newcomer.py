@@ -16,7 +16,9 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -43,6 +45,7 @@ class Newcomer:
         self.folder = folder
         self.wrong: list[str] = []
         self.count = 0
+        self._counting = threading.Lock()
 
     def run(self, command: str, codes: tuple[int, ...] = (0,), *, writes: str = "") -> str:
         """Run a command in the folder, which prints something or writes a file; return what it printed."""
@@ -58,7 +61,8 @@ class Newcomer:
         except subprocess.TimeoutExpired:
             self.wrong.append(f"{command}: took more than {LIMIT_S} s")
             return ""
-        self.count += 1
+        with self._counting:
+            self.count += 1
         text = done.stdout + done.stderr
         print(f"{done.returncode:3} {time.monotonic() - began:5.1f} s  {command}", flush=True)
         if done.returncode not in codes:
@@ -86,24 +90,28 @@ def views(newcomer: Newcomer) -> None:
         [BIN / "python", "-c", f"{listed} print(*formats()); print(*FORMATS)"], text=True
     )
     formats, verdicts = (line.split() for line in names.splitlines())
-    newcomer.run(
-        f"{page[1].replace('.venv/bin/', str(BIN) + '/').replace(saved[1], 'a.json')}", writes="a.html"
-    )
-    for name in formats:
-        newcomer.run(f"wirespeed show a.json --format {name}")
-        newcomer.run(f"wirespeed report a.json --format {name} -o as.{name}", writes=f"as.{name}")
-    for name in verdicts:
-        newcomer.run(f"wirespeed check --from a.json --format {name}", NO_FAILURE)
-        newcomer.run(f"wirespeed check a.json b.json --format {name}", NO_FAILURE)
-    newcomer.run("wirespeed check a.json b.json --max-age 1d -v", NO_FAILURE)
-    newcomer.run("wirespeed doctor a.json", NO_FAILURE)
-    newcomer.run("wirespeed doctor --no-measure", NO_FAILURE)
-    newcomer.run("wirespeed compare a.json b.json")
-    newcomer.run("wirespeed compare a.json b.json -v")
-    newcomer.run("wirespeed report a.json b.json -o c.html", writes="c.html")
-    newcomer.run("wirespeed report a.json b.json --fleet -o d.html", writes="d.html")
-    for command in ("machine", "machine --format json", "list", "config", "man"):
-        newcomer.run(f"wirespeed {command}")
+    command = page[1].replace(".venv/bin/", f"{BIN}/").replace(saved[1], "a.json")
+    written = {command: "a.html"} | {
+        f"wirespeed report {files} -o {output}": output
+        for files, output in (("a.json b.json", "c.html"), ("a.json b.json --fleet", "d.html"),
+                              *((f"a.json --format {name}", f"as.{name}") for name in formats))
+    }  # fmt: skip
+    judged = [
+        f"check {files} --format {name}" for name in verdicts for files in ("--from a.json", "a.json b.json")
+    ]
+    judged += ["check a.json b.json --max-age 1d -v", "doctor a.json", "doctor --no-measure",
+               "compare a.json b.json", "compare a.json b.json -v"]  # fmt: skip
+    shown = [f"show a.json --format {name}" for name in formats]
+    shown += ["machine", "machine --format json", "list", "config", "man"]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # nothing here measures
+        for one, output in written.items():
+            pool.submit(newcomer.run, one, writes=output)
+        for one in judged:
+            pool.submit(newcomer.run, f"wirespeed {one}", NO_FAILURE)
+        for one in shown:
+            pool.submit(newcomer.run, f"wirespeed {one}")
+    if newcomer.count != 1 + len(written) + len(judged) + len(shown):
+        newcomer.wrong.append(f"only {newcomer.count} commands were run")
     run.unlink()
 
 
