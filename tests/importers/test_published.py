@@ -18,8 +18,8 @@ MACHINES = {
 }
 #: Logs in which nothing is judged: small buffers, unknown paths or memories.
 UNJUDGED = {
-    "babelstream-rtx2060-alpaka", "mlc-cnf-testbed", "nvbandwidth-a6000-issue50",
-    "nvbandwidth-h20-3e-issue48", "nvbandwidth-h800-0.2", "nvbandwidth-rtx4090-issue15",
+    "mlc-cnf-testbed", "nvbandwidth-a6000-issue50",
+    "nvbandwidth-h800-0.2", "nvbandwidth-rtx4090-issue15",
 }  # fmt: skip
 LOGS = sorted(FOLDER.glob("*.txt"))
 

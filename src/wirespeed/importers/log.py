@@ -17,6 +17,8 @@ from .failures import says_failure, status_of
 KEPT_LINES, LONGEST_TEXT = 5, 120
 #: Maximum number of devices and of sizes of a curve that a log may have.
 MOST_DEVICES = 1024
+#: Testcases that copy between the host and one GPU in one direction.
+HOST_COPIES = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
 #: Smallest value above 0 that is possible, in base units: quotients of such values remain finite.
 _SMALLEST = 1 / LARGEST
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d{1,3})?")
