@@ -16,11 +16,8 @@ MACHINES = {
     "nvbandwidth-h100-issue24": "hgx-h100-8",
     "nvbandwidth-gb200-azure": "gb200-1",
 }
-#: Logs in which nothing is judged: small buffers, unknown paths or memories.
-UNJUDGED = {
-    "mlc-cnf-testbed", "nvbandwidth-a6000-issue50",
-    "nvbandwidth-h800-0.2", "nvbandwidth-rtx4090-issue15",
-}  # fmt: skip
+#: Logs in which nothing is judged: the path between GPUs without NVLink, and host memory, are unknown.
+UNJUDGED = {"mlc-cnf-testbed", "nvbandwidth-a6000-issue50"}
 LOGS = sorted(FOLDER.glob("*.txt"))
 
 
