@@ -8,7 +8,7 @@ from dataclasses import replace
 from msgspec.structs import replace as struct_replace
 
 from ..data import efficiencies
-from ..document import Cell, CollectiveInfo, RankInfo, Status, Table, TestcaseResult
+from ..document import BUSBW, Cell, CollectiveInfo, RankInfo, Status, Table, TestcaseResult
 from ..driver.partial_result import PartialResult
 from ..errors import WirespeedError
 from ..limits import Allowance, allowances
@@ -19,10 +19,12 @@ from ..testcases import TABLE, Plan, Testcase
 from ..testcases.collective_ops import OPERATIONS, Setting
 from ..testcases.collectives import collective, names
 from ..testcases.data_types import BY_NAME
-from ..topology import LinkKind, Machine
-from ..units import MIB, many
+from ..topology import Machine
+from ..units import many
+from .allowed import allowed
+from .between_hosts import between_hosts
 from .failures import status_of
-from .log import HOST_COPIES, FoundCollective, FoundLog, FoundTable
+from .log import FoundCollective, FoundLog, FoundTable
 
 #: Description of what no testcase measures.
 _NOT_COMPARABLE = "not comparable with a testcase of wirespeed"
@@ -87,56 +89,12 @@ class _Plans:
         key = (case.name, size, local)
         if key not in self._found:
             try:
-                plan = self._plan(case, size, local)
-                long = self._plan(case, _LONG, local) if 0 < size < _LONG and case.name in _SHORTEST else plan
-                bounds = [allowances(self._network, one, efficiencies()) for one in long.measurements]
-                if _BOTH_WAYS in case.name:
-                    bounds = [[self._bridged(one) for one in own] for own in bounds]
-                if long is not plan:
-                    bounds = [[_shortened(one, case.name, size) for one in own] for own in bounds]
+                plan = case.plan(self._network.machine, PlanOptions(size=size or None, local_copy=local))
+                bounds = [allowed(self._network, one, case.name) for one in plan.measurements]
                 self._found[key] = plan, bounds
             except WirespeedError:
                 self._found[key] = None
         return self._found[key]
-
-    def _bridged(self, bound: Allowance) -> Allowance:
-        """Return what links allow for copies in both directions at once, which the host may limit.
-
-        Unlike one direction, they depend on the bridges of the host, which no log describes: some reach 11 of 31
-        GB/s to the GPU next to 25 from it.
-        """
-        memory = self._network.unknown_memory("numa0")
-        of_host = any(self._network.links[link].kind in _TO_HOST for link, *_ in bound.links)
-        if memory is None or bound.shared or not of_host:
-            return bound
-        return replace(bound, shared=((memory, 0.0),))
-
-    def _plan(self, case: Testcase, size: int, local: bool) -> Plan:
-        return case.plan(self._network.machine, PlanOptions(size=size or None, local_copy=local))
-
-
-#: In the names of testcases that copy in both directions at once.
-_BOTH_WAYS = "_bidirectional_"
-#: Links between host and GPU.
-_TO_HOST = (LinkKind.PCIE, LinkKind.C2C)
-#: Buffers that are long enough for every rule of ``limits``, in bytes.
-_LONG = 512 * MIB
-#: Time that a copy takes besides moving its bytes, at most: start, events and their resolution, in s.
-_START_S = 10e-6
-#: Rate of copies within a GPU over that of its memory, at most, if a cache keeps a part of short buffers.
-_CACHED = 1.5
-#: Testcases whose shorter buffers are judged in logs -> lowest size, in bytes: nvbandwidth 0.2 copies 64 MiB,
-#: p2pBandwidthLatencyTest 160 MB.
-_SHORTEST = dict.fromkeys(HOST_COPIES, 32 * MIB) | {"device_local_copy": 128 * MIB}
-
-
-def _shortened(bound: Allowance, testcase: str, size: int) -> Allowance:
-    """Return what links allow for a short buffer, in bytes: the start of a copy takes a part of its time."""
-    if size < _SHORTEST[testcase] or not bound.expected or not bound.limit:
-        return replace(bound, expected=None)
-    least, typical = (size / (size / rate + _START_S) for rate in bound.expected)
-    peak = bound.peak if testcase in HOST_COPIES else (bound.peak or bound.limit) * _CACHED
-    return replace(bound, expected=(least, typical), peak=peak)
 
 
 def _of_log(network: Network, plans: _Plans, log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
@@ -317,14 +275,17 @@ def _collectives(network: Network, log: FoundLog) -> Iterator[tuple[TestcaseResu
     settings = [Setting(OPERATIONS[r.operation], BY_NAME[r.type], r.operator, r.root) for r in known]
     own_names = names(settings) if known else []
     for run, setting, name in zip(known, settings, own_names, strict=True):
-        yield _collective(network, run, setting, name), 0
+        yield _collective(network, run, setting, name, _ranks(log)), 0
     for run in log.collectives:
         if run not in known:
             yield _unknown_collective(run)
 
 
-def _collective(network: Network, run: FoundCollective, setting: Setting, name: str) -> TestcaseResult:
-    """Return the result of a collective, with limits if the machine has the GPUs of all ranks."""
+def _collective(
+    network: Network, run: FoundCollective, setting: Setting, name: str, ranks: tuple[RankInfo, ...]
+) -> TestcaseResult:
+    """Return the result of a collective, with limits if the GPUs of all ranks or the network are known."""
+    info = CollectiveInfo(run.operation, run.type, run.ranks, run.operator, run.root)
     fits = len(network.machine.gpus) >= run.ranks
     case = collective(setting, name, ranks=run.ranks, judged=fits)
     assert case.swept is not None
@@ -342,12 +303,14 @@ def _collective(network: Network, run: FoundCollective, setting: Setting, name: 
             bad = half.wrong if place.table == "time" else None
             wrong += bad or 0
             assert measurement.collective is not None
+            if place.table == BUSBW and not fits:
+                size = measurement.collective.bytes
+                bound = between_hosts(network.machine, ranks, info, size) or bound
             cells[place.table][place.row, place.column] = Cell(
                 place.row, place.column, value, **vars(bound),
                 bytes=0 if place.table == "time" else measurement.collective.counted,
                 reason=many(bad, "wrong element") if bad else "", wrong=bad,
             )  # fmt: skip
-    info = CollectiveInfo(run.operation, run.type, run.ranks, run.operator, run.root)
     return TestcaseResult(
         case.name, Status.FAILED if wrong else Status.PASSED, case.description,
         f"{many(wrong, 'wrong element')} in the log" if wrong else "", engine=str(Engine.NCCL),
@@ -378,5 +341,8 @@ def _unknown_collective(run: FoundCollective) -> tuple[TestcaseResult, int]:
 
 def ranks_of(logs: Sequence[FoundLog]) -> tuple[RankInfo, ...]:
     """Return the ranks of the first log that names some."""
-    ranks = next((log.ranks for log in logs if log.ranks), [])
-    return tuple(RankInfo(r.rank, r.group, r.pid, r.host, r.device, r.bus_id, r.model) for r in ranks)
+    return next((_ranks(log) for log in logs if log.ranks), ())
+
+
+def _ranks(log: FoundLog) -> tuple[RankInfo, ...]:
+    return tuple(RankInfo(r.rank, r.group, r.pid, r.host, r.device, r.bus_id, r.model) for r in log.ranks)

@@ -1,0 +1,74 @@
+"""What links allow for values of a log, which tells less than a measurement and may be of short copies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..data import efficiencies
+from ..limits import Allowance, allowances
+from ..model import Measurement, Transfer
+from ..network import Network
+from ..topology import LinkKind
+from ..units import MIB
+from .log import HOST_COPIES
+
+#: In the names of testcases that copy in both directions at once.
+_BOTH_WAYS = "_bidirectional_"
+#: Links between host and GPU.
+_TO_HOST = (LinkKind.PCIE, LinkKind.C2C)
+#: A buffer that is long enough for every rule of ``limits``, in bytes.
+_LONG = 512 * MIB
+#: Time that a copy takes besides moving its bytes, at most: start, events and their resolution, in s.
+_START_S = 10e-6
+#: Rate of copies within a GPU over that of its memory, at most, if a cache keeps a part of short buffers.
+_CACHED = 1.5
+#: Testcases whose shorter buffers are judged in logs -> lowest size, in bytes: nvbandwidth 0.2 copies 64 MiB,
+#: p2pBandwidthLatencyTest 160 MB.
+_SHORTEST = dict.fromkeys(HOST_COPIES, 32 * MIB) | {"device_local_copy": 128 * MIB}
+
+
+def allowed(network: Network, measurement: Measurement, testcase: str) -> list[Allowance]:
+    """Return what the links allow for each Place of a Measurement of a log.
+
+    Parameters
+    ----------
+    network : Network
+        The links of the machine that the log is about.
+    measurement : Measurement
+        What a testcase measures.
+    testcase : str
+        Its name.
+    """
+    size = measurement.transfers[0].bytes if len(measurement.transfers) == 1 else 0
+    if _SHORTEST.get(testcase, _LONG) <= size < _LONG:
+        works = tuple(
+            replace(work, bytes=_LONG) if isinstance(work, Transfer) else work for work in measurement.works
+        )
+        found = allowances(network, replace(measurement, works=works), efficiencies())
+        return [_shortened(one, testcase, size) for one in found]
+    found = allowances(network, measurement, efficiencies())
+    return [_bridged(network, one) for one in found] if _BOTH_WAYS in testcase else found
+
+
+def _shortened(bound: Allowance, testcase: str, size: int) -> Allowance:
+    """Return what links allow for a short buffer, in bytes: the start of a copy takes a part of its time."""
+    if not bound.expected or not bound.limit:
+        return bound
+    least, typical = (size / (size / rate + _START_S) for rate in bound.expected)
+    peak = bound.peak if testcase in HOST_COPIES else (bound.peak or bound.limit) * _CACHED
+    return replace(bound, expected=(least, typical), peak=peak)
+
+
+def _bridged(network: Network, bound: Allowance) -> Allowance:
+    """Return what links allow for copies in both directions at once, which the host may limit.
+
+    Unlike one direction, they depend on the bridges of the host, which no log describes: some reach 11 of
+    31 GB/s to the GPU next to 25 GB/s from it.
+    """
+    memory = network.unknown_memory("numa0")
+    of_host = any(network.links[link].kind in _TO_HOST for link, *_ in bound.links)
+    return (
+        replace(bound, shared=((memory, 0.0),))
+        if memory is not None and of_host and not bound.shared
+        else bound
+    )
