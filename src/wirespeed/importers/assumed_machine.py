@@ -156,7 +156,7 @@ def _derived(models: Sequence[str], logs: Sequence[FoundLog]) -> Machine:
     known = [sheet_of(model) or ("", None) for model in models]
     name, sheet = known[0] if len(set(models)) == 1 else ("", None)
     best = _best_copies(logs, count)
-    nvlinks, reached, found = _nvlinks(count, sheet, best)
+    nvlinks, reached, found = _nvlinks(count, sheet, best, _fastest_of_two(logs))
     through_host = [
         Link(f"gpu{i}", f"gpu{j}", LinkKind.PCIE, origin="unknown: sockets and switches between GPUs")
         for i, j in sorted(best.keys() - reached)
@@ -320,13 +320,28 @@ def _best_copies(logs: Iterable[FoundLog], count: int) -> dict[Pair, float]:
     return best
 
 
+def _fastest_of_two(logs: Iterable[FoundLog]) -> float:
+    """Return the fastest bus bandwidth of two GPUs of one host, in B/s, which is what each of them sends."""
+    return max(
+        (
+            half.bus
+            for log in logs if len({rank.host for rank in log.ranks}) == 1
+            for run in log.collectives if run.ranks == 2
+            for pair in run.points.values() for half in pair if half
+        ),
+        default=0.0,
+    )  # fmt: skip
+
+
 def _nvlinks(
-    count: int, sheet: GpuSheet | None, best: dict[Pair, float]
+    count: int, sheet: GpuSheet | None, best: dict[Pair, float], of_two: float
 ) -> tuple[list[Link], set[Pair], str]:
     """Return the NVLinks, the pairs of GPUs that they connect, and a note if they are fewer than usual.
 
     Without a switch, two GPUs have the smallest possible number of links that explains their fastest copy;
-    none if PCIe explains it. Without copies between GPUs, what connects them is unknown.
+    none if PCIe explains it. A pair whose copies no number explains, and no other pair has that number, has
+    another path, such as between sockets. Without copies between GPUs, what connects them is unknown, unless
+    collectives of two are faster than PCIe.
     """
     if sheet is None or not sheet.links or count < 2:
         return [], set(), ""
@@ -335,18 +350,23 @@ def _nvlinks(
         return _switched(count, sheet, 0.0)
     if sheet.switch and (count > _MOST_WITHOUT_SWITCH or not best):
         return _switched(count, sheet, max(best.values(), default=0.0))
+    slowest = (pci.rate(sheet.pcie, sheet.lanes) or (0.0,))[0]
+    if count == 2 and of_two > slowest:
+        best = best or {(0, 1): of_two, (1, 0): of_two}
     if not best:
         why = f"unknown: how {sheet.links[-1]} links x {sheet.nvlink:g} GB/s of each GPU connect them"
         links = [Link(f"gpu{i}", f"gpu{j}", LinkKind.NVLINK, None, why) for i, j in sorted(every)]
         return links, every, ""
-    slowest = (pci.rate(sheet.pcie, 16) or (0.0,))[0]
     numbers = {
         pair: next((n for n in sheet.links if value <= sheet.nvlinks(n) * (1 + _CLOCK)), sheet.links[-1])
         for pair, value in best.items()
         if value > slowest
     }
+    lowest = _lowest(LinkKind.NVLINK)
+    good = {n for pair, n in numbers.items() if best[pair] >= sheet.nvlinks(n) * lowest}
+    numbers = {pair: n for pair, n in numbers.items() if n in good or n == sheet.links[-1]}
     if sheet.switch and set(numbers) == every and set(numbers.values()) == {sheet.links[-1]}:
-        return _nvlinks(count, sheet, {})
+        return _nvlinks(count, sheet, {}, 0.0)
     found = [
         Link(f"gpu{i}", f"gpu{j}", LinkKind.NVLINK, sheet.nvlinks(n),
              f"{ASSUMED} from the values: {n} links x {sheet.nvlink:g} GB/s", assumed=True)
