@@ -16,6 +16,8 @@ MACHINES = {
     "nvbandwidth-h100-issue24": "hgx-h100-8",
     "nvbandwidth-gb200-azure": "gb200-1",
 }
+#: NICs of the hosts of logs that do not name them.
+NICS = {"nccl-tests-2xh100-a3mega": "8x200G"}
 #: Logs in which nothing is judged: the path between GPUs without NVLink, and host memory, are unknown.
 UNJUDGED = {"mlc-cnf-testbed", "nvbandwidth-a6000-issue50"}
 LOGS = sorted(FOLDER.glob("*.txt"))
@@ -23,7 +25,7 @@ LOGS = sorted(FOLDER.glob("*.txt"))
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
 def test_no_value_of_a_healthy_machine_fails(path: Path) -> None:
-    document = wirespeed.load_log(path, MACHINES.get(path.stem))
+    document = wirespeed.load_log(path, MACHINES.get(path.stem), NICS.get(path.stem))
     check = wirespeed.judge(document)
     bad = [j for j in check.judgements if j.verdict in (Verdict.FAIL, Verdict.IMPLAUSIBLE, Verdict.WARN)]
     assert bad == []

@@ -65,7 +65,7 @@ def load_log(
     Returns
     -------
     Document
-        The values, with limits and expected ranges as if wirespeed had measured them on that machine. The
+        The values, with limits as if wirespeed had measured them on that machine, and wider ranges. The
         field ``imported`` says where they come from.
 
     Raises
@@ -88,9 +88,8 @@ def load_log(
     given = None if nics is None else parse_nics(nics)
     where, unknown = networked(machine_of(logs, machine), logs, given)
     found, strange = results(where, logs)
-    warnings = [_warning(log) for log in logs]
+    warnings = [*unknown, *(_warning(log) for log in logs)]
     warnings.append(f"machine {where.name}: {'; '.join(where.notes)}")
-    warnings += unknown
     warnings += [f"{log.file}: {text(one)}" for log in logs for one in (*log.failures[:1], *log.warnings)]
     if strange:
         warnings.append(f"{many(strange, 'value')} not comparable with testcases of wirespeed, kept unjudged")

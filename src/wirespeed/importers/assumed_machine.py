@@ -15,6 +15,7 @@ from ..model import Access, Engine, Unit
 from ..network import rate_of
 from ..topology import Gpu, Link, LinkKind, Machine, NumaNode, load
 from ..units import GB, MIB
+from .allowed import WIDER
 from .log import HOST_COPIES, MOST_DEVICES, FoundLog
 
 #: What the origin of every derived capacity begins with.
@@ -240,8 +241,8 @@ def _explaining(rates: Iterable[float], fastest: float, lowest: float) -> float 
 
 
 def _lowest(kind: LinkKind) -> float:
-    """Return the fraction of a link's rate that copy engines reach at the low end of the range."""
-    return rate_of(efficiencies()[0], Engine.CE, kind, Access.READ).efficiency
+    """Return the fraction of a link's rate that copy engines reach at the low end of the range of a log."""
+    return WIDER * rate_of(efficiencies()[0], Engine.CE, kind, Access.READ).efficiency
 
 
 def _pcie(gpus: Sequence[str], sheet: GpuSheet, to_host: float) -> tuple[tuple[float, str] | None, str]:
