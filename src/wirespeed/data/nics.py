@@ -22,7 +22,7 @@ class MachineNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nic: str = ""
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _Networks(msgspec.Struct, forbid_unknown_fields=True):
     network: tuple[MachineNetwork, ...]
 
 
@@ -30,7 +30,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 def networks() -> tuple[MachineNetwork, ...]:
     """Return all networks."""
     text = files(__package__).joinpath("nics.toml").read_text()
-    return msgspec.convert(tomllib.loads(text), _File).network
+    return msgspec.convert(tomllib.loads(text), _Networks).network
 
 
 def of_platform(platform: str, model: str, count: int) -> MachineNetwork | None:
