@@ -273,3 +273,23 @@ def test_the_number_of_ranks_follows_from_the_bandwidths(tmp_path: Path) -> None
     document = wirespeed.load_log(tmp_path / "log", "hgx-h100-8", "8x400G")
     assert document.testcases[0].collective and document.testcases[0].collective.ranks == 16
     assert bus(document).peak == pytest.approx(750e9) and judge(document).verdict is Verdict.PASS
+
+
+def test_hosts_whose_nvlinks_connect_only_some_gpus(tmp_path: Path) -> None:
+    """NVLink of unknown capacity within a host is no limit, and PCIe between the pairs no defect."""
+    nics = speeds("node0", 4, 400_000)
+    fast = imported(
+        tmp_path, logged(all_reduce("Tesla V100-SXM2-32GB", 2, 4, 40.0), speeds("node0", 4, 100_000))
+    )
+    assert judge(fast).verdict is Verdict.PASS and bus(fast).limit == pytest.approx(50e9 * 7 / 8 * 2)
+    pairs = imported(tmp_path, logged(all_reduce("NVIDIA H200 NVL", 2, 8, 35.0), nics))
+    assert judge(pairs).verdict is Verdict.PASS
+    bare = imported(tmp_path, logged(all_reduce("NVIDIA L40S", 2, 8, 15.0), nics))
+    assert judge(bare).verdict is Verdict.PASS and (bus(bare).limit or 0) < 32e9
+
+
+def test_nics_given_for_gpus_that_nvlink_may_connect(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(all_reduce(GB200, 2, 4, 800.0))
+    document = wirespeed.load_log(tmp_path / "log", nics="4x400G")
+    assert judge(document).verdict is Verdict.UNKNOWN
+    assert any("NVLink may connect all hosts" in warning for warning in document.warnings)

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..units import GB
+from . import READING
 
 #: Words before the model that not every driver and tool prints.
 _VENDORS = ("nvidia", "tesla", "geforce", "quadro", "hgx")
@@ -49,7 +50,8 @@ class GpuSheet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def sheets() -> dict[str, GpuSheet]:
     """Return the data sheets by the name of their machines."""
     text = files(__package__).joinpath("gpus.toml").read_text()
-    parts = msgspec.convert(tomllib.loads(text), dict[Literal["server", "desktop"], dict[str, GpuSheet]])
+    with READING:
+        parts = msgspec.convert(tomllib.loads(text), dict[Literal["server", "desktop"], dict[str, GpuSheet]])
     return parts["server"] | {name: replace(sheet, desktop=True) for name, sheet in parts["desktop"].items()}
 
 

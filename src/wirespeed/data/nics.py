@@ -8,6 +8,7 @@ from importlib.resources import files
 
 import msgspec
 
+from . import READING
 from .gpus import sheet_of
 
 
@@ -30,7 +31,8 @@ class _Networks(msgspec.Struct, forbid_unknown_fields=True):
 def networks() -> tuple[MachineNetwork, ...]:
     """Return all networks."""
     text = files(__package__).joinpath("nics.toml").read_text()
-    return msgspec.convert(tomllib.loads(text), _Networks).network
+    with READING:
+        return msgspec.convert(tomllib.loads(text), _Networks).network
 
 
 def of_platform(platform: str, model: str, count: int) -> MachineNetwork | None:

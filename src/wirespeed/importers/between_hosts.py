@@ -90,13 +90,14 @@ def networked(
     given : float or None
         Rate of the NICs of a host in one direction, in B/s, in place of what the logs say.
     """
-    if given is not None:
-        return with_network(machine, given, _GIVEN), ()
-    if all(len({rank.host for rank in log.ranks}) < 2 for log in logs):
-        return machine, ()
-    if _shares_nvlink(machine):
+    several = any(len({rank.host for rank in log.ranks}) > 1 for log in logs)
+    if several and _shares_nvlink(machine):
         note = "NVLink may connect all hosts; if it does, give --machine with the number of all GPUs"
         return replace(machine, notes=(*machine.notes, note)), ()
+    if given is not None:
+        return with_network(machine, given, _GIVEN), ()
+    if not several:
+        return machine, ()
     found = next((log.nics for log in logs if log.nics), None)
     if found and found.rate:
         origin = f"assumed: {found.origin}"
@@ -149,8 +150,9 @@ def between_hosts(
     if per_gpu := _to_host(machine):
         network = min(network, each * per_gpu)
     limit = network * _ratio(run.operation, hosts, each)
-    inside = None if run.operation == _ALL_TO_ALL else _inside(machine, each)
-    limit = min(limit, inside) if inside else limit
+    inside = _inside(machine, each)
+    if inside and run.operation != _ALL_TO_ALL:
+        limit = min(limit, inside)
     if not limit:
         return None
     operation = OPERATIONS[run.operation]
@@ -160,6 +162,8 @@ def between_hosts(
         limit * rate_of(rates, Engine.NCCL, LinkKind.NETWORK, Access.READ).efficiency
         for rates in efficiencies()
     )
+    if inside is None and per_gpu:  # bridges connect some GPUs of a host, and PCIe the others
+        low = min(low, low / limit * per_gpu)
     judged = size >= max(_LEAST_BYTES, _LEAST_PART_BYTES * run.ranks)
     used = tuple((i, round(typical / limit, 3), 1.0) for i in links)
     return Allowance(limit, max(peak, limit) if peak else None, (low, typical) if judged else None, used)
@@ -191,9 +195,7 @@ def _to_host(machine: Machine) -> float | None:
 
 
 def _inside(machine: Machine, each: int) -> float | None:
-    """Return the rate at which a GPU sends to another of its host, in B/s; None if unknown."""
-    if each < 2:
-        return None
+    """Return the rate at which a GPU sends to another of its host, in B/s; None if it is not known."""
     hubs = [
         {
             link.destination
@@ -202,6 +204,8 @@ def _inside(machine: Machine, each: int) -> float | None:
         }
         for gpu in machine.gpus
     ]
-    if hubs and all(len(own) == 1 for own in hubs):
+    if each < 2 or not hubs:
+        return None
+    if all(len(own) == 1 for own in hubs):
         return slowest_sender(machine, members(machine))
-    return _to_host(machine)
+    return None if any(hubs) else _to_host(machine)

@@ -60,6 +60,8 @@ def without_peers(machine: Machine) -> frozenset[int]:
     The slots of a desktop machine differ, and one of its GPUs serves the display. Where a capacity is
     assumed, only the range judges them.
     """
+    if not any(link.assumed for link in machine.links):
+        return frozenset()
     desktop = {gpu.name for gpu in machine.gpus if (known := sheet_of(gpu.model)) and known[1].desktop}
     return frozenset(
         i
