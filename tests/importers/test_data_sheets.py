@@ -229,3 +229,13 @@ def test_collectives_of_two_gpus_show_their_nvlinks(
     link = next(link for link in document.machine.links if link.kind is LinkKind.NVLINK)
     assert link.capacity == (None if capacity is None else pytest.approx(capacity * 1e9, rel=1e-3))
     assert judge(document).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("bus", "verdict"),
+    [(20.0, Verdict.PASS), (5.0, Verdict.UNKNOWN), (40.0, Verdict.WARN)],
+)
+def test_collectives_over_pcie(bus: float, verdict: Verdict, tmp_path: Path) -> None:
+    """Only a value that PCIe bounds says something: sockets and bridges may leave much less."""
+    document = imported(tmp_path, all_reduce("NVIDIA L40S", 1, 4, bus))
+    assert judge(document).verdict is verdict

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..data import efficiencies
-from ..limits import Allowance, allowances
-from ..model import Measurement, Transfer
-from ..network import Network
+from ..limits import JUDGED_BYTES, Allowance, allowances
+from ..model import Access, Engine, Measurement, Transfer
+from ..network import Network, rate_of
 from ..topology import LinkKind
 from ..units import MIB
 from .log import HOST_COPIES
@@ -53,6 +53,31 @@ def allowed(network: Network, measurement: Measurement, testcase: str) -> list[A
         return [_shortened(_widened(one), testcase, size) for one in found]
     found = [_widened(one) for one in allowances(network, measurement, efficiencies())]
     return [_bridged(network, one) for one in found] if _BOTH_WAYS in testcase else found
+
+
+def of_collective(network: Network, measurement: Measurement) -> list[Allowance]:
+    """Return what the links allow for each Place of a collective of a log.
+
+    Without NVLink, the bus bandwidth is at most that of PCIe. What sockets and bridges leave of it is
+    unknown, so that a low value is not judged.
+    """
+    found, run = allowances(network, measurement, efficiencies()), measurement.collective
+    if run is None or not run.judged or run.bytes < JUDGED_BYTES or not run.members:
+        return found
+    ends = {network.machine.vertex(member) for member in run.members}
+    own = [i for i, link in enumerate(network.links) if {link.source, link.destination} & ends]
+    memory = network.unknown_memory("numa0")
+    if memory is None or any(network.links[i].kind is LinkKind.NVLINK for i in own):
+        return found
+    used = tuple((i, 1.0, 1.0) for i in own if network.links[i].kind is LinkKind.PCIE)
+    low, typical = (rate_of(r, Engine.NCCL, LinkKind.PCIE, Access.READ).efficiency for r in efficiencies())
+    return [
+        replace(
+            one, expected=(one.limit * low, one.limit * typical), peak=None, links=used,
+            shared=((memory, 0.0),),
+        ) if one.limit and not one.expected else one
+        for one in found
+    ]  # fmt: skip
 
 
 def _widened(bound: Allowance) -> Allowance:

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from msgspec.structs import replace as struct_replace
 
-from ..data import efficiencies
 from ..document import BUSBW, Cell, CollectiveInfo, RankInfo, Status, Table, TestcaseResult
 from ..driver.partial_result import PartialResult
 from ..errors import WirespeedError
-from ..limits import Allowance, allowances
+from ..limits import Allowance
 from ..model import Axis, Engine, Measurement, Reduce, Role
 from ..network import Network
 from ..options import PlanOptions
@@ -21,7 +20,7 @@ from ..testcases.collectives import collective, names
 from ..testcases.data_types import BY_NAME
 from ..topology import Machine
 from ..units import many
-from .allowed import allowed
+from .allowed import allowed, of_collective
 from .between_hosts import between_hosts
 from .failures import status_of
 from .log import FoundCollective, FoundLog, FoundTable
@@ -294,7 +293,7 @@ def _collective(
     cells: dict[str, dict[tuple[int, int], Cell]] = {layout.key: {} for layout in plan.tables}
     wrong = 0
     for measurement in plan.measurements:
-        bounds = allowances(network, measurement, efficiencies())
+        bounds = of_collective(network, measurement)
         for place, bound in zip(measurement.places, bounds, strict=True):
             half = run.points[sizes[place.column]][place.row]
             if half is None:
