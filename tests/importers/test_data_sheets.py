@@ -239,3 +239,13 @@ def test_collectives_over_pcie(bus: float, verdict: Verdict, tmp_path: Path) -> 
     """Only a value that PCIe bounds says something: sockets and bridges may leave much less."""
     document = imported(tmp_path, all_reduce("NVIDIA L40S", 1, 4, bus))
     assert judge(document).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("between", "verdict"), [(26.3, Verdict.PASS), (6.6, Verdict.UNKNOWN), (45.0, Verdict.UNKNOWN)]
+)
+def test_gpus_without_nvlink_copy_at_most_at_the_rate_of_pcie(
+    between: float, verdict: Verdict, tmp_path: Path
+) -> None:
+    document = imported(tmp_path, p2p(["NVIDIA L40S"] * 2, [700.0, 700.0], between))
+    assert judge(document).testcases["device_to_device_memcpy_write_ce"] is verdict

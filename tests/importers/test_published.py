@@ -18,8 +18,8 @@ MACHINES = {
 }
 #: NICs of the hosts of logs that do not name them.
 NICS = {"nccl-tests-2xh100-a3mega": "8x200G"}
-#: Logs in which nothing is judged: the path between GPUs without NVLink, and host memory, are unknown.
-UNJUDGED = {"mlc-cnf-testbed", "nvbandwidth-a6000-issue50"}
+#: Logs in which nothing is judged: host memory is unknown.
+UNJUDGED = {"mlc-cnf-testbed"}
 LOGS = sorted(FOLDER.glob("*.txt"))
 
 

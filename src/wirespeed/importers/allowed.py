@@ -52,7 +52,7 @@ def allowed(network: Network, measurement: Measurement, testcase: str) -> list[A
         found = allowances(network, replace(measurement, works=works), efficiencies())
         return [_shortened(_widened(one), testcase, size) for one in found]
     found = [_widened(one) for one in allowances(network, measurement, efficiencies())]
-    return [_bridged(network, one) for one in found] if _BOTH_WAYS in testcase else found
+    return [_bridged(network, one, both_ways=_BOTH_WAYS in testcase) for one in found]
 
 
 def of_collective(network: Network, measurement: Measurement) -> list[Allowance]:
@@ -96,14 +96,18 @@ def _shortened(bound: Allowance, testcase: str, size: int) -> Allowance:
     return replace(bound, expected=(least, typical), peak=peak)
 
 
-def _bridged(network: Network, bound: Allowance) -> Allowance:
-    """Return what links allow for copies in both directions at once, which the host may limit.
+def _bridged(network: Network, bound: Allowance, *, both_ways: bool) -> Allowance:
+    """Return what links allow for copies that the host may limit, so that low values are not judged.
 
-    Unlike one direction, they depend on the bridges of the host, which no log describes: some reach 11 of
-    31 GB/s to the GPU next to 25 GB/s from it.
+    Unlike copies in one direction, those in both directions at once depend on the bridges of the host, which
+    no log describes: some reach 11 of 31 GB/s to the GPU next to 25 GB/s from it. So do copies between GPUs
+    without NVLink.
     """
-    memory = network.unknown_memory("numa0")
-    of_host = any(network.links[link].kind in _TO_HOST for link, *_ in bound.links)
+    memory, gpus = network.unknown_memory("numa0"), {gpu.name for gpu in network.machine.gpus}
+    links = [network.links[link] for link, *_ in bound.links]
+    of_host = any(
+        link.kind in _TO_HOST and (both_ways or {link.source, link.destination} <= gpus) for link in links
+    )
     return (
         replace(bound, shared=((memory, 0.0),))
         if memory is not None and of_host and not bound.shared

@@ -159,7 +159,7 @@ def _derived(models: Sequence[str], logs: Sequence[FoundLog]) -> Machine:
     best = _best_copies(logs, count)
     nvlinks, reached, found = _nvlinks(count, sheet, best, _fastest_of_two(logs))
     through_host = [
-        Link(f"gpu{i}", f"gpu{j}", LinkKind.PCIE, origin="unknown: sockets and switches between GPUs")
+        _through_host((f"gpu{i}", f"gpu{j}"), (known[i][1], known[j][1]), best[i, j])
         for i, j in sorted(best.keys() - reached)
     ]
     names = [f"gpu{i}" for i in range(count)]
@@ -223,6 +223,20 @@ def _fastest(logs: Sequence[FoundLog]) -> _Fastest:
             for gpu, value in zip(table.columns, table.values[0], strict=False):
                 best[gpu] = max(best.get(gpu, 0.0), times * (value or 0.0))
     return found
+
+
+def _through_host(
+    ends: tuple[str, str], sheets_of_ends: tuple[GpuSheet | None, GpuSheet | None], fastest: float
+) -> Link:
+    """Return what connects two GPUs without NVLink: at most PCIe, less if sockets are between them.
+
+    A faster copy, in B/s, takes another path: links of the CPUs, or NVLinks of GPUs of different models.
+    """
+    rates = [pci.rate(sheet.pcie, sheet.lanes) if sheet else None for sheet in sheets_of_ends]
+    rate = None if None in rates else min(filter(None, rates))
+    if rate is None or fastest > rate[0] * (1 + _CLOCK):
+        return Link(*ends, LinkKind.PCIE, origin="unknown: sockets and switches between GPUs")
+    return Link(*ends, LinkKind.PCIE, rate[0], f"{ASSUMED}: {rate[1]} through the host", assumed=True)
 
 
 def _explaining(rates: Iterable[float], fastest: float, lowest: float) -> float | None:
