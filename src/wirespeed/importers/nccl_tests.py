@@ -51,6 +51,8 @@ _FACTOR_TOLERANCE = 0.02
 
 #: Largest error of a bandwidth with two decimals, in B/s, and number of ranks up to which they tell it.
 _PRINTED, _MOST_RANKS = 0.0051 * GB, 4096
+#: Maximum number of runs of which the number of ranks is looked for; logs have one for each type and operator.
+_MOST_RUNS = 128
 
 #: Results of the JSON that say whether they are good.
 _JUDGED = {"out_of_bounds": "Out of bounds values", "average_bus_bandwidth": "Avg bus bandwidth"}
@@ -193,7 +195,7 @@ def _finished(
     processes = len({(rank.host, rank.pid) for rank in found.ranks})
     count = len(found.ranks) or _product(found.options)
     for (kind, operator, root), points in runs.items():
-        if not found.ranks:
+        if not found.ranks and len(runs) <= _MOST_RUNS:
             count = _ranks_by(points, operation, count)
         name = operation or _guessed(points, operator, root, count)
         found.collectives.append(
