@@ -51,7 +51,7 @@ _FACTOR_TOLERANCE = 0.02
 
 #: Largest error of a bandwidth with two decimals, in B/s, and number of ranks up to which they tell it.
 _PRINTED, _MOST_RANKS = 0.0051 * GB, 4096
-#: Maximum number of runs of which the number of ranks is looked for; logs have one for each type and operator.
+#: Maximum number of runs whose number of ranks is looked for; there is one for each type and operator.
 _MOST_RUNS = 128
 
 #: Results of the JSON that say whether they are good.
