@@ -172,7 +172,7 @@ class Worker:
         repeated = [pair for pair in low[:MAX_REPEATED] if limit is None or limit.allows(self.case, pair)]
         before = {place: outcome.cells[place.table][place.row, place.column]
                   for pair in repeated for place in pair.places}  # fmt: skip
-        for number in range(rule.rounds):
+        for number in range(rule.rounds if repeated else 0):
             if number:
                 renew(self.backends)
             for pair in repeated:

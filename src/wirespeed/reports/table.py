@@ -121,6 +121,8 @@ def _single(result: TestcaseResult, document: Document, check: Check, style: Sty
             parts.append(_summary(table))
         else:
             parts += _matrix(table, style)
+        if table.is_curve or len(table.columns.labels) > 1:
+            parts += _intervals(table)
     return Group(*parts, *shared(result))
 
 
@@ -211,6 +213,17 @@ def _use(table: Table) -> list[RenderableType]:
     if share != f"{high:.1%}":
         share += f" ({_where(table, worst)}) to {high:.1%}"
     return [Text(f"{share} of the limit, {of} {unit}", style="dim")]
+
+
+def _intervals(table: Table) -> list[Text]:
+    """Return how wide the intervals of a table are that has no column for them; empty without any."""
+    halves = sorted(half for cell in table.cells if (half := _half(cell)) is not None)
+    if not halves:
+        return []
+    low, high = (f"{half:.1%}" for half in (halves[0], halves[-1]))
+    rounds = sorted({len(cell.rounds) for cell in table.cells if cell.rounds})
+    many_rounds = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
+    return [Text(f"±{low}{f' to ±{high}' if low != high else ''} in {many_rounds} rounds", style="dim")]
 
 
 def _where(table: Table, cell: Cell) -> str:
