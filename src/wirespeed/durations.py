@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from .errors import MachineError
 from .model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from .network import Network, completions
-from .stopping import Fixed, Rule
-from .summary import FEWEST_ROUNDS
+from .stopping import FEWEST_ROUNDS, Fixed, Rule
 from .topology import Machine
 
 #: Time to bind buffers, streams and threads of a Measurement, and to reset its gate, in s.
@@ -141,7 +140,7 @@ def least_seconds(
         sampling = copy + rule.samples * (copy * rule.copies + checking)
     else:
         sample = max(copy, sample_s)
-        sampling = _TRIALS * sample + rule.fewest_samples * (sample + checking)
+        sampling = _TRIALS * sample + rule.round_samples * (sample + checking)
     return prepare_seconds(measurement) + sampling
 
 

@@ -9,6 +9,8 @@ from .errors import UsageError
 
 #: Minimum number of samples for a 95 % confidence interval of the median of the samples of one round.
 _INTERVAL_SAMPLES = 6
+#: Minimum number of rounds for an interval of the value.
+FEWEST_ROUNDS = 3
 #: Number of rounds from which the variation between rounds is estimated: the range of Student's t is then
 #: 2.8 standard errors, for three rounds it would be 4.3.
 ROUNDS = 5
@@ -66,7 +68,7 @@ class Precise:
     testcase_budget : float
         Maximum time of a testcase, in s, divided equally among its Measurements.
     fewest_samples : int
-        Minimum number of samples of a round.
+        Minimum number of samples of a run of one or two rounds. Of three or more, each has three or more.
     rounds : int
         Minimum number of rounds. More follow only if there are three or more.
     """
@@ -92,6 +94,11 @@ class Precise:
     def share(self, measurements: int) -> Precise:
         """Return the rule for each of several Measurements of a testcase."""
         return replace(self, time_budget=min(self.time_budget, self.testcase_budget / max(1, measurements)))
+
+    @property
+    def round_samples(self) -> int:
+        """Minimum number of samples of a round."""
+        return self.fewest_samples if self.rounds < FEWEST_ROUNDS else _SCATTER_SAMPLES
 
     @property
     def round_budget(self) -> float:

@@ -8,11 +8,10 @@ from functools import lru_cache
 from statistics import NormalDist, stdev
 
 from .document import LARGEST, Statistics
+from .stopping import FEWEST_ROUNDS
 from .student import quantile
 
 CONFIDENCE = 0.95
-#: Minimum number of rounds for an interval of the value.
-FEWEST_ROUNDS = 3
 #: Standard deviation of a run in addition to what its rounds show, over that between its rounds: clocks,
 #: other tenants and the history of a process vary more slowly than rounds. Measured (`docs/results`).
 RUN_SHARE = 0.5

@@ -82,7 +82,7 @@ def test_each_round_measures_everything_with_new_buffers_in_another_order() -> N
     for cell in cells(document):
         assert len(cell.rounds) == 5 and cell.value == statistics.median(cell.rounds)
         assert cell.interval and cell.interval[0] < cell.value < cell.interval[1]
-        assert cell.statistics and cell.statistics.n == len(cell.samples) >= 30
+        assert cell.statistics and cell.statistics.n == len(cell.samples) >= 15
 
 
 def test_only_values_that_vary_have_more_rounds() -> None:
@@ -108,7 +108,7 @@ def test_the_table_prints_the_interval_and_the_rounds(capsys: pytest.CaptureFixt
     assert main(["run", "-t", "device_local_copy", "--machine", TWO, "--no-save"]) == 0
     several = capsys.readouterr().out
     assert main(["run", "-t", "device_local_copy", "--machine", TWO, "--no-save", "--tier", "quick"]) == 0
-    assert "±0.1% to ±0.2% in 5 rounds" in several and "±" not in capsys.readouterr().out
+    assert "±0.1% in 5 rounds" in several and "±" not in capsys.readouterr().out
 
 
 def test_a_failure_in_a_later_round_counts() -> None:

@@ -15,8 +15,8 @@ from itertools import pairwise
 from statistics import fmean, variance
 
 from ..model import Measurement, Place, Reduce, value_of
-from ..stopping import Fixed, Rule
-from ..summary import FEWEST_ROUNDS, median, rounds_for
+from ..stopping import FEWEST_ROUNDS, Fixed, Rule
+from ..summary import median, rounds_for
 from .sampling import MAX_SAMPLES, Taken
 
 #: Maximum number of rounds: with more, the interval gets at most 12 % narrower, because runs vary too

@@ -81,7 +81,7 @@ def take(
         return Taken(tuple(fixed), copies, now() - start)
     copies = 1 if new else _copies(sample, sample_seconds)
     samples: list[Sample] = []
-    fewest, budget = rule.fewest_samples, rule.round_budget
+    fewest, budget = rule.round_samples, rule.round_budget
     next_look = fewest
     while len(samples) < most:
         samples.append(sample(copies))

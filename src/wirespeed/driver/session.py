@@ -145,7 +145,8 @@ class Session:
         except KeyboardInterrupt:
             self._document = replace(self._document, interrupted=_why(self.backends))
         finally:
-            self._document = self._known(*(one.so_far for one in self._running))
+            found = (one.so_far for one in self._running)
+            self._document = self._known(*(one for one in found if any(t.values() for t in one.tables)))
             for listener in self.listeners:
                 listener.run_ended(self._document)
         if self._document.interrupted == BY_USER:

@@ -99,10 +99,12 @@ class TestcaseRun:
         if self.result is not None:
             return self.result
         running = 0.0 if self.since is None else self.worker.backends[0].now() - self.since
+        outcome = self.outcome
+        complete = all(outcome.of(m).taken or outcome.of(m).ended for _, m in self.worker.jobs)
+        status, reason = (outcome.status, outcome.reason) if complete else (Status.INTERRUPTED, UNFINISHED)
         return replace(
-            self.base, status=Status.INTERRUPTED, reason=UNFINISHED,
-            tables=self.outcome.tables(self.plan.tables), seconds=self.seconds + running,
-            state_before=self._before,
+            self.base, status=status, reason=reason, tables=outcome.tables(self.plan.tables),
+            seconds=self.seconds + running, state_before=self._before,
         )  # fmt: skip
 
     def concluded(self, after: State, *, together: bool) -> TestcaseResult:

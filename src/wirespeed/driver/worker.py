@@ -97,12 +97,19 @@ class Worker:
         self.finished = threading.Event()
         self._rule = limit.begin(case, options.rule) if limit else options.rule
         self._rule = self._rule.share(len(jobs))
+        self._stopped = False
 
     @property
     def unfinished(self) -> list[tuple[Backend, Measurement]]:
         """The jobs that another round measures."""
         outcome = self.outcome
-        if outcome.lost or outcome.cancelled or (self.limit and self.limit.left <= 0):
+        if (
+            self._stopped
+            or outcome.crash
+            or outcome.lost
+            or outcome.cancelled
+            or (self.limit and self.limit.left <= 0)
+        ):
             return []
         return [job for job in self.jobs if outcome.of(job[1]).follows(self._rule)]
 
@@ -149,11 +156,18 @@ class Worker:
         for done, (backend, measurement) in enumerate(jobs):
             if outcome.cancelled:
                 return
+            rounds = outcome.of(measurement)
             if limit and not limit.allows(self.case, measurement):
                 outcome.leaves_out(measurement, NO_TIME)
+                rounds.ended = True
                 continue
-            if not self._one(backend, measurement, limit.rule(rule, len(jobs) - done) if limit else rule):
+            before = len(rounds.taken)
+            self._stopped = not self._one(
+                backend, measurement, limit.rule(rule, len(jobs) - done) if limit else rule
+            )
+            if self._stopped:
                 return
+            rounds.ended |= len(rounds.taken) == before
             outcome.done += 1
         if not self.unfinished:
             self._measure_separately()
