@@ -129,7 +129,7 @@ def test_failures_come_first_and_passes_are_folded():
         "device_to_device_memcpy_write_ce",
         "device_to_device_memcpy_read_sm",
     ]
-    assert "more tables with values worse than expected" in opened
+    assert "more tables with values that are not as expected" in opened
     shared = html[html.index("host ↔ GPU</h3>") : html.index("host memory</h3>")]
     assert shared.count("<table") == 1 and shared.count("data-case=") == 2  # rows of one table
 

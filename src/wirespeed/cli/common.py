@@ -224,7 +224,7 @@ def criteria(options: argparse.Namespace) -> Criteria:
     )
 
 
-def add_output(to: TakesOptions, help: str = "also save the Document") -> None:
+def add_output(to: TakesOptions, help: str = "also save the run") -> None:
     """Add ``-o``."""
     to.add_argument(
         "-o", "--output", type=output_path, metavar="FILE.json",
@@ -234,10 +234,10 @@ def add_output(to: TakesOptions, help: str = "also save the Document") -> None:
 
 
 def add_saving(to: TakesOptions) -> None:
-    """Add ``-o``, ``--force``, ``-q`` and ``--no-save`` of a command that saves its Document by default."""
-    add_output(to, "file of the Document (default: wirespeed-HOST-TIME.json in the current folder)")
+    """Add ``-o``, ``--force``, ``-q`` and ``--no-save`` of a command that saves its run by default."""
+    add_output(to, "file of the saved run (default: wirespeed-HOST-TIME.json in the current folder)")
     to.add_argument("-q", "--quiet", action="store_true", help="print no report")
-    to.add_argument("--no-save", action="store_true", help="do not save the Document")
+    to.add_argument("--no-save", action="store_true", help="do not save the run")
 
 
 def saving(options: argparse.Namespace) -> Output | None:
@@ -251,7 +251,7 @@ def saving(options: argparse.Namespace) -> Output | None:
         If no file is given, and the current folder cannot be written.
     """
     if options.no_save and options.output:
-        raise UsageError("-o saves the Document, --no-save does not: give one of them")
+        raise UsageError("-o saves the run, --no-save does not: give one of them")
     if options.no_save or options.output:
         given: Output | None = options.output
         return given
@@ -330,7 +330,9 @@ def add_all_cells(to: TakesOptions) -> None:
 
 def add_verbose(to: TakesOptions) -> None:
     """Add ``-v``."""
-    to.add_argument("-v", "--verbose", action="store_true", help="show all samples, all cells and full names")
+    to.add_argument(
+        "-v", "--verbose", action="store_true", help="show all samples, all values and full names"
+    )
 
 
 def add_measuring(parser: argparse.ArgumentParser) -> None:
@@ -344,7 +346,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     ).completer = testcase_names  # type: ignore[attr-defined]  # fmt: skip
     what.add_argument(
         "-f", "--file", action="append", default=[], metavar="FILE.toml",
-        help="measurements of a file (docs/transfers.md); repeatable",
+        help="measurements of a file (wirespeed help transfers); repeatable",
     )  # fmt: skip
     what.add_argument(
         "-p", "--prefix", nargs="+", action="extend", default=[], metavar="PREFIX",

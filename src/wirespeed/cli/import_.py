@@ -27,7 +27,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     arguments = parser(
         name,
-        "Convert logs of other tools to a Document, for check --from, doctor, compare, report and baseline.\n"
+        "Convert logs of other tools to a saved run, for check, doctor, compare, report and baseline.\n"
         f"Understood: {', '.join(UNDERSTOOD)}.\n"
         "Exit codes: 0 values were imported, 2 invalid usage, 4 the logs have no values.",
     )
@@ -40,7 +40,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         help="machine of the logs: N GPUs such as hgx-h100-8, a machine file, or a simulated machine "
         "(default: derived from the names and the number of GPUs in the logs)",
     ).completer = machine_names  # type: ignore[attr-defined]
-    add_output(arguments, "save the Document")
+    add_output(arguments, "save the run")
     add_report(arguments)
     options = arguments.parse_args(argv)
     check_format(options.format)

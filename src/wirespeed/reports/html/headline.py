@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...document import Document
-from ...judging.overview import KeyFigure, Overview, PathKind, share
+from ...judging.overview import KeyFigure, Overview, PathKind
 from ...judging.verdicts import Check
 from ...terminal import one_line
 from ...topology import Machine
 from ...units import fitting, format_time, many
-from .._overview import extent, rate, short
+from .._overview import extent, of_limit, rate, short, typical_share, worst_share, worst_word
 from .._signs import SIGNS, verification
 from .signs import Shown, shown
 from .svg import Element, add, markup
@@ -72,7 +72,7 @@ class Tile:
     value, unit : str
         The typical rate.
     lines : tuple[str, ...]
-        Fraction of the limit, expected range, and the worst value.
+        Share of what is expected, the lowest value that passes, the limit, and the worst value.
     bar : Markup
         Bar up to the limit; empty without a limit.
     target : str
@@ -162,17 +162,19 @@ def _tile(figure: KeyFigure, target: str) -> Tile:
     """Return the tile of a key figure."""
     one, worst = figure.typical, figure.worst
     scale, unit = fitting(one.unit, [one.value or 0.0])
-    lines = [
-        f"{(one.value or 0.0) / one.limit:.0%} of {short(one.limit, scale)}"
-        if one.limit
-        else "no limit known"
-    ]
-    if one.least and one.normal:
-        lines.append(f"expected ≥ {short(one.least, scale)}, typical {short(one.normal, scale)}")
+    lines = [typical_share(figure)]
+    bounds = (
+        [f"expected {short(one.least, scale)} to {short(one.normal, scale)}"]
+        if one.least and one.normal
+        else []
+    )
+    bounds += [f"limit {short(one.limit, scale)}"] if one.limit else []
+    lines += [", ".join(bounds)] if bounds else []
     if worst:
         key = worst.key
         where = key.testcase if figure.kind is PathKind.COLLECTIVES else f"{key.row} → {key.column}"
-        lines.append(f"worst {short(worst.value or 0.0, scale)} ({share(worst):.0%}): {where}")
+        how = worst_share(figure) or worst_word(figure)
+        lines.append(f"{how}, {short(worst.value or 0.0, scale)}: {where}")
     bar = _bar(figure, lines)
     title = (
         figure.title[0].upper() + figure.title[1:]
@@ -199,8 +201,8 @@ def _bar(figure: KeyFigure, lines: list[str]) -> Markup:
         add(svg, "rect", "fine", x=_percent(left), y=5, width=_percent(1 - left), height=8)
         add(svg, "rect", "band", x=_percent(left), y=5, width=_percent(right - left), height=8)
     if worst:
-        _mark(svg, "worst", share(worst))
-    _mark(svg, "typical", (one.value or 0.0) / one.limit)
+        _mark(svg, "worst", of_limit(figure, worst))
+    _mark(svg, "typical", of_limit(figure, one))
     return markup(svg)
 
 

@@ -186,13 +186,16 @@ def _about(result: TestcaseResult) -> str:
 
 def _counted(counts: Counter[Verdict]) -> str:
     """Return how many values are worse than expected, normal, and not judged."""
-    bad, normal = sum(count for one, count in counts.items() if one.is_bad), counts[Verdict.PASS]
+    above, normal = counts[Verdict.IMPLAUSIBLE], counts[Verdict.PASS]
+    worse = sum(count for one, count in counts.items() if one.is_bad) - above
+    judged = many(worse + above + normal, "value")
     unjudged = sum(counts[one] for one in (Verdict.UNKNOWN, Verdict.BUSY, Verdict.INTERRUPTED))
     parts = [
-        f"{bad} of {many(bad + normal, 'value')} worse than expected" if bad else "",
-        f"{normal} normal" if normal and not bad else "",
+        f"{worse} of {judged} worse than expected" if worse else "",
+        f"{above} of {judged} above the limit" if above else "",
+        f"{normal} normal" if normal and not (worse or above) else "",
         f"{unjudged} not judged" if unjudged else "",
-        f"{counts[Verdict.WAIVED]} not possible or accepted" if counts[Verdict.WAIVED] else "",
+        f"{counts[Verdict.WAIVED]} skipped or accepted" if counts[Verdict.WAIVED] else "",
     ]
     return ", ".join(filter(None, parts))
 

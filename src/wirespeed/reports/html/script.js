@@ -76,7 +76,7 @@
     table.querySelector(".chosen")?.classList.remove("chosen");
     cell.classList.add("chosen");
     if (!found || found.value === undefined || found.value === null) {
-      panel.append(tag("p", found ? found.reason : "This cell does not exist."));
+      panel.append(tag("p", found ? found.reason : "This value does not exist."));
     } else {
       const s = found.statistics, facts = [`median ${short(found.value / divisor)} ${unit}`];
       if (s) facts.push(`${Math.round(s.confidence * 100)} % interval ${short(s.low / divisor)} to ${short(s.high / divisor)}`,
