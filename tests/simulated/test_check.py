@@ -277,7 +277,7 @@ def test_what_cannot_be_judged_is_no_pass(capsys: pytest.CaptureFixture[str]) ->
 
 def test_a_value_under_its_peers_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(*CHECK, "simulated:dgx-a100-8+speed@gpu3-nvswitch=0.88", capsys=capsys)
-    assert code == 3 and "WARN  NVLink gpu3-nvswitch runs at 88% of expected" in out
+    assert code == 3 and "WARN  NVLink gpu3-nvswitch runs at 88% of what its peers reach" in out
     assert "below its peers: NVLink gpu3-nvswitch" in out
 
 

@@ -104,7 +104,9 @@ def test_gates_that_no_machine_with_these_links_can_pass_do_not_fail_it(
     assert capsys.readouterr().out.count("\nimpossible  ") == 1
     assert main([*check, "aws", "--gates", "gates.toml"]) == 4
     out = capsys.readouterr().out
-    assert out.count("\nimpossible  ") == 2 and "\nno threshold of aws was compared; this is not a pass\n" in out
+    assert (
+        out.count("\nimpossible  ") == 2 and "\nno threshold of aws was compared; this is not a pass\n" in out
+    )
 
 
 def test_missing_links_do_not_make_a_gate_impossible() -> None:

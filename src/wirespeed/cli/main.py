@@ -53,7 +53,10 @@ COMMANDS = {
     "sailbandwidth": ("nvbandwidth", "the command line, text and JSON of sailbandwidth"),
     "config": ("config", "show the defaults of options, and where they come from"),
     "completion": ("completion", "print what bash, zsh or fish need to complete words"),
-    "help": ("help_", "show the options of a command, or a page or section of the documentation"),
+    "help": (
+        "help_",
+        "show the documentation: help operate (prolog, nightly check, monitors), help slow, ...",
+    ),
     "man": ("man", "show the manual page of all commands"),
     "install-names": ("install_names", "create executables with the names of nvbandwidth and nccl-tests"),
 }

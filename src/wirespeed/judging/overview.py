@@ -321,7 +321,7 @@ def _answer(
         suspect = first.suspects[0]
         advice = AT[suspect.kind]
         command = at_device(advice.command, document.machine, *suspect.ends)
-        return f"{first} runs at {first.ratio:.0%} of expected", replace(advice, command=command)
+        return f"{first} runs at {first.share}", replace(advice, command=command)
     if failed := failures(document):
         how = "" if failed[0].reason.startswith(failed[0].status) else f"{failed[0].status}: "
         return f"{failed[0].name}: {how}{failed[0].reason}", FAILED

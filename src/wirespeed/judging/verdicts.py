@@ -21,7 +21,7 @@ from ..testcases.host import STREAM
 from ..topology import LinkKind, Machine
 from ..units import GB, format_time
 from .assumed import unconfirmed
-from .culprits import Culprit, Suspect, any_of
+from .culprits import Culprit, Suspect, any_of, of_expected
 from .defects import defects
 from .expectations import renewed
 from .hardware_changes import hardware_changes
@@ -493,7 +493,8 @@ def _blame(
         indices.append(i)
         reached = max(cell.value / cell.limit, _LOWEST)
         observations.append(Observation(group, reached, normal, cell.links, low))
-    culprits = localise(machine, observations)
+    shares = {k: one.ratio / one.normal for k, one in enumerate(observations) if one.low}
+    culprits = [of_expected(one, shares) for one in localise(machine, observations)]
     for culprit in culprits:
         for observation in culprit.cells:
             i = indices[observation]

@@ -54,7 +54,7 @@ def render(document: Document, judged: Judged, style: Style) -> str:
     parts += _warnings(document, first, style)
     parts += [""] if parts[-1] else []
     if first.figures:
-        parts += [figures(first), ""]
+        parts += [figures(first, style.width), ""]
     parts += headline(document, check, first)
     if document.interrupted and check.verdict is not Verdict.INTERRUPTED:
         parts += notes([("interrupted", document.interrupted)], "yellow")
@@ -71,7 +71,7 @@ def _places(check: Check, first: Overview) -> Iterator[RenderableType]:
     for one in check.culprits:
         if str(one) not in first.sentence:
             cells = many(len(one.cells), "value")
-            yield from notes([("slow", f"{one} at {one.ratio:.0%} of expected ({cells})")], "red")
+            yield from notes([("slow", f"{one} at {one.share} ({cells})")], "red")
 
 
 def _findings(first: Overview) -> Iterator[RenderableType]:

@@ -58,7 +58,7 @@ def render(
     parts.append(Text(f"{verdict.word.upper()}  {slow}", style=SIGNS[verdict].style))
     for one in check.culprits:
         cells = many(len(one.cells), "value")
-        parts.append(Text(f"slow: {one} at {one.ratio:.0%} of expected ({cells})"))
+        parts.append(Text(f"slow: {one} at {one.share} ({cells})"))
     for finding in found.findings:
         parts += ["", *_finding(finding, found.slow)]
     parts.append("")

@@ -74,6 +74,8 @@ def topic(name: str) -> Topic | None:
     page, _, anchor = name.removeprefix("docs/").partition("#")
     page = page.removesuffix(".md")
     if page not in topics():
+        if anchor or page not in causes():
+            return None
         page, anchor = _CAUSES, page
     for _, heading, text in _sections(_read(page)):
         if not anchor or _slug(heading) == anchor:

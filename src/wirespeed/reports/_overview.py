@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
+from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -21,15 +22,15 @@ from ._console import printed
 from ._doctor import details, named, rows
 from ._signs import SIGNS, verification
 
-#: Number of characters of a bar, which is as long as the limit.
-_BAR = 24
+#: Smallest and usual number of characters of a bar, which is as long as the limit.
+_SHORTEST, _BAR = 8, 24
 
 
 def render(document: Document, check: Check, style: Style) -> str:
     """Render verdict, cause and key figures, as at the end of a run of everything."""
     found = overview(document, check)
     ending = [("left out", omitted(document)), ("note", missing(document, check))]
-    parts = [figures(found), *notes(ending)] if found.figures else []
+    parts = [figures(found, style.width), *notes(ending)] if found.figures else []
     return printed(style, "", *headline(document, check, found), "", *parts)
 
 
@@ -80,8 +81,12 @@ def absent(lacking: Iterable[Missing], said: str = "") -> Iterator[RenderableTyp
             yield from notes([(kind, str(one))], style)
 
 
-def figures(found: Overview) -> RenderableType:
-    """Return a line with a bar for each key figure."""
+def figures(found: Overview, width: int) -> RenderableType:
+    """Return a line with a bar for each key figure; the lowest share has its own line if there is no room."""
+    texts = [(one.title, rate(one.typical), f"{typical_share(one)}," if one.worst else typical_share(one))
+             for one in found.figures]  # fmt: skip
+    taken = sum(max(map(cell_len, column)) for column in zip(*texts, strict=True)) + 9  # mark and gaps
+    bar = max(_SHORTEST, min(_BAR, width - taken))
     table = Table.grid(padding=(0, 2, 0, 0))
     for i in range(5):
         table.add_column(justify="right" if i == 2 else "left", no_wrap=i < 4)
@@ -89,7 +94,7 @@ def figures(found: Overview) -> RenderableType:
         sign = SIGNS[figure.verdict]
         table.add_row(
             Text(sign.mark, style=sign.style), Text(figure.title), Text(rate(figure.typical), style="bold"),
-            _bar(figure), Text(extent(figure)),
+            _bar(figure, bar), Text(extent(figure)),
         )  # fmt: skip
     return table
 
@@ -136,15 +141,15 @@ def of_limit(figure: KeyFigure, one: Judgement) -> float:
     return (one.value or 0.0) / (one.limit or figure.typical.limit or 1.0)
 
 
-def _bar(figure: KeyFigure) -> Text:
+def _bar(figure: KeyFigure, length: int) -> Text:
     """Return a bar from nothing to the limit: the expected range, the value, and the worst value."""
     one, worst = figure.typical, figure.worst
-    bar = [("─", "dim")] * _BAR
+    bar = [("─", "dim")] * length
     if not one.limit:
         return Text()
 
     def at(fraction: float) -> int:
-        return min(_BAR - 1, max(0, round(fraction * (_BAR - 1))))
+        return min(length - 1, max(0, round(fraction * (length - 1))))
 
     if one.least and one.normal:
         for i in range(at(one.least / one.limit), at(one.normal / one.limit) + 1):

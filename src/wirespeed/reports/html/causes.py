@@ -141,7 +141,7 @@ def notes(document: Document, check: Check, found: Overview) -> list[tuple[Shown
     lines += [(warn, f"Baseline: {text}") for text in (check.baseline.notes if check.baseline else ())]
     for culprit in check.culprits:
         cells = many(len(culprit.cells), "value")
-        lines.append((fail, f"Slow: {culprit} at {culprit.ratio:.0%} of expected ({cells})"))
+        lines.append((fail, f"Slow: {culprit} at {culprit.share} ({cells})"))
     if found.diagnosis.unexplained and found.diagnosis.slow:
         slow = many(found.diagnosis.slow, "slow value")
         lines.append((warn, f"No cause is known for {found.diagnosis.unexplained} of {slow}"))
