@@ -110,3 +110,12 @@ def test_the_worst_nodes_come_first() -> None:
     words = ["PASS", "NOT JUDGED", "WARN", "FAIL", "BUSY", "INTERRUPTED"]
     fleet = analyse([node(i, 50.0, word=word) for i, word in enumerate(words)])
     assert [one.word for one in fleet.nodes] == ["FAIL", "WARN", "BUSY", "INTERRUPTED", "NOT JUDGED", "PASS"]
+
+
+def test_nodes_with_links_down_are_said_to_have_some() -> None:
+    from wirespeed.results.attributes import NVLINKS, attributes
+
+    document = wirespeed.run(["0"], machine="simulated:dgx-a100-8+nvlinks=6@gpu3", samples=3, copies=1)
+    assert attributes(document)[NVLINKS] == "some links down (6 to 12 active)"
+    healthy = wirespeed.run(["0"], machine="simulated:dgx-a100-8+gen3@gpu3", samples=3, copies=1)
+    assert attributes(healthy).get(NVLINKS, "12 active links") == "12 active links"

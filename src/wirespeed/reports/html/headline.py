@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...document import Document
-from ...judging.overview import KeyFigure, Overview, PathKind
+from ...judging.overview import KeyFigure, Overview, PathKind, share
 from ...judging.verdicts import Check
 from ...terminal import one_line
 from ...topology import Machine
 from ...units import fitting, format_time, many
-from .._overview import extent, of_limit, rate, short, typical_share, worst_share, worst_word
+from .._overview import extent, of_limit, rate, short, worst_word
 from .._signs import SIGNS, verification
 from .signs import Shown, shown
 from .svg import Element, add, markup
@@ -162,7 +162,8 @@ def _tile(figure: KeyFigure, target: str) -> Tile:
     """Return the tile of a key figure."""
     one, worst = figure.typical, figure.worst
     scale, unit = fitting(one.unit, [one.value or 0.0])
-    lines = [typical_share(figure)]
+    of = share(one)
+    lines = [str(of) if of else "no limit known"]
     bounds = (
         [f"expected {short(one.least, scale)} to {short(one.normal, scale)}"]
         if one.least and one.normal
@@ -171,10 +172,10 @@ def _tile(figure: KeyFigure, target: str) -> Tile:
     bounds += [f"limit {short(one.limit, scale)}"] if one.limit else []
     lines += [", ".join(bounds)] if bounds else []
     if worst:
-        key = worst.key
+        key, of_worst = worst.key, share(worst)
         where = key.testcase if figure.kind is PathKind.COLLECTIVES else f"{key.row} → {key.column}"
-        how = worst_share(figure) or worst_word(figure)
-        lines.append(f"{how}, {short(worst.value or 0.0, scale)}: {where}")
+        part = f", {of_worst}" if of_worst else ""
+        lines.append(f"{worst_word(figure)} {short(worst.value or 0.0, scale)}{part}: {where}")
     bar = _bar(figure, lines)
     title = (
         figure.title[0].upper() + figure.title[1:]
