@@ -183,7 +183,7 @@ def test_many_gpus_are_a_matrix(seventy_two):
             "</svg>", html.index('<svg viewBox="0 0 986 904')
         )
     ]
-    assert "72 GPUs: 0 pairs of 5112 worse than expected" in drawn and drawn.count("data-place") == 72
+    assert "72 GPUs: 0 pairs of 5112 not as expected" in drawn and drawn.count("data-place") == 72
     slow = replace(
         seventy_two,
         testcases=tuple(

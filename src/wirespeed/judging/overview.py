@@ -6,7 +6,7 @@ Reports for people begin with it: ``check``, the end of a run, the page, and the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -21,7 +21,7 @@ from .diagnosis import Diagnosis, Finding, diagnose
 from .inventory import Missing
 from .omissions import is_unverified, unmeasured
 from .verdict import worst
-from .verdicts import Check, Judgement, Verdict
+from .verdicts import BELOW_PEERS, Check, Judgement, Verdict
 
 
 class PathKind(StrEnum):
@@ -410,16 +410,19 @@ def missing(document: Document, check: Check) -> str:
     return _MEMORY if required and document.machine.unknown_memories else ""
 
 
-def _not_as_expected(check: Check) -> Iterator[str]:
-    """Yield how many values are worse than expected, above their limit, or could not be measured."""
-    counts = Counter(
-        "failed" if one.value is None
-        else "above the limit" if one.verdict is Verdict.IMPLAUSIBLE
-        else "worse than expected"
-        for one in check.judgements if one.key.column and one.verdict.is_bad
-    )  # fmt: skip
-    for how, count in sorted(counts.items(), reverse=True):
-        yield f"{many(count, 'value')} {how}"
+def not_as_expected(judgements: Iterable[Judgement]) -> dict[str, int]:
+    """Return how many values are not as expected, by what they are, in words."""
+    found = dict.fromkeys(("worse than expected", "below their peers", "above the limit", "failed"), 0)
+    for one in judgements:
+        if one.key.column and one.verdict.is_bad:
+            what = (
+                "failed" if one.value is None
+                else "above the limit" if one.verdict is Verdict.IMPLAUSIBLE
+                else "below their peers" if one.why == BELOW_PEERS
+                else "worse than expected"
+            )  # fmt: skip
+            found[what] += 1
+    return {what: count for what, count in found.items() if count}
 
 
 def _extent(check: Check, counts: Counter[Verdict], found: Diagnosis, named: Finding | None) -> str:
@@ -429,7 +432,8 @@ def _extent(check: Check, counts: Counter[Verdict], found: Diagnosis, named: Fin
         verb = "explains" if named.factor is not None else "may explain"
         parts.append(f"{verb} {named.cells} of {many(found.slow, 'slow value')}")
     else:
-        parts += _not_as_expected(check)
+        counted = not_as_expected(check.judgements)
+        parts += [f"{many(count, 'value')} {what}" for what, count in counted.items()]
     parts.append(f"{counts[Verdict.PASS]} normal")
     if unjudged := sum(counts[one] for one in _UNJUDGED):
         parts.append(f"{unjudged} not judged")

@@ -46,8 +46,8 @@ _STREAM = {case.name for case in STREAM}
 #: A value fails if it is below its baseline by more than this fraction, or by more than ``DEVIATIONS`` of the
 #: baseline's deviations, whichever is larger.
 TOLERANCE = 0.05
-#: Why values below the expected range fail.
-BELOW_RANGE = "below the expected range"
+#: Why values below the expected range fail, and why values that would pass get a warning.
+BELOW_RANGE, BELOW_PEERS = "below the expected range", "below its peers"
 
 
 @dataclass(frozen=True)
@@ -500,7 +500,7 @@ def _blame(
             i = indices[observation]
             judged[i] = replace(judged[i], culprits=culprit.suspects)
             if judged[i].verdict is Verdict.PASS:
-                judged[i] = replace(judged[i], verdict=Verdict.WARN, why="below its peers")
+                judged[i] = replace(judged[i], verdict=Verdict.WARN, why=BELOW_PEERS)
     return culprits
 
 
