@@ -20,7 +20,7 @@ class ExitCode(IntEnum):
 #: What each code means, for ``--help``, the manual page and ``docs/formats.md``.
 MEANINGS = {
     ExitCode.PASS: "pass; of commands that only measure or convert: done",
-    ExitCode.FAIL: "the machine failed: a value, the data, an expectation or a gate",
+    ExitCode.FAIL: "the machine failed: a value, the data, an expectation or a published threshold",
     ExitCode.USAGE: "invalid option, argument or file",
     ExitCode.WARN: "only warnings (commands that judge)",
     ExitCode.NOT_JUDGED: "nothing was judged or measured: limits unknown, devices in use, interrupted",

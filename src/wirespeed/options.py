@@ -174,7 +174,8 @@ class PlanOptions:
     """The options that change which Measurements are planned."""
 
     # fmt: off
-    tier: Tier = option("standard", "how thorough the run is", WHAT, _one_of(TIERS, "tier"), choices=TIERS)
+    tier: Tier = option(
+        "standard", "preset: how thorough the run is", WHAT, _one_of(TIERS, "preset"), choices=TIERS)
     size: int | None = option(None, "buffer size, such as 512MiB", WHAT, _size, "SIZE",
         "depends on the testcase")
     blocks: int = option(0, "blocks of a copy kernel", GPU, _whole(0, wrong=_SHAPE), "N", "automatic")
@@ -217,7 +218,7 @@ class RunOptions(PlanOptions):
 
     # fmt: off
     sizes: tuple[int, ...] | None = option(
-        None, "sweep over buffer sizes, such as 4KiB:1GiB:x4 or 1MiB,3MiB; every cell becomes a curve", WHAT,
+        None, "sweep over buffer sizes, such as 4KiB:1GiB:x4 or 1MiB,3MiB; every value becomes a curve", WHAT,
         _sizes, "SIZES", documented=False)
     devices: tuple[int, ...] | None = option(
         None, "use only these GPUs, given by their indices", WHAT, _indices, "0,2", "all",
@@ -242,7 +243,7 @@ class RunOptions(PlanOptions):
         None, "make exactly N copies per sample", STOP, _whole(), "N", "16 if only samples are given",
         documented=False)
     verify: bool = option(True, "verify the data after every sample", HOW)
-    use_mean: bool = option(False, "show the mean of the samples of a cell instead of their median", PYTHON)
+    use_mean: bool = option(False, "show the mean of the samples of a value instead of their median", PYTHON)
     affinity: bool = option(True, "pin threads to cores", HOW)
     bulk: bool = option(
         False, "copy with SM kernels of bulk asynchronous copies if all GPUs support them", GPU,
@@ -253,7 +254,7 @@ class RunOptions(PlanOptions):
     huge_pages: bool = option(
         False, "fail if the host buffers of copies between host and GPU are not in huge pages", GPU)
     timeout: float = option(
-        60.0, "maximum time of one stage: preparing, measuring or verifying one cell", HOW, _timeout, "TIME",
+        60.0, "maximum time of one stage: preparing, measuring or verifying one value", HOW, _timeout, "TIME",
         "60s")
     seed: int = option(0, "random seed of data and order", HOW, _whole(), "N")
     share: Share | None = option(

@@ -117,7 +117,7 @@ def parse_memory(text: str) -> float:
         return parse_rate(text)
     except UsageError:
         raise UsageError(
-            f"{text!r} is no memory; give channels x MT/s, such as 8x4800, or 307 GB/s"
+            f"{text!r} is not a memory rate; give channels x MT/s, such as 8x4800, or 307 GB/s"
         ) from None
 
 

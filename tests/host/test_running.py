@@ -80,7 +80,9 @@ def test_gate_gives_up_on_a_thread_that_never_comes(backend, measurement, node):
         prepared.sample(1)
         prepared.gate[kernels.EXPECTED] += 1
         begin = time.monotonic()
-        with pytest.raises(MeasurementTimeout, match=r"1 s while waiting at the gate .*arrived") as caught:
+        with pytest.raises(
+            MeasurementTimeout, match=r"1 s while waiting at the start barrier .*arrived"
+        ) as caught:
             prepared.sample(1)
         assert "numa" in caught.value.stage
         assert time.monotonic() - begin < 30

@@ -109,7 +109,7 @@ def test_runs_that_differ_make_no_baseline() -> None:
     good = of(RATES)
     assert baseline.make([good, scaled(good, 0.96)])
     cell = r"device_to_device_memcpy_read_ce gpu\d gpu\d by 15\d%"
-    with pytest.raises(UsageError, match=f"differ by more than 5% in 2 cells: {cell}, {cell}"):
+    with pytest.raises(UsageError, match=f"differ by more than 5% in 2 values: {cell}, {cell}"):
         baseline.make([good, scaled(good, 0.4)])
 
 

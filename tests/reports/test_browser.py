@@ -134,7 +134,7 @@ def test_a_packed_table_opens(seventy_two, browser):
 def test_the_document_can_be_saved(recorded, browser):
     opened = browser.open(page([recorded]))
     with opened.page.expect_download() as waiting:
-        opened.page.get_by_role("button", name="Download the Document").click()
+        opened.page.get_by_role("button", name="Download the run").click()
     download = waiting.value
     assert download.suggested_filename.endswith(".json")
     assert decode(Path(download.path()).read_bytes(), "download") == recorded
@@ -166,7 +166,7 @@ def test_without_scripts_all_but_the_samples_is_there(recorded, browser):
     opened = browser.open(page([recorded]), java_script_enabled=False)
     opened.page.locator("summary", has_text="GPU ↔ GPU").click()
     assert opened.page.locator("details.group[open] td").first.is_visible()
-    assert opened.page.get_by_role("button", name="Download the Document").count() == 0
+    assert opened.page.get_by_role("button", name="Download the run").count() == 0
     assert "enable scripts to save it" in opened.page.locator("main").inner_text()
     opened.page.close()
 

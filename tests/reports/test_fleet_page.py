@@ -90,7 +90,7 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_shown(files, tmp
     assert main(["report", *files, str(broken), missing, "-o", str(output)]) == 2
     errors = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
     assert len(errors) == 2
-    assert "broken␛.json is not a wirespeed Document" in errors[0] and "missing.json" in errors[1]
+    assert "broken␛.json is not a saved run of wirespeed" in errors[0] and "missing.json" in errors[1]
     text = output.read_text()
     assert len(rows(text)) == 15 and "2 files not shown" in text and "\x1b" not in text
     assert main(["report", "--fleet", missing, "-o", str(output)]) == 2
@@ -141,7 +141,7 @@ def test_it_opens_in_a_browser(files, browser) -> None:
     long = [dataclasses.replace(node, host=f"{node.host}-{'x' * 80}") for node in nodes]
     for width in (390, 1440):
         for shown in (nodes, long):
-            opened = browser.open(fleet_page(shown, ["broken.json is not a wirespeed Document"]), width)
+            opened = browser.open(fleet_page(shown, ["broken.json is not a saved run of wirespeed"]), width)
             page = opened.page
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
             assert page.locator("svg .dot").count() == 15 * 2 * 2

@@ -286,5 +286,5 @@ def test_a_saved_run_is_not_replaced(tmp_path, capsys):
 def test_documents_that_cannot_be_are_refused(recorded, tmp_path):
     text = encode(recorded).decode()
     for wrong in (text.replace('"row": 0', '"row": 7', 1), text.replace('"row": 0', '"row": -1', 1)):
-        with pytest.raises(wirespeed.DocumentError, match="broken wirespeed Document"):
+        with pytest.raises(wirespeed.DocumentError, match="broken saved run of wirespeed"):
             decode(wrong.encode(), "a.json")

@@ -83,7 +83,11 @@ STATES = {
     "some unknown": State(lambda: measured(HOST, "device_to_device_latency_sm"), Verdict.PASS),
     "interrupted": State(interrupted, Verdict.INTERRUPTED),
     "unverified": State(lambda: measured(PAIRS, verify=False), Verdict.WARN, "data not verified"),
-    "wrong data": State(lambda: measured(PAIRS, machine=f"{H200}+corrupt@gpu1->gpu0"), Verdict.FAIL),
+    "wrong data": State(
+        lambda: measured(PAIRS, machine=f"{H200}+corrupt@gpu1->gpu0"),
+        Verdict.FAIL,
+        "wrong data",
+    ),
     "error": State(lambda: measured(HOST, PAIRS, machine=f"{H200}+error"), Verdict.FAIL),
     "memory in use": State(lambda: measured(HOST, machine=f"{H200}+full@gpu0"), Verdict.BUSY),
     "out of memory": State(

@@ -116,6 +116,15 @@ def test_values_have_three_digits(value, text):
     assert three(value) == text
 
 
+def test_the_text_about_a_cause_is_in_the_page_and_linked():
+    html = page([run("dgx-a100-8+nvlinks=6@gpu3", PAIRS[0])])
+    assert html.count('href="#about-0-nvlinks"') == 1
+    pattern = r'<summary>About nvlinks</summary><div id="about-0-nvlinks">(.*?)</div></details>'
+    (about,) = re.findall(pattern, html, re.DOTALL)
+    assert "fewer active NVLinks" in about and "<code>nvidia-smi nvlink -s</code>" in about
+    assert "docs/doctor.md" not in html
+
+
 def test_failures_come_first_and_passes_are_folded():
     html = page([run("dgx-a100-8+nvlinks=6@gpu3", "0", "1", *PAIRS, "host_stream_triad")])
     groups = re.findall(
@@ -129,7 +138,7 @@ def test_failures_come_first_and_passes_are_folded():
         "device_to_device_memcpy_write_ce",
         "device_to_device_memcpy_read_sm",
     ]
-    assert "more tables with values worse than expected" in opened
+    assert "more tables with values that are not as expected" in opened
     shared = html[html.index("host ↔ GPU</h3>") : html.index("host memory</h3>")]
     assert shared.count("<table") == 1 and shared.count("data-case=") == 2  # rows of one table
 
@@ -174,7 +183,7 @@ def test_many_gpus_are_a_matrix(seventy_two):
             "</svg>", html.index('<svg viewBox="0 0 986 904')
         )
     ]
-    assert "72 GPUs: 0 pairs of 5112 worse than expected" in drawn and drawn.count("data-place") == 72
+    assert "72 GPUs: 0 pairs of 5112 not as expected" in drawn and drawn.count("data-place") == 72
     slow = replace(
         seventy_two,
         testcases=tuple(

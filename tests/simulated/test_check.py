@@ -127,7 +127,7 @@ def test_at_a_prompt_everything_is_one_line() -> None:
     assert repr(wirespeed.compare(document, document)) == (
         f"<Comparison (simulated): 64 same; {started} → {started}>"
     )
-    assert re.fullmatch(r"<Baseline \(simulated\): 64 cells of .*>", repr(wirespeed.baseline([document])))
+    assert re.fullmatch(r"<Baseline \(simulated\): 64 values of .*>", repr(wirespeed.baseline([document])))
 
 
 def test_reports_judge_by_overrides_and_baselines(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
@@ -199,7 +199,7 @@ def test_wrong_data_fails_and_cannot_be_accepted(capsys: pytest.CaptureFixture[s
         ('[[override]]\nlink = "gpu0-gpu1"\nreason = "r"\naccept = 2.0\n', "use 0 to 1"),
         ('[[override]]\nlnk = "gpu0-gpu1"\nreason = "r"\n', "unknown field `lnk`"),
         ('[[override]]\nlink = "gpu0-gpu7"\nreason = "r"\n', "has no effect: the machine has no link"),
-        ('[[override]]\ntestcase = "none*"\nreason = "r"\n', "matches no measured cell"),
+        ('[[override]]\ntestcase = "none*"\nreason = "r"\n', "matches no measured value"),
     ],
 )
 def test_overrides_that_cannot_be_are_refused(
@@ -256,7 +256,7 @@ def test_devices_that_something_else_uses_are_not_judged(capsys: pytest.CaptureF
     assert (
         "slow:" not in out and out.count("gpu1 is in use by a simulated load") == 1 and "warning" not in out
     )
-    assert "with        wirespeed check --wait-idle" in out and "noticed" not in out
+    assert "run         wirespeed check --wait-idle" in out and "noticed" not in out
     code, out, _ = run(*arguments, "--ignore-busy", capsys=capsys)
     assert code == 1 and "FAIL  PCIe link numa0->gpu1" in out
     # What fails on another device fails; busy CPUs say nothing of copy engines.
@@ -291,7 +291,7 @@ def test_what_cannot_be_judged_is_no_pass(capsys: pytest.CaptureFixture[str]) ->
 
 def test_a_value_under_its_peers_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(*CHECK, "simulated:dgx-a100-8+speed@gpu3-nvswitch=0.88", capsys=capsys)
-    assert code == 3 and "WARN  NVLink gpu3-nvswitch runs at 88% of expected" in out
+    assert code == 3 and "WARN  NVLink gpu3-nvswitch runs at 88% of what its peers reach" in out
     assert "below its peers: NVLink gpu3-nvswitch" in out
 
 
@@ -302,7 +302,7 @@ def test_baselines(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     wirespeed.run(["4", "32"], machine=f"{machine}+speed@gpu0-gpu1=0.93", output="slow.json")
     goods = [f"good{seed}.json" for seed in range(3)]
     code, out, _ = run("baseline", "make", *goods, "-o", "base.json", capsys=capsys)
-    assert code == 0 and out.startswith("SIMULATED: ") and "4 cells of 3 runs" in out
+    assert code == 0 and out.startswith("SIMULATED: ") and "4 values of 3 runs" in out
     judged = ["--baseline", "base.json", "--allow-simulated"]
     code, out, _ = run("check", "--from", "good0.json", *judged, capsys=capsys)
     assert code == 0 and "4 normal" in out and "not judged" not in out
@@ -358,12 +358,14 @@ def test_what_the_state_says_is_shown() -> None:
 
 
 def plain(text: str) -> str:
-    return "\n".join(line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()) + "\n"
+    text = re.sub(r"\x1b(\[[0-9;]*m|\]8;[^\x1b]*\x1b\\)", "", text)
+    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 
 def both(name: str, render: Callable[[Style], str], golden: Golden) -> None:
     """Compare with golden files, with and without colour; colour is only added."""
     text, coloured = render(Style()), render(Style(color=True))
+    coloured = re.sub(r"\x1b\]8;id=\d+;file://\S+?/docs/", "\x1b]8;;file:///docs/", coloured)
     golden(f"{name}.txt", text)
     golden(f"{name}-colour.txt", coloured)
     assert plain(coloured) == text and coloured != text

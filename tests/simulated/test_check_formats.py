@@ -14,7 +14,7 @@ from wirespeed.document import Document
 from wirespeed.errors import UsageError
 
 GATE = "host to GPU and back, H100 and H200"
-CAUSE = "likely cause: a PCIe link runs at an older generation than the GPU (gpu1), 2 slow cells; evidence: "
+CAUSE = "likely cause: a PCIe link runs at an older generation than the GPU (gpu1), 2 slow values; evidence: "
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def checked(capsys: pytest.CaptureFixture[str], format: str, *paths: str, code: 
 def test_gates_from_python(document: Document) -> None:
     compared = wirespeed.gates(document, "azure")
     assert (
-        repr(compared).startswith("<GateComparison (simulated): azure; gates: 1 fail, ")
+        repr(compared).startswith("<GateComparison (simulated): azure; thresholds: 1 fail, ")
         and compared.failed == 1
     )
     (failed,) = (one for one in compared.results if one.verdict == "fail")
@@ -53,7 +53,7 @@ def test_json_has_the_documented_fields(path: str, capsys: pytest.CaptureFixture
     first, second, third = found["runs"]
     assert found["wirespeed_check"] == 1 and first == second and first["file"] == path
     assert list(third) != list(first) and set(third) == set(first) and third["verdict"] == "unreadable"
-    assert third["file"] == str(broken) and "broken.json is not a wirespeed Document" in third["error"]
+    assert third["file"] == str(broken) and "broken.json is not a saved run of wirespeed" in third["error"]
     assert first["verdict"] == "fail" and first["cells"] == {"fail": 2, "pass": 2} and first["simulated"]
     (cause,) = first["causes"]
     assert (cause["cause"], cause["place"], cause["likely"]) == ("pcie-generation", "gpu1", True)

@@ -91,7 +91,9 @@ def test_every_format_has_all_runs_and_files(
 ) -> None:
     code, out, err = run(capsys, "runs", "--format", format)
     assert (code, err) == (ExitCode.FAIL, "")
-    assert ("node2" in out and "truncated.json is not a wirespeed Document" in out) or format == "prometheus"
+    assert (
+        "node2" in out and "truncated.json is not a saved run of wirespeed" in out
+    ) or format == "prometheus"
     if format == "text":
         rows = re.findall(r"^(FAIL|ERROR|PASS) +(\S+)", out, re.M)
         assert rows == [("FAIL", "node2"), ("ERROR", "truncated.json"), ("PASS", "node1")]

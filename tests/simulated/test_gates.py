@@ -85,7 +85,7 @@ def test_a_slow_link_fails_gates_with_its_cell(capsys: pytest.CaptureFixture[str
     out = capsys.readouterr().out
     assert re.search(r"^fail  +reads of a peer over NVLink, A100 40GB: at least 235 GB/s$", out, re.M)
     assert re.search(r"memcpy_read_ce .*gpu3.*: lowest 2[12]\d\.\d\d GB/s; expected 210\.00", out)
-    assert "\nFAIL  " in out and "\n1 gate failed\nSIMULATED" in out and "an InfiniBand test" in out
+    assert "\nFAIL  " in out and "\n1 threshold not met\nSIMULATED" in out and "an InfiniBand test" in out
     saved = ["check", "--allow-simulated", "--from", "run.json"]
     assert main([*saved, "--gates", "azure"]) == 1 and main([*saved, "--gates", "gcp"]) == 2
 
@@ -104,7 +104,9 @@ def test_gates_that_no_machine_with_these_links_can_pass_do_not_fail_it(
     assert capsys.readouterr().out.count("\nimpossible  ") == 1
     assert main([*check, "aws", "--gates", "gates.toml"]) == 4
     out = capsys.readouterr().out
-    assert out.count("\nimpossible  ") == 2 and "\nno gate of aws was compared; this is not a pass\n" in out
+    assert (
+        out.count("\nimpossible  ") == 2 and "\nno threshold of aws was compared; this is not a pass\n" in out
+    )
 
 
 def test_missing_links_do_not_make_a_gate_impossible() -> None:

@@ -152,7 +152,7 @@ def test_notebooks_show_tables_without_scripts_and_links(results: dict[str, Any]
 
 def test_a_notebook_shows_the_verdict_its_cause_and_the_slow_cells(results: dict[str, Any]) -> None:
     text = Markup(results["document"]._repr_html_()).text
-    assert "FAIL NVLinks are down (gpu3)" in text and "92% of 300" in text
+    assert "FAIL NVLinks are down (gpu3)" in text and "111% of expected 249 GB/s" in text
     assert results["matrix"]._repr_html_().count('class="w4 bad"') == 14
     assert "✖ fail" in Markup(results["check"]._repr_html_()).text
     assert "nvidia-smi nvlink" in Markup(results["diagnosis"]._repr_html_()).text
@@ -280,8 +280,8 @@ def test_figures_are_drawn_without_global_state(results: dict[str, Any], name: s
         ("latencies", {"NUMA node", "time [ns]"}),
         ("one row", {"bandwidth [GB/s]; |: limit of the links"}),
         ("check", {"share of the limit [%]; |: lowest value"}),
-        ("diagnosis", {"slow cells that the cause explains"}),
-        ("gates", {"lowest value of the gate [%]"}),
+        ("diagnosis", {"slow values that the cause explains"}),
+        ("gates", {"lowest value of the threshold [%]"}),
         ("comparison", {"change [%], positive is better"}),
         ("baseline", {"baseline [GB/s]"}),
         ("machine", {"source", "destination", "capacity [GB/s]"}),

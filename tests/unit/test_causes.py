@@ -194,14 +194,14 @@ def test_text(
     )
     assert main(["doctor", str(tmp_path / "d.json")]) == 1
     out = capsys.readouterr().out
-    assert "likely cause: a PCIe link runs at reduced width (gpu1), explains 1 of 1 slow cell" in " ".join(
+    assert "likely cause: a PCIe link runs at reduced width (gpu1), explains 1 of 1 slow value" in " ".join(
         out.split()
     )
-    assert "1 fact could not be read; -v shows all" in out and "SIMULATED" in out
+    assert "1 reading could not be read; -v shows all" in out and "SIMULATED" in out
     old = replace(measured("+speed@gpu0-gpu1=0.5"), facts=())
     wirespeed.save(old, tmp_path / "old.json")
     assert main(["doctor", str(tmp_path / "old.json")]) == 1
-    assert "this run has no facts about the system" in capsys.readouterr().out
+    assert "this run has no readings of the system" in capsys.readouterr().out
 
 
 def test_check_names_the_first_cause() -> None:
@@ -253,7 +253,7 @@ def test_it_measures_and_saves_facts(capsys: pytest.CaptureFixture[str], tmp_pat
             str(path),
         ]
     )
-    assert "slow cell" in capsys.readouterr().out
+    assert "slow value" in capsys.readouterr().out
     assert Facts(wirespeed.load(path).facts).number(Known.CPUS)
 
 

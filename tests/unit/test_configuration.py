@@ -225,7 +225,7 @@ def test_places_in_no_line(point: str | None) -> None:
     command = [sys.executable, "-m", "wirespeed", "list"]
     done = subprocess.run(command, env=environment, timeout=60, capture_output=True, text=True)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
-    assert "_ARGCOMPLETE is set, but COMP_POINT is no number" in done.stderr
+    assert "_ARGCOMPLETE is set, but COMP_POINT is not a number" in done.stderr
 
 
 def test_files_are_completed_wherever_they_are(tmp_path: Path) -> None:

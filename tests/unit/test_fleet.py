@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
+from msgspec.structs import replace
 
+import wirespeed
+from wirespeed.facts import Known
 from wirespeed.judging.fleet import FleetFigure, FleetNode, analyse, boundary, separating
 
 COPIES = ("host_to_device_memcpy_ce",)
@@ -110,3 +113,15 @@ def test_the_worst_nodes_come_first() -> None:
     words = ["PASS", "NOT JUDGED", "WARN", "FAIL", "BUSY", "INTERRUPTED"]
     fleet = analyse([node(i, 50.0, word=word) for i, word in enumerate(words)])
     assert [one.word for one in fleet.nodes] == ["FAIL", "WARN", "BUSY", "INTERRUPTED", "NOT JUDGED", "PASS"]
+
+
+def test_nodes_with_links_down_are_said_to_have_some() -> None:
+    from wirespeed.reports.html.fleet import _named
+    from wirespeed.results.attributes import NVLINKS, attributes
+
+    document = wirespeed.run(["0"], machine="simulated:dgx-a100-8+nvlinks=6@gpu3", samples=3, copies=1)
+    assert attributes(document)[NVLINKS] == "some links down (6 to 12 active)"
+    facts = [replace(one, value=6.0) if one.name == Known.NVLINKS else one for one in document.facts]
+    assert attributes(replace(document, facts=tuple(facts)))[NVLINKS] == "6 active links"
+    assert _named(NVLINKS, attributes(document)[NVLINKS]).startswith("some links down")
+    assert _named("kernel", "6.8") == "kernel 6.8"

@@ -200,7 +200,7 @@ WRONG = [
     ("a = ", "is not valid TOML"),
     (
         ABOUT + 'transfers = "gpu0 -> gpu1"\nlabel = "\ud800"',
-        "line 4, column 10: the character is no Unicode",
+        "line 4, column 10: the character is not a Unicode",
     ),
     ("[[measurement]]\n", "line 1 is not valid: Object missing required field `name`"),
     (ABOUT, "give transfers, or waived"),

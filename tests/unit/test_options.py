@@ -156,7 +156,7 @@ def test_an_unknown_keyword_is_a_type_error_that_names_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"tier": "huge"}, "there is no tier 'huge'; choose one of quick, standard, full"),
+        ({"tier": "huge"}, "there is no preset 'huge'; choose one of quick, standard, full"),
         ({"size": 0}, "size 0 is out of range; it must be from 1 B to 1 EiB"),
         ({"size": []}, r"\[\] is not a size"),
         ({"size": float("nan")}, "nan is not a size"),

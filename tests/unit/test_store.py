@@ -159,12 +159,12 @@ def test_a_disk_that_fills_up_while_measuring_loses_nothing(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "is not a wirespeed Document"),
-        ("{}", "is not a wirespeed Document"),
-        ("\x00\xff", "is not a wirespeed Document"),
+        ("", "is not a saved run of wirespeed"),
+        ("{}", "is not a saved run of wirespeed"),
+        ("\x00\xff", "is not a saved run of wirespeed"),
         ('{"wirespeed_schema": 99}', "has schema 99, this version reads up to 2; use a newer wirespeed"),
-        ('{"wirespeed_schema": 1}', "is a broken wirespeed Document"),
-        ("[" * 100_000, "is not a wirespeed Document"),
+        ('{"wirespeed_schema": 1}', "is a broken saved run of wirespeed"),
+        ("[" * 100_000, "is not a saved run of wirespeed"),
     ],
 )
 def test_what_is_no_document_is_one_clear_line(text: str, says: str, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_states_of_schema_1_become_quantities(document: Document) -> None:
     assert result.state_before == quantities and result.readings == (Reading(1.0, quantities),)
     assert result.tables[0].cells[0].means == ("ipc", "nccl")
     for broken in (1, [[]], [{"tables": [{"cells": [1]}]}], [{"readings": 1}], [{"state_after": {"x": {}}}]):
-        with pytest.raises(DocumentError, match="is a broken wirespeed Document"):
+        with pytest.raises(DocumentError, match="is a broken saved run of wirespeed"):
             store.decode(json.dumps(raw | {"testcases": broken}).encode(), "d.json")
 
 

@@ -33,5 +33,5 @@ def main(name: str, argv: Sequence[str]) -> int:
         for model, entries in made.models.items():
             mark = "SIMULATED: " if made.simulated else ""
             runs = max((entry.runs for entry in entries), default=0)
-            print(f"{mark}{one_line(model)}: {many(len(entries), 'cell')} of {many(runs, 'run')}")
+            print(f"{mark}{one_line(model)}: {many(len(entries), 'value')} of {many(runs, 'run')}")
     return ExitCode.PASS

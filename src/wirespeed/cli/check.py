@@ -248,7 +248,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
     out = arguments.add_argument_group("output")
     out.add_argument(
         "--format", default=FORMATS[0], choices=FORMATS,
-        help="format of verdicts, likely causes and gates (default: text)",
+        help="format of verdicts, likely causes and thresholds (default: text)",
     )  # fmt: skip
     add_consumer(out)
     add_all_cells(out)

@@ -238,7 +238,7 @@ def expected(options: argparse.Namespace) -> Inventory | None:
     return strictest(options.expect) if options.expect else None
 
 
-def add_output(to: TakesOptions, help: str = "also save the Document") -> None:
+def add_output(to: TakesOptions, help: str = "also save the run") -> None:
     """Add ``-o``."""
     to.add_argument(
         "-o", "--output", type=output_path, metavar="FILE.json",
@@ -248,10 +248,10 @@ def add_output(to: TakesOptions, help: str = "also save the Document") -> None:
 
 
 def add_saving(to: TakesOptions) -> None:
-    """Add ``-o``, ``--force``, ``-q`` and ``--no-save`` of a command that saves its Document by default."""
-    add_output(to, "file of the Document (default: wirespeed-HOST-TIME.json in the current folder)")
+    """Add ``-o``, ``--force``, ``-q`` and ``--no-save`` of a command that saves its run by default."""
+    add_output(to, "file of the saved run (default: wirespeed-HOST-TIME.json in the current folder)")
     to.add_argument("-q", "--quiet", action="store_true", help="print no report")
-    to.add_argument("--no-save", action="store_true", help="do not save the Document")
+    to.add_argument("--no-save", action="store_true", help="do not save the run")
 
 
 def saving(options: argparse.Namespace) -> Output | None:
@@ -265,7 +265,7 @@ def saving(options: argparse.Namespace) -> Output | None:
         If no file is given, and the current folder cannot be written.
     """
     if options.no_save and options.output:
-        raise UsageError("-o saves the Document, --no-save does not: give one of them")
+        raise UsageError("-o saves the run, --no-save does not: give one of them")
     if options.no_save or options.output:
         given: Output | None = options.output
         return given
@@ -344,7 +344,9 @@ def add_all_cells(to: TakesOptions) -> None:
 
 def add_verbose(to: TakesOptions) -> None:
     """Add ``-v``."""
-    to.add_argument("-v", "--verbose", action="store_true", help="show all samples, all cells and full names")
+    to.add_argument(
+        "-v", "--verbose", action="store_true", help="show all samples, all values and full names"
+    )
 
 
 def add_measuring(parser: argparse.ArgumentParser) -> None:
@@ -358,7 +360,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     ).completer = testcase_names  # type: ignore[attr-defined]  # fmt: skip
     what.add_argument(
         "-f", "--file", action="append", default=[], metavar="FILE.toml",
-        help="measurements of a file (docs/transfers.md); repeatable",
+        help="measurements of a file (wirespeed help transfers); repeatable",
     )  # fmt: skip
     what.add_argument(
         "-p", "--prefix", nargs="+", action="extend", default=[], metavar="PREFIX",

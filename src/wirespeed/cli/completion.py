@@ -41,7 +41,7 @@ def words() -> tuple[list[str], str]:
     """
     point = os.environ.get("COMP_POINT", "")
     if not re.fullmatch("[0-9]{1,9}", point):
-        raise UsageError(f"_ARGCOMPLETE is set, but COMP_POINT is no number: {point!r}; unset it")
+        raise UsageError(f"_ARGCOMPLETE is set, but COMP_POINT is not a number: {point!r}; unset it")
     line = os.environ.setdefault("COMP_LINE", "")[: int(point)]
     try:
         before = shlex.split(line)[1:]

@@ -148,7 +148,7 @@ def add_consumer(to: argparse._ActionsContainer) -> None:
     to.add_argument(
         OPTION, dest="consumer", choices=tuple(CONSUMERS), metavar="CONSUMER",
         help=f"exit with the code that a program expects, and print only one line, with the reason: "
-        f"{', '.join(CONSUMERS)} (docs/operate.md)",
+        f"{', '.join(CONSUMERS)} (wirespeed help operate)",
     )  # fmt: skip
 
 

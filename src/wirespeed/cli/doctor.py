@@ -120,8 +120,8 @@ def _parser(name: str) -> Parser:
         name,
         "Read what the system reports about this machine, measure, and name what may explain slow paths:\n"
         "evidence, a command that confirms it, and a remedy. Measures what would show the defects that the\n"
-        "system reports, and the quick tier if there are none or they do not explain what is slow; with -t,\n"
-        "-p or --tier, what they select.",
+        "system reports, and the quick preset if there are none or they do not explain what is slow; with\n"
+        "-t, -p or --tier, what they select.",
         EXIT_CODES,
     )
     arguments.add_argument(

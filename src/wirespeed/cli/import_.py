@@ -28,7 +28,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     arguments = parser(
         name,
-        "Convert logs of other tools to a Document, for check --from, doctor, compare, report and baseline.\n"
+        "Convert logs of other tools to a saved run, for check, doctor, compare, report and baseline.\n"
         f"Understood: {', '.join(UNDERSTOOD)}.\n"
         "Exit codes: 0 values were imported, 1 the logs say that the run failed or a value of theirs fails,\n"
         "2 invalid usage, 4 the logs have no values.",
@@ -48,7 +48,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         metavar="NUMBERxRATE",
         help="NICs of each host, such as 8x400G, for collectives between hosts (default: as the log says)",
     )
-    add_output(arguments, "save the Document")
+    add_output(arguments, "save the run")
     add_report(arguments)
     options = arguments.parse_args(argv)
     check_format(options.format)

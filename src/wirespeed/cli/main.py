@@ -45,7 +45,7 @@ COMMANDS = {
     "compare": ("compare", "show the changes between two saved runs"),
     "list": ("listing", "list all testcases, and show which of them can run here"),
     "machine": ("machine", "show the CPUs, GPUs and links of this machine"),
-    "show": ("show", "print any report of a saved Document"),
+    "show": ("show", "print any report of a saved run"),
     "report": ("report", "write saved runs as one HTML file that works offline"),
     "pt2pt": ("pt2pt", "measure messages between two ranks over MPI and NCCL"),
     "overalloc": ("overalloc", "measure the cost of sharing a buffer, and the effect of over-allocation"),
@@ -53,6 +53,10 @@ COMMANDS = {
     "sailbandwidth": ("nvbandwidth", "the command line, text and JSON of sailbandwidth"),
     "config": ("config", "show the defaults of options, and where they come from"),
     "completion": ("completion", "print what bash, zsh or fish need to complete words"),
+    "help": (
+        "help_",
+        "show the documentation: help operate (prolog, nightly check, monitors), help slow, ...",
+    ),
     "man": ("man", "show the manual page of all commands"),
     "install-names": ("install_names", "create executables with the names of nvbandwidth and nccl-tests"),
 }
@@ -234,9 +238,10 @@ def _dispatch(arguments: list[str]) -> int:
         top_parser().parse_args(arguments)
         return ExitCode.PASS
     if arguments[:1] == ["help"]:
-        arguments = [*arguments[1:2], "--help"]
         if len(arguments) == 1:
-            top_parser().parse_args(arguments)
+            top_parser().parse_args(["--help"])
+        if arguments[1] in COMMANDS:
+            arguments = [arguments[1], "--help"]
     if not arguments or arguments[0].startswith("-"):  # no command: options of `run`, quick tier
         arguments = ["run", "--tier", "quick", *arguments]
     name = arguments[0]

@@ -151,7 +151,7 @@ def _table() -> tuple[tuple[str, tuple[tuple[str, str, str, Any, Any, str], ...]
             ("-S", "--report_timestamps", "0|1", 0, _flag, "print a time stamp on each line (0)"),
             ("-J", "--output_file", "FILE.json", None, Path, "also write nccl-tests' JSON"),
             ("", "--output", "FILE.json", None, output_path,
-             "also save the Document, during the run; a folder, or - for standard output"),
+             "also save the run as JSON, during the run; a folder, or - for standard output"),
             ("", "--force", "", False, bool, "replace that file even if it exists"),
             ("", "--format", "FORMAT", FORMAT, str,
              "output format: nccl-tests (line by line), table, csv, json, ..."),

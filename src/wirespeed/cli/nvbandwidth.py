@@ -88,7 +88,7 @@ def _parser(program: str) -> _Parser:
     parser = _Parser(
         prog=f"wirespeed {program}", add_help=False,
         description=f"{program}'s command line. Sampling stops when the 95 % confidence interval of the "
-        f"median is within {PRECISION:.1%} of it, or after {TIME_BUDGET:g} s per cell (--time-budget), "
+        f"median is within {PRECISION:.1%} of it, or after {TIME_BUDGET:g} s per value (--time-budget), "
         "unless -i or --loopCount is given.",
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=36),
     )  # fmt: skip
@@ -152,7 +152,7 @@ def _parser(program: str) -> _Parser:
     )
     own.add_argument(
         "--time-budget", type=typed(parse_duration), default=TIME_BUDGET, metavar="TIME",
-        help="maximum time per cell (0.3s)",
+        help="maximum time per value (0.3s)",
     )  # fmt: skip
     add_output(own)
     add_options(own, names=["timeout", "seed"])

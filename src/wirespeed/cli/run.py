@@ -38,7 +38,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..driver.jobs import join
     from ..progress import listener
 
-    arguments = parser(name, "Measure, print the results and save them as a Document.", EXIT_CODES)
+    arguments = parser(name, "Measure, print the results and save the run.", EXIT_CODES)
     add_measuring(arguments)
     add_dry_run(arguments)
     add_job(arguments.add_argument_group(JOB))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    arguments = parser(name, "Print any report of saved Documents.")
+    arguments = parser(name, "Print any report of saved runs.")
     arguments.add_argument(
         "files", nargs="+", metavar="FILE.json", help="saved runs; - for one on standard input"
     )

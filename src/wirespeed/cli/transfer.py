@@ -43,14 +43,17 @@ def _parser(name: str) -> argparse.ArgumentParser:
     arguments = parser(
         name,
         "Measure transfers that start together. The side from which the arrow comes executes:\n"
-        "gpu0 -> gpu1 is pushed by gpu0, gpu1 <- gpu0 is pulled by gpu1. docs/transfers.md has the language.",
+        "gpu0 -> gpu1 is pushed by gpu0, gpu1 <- gpu0 is pulled by gpu1.\n"
+        "`wirespeed help transfers` has the language.",
         EXIT_CODES,
     )
     what = arguments.add_argument_group(WHAT)
     what.add_argument(
         "line", nargs="*", metavar="TRANSFERS", help="such as 'gpu0 -> gpu1; gpu1 -> gpu0 1MiB'"
     )
-    what.add_argument("-f", "--file", metavar="FILE.toml", help="measurements of a file (docs/transfers.md)")
+    what.add_argument(
+        "-f", "--file", metavar="FILE.toml", help="measurements of a file (wirespeed help transfers)"
+    )
     what.add_argument("--from-transferbench", metavar="FILE", help="transfers of a file of TransferBench")
     what.add_argument("--from-nvloom", metavar="FILE", help="transfers of a CSV file of nvloom")
     what.add_argument(

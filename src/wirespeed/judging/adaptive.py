@@ -72,7 +72,7 @@ class Adaptive:
         if found.unexplained or not any(one.factor is not None for one in found.findings):
             why = "to explain what is slow" if found.slow else "to find what is slow"
             if rest := _quick(document):
-                return self._step(rest, f"the quick tier, {why}")
+                return self._step(rest, f"the quick preset, {why}")
         self.concluded = (check, found)
         return ()
 
@@ -81,7 +81,7 @@ class Adaptive:
         found = suspected(document)
         cases = dict.fromkeys(case for required in found.values() for case in required)
         if not cases:
-            return self._step(_quick(document), "the quick tier: the facts show no defect")
+            return self._step(_quick(document), "the quick preset: the readings show no defect")
         places: dict[str, list[str]] = {}
         for cause, place in found:
             places.setdefault(cause.name, []).append(place)

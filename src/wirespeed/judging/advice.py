@@ -56,9 +56,10 @@ AT = {
 BUSY = Advice("wait for idle devices, or judge anyway with --ignore-busy", "wirespeed check --wait-idle 5min")
 WRONG_PATH = Advice("do not use this path; replace the defective device or link")
 ABOVE = Advice(
-    "compare the capacities with data sheets; docs/limits.md says how to correct them", "wirespeed machine"
+    "compare the capacities with data sheets; `wirespeed help limits` says how to correct them",
+    "wirespeed machine",
 )
 FAILED = Advice("look for errors of the device in the kernel log", "sudo dmesg | tail")
-NO_CAUSE = Advice("docs/slow.md has the steps from a low value to its cause")
+NO_CAUSE = Advice("follow the steps from a low value to its cause", "wirespeed help slow")
 VERIFY = Advice("measure again, and verify the data: without --no-verify, or with -c 1")
 STALE = Advice("measure again, and find out why the timer or job that repeats it does not")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ..effects import device_of
+from ..summary import median
 from ..topology import Link, LinkKind, Machine
 
 
@@ -82,17 +84,39 @@ class Culprit:
     suspects : tuple[Suspect, ...]
         Links, devices or pairs.
     ratio : float
-        Median over its cells of value over normal.
+        Median over its cells of the value over what ``of`` says.
     cells : tuple[int, ...]
         Indices of the observations that it explains.
+    of : str
+        What the ratio is relative to, for people: ``expected``, or what its peers reach.
     """
 
     suspects: tuple[Suspect, ...]
     ratio: float
     cells: tuple[int, ...]
+    of: str = "what its peers reach"
 
     def __str__(self) -> str:
         return any_of(self.suspects)
+
+    @property
+    def share(self) -> str:
+        """The ratio with its word: ``50% of expected``."""
+        return f"{self.ratio:.0%} of {self.of}"
+
+
+def of_expected(culprit: Culprit, shares: Mapping[int, float]) -> Culprit:
+    """Return a culprit with its share of what is expected; without failing values, its share of its peers.
+
+    Parameters
+    ----------
+    culprit : Culprit
+        A culprit with its ratio to its peers.
+    shares : Mapping[int, float]
+        Index of an observation that fails -> its value over the typical one.
+    """
+    failing = sorted(shares[i] for i in culprit.cells if i in shares)
+    return replace(culprit, ratio=median(failing), of="expected") if failing else culprit
 
 
 def any_of(suspects: tuple[Suspect, ...]) -> str:

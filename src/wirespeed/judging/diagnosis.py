@@ -79,7 +79,7 @@ class Finding:
         """Return one line."""
         where = f" ({self.where})" if self.where else ""
         others = "".join(f" or {other.name}" for other in self.others)
-        return brief(f"Finding {self.cause.name}{where}{others}: {many(self.cells, 'slow cell')}")
+        return brief(f"Finding {self.cause.name}{where}{others}: {many(self.cells, 'slow value')}")
 
     @property
     def where(self) -> str:
@@ -130,7 +130,7 @@ class Diagnosis(Tabular):
         )
         left = f", {self.unexplained} unexplained" if self.unexplained else ""
         kind = " (simulated)" if self.simulated else ""
-        return brief(f"Diagnosis{kind}: {many(self.slow, 'slow cell')}{left}; causes: {causes or 'none'}")
+        return brief(f"Diagnosis{kind}: {many(self.slow, 'slow value')}{left}; causes: {causes or 'none'}")
 
 
 def concluded(document: Document, check: Check, found: Diagnosis) -> Verdict:

@@ -107,7 +107,7 @@ class GateComparison(Tabular):
         counts = Counter(one.verdict for one in self.results)
         verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in GateVerdict if counts[verdict])
         kind = " (simulated)" if self.simulated else ""
-        return brief(f"GateComparison{kind}: {self.gates.name}; gates: {verdicts or 'none'}")
+        return brief(f"GateComparison{kind}: {self.gates.name}; thresholds: {verdicts or 'none'}")
 
 
 def gates(document: Document, name: GateSetName | str | Path, check: Check | None = None) -> GateComparison:
@@ -151,8 +151,8 @@ def check_models(gates: GateSet, machines: Sequence[Machine]) -> None:
     models = dict.fromkeys(model for gate in gates.gates for model in gate.models)
     there = Counter(gpu.model for machine in machines for gpu in machine.gpus)
     have = ", ".join(f"{n} x {model}" for model, n in there.items()) or "a machine without GPUs"
-    has = f"; it has gates for: {', '.join(models)}" if models else ""
-    raise UsageError(f"no gate of {gates.name} is for {have}{has}")
+    has = f"; it has thresholds for: {', '.join(models)}" if models else ""
+    raise UsageError(f"no threshold of {gates.name} is for {have}{has}")
 
 
 def _others(gate: PublishedGate, machine: Machine) -> set[str]:
@@ -206,7 +206,9 @@ def _compare(gate: PublishedGate, document: Document, check: Check, limits: _Lim
     if lowest.value >= threshold:
         return GateResult(gate, GateVerdict.PASS, lowest, expected, remark=remark)
     if largest < parse_size(gate.size):
-        why = f"measured with {format_size(largest)}; the gate is for {format_size(parse_size(gate.size))}"
+        why = (
+            f"measured with {format_size(largest)}; the threshold is for {format_size(parse_size(gate.size))}"
+        )
         return GateResult(gate, GateVerdict.UNCLEAR, lowest, expected, why, remark)
     return GateResult(gate, GateVerdict.FAIL, lowest, expected, remark=remark)
 

@@ -6,7 +6,7 @@ Reports for people begin with it: ``check``, the end of a run, the page, and the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -21,7 +21,7 @@ from .diagnosis import Diagnosis, Finding, diagnose
 from .inventory import Missing
 from .omissions import is_verified, unmeasured
 from .verdict import worst
-from .verdicts import Check, Judgement, Verdict
+from .verdicts import BELOW_PEERS, Check, Judgement, Verdict
 
 
 class PathKind(StrEnum):
@@ -82,10 +82,10 @@ class KeyFigure:
     typical : Judgement
         The median value, with its limit and expected range.
     worst : Judgement or None
-        Of the values that are worse than expected, that with the smallest share of its limit; of those
-        above their limit, that with the largest.
+        Of the bad values, that with the smallest share of what is expected; of those above their limit,
+        that with the largest share of it.
     bad : int
-        Number of values that are worse than expected.
+        Number of values that are below what is expected, or above their limit.
     lowest : float
         Smallest of the values that ``typical`` is the median of.
     testcases : tuple[str, ...]
@@ -167,7 +167,7 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
         check.verdict.word.upper(),
         check.verdict,
         sentence,
-        _extent(counts, bad, found, answer),
+        _extent(check, counts, found, answer),
         key_figures(document, check),
         named,
         found,
@@ -227,21 +227,56 @@ def _key_figure(kind: PathKind, judgements: Sequence[Judgement]) -> KeyFigure | 
     typical = chosen[len(chosen) // 2]
     bad = [one for one in rates if one.verdict.is_bad]
     verdict = worst(one.verdict for one in rates)
-    extreme = max if verdict is Verdict.IMPLAUSIBLE else min
+    above = [one for one in bad if one.verdict is Verdict.IMPLAUSIBLE]
     return KeyFigure(
         kind,
         verdict,
         typical,
-        extreme(bad, key=share, default=None),
+        max(above, key=_fraction) if above else min(bad, key=_fraction, default=None),
         len(bad),
         chosen[0].value or 0.0,
         tuple(sorted({one.key.testcase for one in chosen})),
     )
 
 
-def share(one: Judgement) -> float:
-    """Return a value as a fraction of its limit, or of its typical value if there is no limit."""
-    return (one.value or 0.0) / (one.limit or one.normal or 1.0)
+@dataclass(frozen=True)
+class Share:
+    """A value as a fraction of another one: all reports give shares in these words.
+
+    Parameters
+    ----------
+    fraction : float
+        The value over ``whole``.
+    of : str
+        What ``whole`` is: ``expected`` or ``limit``.
+    whole : float
+        The typical value, or the limit, in the unit of the value.
+    """
+
+    fraction: float
+    of: str
+    whole: float
+
+    def __str__(self) -> str:
+        """Return the text for people: ``92% of expected``."""
+        return f"{self.fraction:.0%} of {self.of}"
+
+
+def share(one: Judgement) -> Share | None:
+    """Return the share of what is expected; of the limit, if a value is above it or no range is known.
+
+    None if neither is known, or there is no value.
+    """
+    of, whole = ("expected", one.normal) if one.verdict is not Verdict.IMPLAUSIBLE else ("limit", one.limit)
+    if not whole:
+        of, whole = "limit", one.limit
+    return Share(one.value / whole, of, whole) if one.value is not None and whole else None
+
+
+def _fraction(one: Judgement) -> float:
+    """Return the fraction of a share; 0 if there is none."""
+    found = share(one)
+    return found.fraction if found else 0.0
 
 
 def failures(document: Document) -> list[TestcaseResult]:
@@ -286,7 +321,7 @@ def _answer(
         suspect = first.suspects[0]
         advice = AT[suspect.kind]
         command = at_device(advice.command, document.machine, *suspect.ends)
-        return f"{first} runs at {first.ratio:.0%} of expected", replace(advice, command=command)
+        return f"{first} runs at {first.share}", replace(advice, command=command)
     if failed := failures(document):
         how = "" if failed[0].reason.startswith(failed[0].status) else f"{failed[0].status}: "
         return f"{failed[0].name}: {how}{failed[0].reason}", FAILED
@@ -299,8 +334,8 @@ def _answer(
         )
     if failed_gates := [one for compared in check.gates for one in compared.failures]:
         gate, more = failed_gates[0].gate, len(failed_gates) - 1
-        others = f", and {many(more, 'more gate')}" if more else ""
-        return f"{gate.measures}: below the gate of {gate.at_least}{others}", NO_CAUSE
+        others = f", and {many(more, 'more threshold')}" if more else ""
+        return f"{gate.measures}: below the threshold of {gate.at_least}{others}", NO_CAUSE
     if doubtful := [one for one in check.missing if one.verdict is Verdict.WARN]:
         return _first(doubtful)
     if document.interrupted:
@@ -321,7 +356,7 @@ def _answer(
         advice = VERIFY if is_verified(document) is False else Advice()
         return _covered(document, check, f", but {'; '.join(check.doubts)}"), advice
     if unused := [compared.gates.name for compared in check.gates if not compared.compared]:
-        return _covered(document, check, f", but no gate of {', '.join(unused)} was compared"), Advice()
+        return _covered(document, check, f", but no threshold of {', '.join(unused)} was compared"), Advice()
     return _covered(document, check), Advice()
 
 
@@ -375,14 +410,30 @@ def missing(document: Document, check: Check) -> str:
     return _MEMORY if required and document.machine.unknown_memories else ""
 
 
-def _extent(counts: Counter[Verdict], bad: int, found: Diagnosis, named: Finding | None) -> str:
+def not_as_expected(judgements: Iterable[Judgement]) -> dict[str, int]:
+    """Return how many values are not as expected, by what they are, in words."""
+    found = dict.fromkeys(("worse than expected", "below their peers", "above the limit", "failed"), 0)
+    for one in judgements:
+        if one.key.column and one.verdict.is_bad:
+            what = (
+                "failed" if one.value is None
+                else "above the limit" if one.verdict is Verdict.IMPLAUSIBLE
+                else "below their peers" if one.why == BELOW_PEERS
+                else "worse than expected"
+            )  # fmt: skip
+            found[what] += 1
+    return {what: count for what, count in found.items() if count}
+
+
+def _extent(check: Check, counts: Counter[Verdict], found: Diagnosis, named: Finding | None) -> str:
     """Return how many values it concerns."""
     parts = []
     if named is not None and found.slow:
         verb = "explains" if named.factor is not None else "may explain"
         parts.append(f"{verb} {named.cells} of {many(found.slow, 'slow value')}")
-    elif bad:
-        parts.append(f"{many(bad, 'value')} worse than expected")
+    else:
+        counted = not_as_expected(check.judgements)
+        parts += [f"{many(count, 'value')} {what}" for what, count in counted.items()]
     parts.append(f"{counts[Verdict.PASS]} normal")
     if unjudged := sum(counts[one] for one in _UNJUDGED):
         parts.append(f"{unjudged} not judged")

@@ -41,9 +41,10 @@ class Verdict(StrEnum):
     @property
     def word(self) -> str:
         """What people read."""
-        return "not judged" if self is Verdict.UNKNOWN else self.value
+        return _WORDS.get(self, self.value)
 
 
+_WORDS = {Verdict.UNKNOWN: "not judged", Verdict.WAIVED: "skipped"}
 _RANKS = {verdict: rank for rank, verdict in enumerate(Verdict)}
 #: Verdicts that count only if there are no others.
 _SILENT = (Verdict.UNKNOWN, Verdict.WAIVED)

@@ -21,7 +21,7 @@ from ..testcases.host import STREAM
 from ..topology import LinkKind, Machine
 from ..units import GB, format_time
 from .assumed import unconfirmed, without_peers
-from .culprits import Culprit, Suspect, any_of
+from .culprits import Culprit, Suspect, any_of, of_expected
 from .defects import defects
 from .expectations import renewed
 from .hardware_changes import hardware_changes
@@ -46,8 +46,8 @@ _STREAM = {case.name for case in STREAM}
 #: A value fails if it is below its baseline by more than this fraction, or by more than ``DEVIATIONS`` of the
 #: baseline's deviations, whichever is larger.
 TOLERANCE = 0.05
-#: Why values below the expected range fail.
-BELOW_RANGE = "below the expected range"
+#: Why values below the expected range fail, and why values that would pass get a warning.
+BELOW_RANGE, BELOW_PEERS = "below the expected range", "below its peers"
 
 
 @dataclass(frozen=True)
@@ -447,7 +447,7 @@ def _accept(
             i for i, one in enumerate(cells) if judged[i].value and override.fits(one.key, one.cell, machine)
         ]
         if not fitting:
-            raise UsageError(f"the override of {override} matches no measured cell")
+            raise UsageError(f"the override of {override} matches no measured value")
         bad = [i for i in fitting if _is_accepted(override, judged[i])]
         exempt.update(bad, (i for i in fitting if judged[i].verdict is Verdict.PASS))
         for i in bad:
@@ -496,13 +496,14 @@ def _blame(
         indices.append(i)
         reached = max(cell.value / cell.limit, _LOWEST)
         observations.append(Observation(group, reached, normal, cell.links, low))
-    culprits = localise(machine, observations)
+    shares = {k: one.ratio / one.normal for k, one in enumerate(observations) if one.low}
+    culprits = [of_expected(one, shares) for one in localise(machine, observations)]
     for culprit in culprits:
         for observation in culprit.cells:
             i = indices[observation]
             judged[i] = replace(judged[i], culprits=culprit.suspects)
             if judged[i].verdict is Verdict.PASS:
-                judged[i] = replace(judged[i], verdict=Verdict.WARN, why="below its peers")
+                judged[i] = replace(judged[i], verdict=Verdict.WARN, why=BELOW_PEERS)
     return culprits
 
 

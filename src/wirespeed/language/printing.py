@@ -166,7 +166,7 @@ def file_of(planned: Iterable[tuple[Testcase, Plan]], machine: Machine) -> str:
 def heading(machine: Machine) -> str:
     """Return the first line of a file: a comment with the machine."""
     name = f"{machine.name or machine.host}{' (SIMULATED)' * machine.simulated}"
-    return f"# Transfers on {one_line(name)}; docs/transfers.md explains the file\n"
+    return f"# Transfers on {one_line(name)}; `wirespeed help transfers` explains the file\n"
 
 
 def testcase_text(case: Testcase, plan: Plan, machine: Machine) -> str:
@@ -179,7 +179,7 @@ def testcase_text(case: Testcase, plan: Plan, machine: Machine) -> str:
             f"{case.name} measures a {kind}, which the language cannot express; it expresses transfers"
         )
     if any(one.is_mixed for one in plan.measurements):
-        raise UsageError(f"{case.name} has a collective next to transfers, whose cells have no labels")
+        raise UsageError(f"{case.name} has a collective next to transfers, whose values have no labels")
     lines = ["[[testcase]]", *_pairs(name=case.name, description=case.description, counts=case.counts,
                                      engine=str(case.engine))]  # fmt: skip
     layouts = {layout.key: layout for layout in plan.tables}

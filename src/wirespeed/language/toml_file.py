@@ -160,7 +160,7 @@ def loads(text: str, name: str = "", *, judged: bool = True) -> Program:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise Source(text, name).error("the character is no Unicode character", error.start) from error
+        raise Source(text, name).error("the character is not a Unicode character", error.start) from error
     try:
         found = msgspec.convert(tomllib.loads(text), _TransferFile)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -250,7 +250,7 @@ class _FileReader:
         if bool(texts) == bool(one.waived):
             raise UsageError(f"{where}: give transfers, or waived with the reason why there are none")
         if one.waived and not one.values:
-            raise UsageError(f"{where}: waived needs values, the cells that cannot be measured")
+            raise UsageError(f"{where}: waived needs values, those that cannot be measured")
         line = self._line(texts) if texts else None
         reduce = (one.reduce,) if isinstance(one.reduce, str) else one.reduce
         for word in filter(None, reduce):
@@ -261,7 +261,7 @@ class _FileReader:
             raise UsageError(f"{where}: give {given[0]} or {given[1]}; a table has one axis")
         if one.values and (given or one.each or reduce or one.label):
             raise UsageError(
-                f"{where}: values exclude label, reduce and axes, which make the cells themselves"
+                f"{where}: values exclude label, reduce and axes, which make the values themselves"
             )
         sizes = one.sizes if isinstance(one.sizes, str) else ",".join(one.sizes)
         each = self.source(one.each) if one.each else None

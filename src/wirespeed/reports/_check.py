@@ -12,7 +12,7 @@ from rich.text import Text
 from ..document import Document
 from ..judging.gate_verdicts import GateComparison
 from ..judging.omissions import omitted
-from ..judging.overview import Overview, missing, overview
+from ..judging.overview import Overview, missing, overview, share
 from ..judging.verdicts import BELOW_RANGE, Check, Judgement, Verdict
 from ..units import fitting, many
 from . import SIMULATED, Judged, Style
@@ -25,7 +25,7 @@ from ._signs import SIGNS
 
 #: Maximum number of testcases, warnings and other defects, so that they fit on a screen; ``verbose`` shows
 #: all testcases and warnings.
-_SHOWN, _WARNINGS, _NOTICED = 1, 2, 2
+_SHOWN, _WARNINGS, _FOUND = 1, 2, 2
 #: Names of the causes that are busy devices.
 _BUSY = ("busy-gpu", "busy-cpus")
 
@@ -47,14 +47,14 @@ def render(document: Document, judged: Judged, style: Style) -> str:
     parts += _unjudged(document, check, style)
     parts += notes([("baseline", text) for text in (check.baseline.notes if check.baseline else ())])
     for override, cells_accepted in check.accepted.items():
-        what = f"accepted in {many(cells_accepted, 'cell')}" if cells_accepted else "override not needed"
+        what = f"accepted in {many(cells_accepted, 'value')}" if cells_accepted else "override not needed"
         parts += notes([(what, f"{override}: {override.reason}")], "magenta")
     for compared in judged.check.gates:
         parts += [*([""] if parts[-1] else []), *section(compared, style), ""]
     parts += _warnings(document, first, style)
     parts += [""] if parts[-1] else []
     if first.figures:
-        parts += [figures(first), ""]
+        parts += [figures(first, style.width), ""]
     parts += headline(document, check, first)
     if document.interrupted and check.verdict is not Verdict.INTERRUPTED:
         parts += notes([("interrupted", document.interrupted)], "yellow")
@@ -71,7 +71,7 @@ def _places(check: Check, first: Overview) -> Iterator[RenderableType]:
     for one in check.culprits:
         if str(one) not in first.sentence:
             cells = many(len(one.cells), "value")
-            yield from notes([("slow", f"{one} at {one.ratio:.0%} of expected ({cells})")], "red")
+            yield from notes([("slow", f"{one} at {one.share} ({cells})")], "red")
 
 
 def _findings(first: Overview) -> Iterator[RenderableType]:
@@ -80,10 +80,10 @@ def _findings(first: Overview) -> Iterator[RenderableType]:
     found = first.diagnosis.findings
     others = [one for one in found if one is not first.finding and one.cause.name not in said]
     defects = [one for one in others if not one.cells]
-    for one in defects[:_NOTICED]:
+    for one in defects[:_FOUND]:
         where = f" ({one.where})" if one.where else ""
-        yield from notes([("noticed", f"{one.cause.title}{where}; remedy: {one.cause.remedy}")], "yellow")
-    if more := len(others) - len(defects[:_NOTICED]):
+        yield from notes([("also found", f"{one.cause.title}{where}; remedy: {one.cause.remedy}")], "yellow")
+    if more := len(others) - len(defects[:_FOUND]):
         yield Text(f"{many(more, 'more possible cause')}: wirespeed doctor", style="dim")
 
 
@@ -130,14 +130,15 @@ def _indented(text: str, style: str = "") -> RenderableType:
 
 
 def _measured(judgement: Judgement) -> str:
-    """Return the location, the measured value, the limit and the expected range."""
+    """Return the location, the measured value, its share, and the bound that it has to reach."""
     value = judgement.value or 0.0
     scale, unit = fitting(judgement.unit, [value])
     text = f"{judgement.key.place}: {number(value, scale)} {unit}"
-    if judgement.limit:
-        text += f", {value / judgement.limit:.0%} of limit {number(judgement.limit, scale)}"
-    if judgement.least and judgement.normal:
-        text += f"; expected {number(judgement.least, scale)} to {number(judgement.normal, scale)}"
+    if found := share(judgement):
+        text += f", {found} {number(found.whole, scale)}"
+    if judgement.least and judgement.verdict is not Verdict.IMPLAUSIBLE:
+        bound = "from" if judgement.unit.more_is_better else "up to"
+        text += f"; passes {bound} {number(judgement.least, scale)}"
     return text
 
 
@@ -166,6 +167,6 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
 def _closing(document: Document, gates: Sequence[GateComparison]) -> Iterator[Text]:
     """Yield the number of failed gates, and that a machine is simulated, as the last lines."""
     if count := sum(compared.failed for compared in gates):
-        yield Text(f"{many(count, 'gate')} failed", style="bold red")
+        yield Text(f"{many(count, 'threshold')} not met", style="bold red")
     if document.simulated:
         yield Text(SIMULATED, style="bold magenta")

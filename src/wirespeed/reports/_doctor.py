@@ -20,6 +20,7 @@ from ..judging.verdicts import Check, Verdict
 from ..units import format_size, many
 from . import SIMULATED, Style
 from ._console import heading, printed, warnings
+from ._documentation import HELP, linked
 from ._judged import certainty
 from ._signs import SIGNS
 
@@ -53,18 +54,18 @@ def render(
     if document.testcases:
         parts += [*warnings(document), *_measured(document, steps)]
     verdict = concluded(document, check, found)
-    slow = many(found.slow, "slow cell") if document.testcases else "nothing was measured"
+    slow = many(found.slow, "slow value") if document.testcases else "nothing was measured"
     parts.append(Text(f"{verdict.word.upper()}  {slow}", style=SIGNS[verdict].style))
     for one in check.culprits:
-        cells = many(len(one.cells), "cell")
-        parts.append(Text(f"slow: {one} at {one.ratio:.0%} of expected ({cells})"))
+        cells = many(len(one.cells), "value")
+        parts.append(Text(f"slow: {one} at {one.share} ({cells})"))
     for finding in found.findings:
         parts += ["", *_finding(finding, found.slow)]
     parts.append("")
     parts.append(Text(_closing(document, found, check), style="bold"))
     if found.unreadable and not style.verbose:
         parts.append(
-            Text(f"{many(len(found.unreadable), 'fact')} could not be read; -v shows all", style="dim")
+            Text(f"{many(len(found.unreadable), 'reading')} could not be read; -v shows all", style="dim")
         )
     if style.verbose:
         parts += [_facts(facts_of(document))] if document.facts else []
@@ -92,14 +93,14 @@ def _finding(finding: Finding, slow: int) -> Iterator[RenderableType]:
 def details(finding: Finding, *, briefly: bool = False) -> RenderableType:
     """Return how a cause was found, how to confirm it, and what to do; ``briefly``: not what it predicts."""
     found = [(name, text) for name, text in described(finding) if not (briefly and name == "predicted")]
-    return Padding(rows(found), (0, 0, 0, 2))
+    return Padding(rows([*found, ("more", f"{HELP} {finding.cause.name}")]), (0, 0, 0, 2))
 
 
 def rows(named: Iterable[tuple[str, str]]) -> RenderableType:
-    """Return a table of texts after their names."""
+    """Return a table of texts after their names; topics of the documentation are links."""
     table = Table.grid(padding=(0, 2))
     for name, text in named:
-        table.add_row(Text(name, style="dim"), Text(text))
+        table.add_row(Text(name, style="dim"), linked(text))
     return table
 
 
@@ -113,7 +114,6 @@ def described(finding: Finding) -> list[tuple[str, str]]:
         ("to tell apart", _telling(finding)),
         *zip(chain(("to confirm",), repeat("")), finding.commands, strict=False),
         ("remedy", cause.remedy),
-        ("more", f"docs/doctor.md#{cause.name}"),
     )
     return [(name, text) for name, text in rows if text]
 
@@ -133,7 +133,7 @@ def explained(finding: Finding, slow: int) -> str:
     """Return how many of the slow cells a finding explains; empty if it explains nothing."""
     if finding.cells:
         verb = "may explain" if finding.factor is None else "explains"
-        return f"{verb} {finding.cells} of {many(slow, 'slow cell')}"
+        return f"{verb} {finding.cells} of {many(slow, 'slow value')}"
     return f"explains {many(finding.lower, 'value')} below the typical ones" if finding.lower else ""
 
 
@@ -159,11 +159,11 @@ def _predicted(finding: Finding) -> str:
 def _closing(document: Document, found: Diagnosis, check: Check) -> str:
     """Return what is known in the end."""
     if not found.has_facts:
-        return "this run has no facts about the system (it was simulated, or measured by an older version)"
+        return "this run has no readings of the system (it was simulated, or measured by an older version)"
     if found.unexplained:
-        return f"no known cause for {found.unexplained} of {many(found.slow, 'slow cell')}"
+        return f"no known cause for {found.unexplained} of {many(found.slow, 'slow value')}"
     if found.slow:
-        return "every slow cell has a possible cause; fix the cause and run again"
+        return "every slow value has a possible cause; fix the cause and run again"
     count = len(found.findings) + sum(one.verdict is not Verdict.WAIVED for one in check.missing)
     seen = many(count, "finding") if count else "nothing found"
     if not document.testcases:
@@ -175,7 +175,7 @@ def _closing(document: Document, found: Diagnosis, check: Check) -> str:
 def _facts(facts: Facts) -> RenderableType:
     """Return a table of all facts, by host."""
     rows = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for title in ("device", "fact", "value"):
+    for title in ("device", "reading", "value"):
         rows.add_column(title)
     for of_host in facts.of_each_host:
         for fact in of_host:

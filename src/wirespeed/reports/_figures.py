@@ -13,7 +13,6 @@ from ..document import Document, Table
 from ..errors import MissingPackage
 from ..judging.diagnosis import Diagnosis
 from ..judging.gate_verdicts import GateComparison
-from ..judging.overview import share
 from ..judging.verdicts import Check, judge
 from ..model import Unit
 from ..results.baseline import Baseline
@@ -102,7 +101,7 @@ def _(check: Check, figure: Figure) -> None:
     shares: dict[str, list[tuple[float, bool]]] = {}
     for one in check.judgements:
         if one.value and one.limit and one.unit is Unit.RATE:
-            shares.setdefault(one.key.testcase, []).append((share(one), one.verdict.is_bad))
+            shares.setdefault(one.key.testcase, []).append((one.value / one.limit, one.verdict.is_bad))
     bars = [
         (name, median(one for one, _ in found), any(bad for _, bad in found), min(found)[0])
         for name, found in shares.items()
@@ -121,8 +120,8 @@ def _(found: Diagnosis, figure: Figure) -> None:
         (one.cause.name + (f", {one.where}" if one.where else ""), float(one.cells), one.cells > 0)
         for one in found.findings
     ]
-    axes = _bars(figure, bars, "slow cells that the cause explains", "no cause was found")
-    title = f"Causes of {many(found.slow, 'slow cell')}; {found.unexplained} without a cause"
+    axes = _bars(figure, bars, "slow values that the cause explains", "no cause was found")
+    title = f"Causes of {many(found.slow, 'slow value')}; {found.unexplained} without a cause"
     _titled(axes, title, simulated=found.simulated)
     axes.set_xlim(0, max(found.slow, 1))
 
@@ -134,9 +133,11 @@ def _(compared: GateComparison, figure: Figure) -> None:
         if one.lowest and one.lowest.value:
             of_gate = 100 * one.lowest.value / parse_rate(one.gate.at_least)
             bars.append((one.gate.measures, of_gate, of_gate < 100))
-    axes = _bars(figure, bars, "lowest value of the gate [%]", "no gate applies to a measured value")
+    axes = _bars(
+        figure, bars, "lowest value of the threshold [%]", "no threshold applies to a measured value"
+    )
     axes.axvline(100, color=_LIMIT, linestyle=":")
-    _titled(axes, f"Gates of {compared.gates.name}", simulated=compared.simulated)
+    _titled(axes, f"Thresholds of {compared.gates.name}", simulated=compared.simulated)
 
 
 @draw.register(Comparison)

@@ -23,7 +23,7 @@ _COLORS = {
 def section(compared: GateComparison, style: Style) -> Iterator[RenderableType]:
     """Yield the applicable gates of a set, the worst first, and the number of the others by reason."""
     gates, results = compared.gates, compared.results
-    yield Text(f"gates of {gates.name} (read {gates.read})", style="bold")
+    yield Text(f"published thresholds of {gates.name} (read {gates.read})", style="bold")
     for verdict, color in _COLORS.items():
         for result in (one for one in results if one.verdict is verdict):
             line = Text(f"{verdict:<12}", style=color)
@@ -32,9 +32,9 @@ def section(compared: GateComparison, style: Style) -> Iterator[RenderableType]:
     other = Counter(one.why for one in results if one.verdict is GateVerdict.NOT_APPLICABLE)
     if other:
         reasons = ", ".join(f"{count} for {why}" for why, count in other.items())
-        yield Text(f"{many(other.total(), 'gate')} not applicable: {reasons}", style="dim")
+        yield Text(f"{many(other.total(), 'threshold')} not applicable: {reasons}", style="dim")
     if not compared.compared:
-        yield Text(f"no gate of {gates.name} was compared; this is not a pass", style="bold yellow")
+        yield Text(f"no threshold of {gates.name} was compared; this is not a pass", style="bold yellow")
 
 
 def _details(result: GateResult, style: Style) -> Iterator[str]:

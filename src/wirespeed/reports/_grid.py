@@ -135,7 +135,7 @@ def digest(table: Table) -> str:
     """Return number, range and median of the values of a table that is too large to read."""
     values = sorted(table.values())
     if not values:
-        return "no cell was measured"
+        return "no value was measured"
     scale, unit = fitting(table.unit, values)
     low, middle, high = (number(value, scale) for value in (values[0], median(values), values[-1]))
     return f"{many(len(values), 'value')}: lowest {low}, median {middle}, highest {high} {unit}"

@@ -14,14 +14,14 @@ def certainty(finding: Finding) -> str:
     """Return how sure a finding is."""
     if finding.likely:
         return "likely cause"
-    return "possible cause" if finding.cells or finding.lower else "noticed"
+    return "possible cause" if finding.cells or finding.lower else "also found"
 
 
 def cause_text(finding: Finding) -> str:
-    """Return a finding as one line: cause, place, cells, evidence and remedy."""
+    """Return a finding as one line: cause, place, values, evidence and remedy."""
     place = f" ({finding.where})" if finding.where else ""
     others = "".join(f" or {other.title}" for other in finding.others)
-    cells = f", {many(finding.cells, 'slow cell')}" if finding.cells else ""
+    cells = f", {many(finding.cells, 'slow value')}" if finding.cells else ""
     evidence = f"; evidence: {finding.evidence}" if finding.evidence else ""
     found = f"{certainty(finding)}: {finding.cause.title}{place}{others}"
     return f"{found}{cells}{evidence}; remedy: {finding.cause.remedy}"

@@ -89,6 +89,6 @@ def _part(node: FleetNode, document: Document, judged: Judged, format: str, styl
 def _remarks(judged: Judged) -> Iterator[str]:
     """Yield what the row of a run says about its gates and its baseline."""
     if failed := sum(compared.failed for compared in judged.check.gates):
-        yield f"{many(failed, 'gate')} failed"
+        yield f"{many(failed, 'threshold')} not met"
     if judged.check.baseline:
         yield from (f"baseline: {text}" for text in judged.check.baseline.notes)

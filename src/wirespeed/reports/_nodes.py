@@ -88,7 +88,7 @@ def render(
     more = "" if style.verbose else "; -v shows the screen of each"
     footer = [counted_words([node for node, _ in nodes], unreadable) + more]
     if any(figure.bad for row in rows for figure in row.figures):
-        footer.append("✖ lowest value of a path that is slower than expected")
+        footer.append("✖ lowest value of a path with values that are not as expected")
     end = printed(style, *(Text(text, style="dim") for text in footer))
     if any(node.simulated for node, _ in nodes):
         end += printed(style, Text(SIMULATED, style="bold magenta"))

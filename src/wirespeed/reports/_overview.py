@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
+from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -21,15 +22,15 @@ from ._console import printed
 from ._doctor import details, named, rows
 from ._signs import SIGNS, verification
 
-#: Number of characters of a bar, which is as long as the limit.
-_BAR = 24
+#: Smallest and usual number of characters of a bar, which is as long as the limit.
+_SHORTEST, _BAR = 8, 24
 
 
 def render(document: Document, check: Check, style: Style) -> str:
     """Render verdict, cause and key figures, as at the end of a run of everything."""
     found = overview(document, check)
     ending = [("left out", omitted(document)), ("note", missing(document, check))]
-    parts = [figures(found), *notes(ending)] if found.figures else []
+    parts = [figures(found, style.width), *notes(ending)] if found.figures else []
     return printed(style, "", *headline(document, check, found), "", *parts)
 
 
@@ -47,7 +48,7 @@ def headline(document: Document, check: Check, found: Overview) -> Iterator[Rend
         return
     if steps := [
         (name, text)
-        for name, text in (("what to do", found.advice.do), ("with", found.advice.command))
+        for name, text in (("what to do", found.advice.do), ("run", found.advice.command))
         if text
     ]:
         yield Padding(rows(steps), (0, 0, 0, 2))
@@ -80,16 +81,20 @@ def absent(lacking: Iterable[Missing], said: str = "") -> Iterator[RenderableTyp
             yield from notes([(kind, str(one))], style)
 
 
-def figures(found: Overview) -> RenderableType:
-    """Return a line with a bar for each key figure."""
+def figures(found: Overview, width: int) -> RenderableType:
+    """Return a line with a bar for each key figure; the lowest share has its own line if there is no room."""
+    texts = [(one.title, rate(one.typical), f"{typical_share(one)}," if one.worst else typical_share(one))
+             for one in found.figures]  # fmt: skip
+    taken = sum(max(map(cell_len, column)) for column in zip(*texts, strict=True)) + 9  # mark and gaps
+    bar = max(_SHORTEST, min(_BAR, width - taken))
     table = Table.grid(padding=(0, 2, 0, 0))
     for i in range(5):
-        table.add_column(justify="right" if i == 2 else "left", no_wrap=True)
+        table.add_column(justify="right" if i == 2 else "left", no_wrap=i < 4)
     for figure in found.figures:
         sign = SIGNS[figure.verdict]
         table.add_row(
             Text(sign.mark, style=sign.style), Text(figure.title), Text(rate(figure.typical), style="bold"),
-            _bar(figure), Text(extent(figure)),
+            _bar(figure, bar), Text(extent(figure)),
         )  # fmt: skip
     return table
 
@@ -107,33 +112,51 @@ def short(value: float, scale: float) -> str:
 
 
 def extent(figure: KeyFigure) -> str:
-    """Return the fraction of the limit, and the worst value if it is bad."""
-    one, worst = figure.typical, figure.worst
-    scale, _ = fitting(one.unit, [one.value or 0.0])
-    text = (
-        f"{(one.value or 0.0) / one.limit:.0%} of {short(one.limit, scale)}"
-        if one.limit
-        else "no limit known"
-    )
-    return f"{text}, worst {share(worst):.0%}" if worst else text
+    """Return the share of what is expected, and that of the worst value if it is bad."""
+    return ", ".join(filter(None, (typical_share(figure), worst_share(figure))))
 
 
-def _bar(figure: KeyFigure) -> Text:
+def typical_share(figure: KeyFigure) -> str:
+    """Return the share of the typical value, with what it is a share of."""
+    found = share(figure.typical)
+    if found is None:
+        return "no limit known"
+    scale, unit = fitting(figure.typical.unit, [figure.typical.value or 0.0])
+    return f"{found} {short(found.whole, scale)} {unit}"
+
+
+def worst_share(figure: KeyFigure) -> str:
+    """Return the share of the worst value; empty without one, and if it says what the typical one does."""
+    found = share(figure.worst) if figure.worst else None
+    return f"{worst_word(figure)} {found}" if found and str(found) != str(share(figure.typical)) else ""
+
+
+def worst_word(figure: KeyFigure) -> str:
+    """Return whether the worst value is the lowest or, above a limit, the highest."""
+    return "highest" if figure.worst and figure.worst.verdict is Verdict.IMPLAUSIBLE else "lowest"
+
+
+def of_limit(figure: KeyFigure, one: Judgement) -> float:
+    """Return a value of a figure as a fraction of its limit, which is the end of a bar."""
+    return (one.value or 0.0) / (one.limit or figure.typical.limit or 1.0)
+
+
+def _bar(figure: KeyFigure, length: int) -> Text:
     """Return a bar from nothing to the limit: the expected range, the value, and the worst value."""
     one, worst = figure.typical, figure.worst
-    bar = [("─", "dim")] * _BAR
+    bar = [("─", "dim")] * length
     if not one.limit:
         return Text()
 
-    def at(share: float) -> int:
-        return min(_BAR - 1, max(0, round(share * (_BAR - 1))))
+    def at(fraction: float) -> int:
+        return min(length - 1, max(0, round(fraction * (length - 1))))
 
     if one.least and one.normal:
         for i in range(at(one.least / one.limit), at(one.normal / one.limit) + 1):
             bar[i] = ("━", "green")
-    bar[at((one.value or 0.0) / one.limit)] = ("●", "bold")
+    bar[at(of_limit(figure, one))] = ("●", "bold")
     if worst:
-        bar[at(share(worst))] = ("✖", "bold red")
+        bar[at(of_limit(figure, worst))] = ("✖", "bold red")
     text = Text()
     for color, run in groupby(bar, key=lambda one: one[1]):
         text.append("".join(character for character, _ in run), style=color)

@@ -12,7 +12,6 @@ from ..errors import MissingPackage
 from ..judging.culprits import any_of
 from ..judging.diagnosis import Diagnosis
 from ..judging.gate_verdicts import GateComparison
-from ..judging.overview import share
 from ..judging.verdicts import Check
 from ..model import Unit
 from ..results.baseline import Baseline
@@ -114,7 +113,7 @@ def _(check: Check) -> Records:
         _place(one.key)
         | {name: getattr(one, name) for name in same.split()}
         | {
-            "share": share(one) if one.value and one.limit else None,
+            "share": one.value / one.limit if one.value and one.limit else None,
             "margin": one.margin or None,
             "reason": one.why,
             "culprits": any_of(one.culprits),

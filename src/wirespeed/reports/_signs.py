@@ -43,6 +43,10 @@ SIGNS = {
 }
 
 
+#: What is known of data of which some is wrong.
+WRONG_DATA = "wrong data"
+
+
 def counted(verdicts: Iterable[Verdict]) -> str:
     """Return how often each verdict occurs, what was not judged last; empty for none."""
     counts = Counter(verdicts)
@@ -53,11 +57,17 @@ def counted(verdicts: Iterable[Verdict]) -> str:
 def data_word(document: Document, result: TestcaseResult) -> str:
     """Return what is known of the data of a testcase: verified, or why there is none."""
     if result.status is not Status.PASSED:
-        return "wrong data" if result.status is Status.FAILED else str(result.status)
-    return verification(document, result)
+        return WRONG_DATA if result.status is Status.FAILED else str(result.status)
+    return _verification(document, result)
 
 
-def verification(document: Document, result: TestcaseResult | None = None) -> str:
+def verification(document: Document) -> str:
+    """Return whether the data of a run is right; empty for a log of another tool that does not say."""
+    wrong = any(one.status is Status.FAILED for one in document.testcases)
+    return WRONG_DATA if wrong else _verification(document)
+
+
+def _verification(document: Document, result: TestcaseResult | None = None) -> str:
     """Return whether the data of a run or testcase was verified; empty if another tool does not say."""
     words = {True: "data verified", False: "data not verified", None: ""}
     return words[is_verified(document, result)]

@@ -116,7 +116,7 @@ def _judged(judged: Judged) -> Iterator[str]:
     for compared in filter(applicable, judged.check.gates):
         yield from (
             "",
-            _row([f"gates of {compared.gates.name}", "at least", "verdict", "measured"]),
+            _row([f"published thresholds of {compared.gates.name}", "at least", "verdict", "measured"]),
             "|---|---:|---|---|",
         )
         for one in applicable(compared):
@@ -158,6 +158,6 @@ def _closing(document: Document, check: Check, style: Style) -> Iterator[str]:
         yield f"- **run interrupted**: {escaped(document.interrupted)}"
     waived = [result for result in document.testcases if result.status is Status.WAIVED]
     if waived and style.verbose:
-        yield from ("", "Waived:", "")
+        yield from ("", "Skipped:", "")
         yield from (f"- {escaped(result.name)}: {escaped(result.reason)}" for result in waived)
     yield from ("", closing(document, check))

@@ -333,7 +333,7 @@ def has_collectives(document: Document) -> bool:
 
 def _refused(why: str) -> DocumentError:
     """Return the error for a Document that this form cannot show."""
-    text = f"the form of nccl-tests cannot show this Document: {why}; use --format table"
+    text = f"the form of nccl-tests cannot show this run: {why}; use --format table"
     return DocumentError(one_line(text))
 
 

@@ -42,20 +42,20 @@ HELP = {
     "wirespeed_path_limit_bytes_per_second": "Limit of a kind of path: what its links allow.",
     "wirespeed_path_median_limit_ratio": "Median rate of a kind of path as a fraction of its limit.",
     "wirespeed_path_lowest_limit_ratio": "Lowest rate of a kind of path as a fraction of its limit.",
-    "wirespeed_path_bad_values": "Number of values of a kind of path that are worse than expected.",
+    "wirespeed_path_bad_values": "Number of values of a kind of path that are not as expected.",
     "wirespeed_device_lowest_bytes_per_second": "Lowest rate of a kind of path at a device.",
     "wirespeed_values": "Number of values of the run by verdict.",
     "wirespeed_run_warnings": "Number of warnings that may explain low values.",
     "wirespeed_slow_cells_explained": "Number of slow values that a likely or possible cause explains.",
-    "wirespeed_gate": "1 for the verdict of a published gate.",
+    "wirespeed_gate": "1 for the verdict of a published threshold.",
     "wirespeed_file_unreadable": "1 for a file that could not be read or judged.",
     "wirespeed_testcase_status": "1 for the status of a testcase.",
-    _NAMES[Unit.RATE]: "Median bandwidth of a cell.",
-    _NAMES[Unit.TIME]: "Median latency of a cell.",
-    _NAMES[Unit.FREQUENCY]: "Median message rate of a cell.",
-    "wirespeed_limit_bytes_per_second": "Limit of a cell: what the links allow for all its transfers.",
+    _NAMES[Unit.RATE]: "Median bandwidth of a value.",
+    _NAMES[Unit.TIME]: "Median latency of a value.",
+    _NAMES[Unit.FREQUENCY]: "Median message rate of a value.",
+    "wirespeed_limit_bytes_per_second": "Limit of a value: what the links allow for all its transfers.",
     "wirespeed_missing": "1 for what should be there and is not, by verdict.",
-    "wirespeed_cells": "Number of cells of a testcase by verdict.",
+    "wirespeed_cells": "Number of values of a testcase by verdict.",
 }
 NOT_JUDGED = "not judged"
 #: Verdicts of the run, in words.
@@ -221,7 +221,7 @@ def _cells(document: Document, check: Check) -> dict[str, list[Sample]]:
 
 
 def _labels(one: Placed) -> dict[str, str]:
-    """Return the labels of a cell."""
+    """Return the labels of a value."""
     key = one.key
     return {"testcase": key.testcase, "table": key.table, "row": key.row, "column": key.column}
 

@@ -237,7 +237,7 @@ def _summary(table: Table) -> RenderableType:
     scale, unit = fitting(table.unit, table.values())
     measured = [cell for cell in table.cells if cell.value is not None]
     if not measured:
-        return Text("no cell was measured")
+        return Text("no value was measured")
 
     def where(cell: Cell) -> str:
         return f"row {table.rows.labels[cell.row]}, column {table.columns.labels[cell.column]}"
@@ -247,7 +247,7 @@ def _summary(table: Table) -> RenderableType:
 
     low, high = min(measured, key=value_of), max(measured, key=value_of)
     middle = summarise([value_of(c) for c in measured]).median
-    about = f"of {many(len(measured), 'cell')}; {len(table.cells) - len(measured)} without a value"
+    about = f"of {many(len(measured), 'value')}; {len(table.cells) - len(measured)} without a value"
     rows = [
         ["median", number(middle, scale), about],
         ["lowest", number(value_of(low), scale), where(low)],
@@ -334,5 +334,5 @@ def _waived(document: Document, style: Style) -> list[RenderableType]:
     lines: list[RenderableType] = []
     for reason, names in by_reason.items():
         shown = ", ".join(names) if style.verbose or len(names) < 3 else many(len(names), "testcase")
-        lines.append(Text(f"waived: {shown}: {reason}", style="dim"))
+        lines.append(Text(f"skipped: {shown}: {reason}", style="dim"))
     return lines

@@ -19,6 +19,8 @@ _VOLATILE = {
     Known.NVLINK_ERRORS, Known.ECC_ERRORS, Known.PORT_ERRORS, Known.PORT_ERROR_KINDS, Known.PORT_LOST,
     Known.PORT_CONGESTION, *COUNTED.values(),
 }  # fmt: skip
+#: Attribute that says how many NVLinks are active.
+NVLINKS = "NVLinks"
 #: Clocks that differ by less than this fraction are the same.
 _SAME_CLOCK = 0.02
 
@@ -63,6 +65,9 @@ def attributes(document: Document) -> dict[str, str]:
         shown = ", ".join(value) or "none" if isinstance(value, tuple) else value
         facts[fact.name].add("unknown" if shown is None else str(shown))
     found |= {name: ", ".join(sorted(values)) for name, values in facts.items()}
+    if links := _nvlinks(document):
+        found[NVLINKS] = links
+        del found[Known.NVLINKS]
     found |= {f"library {name}": version for name, version in document.libraries.items()}
     found |= {
         f"option {name}": str(value)
@@ -70,6 +75,19 @@ def attributes(document: Document) -> dict[str, str]:
         if value is not None and name not in _OTHER_OPTIONS
     }
     return {name: text for name, text in found.items() if text}
+
+
+def _nvlinks(document: Document) -> str:
+    """Return how many NVLinks are active on the GPUs; empty if that is unknown."""
+    counts = [
+        one.value
+        for one in document.facts
+        if one.name == Known.NVLINKS and isinstance(one.value, float | int)
+    ]
+    if not counts:
+        return ""
+    low, high = min(counts), max(counts)
+    return f"some links down ({low:g} to {high:g} active)" if low < high else f"{high:g} active links"
 
 
 def gpus_of(machine: Machine) -> str:

@@ -94,7 +94,7 @@ class Baseline(Tabular, msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Return one line."""
-        models = "; ".join(f"{many(len(of), 'cell')} of {model}" for model, of in self.models.items())
+        models = "; ".join(f"{many(len(of), 'value')} of {model}" for model, of in self.models.items())
         kind = " (simulated)" if self.simulated else ""
         return brief(f"Baseline{kind}: {models or 'nothing'}")
 
@@ -220,7 +220,7 @@ def _check_agreement(values: Iterable[dict[Key, list[tuple[float, float]]]]) -> 
         named = [f"{key.testcase} {key.place} by {differences[key]:.0%}" for key in worst[:_NAMED]]
         more = [f"and {len(worst) - _NAMED} more"] if len(worst) > _NAMED else []
         raise UsageError(
-            f"the runs differ by more than {AGREEMENT:.0%} in {many(len(worst), 'cell')}: "
+            f"the runs differ by more than {AGREEMENT:.0%} in {many(len(worst), 'value')}: "
             f"{', '.join(named + more)}; omit the runs that are not of good machines"
         )
 

@@ -119,15 +119,17 @@ def load(name: str) -> GateSet:
         found = msgspec.convert(tomllib.loads(text.decode()), _GateFile)
     except OSError as error:
         sets = ", ".join(known())
-        raise UsageError(f"cannot read the gates {name!r}: {error.strerror}; known sets: {sets}") from error
+        raise UsageError(
+            f"cannot read the thresholds {name!r}: {error.strerror}; known sets: {sets}"
+        ) from error
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
         sets = ", ".join(known())
-        raise UsageError(f"{name} is not a valid file of gates: {error}; known sets: {sets}") from error
+        raise UsageError(f"{name} is not a valid file of thresholds: {error}; known sets: {sets}") from error
     for gate in found.gate:
         try:
             _check(gate)
         except UsageError as error:
-            raise UsageError(f"{name}: the gate {gate.measures!r}: {error}") from error
+            raise UsageError(f"{name}: the threshold {gate.measures!r}: {error}") from error
     return GateSet(name, found.read, found.gate)
 
 

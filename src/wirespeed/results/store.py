@@ -80,7 +80,7 @@ def decode(data: bytes, name: str) -> Document:
     try:
         head = msgspec.json.decode(data, type=_Head)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DocumentError(f"{name} is not a wirespeed Document: {error}{_OTHER_TOOL}") from error
+        raise DocumentError(f"{name} is not a saved run of wirespeed: {error}{_OTHER_TOOL}") from error
     if head.schema > SCHEMA:
         raise DocumentError(
             f"{name} has schema {head.schema}, this version reads up to {SCHEMA}; use a newer wirespeed"
@@ -91,7 +91,7 @@ def decode(data: bytes, name: str) -> Document:
             return upgraded(_checked(msgspec.convert(raw, Document)))
         return _checked(msgspec.json.decode(data, type=Document))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MachineError) as error:
-        raise DocumentError(f"{name} is a broken wirespeed Document: {error}") from error
+        raise DocumentError(f"{name} is a broken saved run of wirespeed: {error}") from error
 
 
 def _checked(document: Document) -> Document:
@@ -112,15 +112,15 @@ def _checked(document: Document) -> Document:
                 raise msgspec.ValidationError(f"a table of {result.name} has an axis with mismatched lengths")
             for cell in table.cells:
                 if not (0 <= cell.row < rows and 0 <= cell.column < columns):
-                    raise msgspec.ValidationError(f"a cell of {result.name} is outside of its table")
+                    raise msgspec.ValidationError(f"a value of {result.name} is outside of its table")
                 if cell.value is not None and 0 < cell.value < SMALLEST:
                     raise msgspec.ValidationError(
-                        f"a cell of {result.name} has the value {cell.value:g}; the smallest is {SMALLEST:g}"
+                        f"a value of {result.name} is {cell.value:g}; the smallest is {SMALLEST:g}"
                     )
                 if cell.expect and not _is_possible(cell.expect):
-                    raise msgspec.ValidationError(f"a cell of {result.name} has an invalid expectation")
+                    raise msgspec.ValidationError(f"a value of {result.name} has an invalid expectation")
                 if any([not 0 <= link < links for link, _, _ in cell.links]):  # noqa: C419 - much faster
-                    raise msgspec.ValidationError(f"a cell of {result.name} uses a link that does not exist")
+                    raise msgspec.ValidationError(f"a value of {result.name} uses a link that does not exist")
     return document
 
 

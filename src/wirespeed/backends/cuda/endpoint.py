@@ -126,7 +126,7 @@ class CudaEndpoint:
         end = time.monotonic() + self.options.timeout
         while self._seen.value != self._rounds:
             if time.monotonic() > end or self.signals.cancelled.is_set():
-                raise MeasurementTimeout("waiting at the gate without work", self.options.timeout)
+                raise MeasurementTimeout("waiting at the start barrier without work", self.options.timeout)
         return time.monotonic_ns()
 
     def wait(self) -> None:
@@ -140,7 +140,7 @@ class CudaEndpoint:
         end = time.monotonic() + self.options.timeout
         while not self.gate.is_open:
             if time.monotonic() > end:
-                raise MeasurementTimeout("waiting at the gate of this host", self.options.timeout)
+                raise MeasurementTimeout("waiting at the start barrier of this host", self.options.timeout)
             time.sleep(0)  # let other threads run
         if self.signals.cancelled.is_set():
             raise BackendError("the copies were cancelled")

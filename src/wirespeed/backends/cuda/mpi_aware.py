@@ -51,7 +51,7 @@ def unaware(ordinal: int, timeout: float, environment: Mapping[str, str] = os.en
 def verdict(code: int, said: str) -> str:
     """Interpret the end of the test process; empty if MPI can send GPU memory."""
     last = (said.strip().splitlines() or [""])[-1]
-    hint = "for Open MPI: install the wheel libucx-cu13 and give --mca pml ucx, see docs/clusters.md"
+    hint = "for Open MPI: install the wheel libucx-cu13 and give --mca pml ucx, see `wirespeed help clusters`"
     if code == _RIGHT:
         return ""
     if code == _WRONG:

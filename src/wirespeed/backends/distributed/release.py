@@ -43,7 +43,7 @@ def share_page(exchange: Exchange, descriptors: Descriptors, timeout: float) -> 
     first, size = here[0], -(-LINE * (1 + len(here)) // _PAGE_BYTES) * _PAGE_BYTES
     page = SharedMemory.create(size) if world.rank == first else None
     offer = [descriptors.address, descriptors.offer(os.dup(page.descriptor))] if page else None
-    offers = exchange.gather(offer, "sharing the page of the gate")
+    offers = exchange.gather(offer, "sharing the page of the start barrier")
     found: list[SharedMemory] = []
 
     def map_page() -> None:
@@ -54,7 +54,7 @@ def share_page(exchange: Exchange, descriptors: Descriptors, timeout: float) -> 
         finally:
             os.close(descriptor)  # the mapping remains
 
-    exchange.together(map_page, "mapping the page of the gate")
+    exchange.together(map_page, "mapping the page of the start barrier")
     return found[0]
 
 
@@ -172,11 +172,11 @@ class SynchronisedStart:
             self._side.arrive()
             return self.ready()
 
-        ready = self._exchange.together(arm, "measuring the skew of the gate")
+        ready = self._exchange.together(arm, "measuring the start skew")
 
         def arrive() -> int:
             self.open(ready, len(self._here))
             return self._side.arrived() - self.clocks.offsets[self._world.rank]
 
-        moments = self._exchange.together(arrive, "gathering the skew of the gate")
+        moments = self._exchange.together(arrive, "gathering the start skew")
         self.skews.append((max(moments) - min(moments)) * NANO + self.clocks.error)

@@ -213,7 +213,7 @@ class HostPart:
         moves = [Move(p.address, whole_lines(p.transfer), p.peer, p.index, p.owns_source) for p in self._sent]
         status = kernels.arrive(gate)
         if status == kernels.TIMED_OUT:
-            raise MeasurementTimeout("waiting at the gate of this host", self._side.options.timeout)
+            raise MeasurementTimeout("waiting at the start barrier of this host", self._side.options.timeout)
         if status == kernels.CANCELLED:
             raise BackendError("the messages were cancelled")
         start = kernels.clock()

@@ -155,7 +155,7 @@ class HostPrepared:
         statuses = self._column(kernels.STATUS)
         if kernels.TIMED_OUT in statuses:
             arrived = self.gate[kernels.ARRIVED]
-            stage = f"waiting at the gate of {self._measurement} ({arrived} threads arrived)"
+            stage = f"waiting at the start barrier of {self._measurement} ({arrived} threads arrived)"
             raise MeasurementTimeout(stage, self._options.timeout)
         if self._cancelled or kernels.CANCELLED in statuses:
             raise self._was_cancelled()

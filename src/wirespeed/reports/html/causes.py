@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...document import Document
 from ...judging.gate_verdicts import GateComparison, GateResult, GateVerdict
@@ -11,9 +12,13 @@ from ...judging.overview import Overview
 from ...judging.verdicts import Check, Verdict
 from ...units import many
 from .._doctor import described, explained
+from .._documentation import markup, topic
 from .._explanations import explanations
 from .._judged import applicable, certainty, gate_text
 from .signs import Shown, shown
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 #: Verdicts of gates by the verdict that looks alike.
 _OF_GATES = {
@@ -42,6 +47,8 @@ class CauseView:
         How many slow values it explains.
     rows : tuple[tuple[str, str, bool], ...]
         Evidence, confirmation and remedy: name, text, and whether the text is a command.
+    name : str
+        Short name, of which the page has an explanation.
     """
 
     certainty: str
@@ -49,6 +56,7 @@ class CauseView:
     title: str
     explained: str
     rows: tuple[tuple[str, str, bool], ...]
+    name: str
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,9 @@ class GatesView:
 def gates(comparisons: Iterable[GateComparison]) -> tuple[GatesView, ...]:
     """Return the comparisons with gates of which some apply."""
     return tuple(
-        GatesView(f"Gates of {one.gates.name} (read {one.gates.read})", tuple(map(_gate, found)))
+        GatesView(
+            f"Published thresholds of {one.gates.name} (read {one.gates.read})", tuple(map(_gate, found))
+        )
         for one in comparisons
         if (found := applicable(one))
     )
@@ -92,9 +102,16 @@ def causes(found: Overview) -> tuple[CauseView, ...]:
             f"{one.cause.title} ({one.where})" if one.where else one.cause.title,
             explained(one, diagnosis.slow),
             tuple((name, text, name in _COMMANDS) for name, text in described(one)),
+            one.cause.name,
         )
         for one in diagnosis.findings
     )
+
+
+def explained_causes(found: Overview) -> tuple[tuple[str, Markup], ...]:
+    """Return name and explanation of each cause of a run, from the documentation."""
+    names = dict.fromkeys(one.cause.name for one in found.diagnosis.findings)
+    return tuple((name, markup(about)) for name in names if (about := topic(name)))
 
 
 def notes(document: Document, check: Check, found: Overview) -> list[tuple[Shown, str]]:
@@ -124,7 +141,7 @@ def notes(document: Document, check: Check, found: Overview) -> list[tuple[Shown
     lines += [(warn, f"Baseline: {text}") for text in (check.baseline.notes if check.baseline else ())]
     for culprit in check.culprits:
         cells = many(len(culprit.cells), "value")
-        lines.append((fail, f"Slow: {culprit} at {culprit.ratio:.0%} of expected ({cells})"))
+        lines.append((fail, f"Slow: {culprit} at {culprit.share} ({cells})"))
     if found.diagnosis.unexplained and found.diagnosis.slow:
         slow = many(found.diagnosis.slow, "slow value")
         lines.append((warn, f"No cause is known for {found.diagnosis.unexplained} of {slow}"))

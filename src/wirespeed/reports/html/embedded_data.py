@@ -63,7 +63,7 @@ def _forms(document: Document, room: int) -> Iterator[tuple[bytes, str]]:
         yield encode(document), ""
     shorter = msgspec.to_builtins(document)
     _shorten(shorter, keep_samples=True)
-    note = f"The Document in this page has values of {_DIGITS} digits"
+    note = f"The run in this page has values of {_DIGITS} digits"
     yield msgspec.json.encode(shorter), f"{note}, to keep the page small."
     _shorten(shorter, keep_samples=False)
     yield msgspec.json.encode(shorter), f"{note} and no samples, to keep the page small."

@@ -22,6 +22,7 @@ from ...judging.fleet import (
     node_summary,
 )
 from ...judging.verdict import Verdict
+from ...results.attributes import NVLINKS
 from ...summary import median
 from ...terminal import visible
 from ...units import GB, many
@@ -218,9 +219,14 @@ def _separated(fleet: Fleet) -> list[str]:
             slower = f"{two.title} is {1 - two.slow_median / two.fast_median:.0%} slower"
             found.setdefault((one.attribute, one.slow, one.fast), []).append(slower)
     return [
-        f"With {attribute} {slow}, {' and '.join(slower)} than with {fast}"
+        f"With {_named(attribute, slow)}, {' and '.join(slower)} than with {_named(attribute, fast)}"
         for (attribute, slow, fast), slower in list(found.items())[:_MOST_SEPARATED]
     ]
+
+
+def _named(attribute: str, value: str) -> str:
+    """Return the value of an attribute with its name, unless it has it."""
+    return value if attribute == NVLINKS else f"{attribute} {value}"
 
 
 def _banner(simulated: Sequence[bool]) -> str:

@@ -13,7 +13,7 @@ from ...judging.verdicts import Check
 from ...terminal import one_line
 from ...topology import Machine
 from ...units import fitting, format_time, many
-from .._overview import extent, rate, short
+from .._overview import extent, of_limit, rate, short, worst_word
 from .._signs import SIGNS, verification
 from .signs import Shown, shown
 from .svg import Element, add, markup
@@ -72,7 +72,7 @@ class Tile:
     value, unit : str
         The typical rate.
     lines : tuple[str, ...]
-        Fraction of the limit, expected range, and the worst value.
+        Share of what is expected, the lowest value that passes, the limit, and the worst value.
     bar : Markup
         Bar up to the limit; empty without a limit.
     target : str
@@ -162,17 +162,20 @@ def _tile(figure: KeyFigure, target: str) -> Tile:
     """Return the tile of a key figure."""
     one, worst = figure.typical, figure.worst
     scale, unit = fitting(one.unit, [one.value or 0.0])
-    lines = [
-        f"{(one.value or 0.0) / one.limit:.0%} of {short(one.limit, scale)}"
-        if one.limit
-        else "no limit known"
-    ]
-    if one.least and one.normal:
-        lines.append(f"expected ≥ {short(one.least, scale)}, typical {short(one.normal, scale)}")
+    of = share(one)
+    lines = [str(of) if of else "no limit known"]
+    bounds = (
+        [f"expected {short(one.least, scale)} to {short(one.normal, scale)}"]
+        if one.least and one.normal
+        else []
+    )
+    bounds += [f"limit {short(one.limit, scale)}"] if one.limit else []
+    lines += [", ".join(bounds)] if bounds else []
     if worst:
-        key = worst.key
+        key, of_worst = worst.key, share(worst)
         where = key.testcase if figure.kind is PathKind.COLLECTIVES else f"{key.row} → {key.column}"
-        lines.append(f"worst {short(worst.value or 0.0, scale)} ({share(worst):.0%}): {where}")
+        part = f", {of_worst}" if of_worst else ""
+        lines.append(f"{worst_word(figure)} {short(worst.value or 0.0, scale)}{part}: {where}")
     bar = _bar(figure, lines)
     title = (
         figure.title[0].upper() + figure.title[1:]
@@ -199,8 +202,8 @@ def _bar(figure: KeyFigure, lines: list[str]) -> Markup:
         add(svg, "rect", "fine", x=_percent(left), y=5, width=_percent(1 - left), height=8)
         add(svg, "rect", "band", x=_percent(left), y=5, width=_percent(right - left), height=8)
     if worst:
-        _mark(svg, "worst", share(worst))
-    _mark(svg, "typical", (one.value or 0.0) / one.limit)
+        _mark(svg, "worst", of_limit(figure, worst))
+    _mark(svg, "typical", of_limit(figure, one))
     return markup(svg)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...document import Document, Status, TestcaseResult
-from ...judging.overview import KeyFigure, PathKind, path_kind
+from ...judging.overview import KeyFigure, PathKind, not_as_expected, path_kind
 from ...judging.verdict import worst
 from ...judging.verdicts import Check, Judgement, Verdict
 from ...model import Engine, Unit
@@ -160,7 +160,6 @@ def _group(
     found = families(run, results, judgements)
     bad = any(one.verdict.is_bad for one in own)
     verdict = worst(one.verdict for one in own if one.key.column or one.verdict.is_bad)
-    counts = Counter(one.verdict for one in own if one.key.column)
     any_bad = any(one.bad for one in found)
     failing = [one for one in found if one.bad]
     shown_first, alike = failing[:_OPEN], failing[_OPEN:]
@@ -169,7 +168,7 @@ def _group(
         group_id(run, kind),
         kind.value,
         shown(verdict),
-        " · ".join(filter(None, (key, _counted(counts)))),
+        " · ".join(filter(None, (key, _counted(own)))),
         bad,
         tuple(_reasons([result for _, result in results], check, own)),
         _joined(shown_first if any_bad else found),
@@ -184,15 +183,17 @@ def _about(result: TestcaseResult) -> str:
     return "; ".join(filter(None, (result.description, f"counts {result.counts}" if result.counts else "")))
 
 
-def _counted(counts: Counter[Verdict]) -> str:
-    """Return how many values are worse than expected, normal, and not judged."""
-    bad, normal = sum(count for one, count in counts.items() if one.is_bad), counts[Verdict.PASS]
+def _counted(judgements: Sequence[Judgement]) -> str:
+    """Return how many values are not as expected, normal, and not judged."""
+    counts = Counter(one.verdict for one in judgements if one.key.column)
+    bad, normal = not_as_expected(judgements), counts[Verdict.PASS]
+    judged = many(sum(bad.values()) + normal, "value")
     unjudged = sum(counts[one] for one in (Verdict.UNKNOWN, Verdict.BUSY, Verdict.INTERRUPTED))
     parts = [
-        f"{bad} of {many(bad + normal, 'value')} worse than expected" if bad else "",
+        *(f"{count} of {judged} {what}" for what, count in bad.items()),
         f"{normal} normal" if normal and not bad else "",
         f"{unjudged} not judged" if unjudged else "",
-        f"{counts[Verdict.WAIVED]} not possible or accepted" if counts[Verdict.WAIVED] else "",
+        f"{counts[Verdict.WAIVED]} skipped or accepted" if counts[Verdict.WAIVED] else "",
     ]
     return ", ".join(filter(None, parts))
 

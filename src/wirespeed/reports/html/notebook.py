@@ -116,7 +116,7 @@ def _key_figures(figures: tuple[KeyFigure, ...]) -> Markup | str:
         (f"{SIGNS[one.verdict].mark} {one.title}", [cell(rate(one.typical)), cell(extent(one))])
         for one in figures
     ]
-    return _table("path", ["typical", "of the limit"], rows) if rows else ""
+    return _table("path", ["typical", "share"], rows) if rows else ""
 
 
 def _table(heading: str, columns: Sequence[str], rows: Iterable[tuple[str, Iterable[str]]]) -> Markup:

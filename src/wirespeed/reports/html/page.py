@@ -174,7 +174,7 @@ def _contents(runs: Sequence[dict[str, Any]], *, compare: bool) -> list[tuple[st
     if run["causes"] or run["notes"]:
         found.append(("causes-0", "Causes" if run["causes"] else "Notes"))
     if run["gates"]:
-        found.append(("gates-0", "Gates"))
+        found.append(("gates-0", "Thresholds"))
     found.append(("results-0", "Measurements"))
     if run["charts"] or run["changes"]:
         found.append(("state-0", "State"))

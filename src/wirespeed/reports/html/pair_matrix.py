@@ -76,9 +76,9 @@ def _drawn(
     """Draw the matrix: neighbours of one colour are one rectangle, and bad pairs have a title."""
     count = len(gpus)
     bad = sum(1 for one in slowest.values() if one and one.verdict.is_bad)
-    title = f"{many(count, 'GPU')}: {many(bad, 'pair')} of {len(slowest)} worse than expected"
+    title = f"{many(count, 'GPU')}: {many(bad, 'pair')} of {len(slowest)} not as expected"
     svg = drawing(_LEFT + count * _SIDE + 4, _TOP + count * _SIDE + 4, title, "matrix")
-    text = f"The worst value of each pair; {bad} of {len(slowest)} pairs are worse than expected"
+    text = f"The worst value of each pair; {bad} of {len(slowest)} pairs are not as expected"
     add(svg, "text", "soft", text, x=_LEFT, y=12)
     for row in range(count):
         y = _TOP + row * _SIDE

@@ -13,7 +13,7 @@ from ...results.cells import placed
 from ...terminal import one_line
 from ...units import GB, format_size
 from .. import SIMULATED, Judged
-from .causes import causes, gates, notes
+from .causes import causes, explained_causes, gates, notes
 from .comparison import letter
 from .embedded_data import packed_document
 from .headline import headline, tiles
@@ -73,6 +73,7 @@ def run_view(
         "file": _file_name(head.host, document.started),
         "simulated": f"{SIMULATED} (machine {machine.name})" if document.simulated else "",
         "causes": causes(found),
+        "explained_causes": explained_causes(found),
         "gates": gates(judged.check.gates if judged else ()),
         "notes": notes(document, check, found),
         "groups": grouped(index, document, check, judgements, found.figures),

@@ -79,7 +79,7 @@
     table.querySelector(".chosen")?.classList.remove("chosen");
     cell.classList.add("chosen");
     if (!found || found.value === undefined || found.value === null) {
-      panel.append(tag("p", found ? found.reason : "This cell does not exist."));
+      panel.append(tag("p", found ? found.reason : "This value does not exist."));
     } else {
       const s = found.statistics, facts = [`median ${short(found.value / divisor)} ${unit}`];
       const interval = found.interval?.map((value) => value / divisor);

@@ -1,0 +1,138 @@
+"""The documentation, which is part of the package: pages and sections by topic, for terminals and pages."""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.markdown import Markdown
+from rich.style import Style as RichStyle
+from rich.text import Text
+
+from . import Style
+from ._console import printed
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+#: The command that shows a topic in the terminal.
+HELP = "wirespeed help"
+#: The page whose sections are topics, too: the causes.
+_CAUSES = "doctor"
+_PAGES = Path(str(files(__package__.partition(".")[0]))) / "docs"
+_HEADING = re.compile(r"(#{1,6}) +(.+)")
+_IMAGE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
+_LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]*)(#[^)\s]*)?\)")
+_MENTIONED = re.compile(rf"(?<={HELP} )[\w#-]+")
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A page, or a section of it.
+
+    Parameters
+    ----------
+    file : Path
+        The page.
+    anchor : str
+        Anchor of the section; empty for the whole page.
+    title : str
+        The heading.
+    text : str
+        What follows the heading, as Markdown.
+    """
+
+    file: Path
+    anchor: str
+    title: str
+    text: str
+
+    @property
+    def link(self) -> str:
+        """The address of the page, with the name of this host: a terminal may be on another one."""
+        anchor = f"#{self.anchor}" if self.anchor else ""
+        return f"file://{platform.node()}{self.file.resolve().as_uri().removeprefix('file://')}{anchor}"
+
+
+def topics() -> list[str]:
+    """Return the names of all pages."""
+    return sorted(path.stem for path in _PAGES.glob("*.md"))
+
+
+def causes() -> list[str]:
+    """Return the names of the causes that have a section."""
+    return [heading for level, heading, _ in _sections(_read(_CAUSES)) if level == 3 and " " not in heading]
+
+
+def topic(name: str) -> Topic | None:
+    """Return the page with this name, ``PAGE#ANCHOR``, or the section of a cause; None if there is none."""
+    page, _, anchor = name.removeprefix("docs/").partition("#")
+    page = page.removesuffix(".md")
+    if page not in topics():
+        if anchor or page not in causes():
+            return None
+        page, anchor = _CAUSES, page
+    for _, heading, text in _sections(_read(page)):
+        if not anchor or _slug(heading) == anchor:
+            return Topic(_PAGES / f"{page}.md", anchor, heading, text)
+    return None
+
+
+def render(shown: Topic, style: Style) -> str:
+    """Return a topic as text for a terminal; references to pages become commands that show them."""
+    text = _LINK.sub(lambda match: _named(match, shown.file.stem), _IMAGE.sub("", shown.text))
+    return printed(style, Text(shown.title, style="bold"), "", Markdown(text, hyperlinks=False))
+
+
+def markup(shown: Topic) -> Markup:
+    """Return a topic as markup for a page, without its heading; references become plain text."""
+    from markdown_it import MarkdownIt
+    from markupsafe import Markup
+
+    plain = _LINK.sub(r"\1", _IMAGE.sub("", shown.text))
+    return Markup(MarkdownIt("commonmark", {"html": False}).enable("table").render(plain))
+
+
+def linked(text: str) -> Text:
+    """Return a text in which the topics of ``wirespeed help`` are links, where the terminal supports them."""
+    found = Text(text)
+    for match in _MENTIONED.finditer(text):
+        if named := topic(match[0]):
+            found.stylize(RichStyle(link=named.link), match.start() - len(HELP) - 1, match.end())
+    return found
+
+
+def _read(page: str) -> str:
+    """Return the text of a page."""
+    return (_PAGES / f"{page}.md").read_text("utf-8")
+
+
+def _sections(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield level, heading and text of each section, with the sections below it."""
+    lines, found, is_code = text.splitlines(), [], False
+    for i, line in enumerate(lines):
+        is_code ^= line.startswith("```")
+        if not is_code and (match := _HEADING.fullmatch(line)):
+            found.append((i, len(match[1]), match[2]))
+    for k, (i, level, heading) in enumerate(found):
+        end = next((j for j, other, _ in found[k + 1 :] if other <= level), len(lines))
+        yield level, heading, "\n".join(lines[i + 1 : end]).strip()
+
+
+def _slug(heading: str) -> str:
+    """Return the anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def _named(match: re.Match[str], page: str) -> str:
+    """Return the text of a link with the command that shows what it leads to, if that is a topic."""
+    text, file, anchor = match.groups()
+    if ("/" in file or not file.endswith(".md")) and file:
+        return f"{text} ({file})" if "://" in file else str(text)
+    name = f"{file.removesuffix('.md') or page}{anchor or ''}"
+    return f"{text} (`{HELP} {name}`)" if topic(name) else str(text)

@@ -1,0 +1,100 @@
+"""The documentation that the package contains: ``wirespeed help``, links in terminals, text in pages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from wirespeed.cli.main import main
+from wirespeed.judging.causes import CAUSES
+from wirespeed.reports import Style
+from wirespeed.reports._console import printed
+from wirespeed.reports._documentation import causes, linked, markup, render, topic, topics
+
+ROOT = Path(__file__).parents[2]
+MENTION = re.compile(r"wirespeed help ([a-z0-9#-]+)")
+
+
+def test_every_page_and_every_cause_is_a_topic() -> None:
+    assert topics() == sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
+    assert sorted(causes()) == sorted(cause.name for cause in CAUSES)
+    for name in (*topics(), *causes()):
+        found = topic(name)
+        assert found and found.text and found.file.is_file(), name
+        assert found.link.startswith("file://")
+
+
+def test_a_section_ends_where_the_next_begins() -> None:
+    found = topic("nvlinks")
+    assert found and "nvidia-smi nvlink -s" in found.text and "pcie-width" not in found.text
+    within = topic("limits#published-thresholds")
+    assert within and within.title == "Published thresholds" and "meaningless" in within.text
+    code = topic("operate#slurm-prolog-epilog-and-health-check")
+    assert code and "# slurm.conf" in code.text, "a comment in code is no heading"
+
+
+@pytest.mark.parametrize("name", ["", "nothing", "nvlinks#x", "../README", "limits#nothing", "/etc/passwd"])
+def test_what_there_is_not(name: str) -> None:
+    assert topic(name) is None
+
+
+def test_every_command_that_shows_a_topic_shows_one() -> None:
+    """In messages, help and documentation."""
+    files = [*(ROOT / "src").rglob("*.py"), *ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+    named = {name for file in files for name in MENTION.findall(file.read_text())}
+    assert len(named) > 4
+    assert {name for name in named if topic(name) is None} <= {"help"}
+
+
+def test_no_text_names_a_file_of_the_repository() -> None:
+    """Who installed the package has no docs folder."""
+    for file in (ROOT / "src").rglob("*.py"):
+        texts = re.findall(r'^[^#"]*"[^"]*\bdocs/\w+\.md[^"]*"', file.read_text(), re.M)
+        assert not texts, (file, texts)
+
+
+def test_the_command_shows_pages_sections_and_causes(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, says in (
+        ("nvlinks", "fewer active NVLinks"),
+        ("slow", "Run the check"),
+        ("docs/slow.md", "Run the"),
+    ):
+        assert main(["help", name]) == 0
+        out = capsys.readouterr().out
+        assert says in out and "\x1b" not in out and "](" not in out
+    assert main(["help", "nvlink"]) == 2
+    out, err = capsys.readouterr()
+    assert not out and "did you mean 'nvlinks'" in err and len(err.splitlines()) == 1
+    with pytest.raises(SystemExit):
+        main(["help", "check"])
+    assert capsys.readouterr().out.startswith("usage: wirespeed check")
+
+
+def test_references_between_pages_become_commands() -> None:
+    shown = topic("slow")
+    assert shown
+    text = " ".join(render(shown, Style(width=200)).split())
+    assert "What makes a path slow (wirespeed help doctor)" in text
+    assert "Exit codes (wirespeed help formats#exit-codes)" in text
+
+
+def test_topics_are_links_only_where_the_terminal_supports_them() -> None:
+    text = "see `wirespeed help nvlinks` or wirespeed help nothing"
+    plain = printed(Style(), linked(text))
+    assert plain == f"{text}\n"
+    colored = printed(Style(color=True), linked(text))
+    ((where, shown),) = re.findall(r"\x1b\]8;id=\d+;([^\x1b]+)\x1b\\([^\x1b]+)\x1b\]8;;\x1b\\", colored)
+    assert shown == "wirespeed help nvlinks" and where.endswith("/docs/doctor.md#nvlinks")
+    assert Path("/" + where.removeprefix("file://").partition("/")[2].partition("#")[0]).is_file()
+
+
+def test_markup_has_no_references_and_nothing_active() -> None:
+    for name in (*topics(), *causes()):
+        found = topic(name)
+        assert found
+        text = str(markup(found))
+        assert "<a " not in text and "<img" not in text and "<script" not in text, name
+    (ecc,) = [found for found in (topic("ecc"),) if found]
+    assert "<code>nvidia-smi -q -d ECC,ROW_REMAPPER</code>" in str(markup(ecc))
