@@ -153,6 +153,11 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
         Statistics of the samples.
     samples : tuple[float, ...]
         All samples, in order, in the unit of the value.
+    rounds : tuple[float, ...]
+        Median of each round, in order, in the unit of the value; empty if there was only one round, or for
+        fixed counts and imports.
+    interval : tuple[float, float] or None
+        95 % confidence interval of the value, from the rounds; None with fewer than three rounds.
     expect : Expectation or None
         What the user expected of the value, by which ``check`` judges it.
     """
@@ -173,6 +178,8 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     wrong: Whole | None = None
     statistics: Statistics | None = None
     samples: tuple[Amount, ...] = ()
+    rounds: tuple[Amount, ...] = ()
+    interval: tuple[Amount, Amount] | None = None
     expect: Expectation | None = None
 
     def __repr__(self) -> str:

@@ -1,0 +1,177 @@
+"""What a comparison of a cell rests on: values of runs, or the rounds or samples of one run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from msgspec.structs import replace
+
+from ..document import SMALLEST, Cell, Document
+from ..model import Engine, Unit
+from .attributes import host_of
+from .cells import Key, Placed, busy_devices, placed
+from .significance import Contrast, contrast
+
+
+class Evidence(StrEnum):
+    """What shows how much the value of a cell varies, the best first."""
+
+    RUNS = "runs"
+    ROUNDS = "rounds"
+    SAMPLES = "samples"
+    VALUES = "values"  #: nothing but the values, as in imported logs
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether a run shows little of what differs between runs, so that most of it is assumed."""
+        return self in (Evidence.SAMPLES, Evidence.VALUES)
+
+
+class Noise(StrEnum):
+    """Kinds of values that vary alike."""
+
+    LATENCY = "latency of host memory"
+    HOST = "host memory"
+    GPU = "GPU"
+
+
+#: What the evidence of one run does not show: the standard deviation of a value between runs of one machine,
+#: beyond that of its rounds, samples or value, as a fraction of the value. Where physical pages lie changes
+#: from process to process, and with it latencies most.
+UNSEEN: Mapping[Evidence, Mapping[Noise, float]] = {
+    Evidence.RUNS: {Noise.LATENCY: 0.0, Noise.HOST: 0.0, Noise.GPU: 0.0},
+    Evidence.ROUNDS: {Noise.LATENCY: 0.05, Noise.HOST: 0.02, Noise.GPU: 0.003},
+    Evidence.SAMPLES: {Noise.LATENCY: 0.06, Noise.HOST: 0.035, Noise.GPU: 0.005},
+    Evidence.VALUES: {Noise.LATENCY: 0.06, Noise.HOST: 0.05, Noise.GPU: 0.007},
+}
+#: Degrees of freedom of these: they were measured with this many fresh processes, less one.
+_UNSEEN_DF = 15
+
+
+@dataclass
+class Found:
+    """Values of a cell on one side.
+
+    Parameters
+    ----------
+    unit : Unit
+        Their unit.
+    noise : Noise
+        Their kind.
+    cells : list[tuple[str, Cell]]
+        The cells to compare, with their hosts.
+    busy : dict[str, str]
+        Devices of other cells that another process used -> how.
+    values : list[float]
+        All values, those of busy devices, too.
+    """
+
+    unit: Unit = Unit.RATE
+    noise: Noise = Noise.GPU
+    cells: list[tuple[str, Cell]] = field(default_factory=list)
+    busy: dict[str, str] = field(default_factory=dict)
+    values: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Tested:
+    """Difference of a cell between the sides.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        What shows how much the value varies.
+    noise : Noise
+        Kind of the value.
+    contrast : Contrast
+        The difference.
+    """
+
+    evidence: Evidence
+    noise: Noise
+    contrast: Contrast
+
+    @property
+    def kind(self) -> str:
+        """Equal for cells with similar variances."""
+        return f"{self.evidence} of {self.noise}"
+
+
+def without_samples(document: Document) -> Document:
+    """Return a run without what only a comparison of two runs needs, and most of the memory it takes."""
+    testcases = tuple(
+        replace(
+            result,
+            tables=tuple(
+                replace(table, cells=tuple(replace(cell, samples=(), rounds=()) for cell in table.cells))
+                for table in result.tables
+            ),
+        )
+        for result in document.testcases
+    )
+    return replace(document, testcases=testcases)
+
+
+def values(documents: Sequence[Document], *, ignore_busy: bool) -> dict[Key, Found]:
+    """Return the values of each cell that has any."""
+    found: dict[Key, Found] = {}
+    for document in documents:
+        host = host_of(document)
+        for one in placed(document):
+            if one.cell.is_wrong or not one.cell.value:
+                continue
+            of_cell = found.get(one.key) or found.setdefault(one.key, Found(one.unit, _noise(one)))
+            of_cell.values.append(one.cell.value)
+            if busy := {} if ignore_busy else busy_devices(one, document.machine):
+                of_cell.busy |= busy
+            else:
+                of_cell.cells.append((host, one.cell))
+    return found
+
+
+def tested(first: Found, second: Found, *, paired: bool) -> Tested | None:
+    """Return the difference by the best evidence that both sides have; None without cells to compare.
+
+    Parameters
+    ----------
+    first, second : Found
+        Values before and after.
+    paired : bool
+        Whether to compare each host with itself, if one has values on both sides.
+    """
+    if not (first.cells and second.cells):
+        return None
+    paired = paired and bool({host for host, _ in first.cells} & {host for host, _ in second.cells})
+    for evidence in Evidence:
+        before, after = (_observed(side.cells, evidence, paired=paired) for side in (first, second))
+        if before and after:
+            found = contrast(before, after, 2 * UNSEEN[evidence][first.noise] ** 2, _UNSEEN_DF)
+            if found.df or evidence is Evidence.VALUES:
+                return Tested(evidence, first.noise, found)
+    return None
+
+
+def _observed(
+    cells: Sequence[tuple[str, Cell]], evidence: Evidence, *, paired: bool
+) -> dict[str, list[float]]:
+    """Return the logarithms of what is compared, by host if paired; nothing if the evidence is lacking."""
+    found: dict[str, list[float]] = {}
+    for host, cell in cells:
+        several: Sequence[float] = (cell.value or SMALLEST,)
+        if evidence in (Evidence.ROUNDS, Evidence.SAMPLES):
+            of_run = cell.rounds if evidence is Evidence.ROUNDS else cell.samples
+            several = of_run if len(cells) == 1 else ()
+        if several:
+            logs = [math.log(max(value, SMALLEST)) for value in several]
+            found.setdefault(host if paired else "", []).extend(logs)
+    return found
+
+
+def _noise(one: Placed) -> Noise:
+    """Return the kind of a value."""
+    if one.result.engine not in (Engine.CPU, Engine.MPI):
+        return Noise.GPU
+    return Noise.HOST if one.unit is Unit.RATE else Noise.LATENCY
