@@ -107,7 +107,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
     """Yield what a change is, and what the comparison cannot see."""
     yield (
         f"changes of at least {comparison.least:.1%} that chance does not explain (false: at most "
-        f"{FALSE_CHANGES:.0%}); in brackets {CONFIDENCE:.0%} confidence intervals"
+        f"{FALSE_CHANGES:.0%}); in parentheses {CONFIDENCE:.0%} confidence intervals"
     )
     if comparison.weak:
         yield (

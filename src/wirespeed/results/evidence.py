@@ -43,9 +43,9 @@ class Noise(StrEnum):
 #: from process to process, and with it latencies most.
 UNSEEN: Mapping[Evidence, Mapping[Noise, float]] = {
     Evidence.RUNS: {Noise.LATENCY: 0.0, Noise.HOST: 0.0, Noise.GPU: 0.0},
-    Evidence.ROUNDS: {Noise.LATENCY: 0.05, Noise.HOST: 0.02, Noise.GPU: 0.003},
+    Evidence.ROUNDS: {Noise.LATENCY: 0.05, Noise.HOST: 0.02, Noise.GPU: 0.002},
     Evidence.SAMPLES: {Noise.LATENCY: 0.06, Noise.HOST: 0.035, Noise.GPU: 0.005},
-    Evidence.VALUES: {Noise.LATENCY: 0.06, Noise.HOST: 0.05, Noise.GPU: 0.007},
+    Evidence.VALUES: {Noise.LATENCY: 0.07, Noise.HOST: 0.05, Noise.GPU: 0.007},
 }
 #: Degrees of freedom of these: they were measured with this many fresh processes, less one.
 _UNSEEN_DF = 15
@@ -123,7 +123,7 @@ def values(documents: Sequence[Document], *, ignore_busy: bool) -> dict[Key, Fou
         for one in placed(document):
             if one.cell.is_wrong or not one.cell.value:
                 continue
-            of_cell = found.get(one.key) or found.setdefault(one.key, Found(one.unit, _noise(one)))
+            of_cell = found.get(one.key) or found.setdefault(one.key, Found(one.unit, noise_of(one)))
             of_cell.values.append(one.cell.value)
             if busy := {} if ignore_busy else busy_devices(one, document.machine):
                 of_cell.busy |= busy
@@ -170,8 +170,8 @@ def _observed(
     return found
 
 
-def _noise(one: Placed) -> Noise:
-    """Return the kind of a value."""
+def noise_of(one: Placed) -> Noise:
+    """Return the kind of a value, by which it varies."""
     if one.result.engine not in (Engine.CPU, Engine.MPI):
         return Noise.GPU
     return Noise.HOST if one.unit is Unit.RATE else Noise.LATENCY

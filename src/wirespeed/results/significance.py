@@ -11,7 +11,7 @@ from ..student import quantile, tail
 
 #: Maximum expected fraction of false changes among those reported. If nothing changed, it is the probability
 #: that any change is reported, however many cells there are.
-FALSE_CHANGES = 0.05
+FALSE_CHANGES = 0.02
 #: Confidence of the interval of a change.
 CONFIDENCE = 0.95
 #: Minimum standard deviation of an observation, relative to its value: clocks and counters have no finer
@@ -19,6 +19,8 @@ CONFIDENCE = 0.95
 _FINEST = 1e-4
 #: Minimum number of cells whose variances show how much variances differ.
 _FEWEST_CELLS = 3
+#: Standard errors by which cells are assumed to differ more in variance than they seem to.
+_CAUTION = 2.0
 #: Range of the degrees of freedom of a prior.
 _PRIOR_RANGE = (1e-2, 1e4)
 #: Arguments of the exponential function that keep ratios finite in every format.
@@ -182,6 +184,8 @@ def _prior(contrasts: Sequence[Contrast]) -> tuple[float, float, float]:
     ]
     mean = math.fsum(logs) / len(logs)
     spread = math.fsum((x - mean) ** 2 for x in logs) / (len(logs) - 1)
+    # Few cells may vary alike by chance, which would claim more than is known.
+    spread *= 1 + _CAUTION * math.sqrt(2 / (len(logs) - 1))
     spread -= math.fsum(_trigamma(one.df / 2) for one in known) / len(known)
     half = _inverse_trigamma(spread) if spread > 0 else math.inf
     if math.isinf(half):
