@@ -116,7 +116,7 @@ def rates(
         after[:, 0] += change
         found = assessed(
             [
-                contrast({"": before[:, i].tolist()}, {"": after[:, i].tolist()}, 2 * between**2)
+                contrast({"": before[:, i].tolist()}, {"": after[:, i].tolist()}, 0.0, 2 * between**2)
                 for i in range(cells)
             ],
             [""] * cells,

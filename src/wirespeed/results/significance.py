@@ -81,12 +81,23 @@ class Significance:
         return self.p <= FALSE_CHANGES
 
 
-def contrast(before: Blocks, after: Blocks, unseen: float = 0.0, unseen_df: float = math.inf) -> Contrast:
+def contrast(
+    before: Blocks, after: Blocks, shared: float = 0.0, unseen: float = 0.0, unseen_df: float = math.inf
+) -> Contrast:
     """Return the difference between two sides, by least squares with one level for each block.
 
     With one block this is Student's two-sample test, with one observation of each side in each block the
     paired test; several in each are used completely. A block of one side tells only about the variance. At
     least one block must have observations on both sides.
+
+    Parameters
+    ----------
+    before, after : Blocks
+        The observations.
+    shared : float
+        Variance that all observations of a side share, over that which they show.
+    unseen, unseen_df : float
+        Further variance of the difference, and the degrees of freedom from which it is known.
     """
     total, weights, squares, n = 0.0, 0.0, 0.0, 0
     differences = []
@@ -103,7 +114,9 @@ def contrast(before: Blocks, after: Blocks, unseen: float = 0.0, unseen_df: floa
     mean = total / weights
     squares += math.fsum(weight * (one - mean) ** 2 for weight, one in differences)
     df = n - len(before.keys() | after.keys()) - 1
-    return Contrast(mean, squares / df if df > 0 else 0.0, max(df, 0), 1 / weights, unseen, unseen_df)
+    return Contrast(
+        mean, squares / df if df > 0 else 0.0, max(df, 0), 1 / weights + 2 * shared, unseen, unseen_df
+    )
 
 
 def assessed(contrasts: Sequence[Contrast], kinds: Sequence[str]) -> list[Significance]:
