@@ -259,3 +259,14 @@ def test_a_change_of_a_time_has_its_own_direction() -> None:
     slower = Change(Key("latency", "", "", ""), Unit.TIME, Outcome.WORSE, 1.0, 2.0, 2.0, (1.6, 2.5))
     assert slower.change == -0.5 and slower.bounds == (1 / 2.5 - 1, 1 / 1.6 - 1)
     assert isinstance(slower, Change) and not hasattr(Comparison, "first")
+
+
+def test_a_cell_that_a_file_has_twice_is_one_value(plain: Document) -> None:
+    twice = replace(
+        plain,
+        testcases=tuple(
+            replace(r, tables=tuple(replace(t, cells=t.cells * 2) for t in r.tables)) for r in plain.testcases
+        ),
+    )
+    for change in wirespeed.compare(twice, twice).changes:
+        assert change.runs == (1, 1) and change.evidence is Evidence.SAMPLES

@@ -128,11 +128,10 @@ def values(documents: Sequence[Document], *, ignore_busy: bool) -> dict[Key, Fou
     found: dict[Key, Found] = {}
     for document in documents:
         host = host_of(document)
-        for one in placed(document):
-            if one.cell.is_wrong or not one.cell.value:
-                continue
+        known = {one.key: one for one in placed(document) if one.cell.value and not one.cell.is_wrong}
+        for one in known.values():
             of_cell = found.get(one.key) or found.setdefault(one.key, Found(one.unit, noise_of(one)))
-            of_cell.values.append(one.cell.value)
+            of_cell.values.append(one.cell.value or 0.0)
             if busy := {} if ignore_busy else busy_devices(one, document.machine):
                 of_cell.busy |= busy
             else:

@@ -159,7 +159,8 @@ def adjusted(ps: Sequence[float]) -> list[float]:
 
 def _interval(difference: float, error: float, df: float) -> tuple[float, float]:
     """Return the confidence interval of a ratio."""
-    half = quantile((1 + CONFIDENCE) / 2, df) * error
+    # Two digits of the degrees of freedom are enough, and thousands of cells share a few quantiles.
+    half = quantile((1 + CONFIDENCE) / 2, float(f"{df:.2g}")) * error
     return ratio_of(difference - half), ratio_of(difference + half)
 
 
