@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import DocumentError, UsageError
@@ -41,7 +40,7 @@ def _compared(before: Sequence[str], after: Sequence[str], options: argparse.Nam
     from ..reports._compare_formats import render
     from ..results.compare import compare
 
-    first, second = (_read(side, whole=len(before) == len(after) == 1) for side in (before, after))
+    first, second = map(_read, (before, after))
     comparison = compare(first.found, second.found, options.least, ignore_busy=options.ignore_busy)
     unreadable = [*first.unreadable, *second.unreadable]
     sys.stdout.write(render(comparison, options.format, style(options), unreadable))
@@ -52,7 +51,7 @@ def _compared(before: Sequence[str], after: Sequence[str], options: argparse.Nam
     return ExitCode.PASS if comparison.compared else ExitCode.NOT_JUDGED
 
 
-def _read(files: Sequence[str], *, whole: bool) -> ReadRuns[Document]:
+def _read(files: Sequence[str]) -> ReadRuns[Document]:
     """Read the runs of a side.
 
     Raises
@@ -62,18 +61,16 @@ def _read(files: Sequence[str], *, whole: bool) -> ReadRuns[Document]:
     """
     from ..reports._many_files import read_many
 
-    read = read_many(files, partial(_kept, whole=whole))
+    read = read_many(files, _kept)
     if not read.found:
         more = f"; nor can {len(files) - 1} more" if len(files) > 1 else ""
         raise DocumentError(f"{read.unreadable[0]}{more}")
     return read
 
 
-def _kept(_: str, document: Document, *, whole: bool) -> Document:
-    """Return what is compared: of several runs without the samples, which take most memory."""
-    from ..results.evidence import without_samples
-
-    return document if whole else without_samples(document)
+def _kept(_: str, document: Document) -> Document:
+    """Return the run."""
+    return document
 
 
 def _parser(name: str) -> argparse.ArgumentParser:

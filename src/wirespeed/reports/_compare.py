@@ -139,6 +139,10 @@ def moved(change: Change) -> str:
     if change.interval:
         low, high = (100 * (bound - 1) for bound in change.interval)
         text += f" ({low:+.1f} to {high:+.1f}%)"
+    if change.hosts:
+        named = ", ".join(f"{one.host} {one.ratio - 1:+.1%}" for one in change.hosts[:_HOSTS])
+        more = len(change.hosts) - _HOSTS
+        text += f"; only on {named}" + (f" and {many(more, 'more host')}" if more > 0 else "")
     if max(change.runs) > 1:
         text += f", {change.runs[0]} → {change.runs[1]} runs"
     return text

@@ -78,7 +78,11 @@ def _json(comparison: Comparison, unreadable: Sequence[Unreadable]) -> dict[str,
         "weak": comparison.weak,
         "uncertain": len(comparison.uncertain),
         "regressed": comparison.regressed,
-        "changes": [{name: one.get(name) for name in found.columns} for one in found.rows],
+        "changes": [
+            {name: row.get(name) for name in found.columns}
+            | {"hosts": [{"host": one.host, "ratio": one.ratio} for one in change.hosts]}
+            for row, change in zip(found.rows, comparison.changes, strict=True)
+        ],
     }
 
 

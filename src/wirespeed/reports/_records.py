@@ -177,11 +177,14 @@ def _(comparison: Comparison) -> Records:
         row = {name: getattr(one, name) for name in ("outcome", "before", "after", "unit", "p", "reason")}
         row |= {"change": one.change if one.before and one.after else None}
         row |= {"change_low": low, "change_high": high, "evidence": one.evidence}
+        row |= {"hosts": ", ".join(f"{host.host} {host.ratio - 1:+.1%}" for host in one.hosts)}
         rows.append(_place(one.key) | row | dict(zip(("runs_before", "runs_after"), one.runs, strict=True)))
     several = " runs_before runs_after" if len(comparison.before) + len(comparison.after) > 2 else ""
-    shown = f"outcome testcase table row column before after change change_low change_high{several} reason"
+    shown = (
+        f"outcome testcase table row column before after change change_low change_high{several} hosts reason"
+    )
     changed = len(comparison.those(Outcome.LOST, Outcome.WORSE, Outcome.BETTER))
-    fields = "before after unit change change_low change_high p evidence runs_before runs_after reason"
+    fields = "before after unit change change_low change_high p evidence runs_before runs_after hosts reason"
     return _named(f"{_PLACE} outcome {fields}", rows, shown, changed)
 
 

@@ -39,6 +39,25 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
+class HostChange:
+    """Change of a cell on one of several hosts that are compared with themselves.
+
+    Parameters
+    ----------
+    host : str
+        Name of the host.
+    ratio : float
+        Ratio of the geometric means of what was compared, after over before.
+    is_better : bool
+        Whether it got better.
+    """
+
+    host: str
+    ratio: float
+    is_better: bool
+
+
+@dataclass(frozen=True)
 class Change:
     """Change of one cell.
 
@@ -62,6 +81,8 @@ class Change:
         What shows how much the value varies; None if the cell was not compared.
     runs : tuple[int, int]
         Number of values before and after.
+    hosts : tuple[HostChange, ...]
+        Of several hosts those on which the cell changed, if it did not on all: the most changed first.
     reason : str
         Why a value was lost, or was not compared.
     """
@@ -76,6 +97,7 @@ class Change:
     p: float | None = None
     evidence: Evidence | None = None
     runs: tuple[int, int] = (0, 0)
+    hosts: tuple[HostChange, ...] = ()
     reason: str = ""
 
     def __repr__(self) -> str:
@@ -184,11 +206,12 @@ def compare(
     """Compare one run or several before with one or several after.
 
     A cell has changed if the mean difference of logarithms is significant by a t-test, at a rate of false
-    changes of 5 % over all cells, and is at least ``least``. If one side has several runs, the test takes the
-    values of the runs; if most hosts occur on both sides, each is compared with itself. Of two runs it takes
-    the rounds, and adds the variation between runs that rounds do not show (``evidence.UNSEEN``); of runs
-    without rounds the samples or only the values, and adds more. Cells match if testcase, table, row, column
-    and bytes are equal. Cells of devices that another process used are not compared.
+    changes of 2 % over all cells, and is at least ``least``. If one side has several runs, the test takes the
+    values of the runs; if most hosts occur on both sides, each is compared with itself, and a change on only
+    some hosts is found by a test of each. Of two runs the test takes the rounds, and adds the variation
+    between runs that rounds do not show (``evidence.UNSEEN``); of runs without rounds the samples or only the
+    values, and adds more. Cells match if testcase, table, row, column and bytes are equal. Cells of devices
+    that another process used are not compared.
 
     Parameters
     ----------
@@ -218,6 +241,7 @@ def compare(
     if not first.keys() & second.keys():
         raise UsageError("no cell has a value on both sides; compare runs of equal testcases and sizes")
     changes = _tested(first, second, least, paired=bool(hosts))
+    _add_hosts(changes, first, second, hosts, least)
     for key, one in first.items():
         other = second.get(key)
         present = len(other.values) if other else 0
@@ -271,6 +295,33 @@ def _tested(
             change = replace(change, outcome=Outcome.BETTER if change.change > 0 else Outcome.WORSE)
         changes[key] = change
     return changes
+
+
+def _add_hosts(
+    changes: dict[Key, Change],
+    first: Mapping[Key, Found],
+    second: Mapping[Key, Found],
+    hosts: Sequence[str],
+    least: float,
+) -> None:
+    """Add the hosts on which cells changed that did not change on all: one slow node hides among many."""
+    tests = [
+        (key, host, test)
+        for key, change in changes.items() if change.outcome is Outcome.SAME
+        for host in hosts
+        if (test := tested(first[key].of(host), second[key].of(host), paired=False))
+    ]  # fmt: skip
+    results = assessed([test.contrast for *_, test in tests], [test.kind for *_, test in tests])
+    found: dict[Key, list[HostChange]] = {}
+    for (key, host, test), significance in zip(tests, results, strict=True):
+        ratio = ratio_of(test.contrast.difference)
+        speed = ratio if changes[key].unit.more_is_better else 1 / ratio
+        if significance.is_change and abs(speed - 1) >= least:
+            found.setdefault(key, []).append(HostChange(host, ratio, speed > 1))
+    for key, several in found.items():
+        several.sort(key=lambda one: (one.is_better, -abs(one.ratio - 1)))
+        outcome = Outcome.BETTER if several[0].is_better else Outcome.WORSE
+        changes[key] = replace(changes[key], outcome=outcome, hosts=tuple(several))
 
 
 def _untested(

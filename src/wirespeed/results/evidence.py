@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-
-from msgspec.structs import replace
 
 from ..document import SMALLEST, Cell, Document
 from ..model import Engine, Unit
@@ -83,6 +81,10 @@ class Found:
     busy: dict[str, str] = field(default_factory=dict)
     values: list[float] = field(default_factory=list)
 
+    def of(self, host: str) -> Found:
+        """Return the cells to compare of one host."""
+        return replace(self, cells=[one for one in self.cells if one[0] == host])
+
 
 @dataclass(frozen=True)
 class Tested:
@@ -106,21 +108,6 @@ class Tested:
     def kind(self) -> str:
         """Equal for cells with similar variances."""
         return f"{self.evidence} of {self.noise}"
-
-
-def without_samples(document: Document) -> Document:
-    """Return a run without what only a comparison of two runs needs, and most of the memory it takes."""
-    testcases = tuple(
-        replace(
-            result,
-            tables=tuple(
-                replace(table, cells=tuple(replace(cell, samples=(), rounds=()) for cell in table.cells))
-                for table in result.tables
-            ),
-        )
-        for result in document.testcases
-    )
-    return replace(document, testcases=testcases)
 
 
 def values(documents: Sequence[Document], *, ignore_busy: bool) -> dict[Key, Found]:
