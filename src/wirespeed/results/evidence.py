@@ -53,8 +53,8 @@ UNSEEN: Mapping[Evidence, Mapping[Noise, float]] = {
     Evidence.SAMPLES: {Noise.LATENCY: 0.06, Noise.HOST: 0.035, Noise.GPU: 0.005},
     Evidence.VALUES: {Noise.LATENCY: 0.07, Noise.HOST: 0.05, Noise.GPU: 0.007},
 }
-#: Degrees of freedom of these, as of a measurement with this many fresh processes: those of rounds are chosen so
-#: that 10 to 16 processes on two shared virtual machines mostly agree, the others are estimates.
+#: Degrees of freedom of these, as of a measurement with this many fresh processes: those of rounds are chosen
+#: so that 10 to 16 processes on two shared virtual machines mostly agree, the others are estimates.
 _UNSEEN_DF = 15
 
 
