@@ -27,7 +27,7 @@ from wirespeed.document import Cell, Document
 from wirespeed.reports._many_files import files_in
 from wirespeed.results.cells import Key, key_of, placed
 from wirespeed.results.compare import Change, Outcome
-from wirespeed.results.evidence import Noise, noise_of
+from wirespeed.results.evidence import NoiseKind, noise_of
 from wirespeed.results.store import load
 
 #: Factor of the speed of the slower cell; number of comparisons with one, and of divisions into halves.
@@ -105,9 +105,9 @@ def halves(documents: Sequence[Document], draw: random.Random) -> list[tuple[lis
 
 def with_change(
     pairs: Sequence[tuple[Document, Document]], draw: random.Random
-) -> dict[Noise, tuple[int, int, int]]:
+) -> dict[NoiseKind, tuple[int, int, int]]:
     """Compare pairs with one slower cell; return trials, found, and only it found, by kind of value."""
-    counts: dict[Noise, list[int]] = {}
+    counts: dict[NoiseKind, list[int]] = {}
     for _ in range(TRIALS):
         before, after = draw.choice(pairs)
         known = {one.key for one in placed(before) if one.cell.value}

@@ -97,11 +97,6 @@ class Statistics(msgspec.Struct, frozen=True):
         Median, mean and range of the samples.
     cv : float
         Coefficient of variation: sample standard deviation over mean.
-    low, high : float
-        Confidence interval of the median, distribution-free, from order statistics. With too few samples for
-        the desired confidence it is the range of the samples.
-    confidence : float
-        Confidence of the interval, as a fraction.
     """
 
     n: Whole
@@ -110,9 +105,6 @@ class Statistics(msgspec.Struct, frozen=True):
     min: Amount
     max: Amount
     cv: Amount
-    low: Amount
-    high: Amount
-    confidence: Amount
 
 
 class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -154,10 +146,10 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     samples : tuple[float, ...]
         All samples, in order, in the unit of the value.
     rounds : tuple[float, ...]
-        Median of each round, in order, in the unit of the value; empty if there was only one round, or for
-        fixed counts and imports.
+        The median of each round, in order, in the unit of the value; empty if there was one round.
     interval : tuple[float, float] or None
-        95 % confidence interval of the value, from the rounds; None with fewer than three rounds.
+        95 % confidence interval of the value, which holds for the next run too: from its rounds. None with
+        fewer than three.
     expect : Expectation or None
         What the user expected of the value, by which ``check`` judges it.
     """

@@ -28,7 +28,7 @@ class Evidence(StrEnum):
         return self in (Evidence.SAMPLES, Evidence.VALUES)
 
 
-class Noise(StrEnum):
+class NoiseKind(StrEnum):
     """Kinds of values that vary alike."""
 
     LATENCY = "latency of host memory"
@@ -47,11 +47,11 @@ SHARED: Mapping[Evidence, float] = {
 }
 #: Second, what no round may show: a standard deviation as a fraction of the value. Where physical pages lie
 #: changes from process to process, and with it latencies most.
-UNSEEN: Mapping[Evidence, Mapping[Noise, float]] = {
-    Evidence.RUNS: {Noise.LATENCY: 0.0, Noise.HOST: 0.0, Noise.GPU: 0.0},
-    Evidence.ROUNDS: {Noise.LATENCY: 0.05, Noise.HOST: 0.02, Noise.GPU: 0.002},
-    Evidence.SAMPLES: {Noise.LATENCY: 0.06, Noise.HOST: 0.035, Noise.GPU: 0.005},
-    Evidence.VALUES: {Noise.LATENCY: 0.07, Noise.HOST: 0.05, Noise.GPU: 0.007},
+UNSEEN: Mapping[Evidence, Mapping[NoiseKind, float]] = {
+    Evidence.RUNS: {NoiseKind.LATENCY: 0.0, NoiseKind.HOST: 0.0, NoiseKind.GPU: 0.0},
+    Evidence.ROUNDS: {NoiseKind.LATENCY: 0.05, NoiseKind.HOST: 0.02, NoiseKind.GPU: 0.002},
+    Evidence.SAMPLES: {NoiseKind.LATENCY: 0.06, NoiseKind.HOST: 0.035, NoiseKind.GPU: 0.005},
+    Evidence.VALUES: {NoiseKind.LATENCY: 0.07, NoiseKind.HOST: 0.05, NoiseKind.GPU: 0.007},
 }
 #: Degrees of freedom of these, as of a measurement with this many fresh processes: those of rounds are chosen
 #: so that 10 to 16 processes on two shared virtual machines mostly agree, the others are estimates.
@@ -66,7 +66,7 @@ class Found:
     ----------
     unit : Unit
         Their unit.
-    noise : Noise
+    noise : NoiseKind
         Their kind.
     cells : list[tuple[str, Cell]]
         The cells to compare, with their hosts.
@@ -77,7 +77,7 @@ class Found:
     """
 
     unit: Unit = Unit.RATE
-    noise: Noise = Noise.GPU
+    noise: NoiseKind = NoiseKind.GPU
     cells: list[tuple[str, Cell]] = field(default_factory=list)
     busy: dict[str, str] = field(default_factory=dict)
     values: list[float] = field(default_factory=list)
@@ -95,14 +95,14 @@ class Tested:
     ----------
     evidence : Evidence
         What shows how much the value varies.
-    noise : Noise
+    noise : NoiseKind
         Kind of the value.
     contrast : Contrast
         The difference.
     """
 
     evidence: Evidence
-    noise: Noise
+    noise: NoiseKind
     contrast: Contrast
 
     @property
@@ -166,8 +166,8 @@ def _observed(
     return found
 
 
-def noise_of(one: Placed) -> Noise:
+def noise_of(one: Placed) -> NoiseKind:
     """Return the kind of a value, by which it varies."""
     if one.result.engine not in (Engine.CPU, Engine.MPI):
-        return Noise.GPU
-    return Noise.HOST if one.unit is Unit.RATE else Noise.LATENCY
+        return NoiseKind.GPU
+    return NoiseKind.HOST if one.unit is Unit.RATE else NoiseKind.LATENCY
