@@ -216,6 +216,7 @@ class Fuzzer:
                 ["check", "--from", file, "--allow-simulated"],
                 ["compare", str(self.good), file],
                 ["compare", file, str(self.good)],
+                ["compare", str(self.good), "--to", file, str(self.good), "--format", "json"],
                 ["baseline", "make", file, "-o", f"{out}.toml"],
                 ["baseline", "make", file, str(self.good), "-o", f"{out}.toml"],
                 ["report", file, str(self.good), "-o", f"{out}.html"],

@@ -8,13 +8,16 @@ from importlib.resources import files
 
 import pytest
 
+import wirespeed
 from wirespeed.document import Document
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.verdicts import judge
+from wirespeed.reports._many_files import Unreadable
 from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.notebook import notebook_html
 from wirespeed.reports.html.page import page
+from wirespeed.reports.html.sides import sides_page
 
 from .states import command, run
 
@@ -46,6 +49,13 @@ def fleet() -> str:
     return fleet_page([dataclasses.replace(slow if i == 5 else good, host=f"node{i}") for i in range(12)])
 
 
+def sides() -> str:
+    """A comparison of several runs before and after, of nodes of which one has no run after."""
+    before = [run(TWO, *CASES, host=f"node{i}", seed=i) for i in range(3)]
+    after = [run(f"{TWO}+nvlinks=9@gpu1", *CASES, host=f"node{i}", seed=5 + i) for i in range(2)]
+    return sides_page(wirespeed.compare(before, after), [Unreadable("node2.json", "it is empty")])
+
+
 def seventy_two() -> str:
     return page([run("nvl72", "multinode_device_to_device_memcpy_read_ce")])
 
@@ -67,6 +77,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "two runs": lambda: several(2),
     "seven runs": lambda: several(7),
     "twelve nodes": fleet,
+    "sides": sides,
     "72 GPUs": seventy_two,
     "notebook": notebook,
     "transfers": lambda: page(

@@ -202,8 +202,8 @@ def test_runs_are_compared():
         page([good, slow, wirespeed.run(["host_stream_copy"], machine="simulated:cpu-2-sockets")])
     ).text
     assert "✖ worse" in text and "-50." in text and "1 worse of 2 values" in text
-    assert "no cell has a value in both Documents" in text
-    assert "no cell has a value in both Documents" in text
+    assert "no cell has a value on both sides" in text
+    assert "no cell has a value on both sides" in text
 
 
 def test_the_page_of_a_run_is_the_same_again(recorded, html):

@@ -441,7 +441,7 @@ def test_comparing(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     code, out, _ = run("compare", "a.json", "bad.json", capsys=capsys)
     assert code == 1 and "lost" in out and "wrong data" in out
     code, _, err = run("compare", "a.json", "other.json", capsys=capsys)
-    assert code == 2 and "no cell has a value in both Documents" in err
+    assert code == 2 and "no cell has a value on both sides" in err
 
 
 def test_saved_runs_are_not_saved_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -42,3 +42,24 @@ def test_the_parser_reads_every_cell() -> None:
     assert module.report({k: [v] for k, v in cells.items()}, {k: [v] for k, v in cells.items()}) == []
     slower = {k: [0.9 * v] for k, v in cells.items()}
     assert f"{name}: a cell at 0.900" in module.report({k: [v] for k, v in cells.items()}, slower)
+
+
+def test_runs_of_one_machine_are_compared_with_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = benchmark("compare_aa")
+    module.TRIALS, module.DIVISIONS = 8, 2
+    for seed in range(4):
+        run = wirespeed.run(["0", "4"], machine="simulated:hgx-h200-2", samples=3, copies=1, seed=seed)
+        wirespeed.save(run, tmp_path / f"{seed}.json")
+    module.main(["--from", str(tmp_path)])
+    text = capsys.readouterr().out
+    assert "4 runs of 4 values" in text
+    assert "pairs of runs: any change in 0 of 6 (0.0%)" in text
+    assert "random halves of all runs: any change in 0 of 2" in text
+    assert "one value of GPU 3% slower in one run: found in 8 of 8, only it in 8" in text
+    module.table("pairs", [{"x", "y"}, {"x"}, set(), set()])
+    assert capsys.readouterr().out == "pairs: any change in 2 of 4 (50.0%)\n  x: 2\n  y: 1\n"
+    with pytest.raises(SystemExit):
+        module.parsed([])
+    assert "pass a command, or saved runs with --from" in capsys.readouterr().err

@@ -1,26 +1,95 @@
-"""``wirespeed compare``: changes between two runs, beyond the noise of both."""
+"""``wirespeed compare``: changes from one run or several to others, beyond what chance explains."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from ..errors import DocumentError, UsageError
 from ..exit_codes import EXIT_CODES, ExitCode
 from .common import add_verbose, parser, style, typed
+
+if TYPE_CHECKING:
+    import argparse
+
+    from ..document import Document
+    from ..reports._many_files import ReadRuns
+
+#: Formats of a comparison.
+FORMATS = ("text", "json", "markdown", "junit", "html")
 
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
+    from ..reports._many_files import files_in
+
+    options = _parser(name).parse_args(argv)
+    if not options.after and len(options.before) != 2:
+        raise UsageError(
+            "compare two runs (or folders of runs), or several: "
+            "wirespeed compare BEFORE.json ... --to AFTER.json ..."
+        )
+    sides = (options.before, options.after) if options.after else [[one] for one in options.before]
+    files = [list(dict.fromkeys(files_in(side))) for side in sides]
+    return _compared(files[0], files[1], options)
+
+
+def _compared(before: Sequence[str], after: Sequence[str], options: argparse.Namespace) -> int:
+    """Compare the runs of some files, print the report and return the exit code."""
+    from ..reports._compare_formats import render
+    from ..results.compare import compare
+
+    first, second = map(_read, (before, after))
+    comparison = compare(first.found, second.found, options.least, ignore_busy=options.ignore_busy)
+    unreadable = [*first.unreadable, *second.unreadable]
+    sys.stdout.write(render(comparison, options.format, style(options), unreadable))
+    if comparison.regressed:
+        return ExitCode.FAIL
+    if unreadable:
+        return ExitCode.RUN
+    return ExitCode.PASS if comparison.compared else ExitCode.NOT_JUDGED
+
+
+def _read(files: Sequence[str]) -> ReadRuns[Document]:
+    """Read the runs of a side.
+
+    Raises
+    ------
+    DocumentError
+        If none of the files can be read.
+    """
+    from ..reports._many_files import read_many
+
+    read = read_many(files, _kept)
+    if not read.found:
+        more = f"; nor can {len(files) - 1} more" if len(files) > 1 else ""
+        raise DocumentError(f"{read.unreadable[0]}{more}")
+    return read
+
+
+def _kept(_: str, document: Document) -> Document:
+    """Return the run."""
+    return document
+
+
+def _parser(name: str) -> argparse.ArgumentParser:
     from ..units import parse_fraction
 
     arguments = parser(
         name,
-        "Show the changes from run A to run B, the worst first, and what differs between the runs.\n"
+        "Show the changes between runs before and after, the worst first, and what else differs.\n"
         "It fails if a value got worse or was lost, and judges nothing if another process used the devices.",
         EXIT_CODES,
     )
-    arguments.add_argument("first", metavar="A.json", help="saved run to compare with")
-    arguments.add_argument("second", metavar="B.json", help="saved run to compare")
+    arguments.add_argument(
+        "before", nargs="+", metavar="RUN.json",
+        help="saved runs before, or folders of them; without --to exactly two: before and after",
+    )  # fmt: skip
+    arguments.add_argument(
+        "--to", dest="after", nargs="+", action="extend", metavar="RUN.json",
+        help="saved runs after, or folders of them; a host with runs on both sides is compared with itself",
+    )  # fmt: skip
     arguments.add_argument(
         "--least",
         type=typed(parse_fraction),
@@ -31,15 +100,8 @@ def main(name: str, argv: Sequence[str]) -> int:
     arguments.add_argument(
         "--ignore-busy", action="store_true", help="also compare devices that another process used"
     )
+    arguments.add_argument(
+        "--format", default=FORMATS[0], choices=FORMATS, help="format of the changes (default: text)"
+    )
     add_verbose(arguments)
-    options = arguments.parse_args(argv)
-    from ..reports._compare import render
-    from ..results.compare import compare
-    from ..results.store import load
-
-    first, second = load(options.first), load(options.second)
-    comparison = compare(first, second, options.least, ignore_busy=options.ignore_busy)
-    sys.stdout.write(render(comparison, style(options)))
-    if comparison.regressed:
-        return ExitCode.FAIL
-    return ExitCode.PASS if comparison.compared else ExitCode.NOT_JUDGED
+    return arguments

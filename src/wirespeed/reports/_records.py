@@ -30,9 +30,10 @@ Record = Mapping[str, Any]
 #: Fields that are numbers in base units, of any unit; whole numbers; truth values. All others are texts.
 NUMBERS = frozenset((
     "at", "value", "limit", "share", "least", "normal", "margin", "median", "mean", "min", "max", "cv", "low",
-    "high", "before", "after", "change", "spread", "factor", "threshold", "lowest", "capacity", "latency",
+    "high", "before", "after", "change", "change_low", "change_high", "p", "spread", "factor", "threshold",
+    "lowest", "capacity", "latency",
 ))  # fmt: skip
-WHOLES = frozenset(("n", "bytes", "copies", "cells", "lower", "runs"))
+WHOLES = frozenset(("n", "bytes", "copies", "cells", "lower", "runs", "runs_before", "runs_after"))
 FLAGS = frozenset(("simulated",))
 #: Columns that locate a cell, and all columns of cells.
 _PLACE = "testcase table row column bytes"
@@ -169,15 +170,21 @@ def _(compared: GateComparison) -> Records:
 
 @records.register
 def _(comparison: Comparison) -> Records:
-    rows = [
-        _place(one.key)
-        | {name: getattr(one, name) for name in ("outcome", "before", "after", "unit", "reason")}
-        | {"change": one.change if one.before and one.after else None}
-        for one in comparison.changes
-    ]
-    shown = "outcome testcase table row column before after change reason"
+    rows = []
+    for one in comparison.changes:
+        low, high = one.bounds or (None, None)
+        row = {name: getattr(one, name) for name in ("outcome", "before", "after", "unit", "p", "reason")}
+        row |= {"change": one.change if one.before and one.after else None}
+        row |= {"change_low": low, "change_high": high, "evidence": one.evidence}
+        row |= {"hosts": ", ".join(f"{host.host} {host.ratio - 1:+.1%}" for host in one.hosts)}
+        rows.append(_place(one.key) | row | dict(zip(("runs_before", "runs_after"), one.runs, strict=True)))
+    several = " runs_before runs_after" if len(comparison.before) + len(comparison.after) > 2 else ""
+    shown = (
+        f"outcome testcase table row column before after change change_low change_high{several} hosts reason"
+    )
     changed = len(comparison.those(Outcome.LOST, Outcome.WORSE, Outcome.BETTER))
-    return _named(f"{_PLACE} outcome before after unit change reason", rows, shown, changed)
+    fields = "before after unit change change_low change_high p evidence runs_before runs_after hosts reason"
+    return _named(f"{_PLACE} outcome {fields}", rows, shown, changed)
 
 
 @records.register

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from ..document import REQUESTED, Document
 from ..facts import COUNTED, Known
@@ -23,18 +24,20 @@ _VOLATILE = {
 NVLINKS = "NVLinks"
 #: Clocks that differ by less than this fraction are the same.
 _SAME_CLOCK = 0.02
+#: Maximum number of texts of an attribute that are named.
+_TEXTS = 3
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that differs between two runs.
+    """Something that differs between the runs before and after.
 
     Parameters
     ----------
     name : str
         What differs.
     before, after : str
-        What it is in each run; empty if unknown.
+        What it is; empty if unknown.
     """
 
     name: str
@@ -95,25 +98,50 @@ def gpus_of(machine: Machine) -> str:
     return ", ".join(f"{n} x {model}" for model, n in Counter(gpu.model for gpu in machine.gpus).items())
 
 
-def differences(first: Document, second: Document) -> tuple[Difference, ...]:
-    """Return what differs between two runs: host, machine, versions, settings, facts and clocks."""
-    before, after = (_identity(one) | attributes(one) for one in (first, second))
-    one_lacks = not (first.facts and second.facts)  # such as runs of older versions
-    ignored = _VOLATILE | {fact.name for one in (first, second) for fact in one.facts if one_lacks}
-    names = [name for name in dict.fromkeys((*before, *after)) if name not in ignored]
+def host_of(document: Document) -> str:
+    """Return the name of the host of a run; empty if unknown."""
+    return document.machine.host or document.host
+
+
+def differences(before: Sequence[Document], after: Sequence[Document]) -> tuple[Difference, ...]:
+    """Return what differs between runs before and after: host, machine, versions, settings, facts and clocks.
+
+    Of several runs, all texts count.
+    """
+    runs = (*before, *after)
+    one_lacks = not all(one.facts for one in runs)  # such as runs of older versions
+    ignored = _VOLATILE | {fact.name for one in runs for fact in one.facts if one_lacks}
+    first, second = _texts(before), _texts(after)
     found = [
-        Difference(name, before.get(name, ""), after.get(name, ""))
-        for name in names
-        if before.get(name, "") != after.get(name, "")
+        Difference(name, _joined(first.get(name, ())), _joined(second.get(name, ())))
+        for name in dict.fromkeys((*first, *second))
+        if name not in ignored and set(first.get(name, ())) != set(second.get(name, ()))
     ]
-    return (*found, *_clocks(first, second))
+    return (*found, *_clocks(before, after))
+
+
+def _texts(documents: Sequence[Document]) -> dict[str, list[str]]:
+    """Return the attributes of several runs, each with its distinct texts."""
+    found: dict[str, list[str]] = {}
+    for document in documents:
+        for name, text in (_identity(document) | attributes(document)).items():
+            if text and text not in found.setdefault(name, []):
+                found[name].append(text)
+    return {name: texts for name, texts in found.items() if texts}
+
+
+def _joined(texts: Sequence[str]) -> str:
+    """Return the texts of an attribute; of many the first, and how many follow."""
+    shown = sorted(texts)[:_TEXTS]
+    more = f" and {len(texts) - len(shown)} more" if len(texts) > len(shown) else ""
+    return ", ".join(shown) + more
 
 
 def _identity(document: Document) -> dict[str, str]:
     """Return what a run was made on."""
     machine = document.machine
     return {
-        "host": machine.host or document.host,
+        "host": host_of(document),
         "machine": machine.name,
         "ranks": str(len(machine.ranks) or ""),
         "Python": document.python,
@@ -123,12 +151,18 @@ def _identity(document: Document) -> dict[str, str]:
     }
 
 
-def _clocks(first: Document, second: Document) -> Iterator[Difference]:
-    """Yield the clocks whose highest reading differs."""
-    before, after = _highest(first), _highest(second)
-    for name in (name for name in before if name in after):
-        if abs(before[name] - after[name]) > _SAME_CLOCK * max(before[name], after[name]):
-            yield Difference(name, *(f"{clocks[name] / 1e6:.0f} MHz" for clocks in (before, after)))
+def _clocks(before: Sequence[Document], after: Sequence[Document]) -> Iterator[Difference]:
+    """Yield the clocks whose highest reading differs, by the median of the runs."""
+    first, second = (_typical([_highest(one) for one in side]) for side in (before, after))
+    for name in (name for name in first if name in second):
+        if abs(first[name] - second[name]) > _SAME_CLOCK * max(first[name], second[name]):
+            yield Difference(name, *(f"{clocks[name] / 1e6:.0f} MHz" for clocks in (first, second)))
+
+
+def _typical(runs: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the median of each quantity over the runs that have it."""
+    names = dict.fromkeys(name for run in runs for name in run)
+    return {name: median(run[name] for run in runs if name in run) for name in names}
 
 
 def _highest(document: Document) -> dict[str, float]:

@@ -1,10 +1,11 @@
-"""Comparison of two Documents: changes beyond the noise of both."""
+"""Comparison of runs before and after: the changes that chance does not explain."""
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ..document import Document
@@ -12,12 +13,18 @@ from ..errors import UsageError
 from ..model import Unit
 from ..tabular import Tabular
 from ..terminal import brief
-from ..topology import Machine
-from .attributes import Difference, differences
-from .cells import Key, Placed, busy_devices, placed
+from ..units import many
+from .attributes import Difference, differences, host_of
+from .cells import Key
+from .evidence import Evidence, Found, Tested, tested, values
+from .significance import assessed, ratio_of
 
 #: Changes below this fraction are ignored, however significant.
 LEAST = 0.02
+#: A cell without a change is uncertain if half its interval is wider than this fraction.
+UNCERTAIN = 0.05
+#: Maximum number of reasons why values were lost that are named.
+_REASONS = 3
 
 
 class Outcome(StrEnum):
@@ -26,9 +33,28 @@ class Outcome(StrEnum):
     WORSE = "worse"
     BETTER = "better"
     SAME = "same"
-    LOST = "lost"  #: value in the first Document only
-    ADDED = "added"  #: value in the second Document only
-    BUSY = "busy"  #: not compared: another process used a device in one of the runs
+    LOST = "lost"  #: fewer of the runs after have a value
+    ADDED = "added"  #: value only in the runs after
+    BUSY = "busy"  #: not compared: another process used a device
+
+
+@dataclass(frozen=True)
+class HostChange:
+    """Change of a cell on one of several hosts that are compared with themselves.
+
+    Parameters
+    ----------
+    host : str
+        Name of the host.
+    ratio : float
+        Ratio of the geometric means of what was compared, after over before.
+    is_better : bool
+        Whether it got better.
+    """
+
+    host: str
+    ratio: float
+    is_better: bool
 
 
 @dataclass(frozen=True)
@@ -44,9 +70,19 @@ class Change:
     outcome : Outcome
         Better, worse, lost, ...
     before, after : float or None
-        Values in base units; None if there is none.
-    change : float
-        Relative change; positive if the cell got better: a higher rate or a shorter time.
+        Medians of the runs in base units; None if there is none.
+    ratio : float
+        Ratio of the geometric means of what was compared, after over before; 1 if a value is missing.
+    interval : tuple[float, float] or None
+        95 % confidence interval of the ratio; None if the cell was not compared.
+    p : float or None
+        p-value, adjusted for the number of cells; None if the cell was not compared.
+    evidence : Evidence or None
+        What shows how much the value varies; None if the cell was not compared.
+    runs : tuple[int, int]
+        Number of values before and after.
+    hosts : tuple[HostChange, ...]
+        Of several hosts those on which the cell changed, if it did not on all: the most changed first.
     reason : str
         Why a value was lost, or was not compared.
     """
@@ -56,7 +92,12 @@ class Change:
     outcome: Outcome
     before: float | None
     after: float | None
-    change: float = 0.0
+    ratio: float = 1.0
+    interval: tuple[float, float] | None = None
+    p: float | None = None
+    evidence: Evidence | None = None
+    runs: tuple[int, int] = (0, 0)
+    hosts: tuple[HostChange, ...] = ()
     reason: str = ""
 
     def __repr__(self) -> str:
@@ -66,19 +107,35 @@ class Change:
 
     @property
     def speed(self) -> float:
-        """Speed in the second run over that in the first; 1 if a value is missing."""
-        if not self.before or not self.after:
-            return 1.0
-        return self.after / self.before if self.unit.more_is_better else self.before / self.after
+        """Speed after over that before; 1 if a value is missing."""
+        return self.ratio if self.unit.more_is_better else 1 / self.ratio
+
+    @property
+    def change(self) -> float:
+        """Relative change; positive if the cell got better: a higher rate or a shorter time."""
+        return self.speed - 1
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """95 % confidence interval of ``change``."""
+        if self.interval is None:
+            return None
+        low, high = self.interval
+        return (low - 1, high - 1) if self.unit.more_is_better else (1 / high - 1, 1 / low - 1)
+
+    @property
+    def half_width(self) -> float:
+        """Half the interval of the ratio, as a fraction of the ratio; 0 if the cell was not compared."""
+        return (self.interval[1] - self.interval[0]) / 2 / self.ratio if self.interval else 0.0
 
 
 @dataclass(frozen=True)
 class Comparison(Tabular):
-    """Comparison of two Documents.
+    """Comparison of runs.
 
     Parameters
     ----------
-    first, second : Document
+    before, after : tuple[Document, ...]
         The compared runs.
     changes : tuple[Change, ...]
         All cells, the worst first.
@@ -86,20 +143,28 @@ class Comparison(Tabular):
         Minimum relative change.
     differences : tuple[Difference, ...]
         What differs between the runs.
+    hosts : tuple[str, ...]
+        Hosts that were compared with themselves; empty if all runs of a side were taken together.
+    unmatched : tuple[str, ...]
+        Hosts that were not compared, because they have runs on one side only.
     """
 
-    first: Document
-    second: Document
+    before: tuple[Document, ...]
+    after: tuple[Document, ...]
     changes: tuple[Change, ...]
     least: float
     differences: tuple[Difference, ...] = ()
+    hosts: tuple[str, ...] = ()
+    unmatched: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Return one line; ``wirespeed compare`` shows everything."""
         counts = Counter(change.outcome for change in self.changes)
         cells = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
         kind = " (simulated)" if self.simulated else ""
-        return brief(f"Comparison{kind}: {cells}; {self.first.started} → {self.second.started}")
+        both = (self.before, self.after)
+        sides = " → ".join(side[0].started if len(side) == 1 else many(len(side), "run") for side in both)
+        return brief(f"Comparison{kind}: {cells}; {sides}")
 
     def those(self, *outcomes: Outcome) -> list[Change]:
         """Return the changes with one of these outcomes."""
@@ -108,7 +173,7 @@ class Comparison(Tabular):
     @property
     def simulated(self) -> bool:
         """Whether one of the runs measured no hardware."""
-        return self.first.simulated or self.second.simulated
+        return any(document.simulated for document in (*self.before, *self.after))
 
     @property
     def regressed(self) -> bool:
@@ -120,20 +185,37 @@ class Comparison(Tabular):
         """Number of cells that were compared."""
         return len(self.those(Outcome.WORSE, Outcome.BETTER, Outcome.SAME))
 
+    @property
+    def uncertain(self) -> list[Change]:
+        """Cells without a change whose intervals are so wide that they may hide one."""
+        return [change for change in self.those(Outcome.SAME) if change.half_width > UNCERTAIN]
+
+    @property
+    def weak(self) -> int:
+        """Number of compared cells whose variation is mostly assumed."""
+        return sum(change.evidence is not None and change.evidence.is_weak for change in self.changes)
+
 
 def compare(
-    first: Document, second: Document, least: float = LEAST, *, ignore_busy: bool = False
+    before: Document | Sequence[Document],
+    after: Document | Sequence[Document],
+    least: float = LEAST,
+    *,
+    ignore_busy: bool = False,
 ) -> Comparison:
-    """Compare two Documents.
+    """Compare one run or several before with one or several after.
 
-    A cell has changed if the 95 % confidence intervals of both medians do not overlap and the medians differ
-    by at least ``least``; imported values have no intervals, and only the second condition. Cells
-    match if testcase, table, row, column and bytes are equal. Cells of devices that another process used in
-    one of the runs are not compared.
+    A cell has changed if the mean difference of logarithms is significant by a t-test, at a rate of false
+    changes of 2 % over all cells, and is at least ``least``. If one side has several runs, the test takes the
+    values of the runs; if most hosts occur on both sides, each is compared with itself, and a change on only
+    some hosts is found by a test of each. Of two runs the test takes the rounds, and adds the variation
+    between runs that rounds do not show (``evidence.UNSEEN``); of runs without rounds the samples or only the
+    values, and adds more. Cells match if testcase, table, row, column and bytes are equal. Cells of devices
+    that another process used are not compared.
 
     Parameters
     ----------
-    first, second : Document
+    before, after : Document or Sequence[Document]
         The runs to compare.
     least : float
         Minimum relative change.
@@ -148,46 +230,129 @@ def compare(
     Raises
     ------
     UsageError
-        If no cell has a value in both.
+        If a side has no run, or no cell has a value on both.
     """
-    before, after = (_values(document) for document in (first, second))
-    if not before.keys() & after.keys():
-        raise UsageError("no cell has a value in both Documents; compare runs of equal testcases and sizes")
-    reasons = {result.name: result.reason for result in second.testcases}
-    machines = None if ignore_busy else (first.machine, second.machine)
-    changes = [_changed(before[key], after[key], least, machines) for key in before if key in after]
-    for key, one in before.items():
-        if key not in after:
-            reason = reasons.get(key.testcase, "")
-            changes.append(Change(key, one.unit, Outcome.LOST, one.cell.value, None, reason=reason))
-    changes += [
-        Change(key, one.unit, Outcome.ADDED, None, one.cell.value)
-        for key, one in after.items()
-        if key not in before
-    ]
-    return Comparison(first, second, tuple(sorted(changes, key=_badness)), least, differences(first, second))
+    before, after = ((side,) if isinstance(side, Document) else tuple(side) for side in (before, after))
+    if not before or not after:
+        raise UsageError("a comparison requires at least one run on each side")
+    hosts, unmatched = _pairs(before, after)
+    kept = [[one for one in side if not hosts or host_of(one) in hosts] for side in (before, after)]
+    first, second = (values(side, ignore_busy=ignore_busy) for side in kept)
+    if not first.keys() & second.keys():
+        raise UsageError("no cell has a value on both sides; compare runs of equal testcases and sizes")
+    changes = _tested(first, second, least, paired=bool(hosts))
+    _add_hosts(changes, first, second, hosts, least)
+    for key, one in first.items():
+        other = second.get(key)
+        present = len(other.values) if other else 0
+        if len(one.values) * len(kept[1]) > present * len(kept[0]):
+            lost = changes.get(key) or _untested(key, one, other, Outcome.LOST)
+            changes[key] = replace(lost, outcome=Outcome.LOST, reason=_why_lost(key, present, kept[1]))
+    for key, one in second.items():
+        if key not in first:
+            changes[key] = _untested(key, None, one, Outcome.ADDED)
+    ordered = tuple(sorted(changes.values(), key=_badness))
+    return Comparison(before, after, ordered, least, differences(before, after), hosts, unmatched)
 
 
-def _values(document: Document) -> dict[Key, Placed]:
-    cells = (one for one in placed(document) if not one.cell.is_wrong)
-    return {one.key: one for one in cells if one.cell.value}
+def _pairs(before: Sequence[Document], after: Sequence[Document]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the hosts to compare with themselves, if these are several and most, and the others."""
+    first, second = ({host_of(one) for one in side} for side in (before, after))
+    both = first & second
+    if len(both) < 2 or 2 * len(both) < max(len(first), len(second)):
+        return (), ()
+    return tuple(sorted(both)), tuple(sorted(first ^ second))
 
 
-def _changed(first: Placed, second: Placed, least: float, machines: tuple[Machine, Machine] | None) -> Change:
-    before, after = first.cell.value or 0.0, second.cell.value or 0.0
-    change = after / before - 1 if first.unit.more_is_better else before / after - 1
-    busy = [busy_devices(*pair) for pair in zip((first, second), machines or (), strict=False)]
-    if any(busy):
-        why = "; ".join(f"{device} was {how}" for device, how in (busy[0] | busy[1]).items())
-        return Change(first.key, first.unit, Outcome.BUSY, before, after, change, why)
-    outcome = Outcome.SAME
-    if abs(change) >= least and _apart(first.cell.interval, second.cell.interval):
-        outcome = Outcome.BETTER if change > 0 else Outcome.WORSE
-    return Change(first.key, first.unit, outcome, before, after, change)
+def _tested(
+    first: Mapping[Key, Found], second: Mapping[Key, Found], least: float, *, paired: bool
+) -> dict[Key, Change]:
+    """Return the changes of the cells with values on both sides."""
+    changes: dict[Key, Change] = {}
+    tests: dict[Key, Tested] = {}
+    for key, one in first.items():
+        if not (other := second.get(key)):
+            continue
+        if test := tested(one, other, paired=paired):
+            tests[key] = test
+        else:
+            why = "; ".join(f"{device} was {how}" for device, how in (one.busy | other.busy).items())
+            changes[key] = _untested(key, one, other, Outcome.BUSY, why)
+    results = assessed([test.contrast for test in tests.values()], [test.kind for test in tests.values()])
+    for (key, test), significance in zip(tests.items(), results, strict=True):
+        change = Change(
+            key,
+            first[key].unit,
+            Outcome.SAME,
+            *_medians(*([cell.value or 0.0 for _, cell in side[key].cells] for side in (first, second))),
+            ratio_of(test.contrast.difference),
+            (significance.low, significance.high),
+            significance.p,
+            test.evidence,
+            (len(first[key].cells), len(second[key].cells)),
+        )
+        if significance.is_change and abs(change.change) >= least:
+            change = replace(change, outcome=Outcome.BETTER if change.change > 0 else Outcome.WORSE)
+        changes[key] = change
+    return changes
 
 
-def _apart(first: tuple[float, float] | None, second: tuple[float, float] | None) -> bool:
-    return first is None or second is None or first[1] < second[0] or second[1] < first[0]
+def _add_hosts(
+    changes: dict[Key, Change],
+    first: Mapping[Key, Found],
+    second: Mapping[Key, Found],
+    hosts: Sequence[str],
+    least: float,
+) -> None:
+    """Add the hosts on which cells changed that did not change on all: one slow node hides among many."""
+    tests = [
+        (key, host, test)
+        for key, change in changes.items() if change.outcome is Outcome.SAME
+        for host in hosts
+        if (test := tested(first[key].of(host), second[key].of(host), paired=False))
+    ]  # fmt: skip
+    results = assessed([test.contrast for *_, test in tests], [test.kind for *_, test in tests])
+    found: dict[Key, list[HostChange]] = {}
+    for (key, host, test), significance in zip(tests, results, strict=True):
+        ratio = ratio_of(test.contrast.difference)
+        speed = ratio if changes[key].unit.more_is_better else 1 / ratio
+        if significance.is_change and abs(speed - 1) >= least:
+            found.setdefault(key, []).append(HostChange(host, ratio, speed > 1))
+    for key, several in found.items():
+        several.sort(key=lambda one: (one.is_better, -abs(one.ratio - 1)))
+        outcome = Outcome.BETTER if several[0].is_better else Outcome.WORSE
+        changes[key] = replace(changes[key], outcome=outcome, hosts=tuple(several))
+
+
+def _untested(
+    key: Key, first: Found | None, second: Found | None, outcome: Outcome, reason: str = ""
+) -> Change:
+    """Return the change of a cell whose values were not compared."""
+    sides = [side.values if side else [] for side in (first, second)]
+    before, after = _medians(*sides)
+    ratio = after / before if before and after else 1.0
+    unit = (first or second or Found()).unit
+    runs = (len(sides[0]), len(sides[1]))
+    return Change(key, unit, outcome, before, after, ratio, runs=runs, reason=reason)
+
+
+def _medians(before: Sequence[float], after: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return the medians of both sides; None without values."""
+    return statistics.median(before) if before else None, statistics.median(after) if after else None
+
+
+def _why_lost(key: Key, present: int, after: Sequence[Document]) -> str:
+    """Return why runs lack a value, and how many of several."""
+    reasons = dict.fromkeys(
+        result.reason
+        for document in after for result in document.testcases
+        if result.name == key.testcase and result.reason
+    )  # fmt: skip
+    why = "; ".join(list(reasons)[:_REASONS])
+    if len(after) == 1:
+        return why
+    extent = f"no value in {len(after) - present} of {many(len(after), 'run')} after"
+    return f"{extent}: {why}" if why else extent
 
 
 def _badness(change: Change) -> tuple[int, float, Key]:

@@ -15,14 +15,15 @@ from ...results.cells import Key, Placed, placed
 from ...results.compare import Change, Comparison, Outcome, compare
 from ...summary import median
 from ...units import fitting, many
+from .._compare import CHANGED
 from .deviation import step
 from .tables import three
 
 #: Maximum number of changed cells shown for each run.
 _MOST_CELLS = 40
-_SIGNS = {Outcome.WORSE: "✖", Outcome.LOST: "✖", Outcome.BETTER: "✓"}
-_CSS = {Outcome.WORSE: "fail", Outcome.LOST: "fail", Outcome.BETTER: "pass"}
-_CHANGED = (Outcome.LOST, Outcome.WORSE, Outcome.BETTER)
+#: Sign and class of each change.
+MARKS = {Outcome.WORSE: "✖", Outcome.LOST: "✖", Outcome.BETTER: "✓"}
+CSS = {Outcome.WORSE: "fail", Outcome.LOST: "fail", Outcome.BETTER: "pass"}
 
 
 @dataclass(frozen=True)
@@ -180,8 +181,8 @@ def compared(documents: Sequence[Document]) -> Compared:
 def _changes(index: int, comparison: Comparison) -> Changes:
     """Return the changes of a run."""
     counts = Counter(change.outcome for change in comparison.changes)
-    moved = comparison.those(*_CHANGED)
-    summary = ", ".join(f"{counts[o]} {o}" for o in (*_CHANGED, Outcome.ADDED) if counts[o])
+    moved = comparison.those(*CHANGED)
+    summary = ", ".join(f"{counts[o]} {o}" for o in (*CHANGED, Outcome.ADDED) if counts[o])
     if counts[Outcome.BUSY]:
         summary = ", ".join(filter(None, (summary, f"{counts[Outcome.BUSY]} not compared (busy)")))
     if same := counts[Outcome.SAME]:
@@ -189,7 +190,7 @@ def _changes(index: int, comparison: Comparison) -> Changes:
     return Changes(
         index,
         summary,
-        next((_CSS[outcome] for outcome in _CHANGED if counts[outcome]), "pass" if moved else "unknown"),
+        next((CSS[outcome] for outcome in CHANGED if counts[outcome]), "pass" if moved else "unknown"),
         tuple(_places(comparison)),
         tuple(map(_moved, moved[:_MOST_CELLS])),
         f"the worst {_MOST_CELLS} of {len(moved)}" if len(moved) > _MOST_CELLS else "",
@@ -200,7 +201,7 @@ def _changes(index: int, comparison: Comparison) -> Changes:
 
 def _places(comparison: Comparison) -> Iterable[Moved]:
     """Yield the links and devices that explain the changed cells, then the kinds of paths of the others."""
-    cells = {one.key: one for one in placed(comparison.second)}
+    cells = {one.key: one for one in placed(comparison.after[0])}
     for outcome in (Outcome.WORSE, Outcome.BETTER):
         known = [
             one
@@ -209,7 +210,7 @@ def _places(comparison: Comparison) -> Iterable[Moved]:
         ]
         observations = [_observation(i, one, cells[one.key], outcome) for i, one in enumerate(known)]
         left = {i for i, one in enumerate(known) if one.outcome is outcome}
-        for culprit in localise(comparison.second.machine, observations):
+        for culprit in localise(comparison.after[0].machine, observations):
             yield _place(str(culprit), outcome, [known[i] for i in culprit.cells])
             left -= set(culprit.cells)
         yield from _kinds(outcome, [known[i] for i in sorted(left)], cells)
@@ -239,8 +240,8 @@ def _place(name: str, outcome: Outcome, changes: Sequence[Change]) -> Moved:
     ratios = [one.change for one in changes if one.before and one.after]
     return Moved(
         name,
-        _CSS[outcome],
-        f"{_SIGNS[outcome]} {outcome}",
+        CSS[outcome],
+        f"{MARKS[outcome]} {outcome}",
         _percent(statistics.median(ratios)) if ratios else "",
         f"{extreme.key.testcase} {extreme.key.place}".strip(),
         _values(extreme),
@@ -252,8 +253,8 @@ def _moved(change: Change) -> Moved:
     """Return a changed cell as texts."""
     return Moved(
         f"{change.key.testcase} {change.key.place}".strip(),
-        _CSS.get(change.outcome, ""),
-        f"{_SIGNS.get(change.outcome, '')} {change.outcome}",
+        CSS.get(change.outcome, ""),
+        f"{MARKS.get(change.outcome, '')} {change.outcome}",
         _difference(change),
         "",
         _values(change) + (f" ({change.reason})" if change.reason else ""),
@@ -263,7 +264,7 @@ def _moved(change: Change) -> Moved:
 
 def _difference(change: Change) -> str:
     """Return the relative difference of both values; empty if one is missing."""
-    return _percent(change.after / change.before - 1) if change.before and change.after else ""
+    return _percent(change.ratio - 1) if change.before and change.after else ""
 
 
 def _percent(change: float) -> str:
@@ -290,7 +291,7 @@ def _rows(first: Document, comparisons: Sequence[Comparison | None]) -> list[Com
             scale, unit = fitting(table.unit, [median(values)])
             own = [one.get((result.name, table.key), []) for one in changes]
             against = tuple(map(_against, own))
-            extremes = (abs(c.change) or 1.0 for several in own for c in several if c.outcome in _CHANGED)
+            extremes = (abs(c.change) or 1.0 for several in own for c in several if c.outcome in CHANGED)
             text = f"{three(median(values) / scale)} {unit}"
             found.append(ComparedTable(result.key(table), text, against, max(extremes, default=0.0)))
     return found
@@ -311,7 +312,7 @@ def _against(changes: Sequence[Change]) -> Against:
         for one in changes
         if one.before and one.after and one.outcome is not Outcome.BUSY
     ]
-    significant = [one for one in changes if one.outcome in _CHANGED]
+    significant = [one for one in changes if one.outcome in CHANGED]
     if not pairs:
         return Against("w4" if significant else "", "", "no value" if significant else "")
     before, after = (median(sorted(values)) for values in zip(*pairs, strict=True))
@@ -322,4 +323,4 @@ def _against(changes: Sequence[Change]) -> Against:
     text = _difference(extreme) or "no value"
     where = ", ".join(filter(None, (extreme.key.row, extreme.key.column)))
     speed = 1 + extreme.change if _difference(extreme) else 0.0
-    return Against(step(speed), difference, f"{_SIGNS[extreme.outcome]} {text} {where}")
+    return Against(step(speed), difference, f"{MARKS[extreme.outcome]} {text} {where}")

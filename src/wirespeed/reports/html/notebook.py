@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 _MOST_ROWS = 40
 _LIST = ' class="list"'
 #: Fields whose values are fractions, with the format of each.
-_FRACTIONS = {"share": ".0%", "change": "+.1%", "spread": ".1%", "factor": ".0%", "margin": ".2f"}
+_FRACTIONS = {
+    "share": ".0%", "change": "+.1%", "change_low": "+.1%", "change_high": "+.1%", "spread": ".1%",
+    "factor": ".0%", "margin": ".2f",
+}  # fmt: skip
 #: Signs of words that are not verdicts.
 _SIGNS = {str(verdict): sign.mark for verdict, sign in SIGNS.items()} | {
     "worse": "✖",

@@ -1,0 +1,156 @@
+"""Formats of ``wirespeed compare``."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from ..document import Document
+from ..results.attributes import host_of
+from ..results.compare import Change, Comparison, Outcome
+from ..results.significance import FALSE_CHANGES
+from ..terminal import escaped, visible
+from ..units import many
+from ..version import __version__
+from . import SIMULATED, Style, _compare
+from ._compare import CHANGED, counted, moved, not_compared, notes, pairing, remarks, side_of
+from ._many_files import Unreadable
+from ._records import records
+from .junit import _outcome, joined
+from .markdown import _row
+from .markdown import escaped as literal
+
+#: Version of the shape of JSON, which docs/reports.md describes.
+_SHAPE = 1
+#: Maximum number of changes that Markdown and a case of JUnit list; ``verbose`` lists all in Markdown.
+_LISTED = 40
+
+
+def render(comparison: Comparison, format: str, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
+    """Return a comparison in a format.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+    format : str
+        ``text``, ``json``, ``markdown``, ``junit`` or ``html``.
+    style : Style
+        Width, colour and detail.
+    unreadable : Sequence[Unreadable]
+        The files that cannot be read.
+    """
+    if format == "json":
+        encoded = msgspec.json.encode(_json(comparison, unreadable))
+        return escaped(msgspec.json.format(encoded, indent=1).decode()) + "\n"
+    if format == "markdown":
+        return visible("\n".join(_markdown(comparison, style, unreadable)) + "\n")
+    if format == "junit":
+        return visible(joined([_suite(comparison)], unreadable))
+    if format == "html":
+        from .html.sides import sides_page
+
+        return visible(sides_page(comparison, unreadable))
+    return _compare.render(comparison, style, unreadable)
+
+
+def _json(comparison: Comparison, unreadable: Sequence[Unreadable]) -> dict[str, Any]:
+    """Return the comparison as one JSON object."""
+    found = records(comparison)
+    return {
+        "wirespeed_compare": _SHAPE,
+        "version": __version__,
+        "simulated": comparison.simulated,
+        "least": comparison.least,
+        "false_changes": FALSE_CHANGES,
+        "before": [_run(document) for document in comparison.before],
+        "after": [_run(document) for document in comparison.after],
+        "unreadable": [{"file": one.file, "error": one.why} for one in unreadable],
+        "hosts": comparison.hosts,
+        "unmatched": comparison.unmatched,
+        "differences": [vars(one) for one in comparison.differences],
+        "cells": dict(Counter(str(change.outcome) for change in comparison.changes)),
+        "compared": comparison.compared,
+        "weak": comparison.weak,
+        "uncertain": len(comparison.uncertain),
+        "regressed": comparison.regressed,
+        "changes": [
+            {name: row.get(name) for name in found.columns}
+            | {"hosts": [{"host": one.host, "ratio": one.ratio} for one in change.hosts]}
+            for row, change in zip(found.rows, comparison.changes, strict=True)
+        ],
+    }
+
+
+def _run(document: Document) -> dict[str, Any]:
+    """Return what identifies a run."""
+    return {
+        "host": host_of(document), "machine": document.machine.name, "started": document.started,
+        "origin": document.origin, "interrupted": document.interrupted, "simulated": document.simulated,
+    }  # fmt: skip
+
+
+def _markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable]) -> Iterator[str]:
+    """Yield the lines of Markdown."""
+    yield "# wirespeed: comparison"
+    if comparison.simulated:
+        yield from ("", f"**{SIMULATED}**")
+    yield ""
+    for name, side in (("A", comparison.before), ("B", comparison.after)):
+        yield f"- {name}: {literal(side_of(side))}"
+        yield from (f"- {name}: **{literal(text)}**" for text in remarks(side))
+    yield from (f"- **unreadable**: {literal(str(one))}" for one in unreadable)
+    yield from (f"- {literal(text)}" for text in (*pairing(comparison), not_compared(comparison)) if text)
+    yield from (f"- differs: {literal(str(one))}" for one in comparison.differences)
+    yield from ("", f"**{counted(comparison, unreadable)}**")
+    if changed := comparison.those(*CHANGED):
+        shown = changed if style.verbose else changed[:_LISTED]
+        yield from ("", _row(["outcome", "testcase", "cell", "change", "reason"]), "|---|---|---|---|---|")
+        for one in shown:
+            yield _row([one.outcome, one.key.testcase, one.key.place, moved(one), one.reason])
+        if len(changed) > len(shown):
+            yield from ("", f"{many(len(changed) - len(shown), 'more change')}; -v lists all")
+    yield ""
+    yield from (f"{literal(text)}  " for text in notes(comparison))
+
+
+def _suite(comparison: Comparison) -> ET.Element:
+    """Return a suite with one case per testcase: a failure if a value got worse or was lost."""
+    cases: dict[str, list[Change]] = {}
+    for change in comparison.changes:
+        cases.setdefault(change.key.testcase, []).append(change)
+    elements = []
+    for name, changes in cases.items():
+        case = ET.Element("testcase", classname="wirespeed.compare", name=visible(name), time="0")
+        lines = [
+            f"{one.outcome}: {one.key.place}: {moved(one)} {one.reason}".rstrip()
+            for one in changes if one.outcome in (Outcome.LOST, Outcome.WORSE)
+        ]  # fmt: skip
+        if lines:
+            more = [f"and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
+            _outcome(case, "failure", lines[0], "\n".join(lines[:_LISTED] + more))
+        elif all(one.outcome in (Outcome.BUSY, Outcome.ADDED) for one in changes):
+            _outcome(case, "skipped", changes[0].reason or "no value before")
+        elif comparison.simulated:
+            _outcome(case, "skipped", SIMULATED)
+        elements.append(case)
+    counts = {
+        name: str(sum(case.find(tag) is not None for case in elements))
+        for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
+    }
+    suite = ET.Element(
+        "testsuite", {"name": "wirespeed compare", "tests": str(len(elements)), **counts, "time": "0"}
+    )
+    properties = ET.SubElement(suite, "properties")
+    told = [("before", side_of(comparison.before)), ("after", side_of(comparison.after))]
+    told += [("differs", str(one)) for one in comparison.differences]
+    texts = (*pairing(comparison), not_compared(comparison), *notes(comparison))
+    told += [("note", text) for text in texts if text]
+    for name, value in (*told, ("cells", counted(comparison, ()))):
+        ET.SubElement(properties, "property", name=name, value=visible(value))
+    suite.extend(elements)
+    return suite

@@ -1,0 +1,65 @@
+"""Page of ``wirespeed compare``: several runs before, several after, and what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...results.compare import Comparison
+from ...units import many
+from ...version import __version__
+from .. import SIMULATED
+from .._compare import CHANGED, counted, moved, not_compared, notes, pairing, remarks, side_of
+from .._many_files import Unreadable
+from .comparison import CSS, MARKS
+from .page import _environment, _policy, _source
+
+#: Maximum number of rows of a table of changes, and of cells that did not change.
+_MOST_ROWS = 1000
+
+
+def sides_page(comparison: Comparison, unreadable: Sequence[Unreadable] = ()) -> str:
+    """Return a page that works offline.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+    unreadable : Sequence[Unreadable]
+        The files that cannot be read.
+    """
+    from markupsafe import Markup
+
+    style = _source("style.css")
+    changed = comparison.those(*CHANGED)
+    others = [one for one in comparison.changes if one.outcome not in CHANGED]
+    worst = next((outcome for outcome in CHANGED if comparison.those(outcome)), None)
+    word = "CHANGED" if changed else "SAME" if comparison.compared else "NOT COMPARED"
+    text: str = _environment().get_template("sides.html").render(
+        style=Markup(style),
+        policy=_policy(style, ""),
+        word=word,
+        css=CSS[worst] if worst else "pass" if comparison.compared else "unknown",
+        summary=counted(comparison, unreadable),
+        simulated=SIMULATED if comparison.simulated else "",
+        sides=[
+            (name, side_of(side), list(remarks(side)))
+            for name, side in (("A, before", comparison.before), ("B, after", comparison.after))
+        ],
+        remarks=[
+            *(f"unreadable: {one}" for one in unreadable),
+            *(one for one in (*pairing(comparison), not_compared(comparison)) if one),
+        ],
+        differences=list(map(str, comparison.differences)),
+        tables=[
+            (title, [
+                (one.key.testcase, one.key.place, CSS.get(one.outcome, ""),
+                 f"{MARKS.get(one.outcome, '')} {one.outcome}".strip(), moved(one), one.reason)
+                for one in changes[:_MOST_ROWS]
+            ], many(len(changes) - _MOST_ROWS, "more value") if len(changes) > _MOST_ROWS else "")
+            for title, changes in (("Changes, the worst first", changed), ("Values without a change", others))
+            if changes
+        ],
+        notes=list(notes(comparison)),
+        version=__version__,
+    )  # fmt: skip
+    return text

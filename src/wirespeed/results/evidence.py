@@ -1,0 +1,173 @@
+"""What a comparison of a cell rests on: values of runs, or the rounds or samples of one run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from ..document import SMALLEST, Cell, Document
+from ..model import Engine, Unit
+from .attributes import host_of
+from .cells import Key, Placed, busy_devices, placed
+from .significance import Contrast, contrast
+
+
+class Evidence(StrEnum):
+    """What shows how much the value of a cell varies, the best first."""
+
+    RUNS = "runs"
+    ROUNDS = "rounds"
+    SAMPLES = "samples"
+    VALUES = "values"  #: nothing but the values, as in imported logs
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether a run shows little of what differs between runs, so that most of it is assumed."""
+        return self in (Evidence.SAMPLES, Evidence.VALUES)
+
+
+class NoiseKind(StrEnum):
+    """Kinds of values that vary alike."""
+
+    LATENCY = "latency of host memory"
+    HOST = "host memory"
+    GPU = "GPU"
+
+
+#: What a run does not show of the variation between runs, in two parts. First, what its rounds (or samples)
+#: share: a variance over that of the rounds, because clocks, tenants and memory stay alike for a while. Of
+#: samples it is more, because they have the same buffers: a run is no more certain than one sample.
+SHARED: Mapping[Evidence, float] = {
+    Evidence.RUNS: 0.0,
+    Evidence.ROUNDS: 0.25,
+    Evidence.SAMPLES: 1.0,
+    Evidence.VALUES: 0.0,
+}
+#: Second, what no round may show: a standard deviation as a fraction of the value. Where physical pages lie
+#: changes from process to process, and with it latencies most.
+UNSEEN: Mapping[Evidence, Mapping[NoiseKind, float]] = {
+    Evidence.RUNS: {NoiseKind.LATENCY: 0.0, NoiseKind.HOST: 0.0, NoiseKind.GPU: 0.0},
+    Evidence.ROUNDS: {NoiseKind.LATENCY: 0.05, NoiseKind.HOST: 0.02, NoiseKind.GPU: 0.002},
+    Evidence.SAMPLES: {NoiseKind.LATENCY: 0.06, NoiseKind.HOST: 0.035, NoiseKind.GPU: 0.005},
+    Evidence.VALUES: {NoiseKind.LATENCY: 0.07, NoiseKind.HOST: 0.05, NoiseKind.GPU: 0.007},
+}
+#: Degrees of freedom of these, as of a measurement with this many fresh processes: those of rounds are chosen
+#: so that 10 to 16 processes on two shared virtual machines mostly agree, the others are estimates.
+_UNSEEN_DF = 15
+
+
+@dataclass
+class Found:
+    """Values of a cell on one side.
+
+    Parameters
+    ----------
+    unit : Unit
+        Their unit.
+    noise : NoiseKind
+        Their kind.
+    cells : list[tuple[str, Cell]]
+        The cells to compare, with their hosts.
+    busy : dict[str, str]
+        Devices of other cells that another process used -> how.
+    values : list[float]
+        All values, those of busy devices, too.
+    """
+
+    unit: Unit = Unit.RATE
+    noise: NoiseKind = NoiseKind.GPU
+    cells: list[tuple[str, Cell]] = field(default_factory=list)
+    busy: dict[str, str] = field(default_factory=dict)
+    values: list[float] = field(default_factory=list)
+
+    def of(self, host: str) -> Found:
+        """Return the cells to compare of one host."""
+        return replace(self, cells=[one for one in self.cells if one[0] == host])
+
+
+@dataclass(frozen=True)
+class Tested:
+    """Difference of a cell between the sides.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        What shows how much the value varies.
+    noise : NoiseKind
+        Kind of the value.
+    contrast : Contrast
+        The difference.
+    """
+
+    evidence: Evidence
+    noise: NoiseKind
+    contrast: Contrast
+
+    @property
+    def kind(self) -> str:
+        """Equal for cells with similar variances."""
+        return f"{self.evidence} of {self.noise}"
+
+
+def values(documents: Sequence[Document], *, ignore_busy: bool) -> dict[Key, Found]:
+    """Return the values of each cell that has any."""
+    found: dict[Key, Found] = {}
+    for document in documents:
+        host = host_of(document)
+        known = {one.key: one for one in placed(document) if one.cell.value and not one.cell.is_wrong}
+        for one in known.values():
+            of_cell = found.get(one.key) or found.setdefault(one.key, Found(one.unit, noise_of(one)))
+            of_cell.values.append(one.cell.value or 0.0)
+            if busy := {} if ignore_busy else busy_devices(one, document.machine):
+                of_cell.busy |= busy
+            else:
+                of_cell.cells.append((host, one.cell))
+    return found
+
+
+def tested(first: Found, second: Found, *, paired: bool) -> Tested | None:
+    """Return the difference by the best evidence that both sides have; None without cells to compare.
+
+    Parameters
+    ----------
+    first, second : Found
+        Values before and after.
+    paired : bool
+        Whether to compare each host with itself, if one has values on both sides.
+    """
+    if not (first.cells and second.cells):
+        return None
+    paired = paired and bool({host for host, _ in first.cells} & {host for host, _ in second.cells})
+    for evidence in Evidence:
+        before, after = (_observed(side.cells, evidence, paired=paired) for side in (first, second))
+        if before and after:
+            unseen = 2 * UNSEEN[evidence][first.noise] ** 2
+            found = contrast(before, after, SHARED[evidence], unseen, _UNSEEN_DF)
+            if found.df or evidence is Evidence.VALUES:
+                return Tested(evidence, first.noise, found)
+    return None
+
+
+def _observed(
+    cells: Sequence[tuple[str, Cell]], evidence: Evidence, *, paired: bool
+) -> dict[str, list[float]]:
+    """Return the logarithms of what is compared, by host if paired; nothing if the evidence is lacking."""
+    found: dict[str, list[float]] = {}
+    for host, cell in cells:
+        several: Sequence[float] = (cell.value or SMALLEST,)
+        if evidence in (Evidence.ROUNDS, Evidence.SAMPLES):
+            of_run = cell.rounds if evidence is Evidence.ROUNDS else cell.samples
+            several = of_run if len(cells) == 1 else ()
+        if several:
+            logs = [math.log(max(value, SMALLEST)) for value in several]
+            found.setdefault(host if paired else "", []).extend(logs)
+    return found
+
+
+def noise_of(one: Placed) -> NoiseKind:
+    """Return the kind of a value, by which it varies."""
+    if one.result.engine not in (Engine.CPU, Engine.MPI):
+        return NoiseKind.GPU
+    return NoiseKind.HOST if one.unit is Unit.RATE else NoiseKind.LATENCY

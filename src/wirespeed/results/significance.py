@@ -1,0 +1,237 @@
+"""Whether two sides differ by more than chance: moderated t-tests of logarithms, for many cells at once."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..student import quantile, tail
+
+#: Maximum expected fraction of false changes among those reported. If nothing changed, it is the probability
+#: that any change is reported, however many cells there are.
+FALSE_CHANGES = 0.02
+#: Confidence of the interval of a change.
+CONFIDENCE = 0.95
+#: Minimum standard deviation of an observation, relative to its value: clocks and counters have no finer
+#: resolution.
+_FINEST = 1e-4
+#: Minimum number of cells whose variances show how much variances differ.
+_FEWEST_CELLS = 3
+#: Standard errors by which cells are assumed to differ more in variance than they seem to.
+_CAUTION = 2.0
+#: Range of the degrees of freedom of a prior.
+_PRIOR_RANGE = (1e-2, 1e4)
+#: Arguments of the exponential function that keep ratios finite in every format.
+_MOST_EXPONENT = 100.0
+
+#: Observations of one side: natural logarithms of values, by block. A block that occurs on both sides, such
+#: as a host before and after, is compared only with itself.
+Blocks = Mapping[str, Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Difference between the sides, of logarithms.
+
+    Parameters
+    ----------
+    difference : float
+        Mean difference, after minus before.
+    variance : float
+        Residual variance of an observation; 0 without degrees of freedom.
+    df : int
+        Its degrees of freedom.
+    scale : float
+        Variance of the difference, over that of an observation.
+    unseen : float
+        Variance of the difference that the observations do not show.
+    unseen_df : float
+        Degrees of freedom from which ``unseen`` is known.
+    """
+
+    difference: float
+    variance: float
+    df: int
+    scale: float
+    unseen: float = 0.0
+    unseen_df: float = math.inf
+
+
+@dataclass(frozen=True)
+class Significance:
+    """Significance of a difference.
+
+    Parameters
+    ----------
+    p : float
+        Adjusted p-value: the smallest fraction of false changes (``FALSE_CHANGES``) at which it is a change.
+    low, high : float
+        95 % confidence interval of the ratio of the sides, after over before, not adjusted.
+    """
+
+    p: float
+    low: float
+    high: float
+
+    @property
+    def is_change(self) -> bool:
+        """Whether chance does not explain the difference."""
+        return self.p <= FALSE_CHANGES
+
+
+def contrast(
+    before: Blocks, after: Blocks, shared: float = 0.0, unseen: float = 0.0, unseen_df: float = math.inf
+) -> Contrast:
+    """Return the difference between two sides, by least squares with one level for each block.
+
+    With one block this is Student's two-sample test, with one observation of each side in each block the
+    paired test; several in each are used completely. A block of one side tells only about the variance. At
+    least one block must have observations on both sides.
+
+    Parameters
+    ----------
+    before, after : Blocks
+        The observations.
+    shared : float
+        Variance that all observations of a side share, over that which they show.
+    unseen, unseen_df : float
+        Further variance of the difference, and the degrees of freedom from which it is known.
+    """
+    total, weights, squares, n = 0.0, 0.0, 0.0, 0
+    differences = []
+    for name in before.keys() | after.keys():
+        sides = [side[name] for side in (before, after) if side.get(name)]
+        n += sum(map(len, sides))
+        means = [math.fsum(side) / len(side) for side in sides]
+        squares += math.fsum((x - mean) ** 2 for side, mean in zip(sides, means, strict=True) for x in side)
+        if len(sides) == 2:
+            weight = len(sides[0]) * len(sides[1]) / (len(sides[0]) + len(sides[1]))
+            differences.append((weight, means[1] - means[0]))
+            weights += weight
+            total += weight * (means[1] - means[0])
+    mean = total / weights
+    squares += math.fsum(weight * (one - mean) ** 2 for weight, one in differences)
+    df = n - len(before.keys() | after.keys()) - 1
+    return Contrast(
+        mean, squares / df if df > 0 else 0.0, max(df, 0), 1 / weights + 2 * shared, unseen, unseen_df
+    )
+
+
+def assessed(contrasts: Sequence[Contrast], kinds: Sequence[str]) -> list[Significance]:
+    """Return the significance of differences, the number of them accounted for.
+
+    Few observations tell little about the variance of a cell, so that variances are moderated by those of
+    cells of the same kind: Smyth, "Linear models and empirical Bayes methods for assessing differential
+    expression in microarray experiments" (2004). How many cells there are is accounted for by Benjamini and
+    Hochberg, "Controlling the false discovery rate" (1995).
+
+    Parameters
+    ----------
+    contrasts : Sequence[Contrast]
+        The differences.
+    kinds : Sequence[str]
+        Kind of each; cells of one kind have similar variances.
+    """
+    of_kind: dict[str, list[Contrast]] = defaultdict(list)
+    for one, kind in zip(contrasts, kinds, strict=True):
+        of_kind[kind].append(one)
+    priors = {kind: _prior(found) for kind, found in of_kind.items()}
+    errors = [_error(one, *priors[kind]) for one, kind in zip(contrasts, kinds, strict=True)]
+    found = list(zip(contrasts, errors, strict=True))
+    ps = adjusted([2 * tail(abs(one.difference) / error, df) for one, (error, df) in found])
+    return [
+        Significance(p, *_interval(one.difference, error, df))
+        for p, (one, (error, df)) in zip(ps, found, strict=True)
+    ]
+
+
+def adjusted(ps: Sequence[float]) -> list[float]:
+    """Return p-values adjusted by Benjamini and Hochberg's step-up procedure."""
+    order = sorted(range(len(ps)), key=ps.__getitem__, reverse=True)
+    found, least = [0.0] * len(ps), 1.0
+    for rank, i in zip(range(len(ps), 0, -1), order, strict=True):
+        least = min(least, ps[i] * len(ps) / rank)
+        found[i] = least
+    return found
+
+
+def _interval(difference: float, error: float, df: float) -> tuple[float, float]:
+    """Return the confidence interval of a ratio."""
+    # Two digits of the degrees of freedom are enough, and thousands of cells share a few quantiles.
+    half = quantile((1 + CONFIDENCE) / 2, float(f"{df:.2g}")) * error
+    return ratio_of(difference - half), ratio_of(difference + half)
+
+
+def ratio_of(difference: float) -> float:
+    """Return the ratio with a logarithm; extreme ones are limited."""
+    return math.exp(max(-_MOST_EXPONENT, min(difference, _MOST_EXPONENT)))
+
+
+def _error(one: Contrast, prior_df: float, prior: float, most_df: float) -> tuple[float, float]:
+    """Return the standard error of a difference and its degrees of freedom (Welch and Satterthwaite)."""
+    df = min(one.df + prior_df, most_df)
+    seen = 0.0
+    if df > 0:
+        own = max(one.variance, _FINEST**2) * one.df
+        seen = one.scale * (prior if math.isinf(prior_df) else (own + prior_df * prior) / (one.df + prior_df))
+    variance = seen + one.unseen or one.scale * _FINEST**2
+    parts = ((seen, df), (one.unseen, one.unseen_df))
+    spread = sum((part / variance) ** 2 / df for part, df in parts if part)
+    return math.sqrt(variance), 1 / spread if spread else math.inf
+
+
+def _prior(contrasts: Sequence[Contrast]) -> tuple[float, float, float]:
+    """Return degrees of freedom and variance of the prior of some cells, and their total degrees of freedom.
+
+    Variances of cells are taken as drawn from a scaled inverse chi-squared distribution; its parameters come
+    from mean and variance of their logarithms (Smyth 2004, section 6.2). The total limits the degrees of
+    freedom of a moderated variance.
+    """
+    known = [one for one in contrasts if one.df > 0]
+    total = float(sum(one.df for one in known))
+    if len(known) < _FEWEST_CELLS:
+        return 0.0, 0.0, math.inf
+    logs = [
+        math.log(max(one.variance, _FINEST**2)) - _digamma(one.df / 2) + math.log(one.df / 2) for one in known
+    ]
+    mean = math.fsum(logs) / len(logs)
+    spread = math.fsum((x - mean) ** 2 for x in logs) / (len(logs) - 1)
+    # Few cells may vary alike by chance, which would claim more than is known.
+    spread *= 1 + _CAUTION * math.sqrt(2 / (len(logs) - 1))
+    spread -= math.fsum(_trigamma(one.df / 2) for one in known) / len(known)
+    half = _inverse_trigamma(spread) if spread > 0 else math.inf
+    if math.isinf(half):
+        return math.inf, ratio_of(mean), total
+    return 2 * half, ratio_of(mean + _digamma(half) - math.log(half)), total
+
+
+def _digamma(x: float) -> float:
+    """Return the logarithmic derivative of the gamma function (Abramowitz and Stegun, 6.3.5 and 6.3.18)."""
+    shift = 0.0
+    while x < 8:
+        shift -= 1 / x
+        x += 1
+    y = 1 / (x * x)
+    return shift + math.log(x) - 0.5 / x - y * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y / 240)))
+
+
+def _trigamma(x: float) -> float:
+    """Return the derivative of the digamma function (Abramowitz and Stegun, 6.4.6 and 6.4.12)."""
+    shift = 0.0
+    while x < 8:
+        shift += 1 / (x * x)
+        x += 1
+    y = 1 / (x * x)
+    return shift + 1 / x + y / 2 + y / x * (1 / 6 - y * (1 / 30 - y * (1 / 42 - y / 30)))
+
+
+def _inverse_trigamma(value: float) -> float:
+    """Return where the trigamma function, which falls, has a value; infinite if far out."""
+    low, high = (df / 2 for df in _PRIOR_RANGE)
+    if value <= _trigamma(high):
+        return math.inf
+    while (middle := math.sqrt(low * high)) and high / low > 1 + 1e-9:
+        low, high = (middle, high) if _trigamma(middle) > value else (low, middle)
+    return middle
