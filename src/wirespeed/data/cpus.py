@@ -70,7 +70,9 @@ class Factors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     warn: float
     fail: float
     loaded: float
+    virtual: float
     lowest_share: float
+    lowest_line: float
     typical_share: float
     lowest_core: float
     typical_core: float

@@ -1,8 +1,8 @@
 """Facts of how fast a host's memory can be: from the firmware, the kernel's EDAC drivers, the CPU's model.
 
 Best is what the firmware says about the modules (SMBIOS), which often only the administrator may read; then
-what it says about the performance of each node (HMAT). The maximum of the CPU's model bounds both. In a virtual
-machine, only the model of the CPU says something: the hypervisor invents the other tables.
+what it says about the performance of each node (HMAT). The maximum of the CPU's model bounds both. In a
+virtual machine, only the model of the CPU says something: the hypervisor invents the other tables.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ...facts import Fact, Known
 from ...topology import Machine, NumaNode
 from ...units import MB, MIB, NANO, many
 from ..tree import HERE, TreePath
-from .procfs import FIRST_CPU, cpu_list, number, read, whole
+from .procfs import FIRST_CPU, cpu_list, number, read
 from .smbios import Module, Modules, modules, reduced
 
 _TABLE = "sys/firmware/dmi/tables/DMI"
-#: System vendors of virtual machines, for arm64, where the CPU shows no hypervisor. Source: detect-virt of systemd.
+#: Vendors of virtual machines, for arm64, whose CPUs show no hypervisor. Source: detect-virt of systemd.
 _VIRTUAL_VENDORS = (
     "QEMU", "KVM", "OpenStack", "KubeVirt", "Amazon EC2", "VMware", "innotek", "Xen", "Bochs", "Parallels",
     "BHYVE", "Hyper-V", "Microsoft Corporation", "Apple Virtualization", "Google", "Alibaba",
