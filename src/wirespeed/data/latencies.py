@@ -34,12 +34,12 @@ class PathLatency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.nanoseconds[1] * NANO
 
 
-class _Factors(msgspec.Struct, forbid_unknown_fields=True):
+class _LatencyFactors(msgspec.Struct, forbid_unknown_fields=True):
     fail: float
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
-    factors: _Factors
+class _Latencies(msgspec.Struct, forbid_unknown_fields=True):
+    factors: _LatencyFactors
     path: tuple[PathLatency, ...]
 
 
@@ -48,10 +48,10 @@ _READING = threading.Lock()
 
 
 @lru_cache(maxsize=1)
-def _read() -> _File:
+def _read() -> _Latencies:
     with _READING:
         return msgspec.convert(
-            tomllib.loads(files(__package__).joinpath("latencies.toml").read_text()), _File
+            tomllib.loads(files(__package__).joinpath("latencies.toml").read_text()), _Latencies
         )
 
 

@@ -375,6 +375,12 @@ def missing(document: Document, check: Check) -> str:
     return _MEMORY if required and document.machine.unknown_memories else ""
 
 
+def judged_by_baseline(document: Document, check: Check) -> bool:
+    """Return whether only a baseline would judge some values; not if the capacity of memory would."""
+    unknown = any(one.verdict is Verdict.UNKNOWN and one.value is not None for one in check.judgements)
+    return unknown and check.baseline is None and not missing(document, check)
+
+
 def _extent(counts: Counter[Verdict], bad: int, found: Diagnosis, named: Finding | None) -> str:
     """Return how many values it concerns."""
     parts = []

@@ -23,12 +23,12 @@ from .accepted import accept
 from .assumed import unconfirmed
 from .culprits import Culprit, Suspect, any_of
 from .defects import defects
-from .estimates import Estimates
 from .expectations import renewed
 from .hardware_changes import hardware_changes
 from .inventory import Missing, missing
 from .localise import Observation, localise
 from .omissions import BaselineUse, baseline_use, doubts
+from .usual_ranges import UsualRange, UsualRanges
 from .verdict import Verdict as Verdict
 from .verdict import worst
 from .wrong_data import WrongData, wrong_data
@@ -238,10 +238,10 @@ def judge(
     entries = baseline.entries(machine, is_lesser=is_lesser) if baseline else {}
     cells = [one for one in placed(document) if one.key in entries or not _restated(one)]
     memories = _measured_memories(cells, machine)
-    estimates = Estimates(document)
+    usual = UsualRanges(document)
     judged = [
-        (None if ignore_busy or not one.result.busy else _busy(one, machine))
-        or _judge(one, machine, memories, estimates, entries.get(one.key), tolerance)
+        (None if ignore_busy or not one.result.busy else _busy(one, machine, usual))
+        or _judge(one, machine, memories, usual, entries.get(one.key), tolerance)
         for one in cells
     ]
     for i, why in unconfirmed(machine, cells, IMPLAUSIBLE).items():
@@ -274,12 +274,13 @@ def _restated(one: Placed) -> bool:
     return one.result.collective is not None and one.key.table != BUSBW
 
 
-def _busy(one: Placed, machine: Machine) -> Judgement | None:
+def _busy(one: Placed, machine: Machine, usual: UsualRanges) -> Judgement | None:
     """Return the judgement on a cell of a device that another process used; None for other cells."""
     why = "; ".join(f"{device} is {how}" for device, how in busy_devices(one, machine).items())
     if not why:
         return None
-    return Judgement(one.key, one.unit, Verdict.BUSY, one.cell.value, one.cell.limit, why=why)
+    limit = one.cell.limit or usual.limit(one)
+    return Judgement(one.key, one.unit, Verdict.BUSY, one.cell.value, limit, why=why)
 
 
 def _measured_memories(cells: Sequence[Placed], machine: Machine) -> dict[int, float]:
@@ -297,7 +298,7 @@ def _judge(
     one: Placed,
     machine: Machine,
     memories: Mapping[int, float],
-    estimates: Estimates,
+    usual: UsualRanges,
     entry: Entry | None,
     tolerance: float,
 ) -> Judgement:
@@ -316,12 +317,8 @@ def _judge(
         ranged = _by_expectation(_passed(one), value, cell.limit, cell.expect)
     elif cell.expected:
         ranged = _by_range(one, value, cell.expected, machine, memories)
-    elif (estimate := None if entry and entry.judges else estimates.of(one)) is not None:
-        verdict, why = estimate.verdict(value, one.unit, IMPLAUSIBLE)
-        limit, least = cell.limit or estimate.limit, estimate.bound
-        ranged = Judgement(
-            one.key, one.unit, verdict, value, limit, least, estimate.usual, why, (), estimate.basis
-        )
+    elif known := None if entry and entry.judges else usual.of(one):
+        ranged = _by_usual_range(_passed(one), value, known)
     else:
         why = _unjudged(one, machine)
         ranged = Judgement(one.key, one.unit, Verdict.UNKNOWN, value, cell.limit, why=why)
@@ -389,6 +386,14 @@ def _by_range(
         if value < least:
             verdict, why = Verdict.FAIL, BELOW_RANGE
     return Judgement(one.key, one.unit, verdict, value, cell.limit, least, normal, why)
+
+
+def _by_usual_range(judgement: Judgement, value: float, known: UsualRange) -> Judgement:
+    """Judge a value that no known link limits by what is usual."""
+    verdict, why = known.verdict(value, judgement.unit, IMPLAUSIBLE)
+    limit = judgement.limit or known.limit
+    return replace(judgement, verdict=verdict, limit=limit, least=known.bound, normal=known.usual, why=why,
+                   basis=known.basis)  # fmt: skip
 
 
 def _by_memories(

@@ -25,7 +25,7 @@ from .verdict import Verdict
 
 #: Largest share of a buffer that the caches may have kept since it was read before.
 _KEPT = 0.5
-#: Testcases whose values are estimated in other ways than those of one rate per node.
+#: Testcases whose values are judged in other ways than those of one rate per node.
 _LATENCY, _LADDER, _LOADED = "host_latency", "host_latency_ladder", "host_loaded_latency"
 _SIZES = "host_bandwidth_ladder"
 _CURVES = (_LADDER, _LOADED, _SIZES)
@@ -51,7 +51,7 @@ _FAR = 0.5
 
 
 @dataclass(frozen=True)
-class Estimate:
+class UsualRange:
     """What is known about a value.
 
     Parameters
@@ -97,7 +97,7 @@ class Estimate:
         return Verdict.FAIL if far else Verdict.WARN, why
 
 
-class Estimates:
+class UsualRanges:
     """What is known about the values of one run."""
 
     def __init__(self, document: Document) -> None:
@@ -107,7 +107,7 @@ class Estimates:
         self._sheet = sheet_of(self._machine.cpu, self._facts.text(Known.CPU_DESIGN))
         self._cases = {case.name: case for case in TABLE if case.engine is Engine.CPU}
 
-    def of(self, one: Placed) -> Estimate | None:
+    def of(self, one: Placed) -> UsualRange | None:
         """Return what is known about a value; None if nothing is."""
         name, row, column = one.key.testcase, one.key.row, one.key.column
         if name in _GPU_LATENCIES:
@@ -141,6 +141,11 @@ class Estimates:
         ways = 2 if "bidirectional" in name else 1
         return self._rate(node, self._cpus(node), buffers, size if reads else 0.0, 1 / ways)
 
+    def limit(self, one: Placed) -> float | None:
+        """Return the highest rate that a value can have, in B/s; None if nothing is known."""
+        known = self.of(one)
+        return known.limit if known else None
+
     @cached_property
     def _uncached(self) -> float:
         return max(JUDGED_BYTES, self._machine.last_cache_bytes())
@@ -155,6 +160,9 @@ class Estimates:
         name = node.name
         rate, most = (self._facts.number(one, name) for one in (Known.MEMORY_RATE, Known.MEMORY_RATE_MOST))
         source = self._facts.text(Known.MEMORY_RATE_SOURCE, name)
+        for link in self._machine.links:
+            if link.source == link.destination == name and link.capacity:
+                return link.capacity, None, link.capacity, link.origin
         slowest = (most or 0.0) / 2
         if self._sheet is not None:
             title, sheet = self._sheet
@@ -167,7 +175,7 @@ class Estimates:
 
     def _rate(
         self, node: NumaNode, cpus: float, buffers: float = 1.0, read: float = 0.0, share: float = 1.0
-    ) -> Estimate | None:
+    ) -> UsualRange | None:
         """Return what some CPUs reach in their own memory.
 
         Parameters
@@ -192,7 +200,7 @@ class Estimates:
         least = min(cpus * by.core(), lowest) * share / buffers
         usual = min(cpus * by.core(typical=True), by.typical_share * line) * share / buffers
         kept = min(_KEPT, self._machine.last_cache_bytes() / read) if read else 0.0
-        return Estimate(
+        return UsualRange(
             least,
             f"{source}, {cpus:g} CPUs in use",
             max(usual, least),
@@ -201,13 +209,13 @@ class Estimates:
             most / buffers / (1 - kept) if most else None,
         )
 
-    def _remote(self, node: NumaNode) -> Estimate | None:
+    def _remote(self, node: NumaNode) -> UsualRange | None:
         """Return what the CPUs of a node reach in the memory of another one."""
         _, most, _, source = self._memory(node)
         if most is None:
             return None
         least = factors().remote(self._cpus(node))
-        return Estimate(least, f"between sockets; {source}", limit=most / 2, most=most / 2)
+        return UsualRange(least, f"between sockets; {source}", limit=most / 2, most=most / 2)
 
     def _local_latency(self, node: NumaNode) -> tuple[float | None, str]:
         """Return the usual latency of a node's memory, and its source."""
@@ -220,7 +228,7 @@ class Estimates:
         title, sheet = self._sheet
         return max(read, sheet.local), f"published latencies of {title}"
 
-    def _latency(self, node: NumaNode, other: NumaNode | None) -> Estimate | None:
+    def _latency(self, node: NumaNode, other: NumaNode | None) -> UsualRange | None:
         """Return the latency of the memory of a node for its own cores, or for those of another one."""
         usual, source = self._local_latency(node)
         if usual is None or other is None:  # memory without cores: of another kind
@@ -230,7 +238,7 @@ class Estimates:
             usual = usual + self._between(node, other) if described else self._remote_latency(usual)
         return self._of_memory(usual, source)
 
-    def _of_memory(self, usual: float, source: str, loaded: float = 1.0) -> Estimate:
+    def _of_memory(self, usual: float, source: str, loaded: float = 1.0) -> UsualRange:
         """Return the range of a latency of memory around its usual value, in s."""
         bare = self._machine.simulated or self._facts.text(Known.HYPERVISOR) == OFF
         return _within(usual, source, loaded * (1.0 if bare else factors().virtual))
@@ -245,7 +253,7 @@ class Estimates:
             (x.latency or 0.0 for x in self._machine.links if (x.source, x.destination) == ends), default=0.0
         )
 
-    def _of_ladder(self, one: Placed, node: NumaNode) -> Estimate | None:
+    def _of_ladder(self, one: Placed, node: NumaNode) -> UsualRange | None:
         """Return the latency of a working set: of the smallest cache that holds it, or of the memory."""
         row, table = _curve(one)
         set_bytes = table.columns.values[one.cell.column]
@@ -262,11 +270,11 @@ class Estimates:
             found = self._of_memory(memory, source) if memory else None
             if of_memory and self._trusts(level, set_bytes):
                 bound = (1 - _SAVED) * of_memory
-                shape = Estimate(bound, "shape of the ladder", far=found.far if found else None)
+                shape = UsualRange(bound, "shape of the ladder", far=found.far if found else None)
                 found = shape if found is None or bound < found.bound else found
             return found and replace(found, usual=usual)
         if usual is None:
-            return Estimate(of_memory * _FITS, "shape of the ladder") if of_memory else None
+            return UsualRange(of_memory * _FITS, "shape of the ladder") if of_memory else None
         found = _within(usual, source or "the machine's description")
         relative = self._by_other_cache(level, row)
         if relative is not None and relative * usual < found.bound:
@@ -298,7 +306,7 @@ class Estimates:
         held = [value for size, value in row.items() if inner <= size <= other.bytes * _FITS]
         return _SLOW_CACHE * min(held) / usual if held else None
 
-    def _loaded(self, one: Placed, node: NumaNode) -> Estimate | None:
+    def _loaded(self, one: Placed, node: NumaNode) -> UsualRange | None:
         """Return the latency under load, or the rate of the load."""
         row, table = _curve(one)
         pace = table.columns.values[one.cell.column]
@@ -311,11 +319,11 @@ class Estimates:
             return self._of_memory(usual, source) if usual else None
         floor = _LOADED_LEAST * idle if idle else 0.0
         if usual is None:
-            return Estimate(_LOADED_MOST * idle, "latency without load", floor=floor) if idle else None
+            return UsualRange(_LOADED_MOST * idle, "latency without load", floor=floor) if idle else None
         found = self._of_memory(usual, source, factors().loaded)
-        return Estimate(found.bound, found.basis, None, found.far, floor=floor)
+        return UsualRange(found.bound, found.basis, None, found.far, floor=floor)
 
-    def _of_sizes(self, one: Placed, node: NumaNode) -> Estimate | None:
+    def _of_sizes(self, one: Placed, node: NumaNode) -> UsualRange | None:
         """Return the rate of copies of one size by all cores, or of the largest size by some."""
         row, table = _curve(one)
         at = table.columns.values[one.cell.column]
@@ -331,9 +339,9 @@ class Estimates:
         small = sum(cache.bytes for cache in self._data_caches[:2]) * len(node.cores) * _FITS
         inside = 2 * at <= small and at >= _LEAST_PART * len(node.cores)
         share = _SMALL_CACHE if inside else _LARGE_CACHE
-        return Estimate(share * memory, "shape of the ladder", far=share * memory / 4)
+        return UsualRange(share * memory, "shape of the ladder", far=share * memory / 4)
 
-    def _of_gpu(self, ends: str, row: str, column: str) -> Estimate | None:
+    def _of_gpu(self, ends: str, row: str, column: str) -> UsualRange | None:
         """Return the latency of memory that a GPU reads: of its host, or of another GPU."""
         gpu = next(
             (one for one in self._machine.gpus if one.name == (column if ends == "host" else row)), None
@@ -349,7 +357,7 @@ class Estimates:
         found = path_latency(ends, link, gpu.compute_capability) if link else None
         if found is None:
             return None
-        return Estimate(
+        return UsualRange(
             found.most, f"published latencies over {found.link}", found.typical, found.most * fail_factor()
         )
 
@@ -358,10 +366,10 @@ class Estimates:
         return Network(self._machine)
 
 
-def _within(usual: float, source: str, factor: float = 1.0) -> Estimate:
+def _within(usual: float, source: str, factor: float = 1.0) -> UsualRange:
     """Return the range of a latency around its usual value, in s."""
     by = factors()
-    return Estimate(usual * by.warn * factor, source, usual, usual * by.fail * factor)
+    return UsualRange(usual * by.warn * factor, source, usual, usual * by.fail * factor)
 
 
 def _has_values(one: Placed) -> bool:
