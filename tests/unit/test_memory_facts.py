@@ -19,8 +19,17 @@ GENOA = ("AuthenticAMD", 25, 17, "AMD EPYC 9554 64-Core Processor")
 OTHER = ("GenuineIntel", 6, 999, "Intel(R) Xeon(R) of tomorrow")
 
 
-def host(folder: Path, cpu: tuple[str, int, int, str] = GENOA, *, nodes: int = 2, sockets: int = 2, cpus: int = 8,
-         virtual: bool = False, vendor: str = "Supermicro", files: dict[str, str | bytes] | None = None) -> Path:  # fmt: skip
+def host(
+    folder: Path,
+    cpu: tuple[str, int, int, str] = GENOA,
+    *,
+    nodes: int = 2,
+    sockets: int = 2,
+    cpus: int = 8,
+    virtual: bool = False,
+    vendor: str = "Supermicro",
+    files: dict[str, str | bytes] | None = None,
+) -> Path:
     """A server with these CPUs; the first hardware thread of each core only."""
     maker, family, model, name = cpu
     flags = "fpu sse hypervisor" if virtual else "fpu sse"
@@ -125,8 +134,8 @@ def test_channels_that_edac_shows_lower_the_maximum(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("megabytes", "rate"),
-    [("290000\n", 290000 * 2**20 / 1e9), ("0\n", None), ("99999999\n", None), ("-5\n", None), ("x" * 99, None),
-     ("900000\n", None)],  # above the maximum of the CPU
+    [("290000\n", 290000 * 2**20 / 1e9), ("0\n", None), ("99999999\n", None), ("-5\n", None),
+     ("x" * 99, None), ("900000\n", None)],  # above the maximum of the CPU
     ids=range(6),
 )  # fmt: skip
 def test_the_firmware_tells_the_performance_of_each_node(
