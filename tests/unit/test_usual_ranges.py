@@ -133,7 +133,8 @@ def test_most_values_of_two_cores_are_judged() -> None:
 @pytest.mark.parametrize(
     ("gigabytes", "design", "verdict"),
     [(146, EMERALD, PASS), (358, EMERALD, PASS), (375, EMERALD, IMPLAUSIBLE), (375, "", PASS),
-     (900, "", IMPLAUSIBLE), (60, EMERALD, PASS), (30, EMERALD, WARN), (0.1, EMERALD, WARN), (146, "GenuineIntel 6 999", UNKNOWN)],
+     (900, "", IMPLAUSIBLE), (60, EMERALD, PASS), (30, EMERALD, WARN),
+     (0.1, EMERALD, WARN), (146, "GenuineIntel 6 999", UNKNOWN)],
 )  # fmt: skip
 def test_rates_are_bounded_by_the_model_of_the_cpu(gigabytes: float, design: str, verdict: Verdict) -> None:
     document = with_facts(TWO, Fact(Known.CPU_DESIGN, design)) if design else TWO
