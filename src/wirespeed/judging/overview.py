@@ -20,6 +20,7 @@ from .commands import at_device
 from .diagnosis import Diagnosis, Finding, diagnose
 from .inventory import Missing
 from .omissions import is_unverified, unmeasured
+from .usual_ranges import UsualRanges
 from .verdict import worst
 from .verdicts import Check, Judgement, Verdict
 
@@ -372,7 +373,9 @@ def missing(document: Document, check: Check) -> str:
         and path_kind(one.key.testcase) is PathKind.HOST_MEMORY
         for one in check.judgements
     )
-    return _MEMORY if required and document.machine.unknown_memories else ""
+    if not required or not document.machine.unknown_memories or UsualRanges(document).bounds_memory:
+        return ""
+    return _MEMORY
 
 
 def judged_by_baseline(document: Document, check: Check) -> bool:

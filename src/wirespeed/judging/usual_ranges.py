@@ -65,9 +65,9 @@ class UsualRange:
     far : float or None
         A rate below, or a latency above, fails; None: a value outside is only a warning.
     limit : float or None
-        The highest possible rate, or the line rate of the memory, in B/s.
+        What the line rate of the memory allows, in B/s; None if it is not known.
     most : float or None
-        A rate above is impossible, in B/s.
+        The highest possible rate, which this machine may be far from, in B/s.
     floor : float
         A latency below is a warning, in s.
     """
@@ -141,10 +141,10 @@ class UsualRanges:
         ways = 2 if "bidirectional" in name else 1
         return self._rate(node, self._cpus(node), buffers, size if reads else 0.0, 1 / ways)
 
-    def limit(self, one: Placed) -> float | None:
-        """Return the highest rate that a value can have, in B/s; None if nothing is known."""
-        known = self.of(one)
-        return known.limit if known else None
+    @property
+    def bounds_memory(self) -> bool:
+        """Whether something is known about the rate of host memory."""
+        return any(self._rate(node, 1.0) is not None for node in self._nodes.values())
 
     @cached_property
     def _uncached(self) -> float:
@@ -205,7 +205,7 @@ class UsualRanges:
             f"{source}, {cpus:g} CPUs in use",
             max(usual, least),
             least * _FAR if rate else None,
-            line / buffers,
+            rate / buffers if rate else None,
             most / buffers / (1 - kept) if most else None,
         )
 
@@ -215,7 +215,7 @@ class UsualRanges:
         if most is None:
             return None
         least = factors().remote(self._cpus(node))
-        return UsualRange(least, f"between sockets; {source}", limit=most / 2, most=most / 2)
+        return UsualRange(least, f"between sockets; {source}", most=most / 2)
 
     def _local_latency(self, node: NumaNode) -> tuple[float | None, str]:
         """Return the usual latency of a node's memory, and its source."""
@@ -240,7 +240,7 @@ class UsualRanges:
 
     def _of_memory(self, usual: float, source: str, loaded: float = 1.0) -> UsualRange:
         """Return the range of a latency of memory around its usual value, in s."""
-        bare = self._machine.simulated or self._facts.text(Known.HYPERVISOR) == OFF
+        bare = bool(self._machine.rates) or self._facts.text(Known.HYPERVISOR) == OFF
         return _within(usual, source, loaded * (1.0 if bare else factors().virtual))
 
     def _remote_latency(self, local: float) -> float:
@@ -300,7 +300,7 @@ class UsualRanges:
         """Return the highest latency of a small cache over the usual one, by the other small cache."""
         other = next((one for one in self._data_caches[:2] if one is not cache), None)
         usual = self._cache_latency(other) if other else None
-        if other is None or usual is None or self._machine.simulated:
+        if other is None or usual is None or self._machine.rates:
             return None
         inner = max((one.bytes for one in self._data_caches if one.level < other.level), default=0)
         held = [value for size, value in row.items() if inner <= size <= other.bytes * _FITS]
@@ -334,7 +334,7 @@ class UsualRanges:
         if at >= self._uncached:
             return self._rate(node, cpus, 2.0)
         memory = row.get(max(row, default=0.0))
-        if not memory or at == max(row) or self._machine.simulated:  # it has no caches for copies
+        if not memory or at == max(row) or self._machine.rates:  # simulated: no caches for copies
             return None
         small = sum(cache.bytes for cache in self._data_caches[:2]) * len(node.cores) * _FITS
         inside = 2 * at <= small and at >= _LEAST_PART * len(node.cores)

@@ -240,7 +240,7 @@ def judge(
     memories = _measured_memories(cells, machine)
     usual = UsualRanges(document)
     judged = [
-        (None if ignore_busy or not one.result.busy else _busy(one, machine, usual))
+        (None if ignore_busy or not one.result.busy else _busy(one, machine))
         or _judge(one, machine, memories, usual, entries.get(one.key), tolerance)
         for one in cells
     ]
@@ -274,13 +274,12 @@ def _restated(one: Placed) -> bool:
     return one.result.collective is not None and one.key.table != BUSBW
 
 
-def _busy(one: Placed, machine: Machine, usual: UsualRanges) -> Judgement | None:
+def _busy(one: Placed, machine: Machine) -> Judgement | None:
     """Return the judgement on a cell of a device that another process used; None for other cells."""
     why = "; ".join(f"{device} is {how}" for device, how in busy_devices(one, machine).items())
     if not why:
         return None
-    limit = one.cell.limit or usual.limit(one)
-    return Judgement(one.key, one.unit, Verdict.BUSY, one.cell.value, limit, why=why)
+    return Judgement(one.key, one.unit, Verdict.BUSY, one.cell.value, one.cell.limit, why=why)
 
 
 def _measured_memories(cells: Sequence[Placed], machine: Machine) -> dict[int, float]:
@@ -391,7 +390,7 @@ def _by_range(
 def _by_usual_range(judgement: Judgement, value: float, known: UsualRange) -> Judgement:
     """Judge a value that no known link limits by what is usual."""
     verdict, why = known.verdict(value, judgement.unit, IMPLAUSIBLE)
-    limit = judgement.limit or known.limit
+    limit = known.most if verdict is Verdict.IMPLAUSIBLE else judgement.limit or known.limit
     return replace(judgement, verdict=verdict, limit=limit, least=known.bound, normal=known.usual, why=why,
                    basis=known.basis)  # fmt: skip
 

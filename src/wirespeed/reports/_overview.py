@@ -107,14 +107,12 @@ def short(value: float, scale: float) -> str:
 
 
 def extent(figure: KeyFigure) -> str:
-    """Return the fraction of the limit, and the worst value if it is bad."""
+    """Return the fraction of the limit or the lowest expected rate, and the worst value if it is bad."""
     one, worst = figure.typical, figure.worst
     scale, _ = fitting(one.unit, [one.value or 0.0])
-    text = (
-        f"{(one.value or 0.0) / one.limit:.0%} of {short(one.limit, scale)}"
-        if one.limit
-        else "no limit known"
-    )
+    text = f"expected ≥ {short(one.least, scale)}" if one.least else "no limit known"
+    if one.limit:
+        text = f"{(one.value or 0.0) / one.limit:.0%} of {short(one.limit, scale)}"
     return f"{text}, worst {share(worst):.0%}" if worst else text
 
 

@@ -162,11 +162,9 @@ def _tile(figure: KeyFigure, target: str) -> Tile:
     """Return the tile of a key figure."""
     one, worst = figure.typical, figure.worst
     scale, unit = fitting(one.unit, [one.value or 0.0])
-    lines = [
-        f"{(one.value or 0.0) / one.limit:.0%} of {short(one.limit, scale)}"
-        if one.limit
-        else "no limit known"
-    ]
+    lines = [] if one.least else ["no limit known"]
+    if one.limit:
+        lines = [f"{(one.value or 0.0) / one.limit:.0%} of {short(one.limit, scale)}"]
     if one.least and one.normal:
         lines.append(f"expected ≥ {short(one.least, scale)}, typical {short(one.normal, scale)}")
     if worst:
