@@ -205,3 +205,16 @@ def test_a_table_that_is_no_file_is_not_read(tmp_path: Path, kind: str) -> None:
         with place.open("wb") as file:
             file.truncate(2**24 + 1)
     assert rates(known(tmp_path / "host"))[0] is None
+
+
+def test_a_server_whose_table_only_the_administrator_may_read() -> None:
+    """One socket has modules on half of its channels."""
+    root = opened(Path(__file__).parents[1] / "data/trees/epyc-2-sockets")
+    facts = Facts(memory_facts.facts(machine_in(root), root))
+    assert rates(facts, "numa1") == (
+        pytest.approx(314.57, rel=1e-4),
+        pytest.approx(460.8),
+        "HMAT of the firmware",
+    )
+    assert facts.number(Known.MEMORY_CHANNELS) == 18 and not facts.knows(Known.MODULES)
+    assert facts.number(Known.MEMORY_LATENCY, "numa1") == pytest.approx(110e-9)
