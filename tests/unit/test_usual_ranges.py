@@ -15,7 +15,7 @@ import wirespeed
 from wirespeed.data.cpus import sheet_of, sheets
 from wirespeed.data.latencies import paths
 from wirespeed.document import Document
-from wirespeed.facts import OFF, ON, Fact, Known
+from wirespeed.facts import OFF, ON, UNLIMITED, Fact, Known
 from wirespeed.judging.verdict import Verdict
 from wirespeed.judging.verdicts import Check, Judgement, judge
 from wirespeed.reports import Judged, Style, _check
@@ -179,11 +179,14 @@ def test_a_quota_of_cpus_lowers_what_is_expected() -> None:
 )
 def test_a_line_rate_that_was_read_can_fail(gigabytes: float, verdict: Verdict) -> None:
     facts = (
+        Fact(Known.CPU_QUOTA, UNLIMITED),
         Fact(Known.MEMORY_RATE, 307.2 * GB, "B/s", "numa0"),
         Fact(Known.MEMORY_RATE_MOST, 358.4 * GB, "B/s", "numa0"),
         Fact(Known.MEMORY_RATE_SOURCE, "SMBIOS: 8 modules", "", "numa0"),
     )
     document = changed(on_metal(EMERALD_TWO, *facts), "host_stream_copy", lambda _: gigabytes * GB)
+    hidden = changed(on_metal(EMERALD_TWO, *facts[1:]), "host_stream_copy", lambda _: gigabytes * GB)
+    assert verdicts(hidden, "host_stream_copy") == {WARN if verdict is FAIL else verdict}
     (one,) = of(judge(document), "host_stream_copy")
     assert one.verdict is verdict and one.basis == "SMBIOS: 8 modules, 32 CPUs in use"
     assert one.limit == pytest.approx((358.4 if verdict is IMPLAUSIBLE else 307.2) * GB)
@@ -226,11 +229,25 @@ def test_a_missing_last_cache_is_a_warning_where_the_machine_has_it_alone() -> N
     assert verdicts(on_metal(quick), "host_latency_ladder", "64 MiB") == {PASS}
 
 
+def test_a_second_cache_that_a_hypervisor_invents_is_not_believed() -> None:
+    """By default, QEMU shows 4 MiB, whatever the CPU has."""
+    machine = TWO.machine
+    caches = tuple(
+        dataclasses.replace(one, bytes=4 * 2**20) if one.level == 2 else one for one in machine.caches
+    )
+    document = replace(EMERALD_TWO, machine=dataclasses.replace(machine, caches=caches))
+    document = changed(document, "host_latency_ladder", lambda _: 60 * NS, "1 MiB")
+    skylake = with_facts(document, Fact(Known.CPU_DESIGN, "GenuineIntel 6 85"))
+    assert verdicts(skylake, "host_latency_ladder", "1 MiB") == {PASS}
+    assert verdicts(document, "host_latency_ladder", "1 MiB") == {FAIL}
+
+
 def test_the_shape_tells_even_if_the_cpu_is_not_known() -> None:
     blind = with_facts(TWO, Fact(Known.CPU_DESIGN, "GenuineIntel 6 999"))
     assert verdicts(blind, "host_latency_ladder", "256 KiB") == {PASS}
-    slow = changed(blind, "host_latency_ladder", lambda _: 120 * NS, "256 KiB")
-    assert verdicts(slow, "host_latency_ladder", "256 KiB") == {WARN}
+    for column, slow in (("64 KiB", 120), ("256 KiB", 400)):
+        document = changed(blind, "host_latency_ladder", lambda _, slow=slow: slow * NS, column)
+        assert verdicts(document, "host_latency_ladder", column) == {WARN}
     assert verdicts(blind, "host_latency_ladder", "1 GiB") == {UNKNOWN}
     assert verdicts(blind, "host_latency") == {UNKNOWN}
     assert verdicts(blind, "host_loaded_latency", "50%", "latency") == {PASS}

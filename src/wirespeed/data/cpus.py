@@ -16,6 +16,8 @@ from ..units import GB, MB, NANO
 
 #: Bytes of a memory channel, and of a module.
 CHANNEL_BYTES = 8
+#: A virtual machine with more than this part of a socket's CPUs may have been given parts of two.
+_LARGE = 4
 #: Names of the models that QEMU imitates, whatever the host is. Source: target/i386/cpu.c of QEMU.
 _IMITATED = re.compile(r"QEMU|KVM processor|EPYC-[A-Z]|^Intel (?!\(R\)).*Processor \(|^Westmere|^Intel Xeon")
 
@@ -27,6 +29,7 @@ class CpuSheet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     channels: int
     transfers: tuple[int, int]
     cpus: int
+    second_kib: int
     nanoseconds: Annotated[tuple[float, ...], msgspec.Meta(min_length=5, max_length=5)]
     source: str
     vendor: str = ""
@@ -52,6 +55,10 @@ class CpuSheet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def cache(self, level: int) -> float | None:
         """Return the typical time of a dependent load from a cache, in s; None for an unknown level."""
         return self.nanoseconds[level - 1] * NANO if 1 <= level <= 3 else None
+
+    def sockets(self, cpus: int) -> int:
+        """Return how many sockets some CPUs of a virtual machine may be spread over without showing it."""
+        return 2 if cpus > self.cpus / _LARGE else 1
 
     @property
     def local(self) -> float:

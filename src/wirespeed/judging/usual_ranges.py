@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import median
 
 from ..data.cpus import factors, sheet_of
 from ..data.latencies import fail_factor, path_latency
@@ -21,6 +22,7 @@ from ..network import Network
 from ..results.cells import Placed
 from ..testcases import TABLE
 from ..topology import Cache, LinkKind, NumaNode
+from ..units import KIB
 from .verdict import Verdict
 
 #: Largest share of a buffer that the caches may have kept since it was read before.
@@ -38,8 +40,12 @@ _FITS = 0.5
 _SLOW_CACHE = 1.9
 #: A last cache that saves less than this fraction of the memory's latency is missing.
 _SAVED = 0.1
+#: Highest latency of a shared cache over that of memory, where no published value is known.
+_NO_SLOWER = 1.5
 #: Lowest rate of copies in small and in large caches, over that of the memory in the same run.
 _SMALL_CACHE, _LARGE_CACHE = 1.2, 0.3
+#: Cache of the second level that all servers have, in bytes.
+_SECOND_BYTES = 256 * KIB
 #: Smallest part of a buffer for each core that start-up does not dominate, in bytes.
 _LEAST_PART = 4096
 #: Lowest latency under load, over that without load: less is a mistake of the measurement.
@@ -141,6 +147,11 @@ class UsualRanges:
         ways = 2 if "bidirectional" in name else 1
         return self._rate(node, self._cpus(node), buffers, size if reads else 0.0, 1 / ways)
 
+    @cached_property
+    def _knows_quota(self) -> bool:
+        """Whether it is known how many CPUs may be used at a time; cgroups of version 1 do not tell."""
+        return self._facts.knows(Known.CPU_QUOTA)
+
     @property
     def bounds_memory(self) -> bool:
         """Whether something is known about the rate of host memory."""
@@ -169,7 +180,7 @@ class UsualRanges:
             shared = self._facts.number(Known.NODES_PER_SOCKET) or len(self._nodes)
             slowest = sheet.slowest / max(1.0, shared)
             if most is None:  # recorded by a version that did not read it
-                most = sheet.fastest * max(1, -(-2 * len(node.cpus) // sheet.cpus))
+                most = sheet.fastest * sheet.sockets(len(node.cpus))
                 source = f"maximum of {title}"
         return rate, most, slowest, source
 
@@ -204,7 +215,7 @@ class UsualRanges:
             least,
             f"{source}, {cpus:g} CPUs in use",
             max(usual, least),
-            least * _FAR if rate else None,
+            least * _FAR if rate and self._knows_quota else None,
             rate / buffers if rate else None,
             most / buffers / (1 - kept) if most else None,
         )
@@ -272,6 +283,8 @@ class UsualRanges:
                 bound = (1 - _SAVED) * of_memory
                 shape = UsualRange(bound, "shape of the ladder", far=found.far if found else None)
                 found = shape if found is None or bound < found.bound else found
+            elif found is None and of_memory:
+                found = UsualRange(_NO_SLOWER * of_memory, "shape of the ladder")
             return found and replace(found, usual=usual)
         if usual is None:
             return UsualRange(of_memory * _FITS, "shape of the ladder") if of_memory else None
@@ -283,7 +296,12 @@ class UsualRanges:
 
     @cached_property
     def _data_caches(self) -> list[Cache]:
-        return sorted((c for c in self._machine.caches if c.type != "instruction"), key=lambda c: c.level)
+        """The caches of data, the smallest first; the second at most as large as the CPU's model has it."""
+        found = sorted((c for c in self._machine.caches if c.type != "instruction"), key=lambda c: c.level)
+        if self._machine.rates:
+            return found
+        second = self._sheet[1].second_kib * KIB if self._sheet else _SECOND_BYTES
+        return [replace(one, bytes=min(one.bytes, second)) if one.level <= 2 else one for one in found]
 
     def _trusts(self, cache: Cache, set_bytes: float) -> bool:
         """Return whether a working set is clearly in a shared cache, and in no smaller one."""
@@ -303,8 +321,8 @@ class UsualRanges:
         if other is None or usual is None or self._machine.rates:
             return None
         inner = max((one.bytes for one in self._data_caches if one.level < other.level), default=0)
-        held = [value for size, value in row.items() if inner <= size <= other.bytes * _FITS]
-        return _SLOW_CACHE * min(held) / usual if held else None
+        held = [value for size, value in row.items() if inner / _FITS**2 <= size <= other.bytes * _FITS]
+        return _SLOW_CACHE * median(held) / usual if held else None
 
     def _loaded(self, one: Placed, node: NumaNode) -> UsualRange | None:
         """Return the latency under load, or the rate of the load."""

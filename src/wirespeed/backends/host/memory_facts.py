@@ -167,7 +167,7 @@ def _spanned(node: NumaNode, host: _Host, sheet: CpuSheet) -> int:
     folder = host.root / "sys/devices/system"
     cpus = cpu_list(read(folder / f"node/node{node.index}/cpulist") or "") or node.cpus
     ends = {read(folder / f"cpu/cpu{cpu}/topology/physical_package_id") for cpu in (cpus[0], cpus[-1])}
-    return max(len(ends), -(-2 * len(cpus) // sheet.cpus) if host.virtual else 1)
+    return max(len(ends), sheet.sockets(len(cpus)) if host.virtual else 1)
 
 
 def _packages(root: TreePath) -> dict[str, str]:
