@@ -333,6 +333,15 @@ def test_no_caches_no_cores_no_nodes() -> None:
         assert not any(one.verdict.is_bad for one in found.judgements)
 
 
+@pytest.mark.parametrize("number", [-1.0, 0.0, 1e-300, 1e18])
+def test_impossible_facts_do_no_harm(number: float) -> None:
+    names = (Known.CPU_QUOTA, Known.NODES_PER_SOCKET)
+    of_node = (Known.MEMORY_RATE, Known.MEMORY_RATE_MOST, Known.MEMORY_LATENCY)
+    facts = [*(Fact(name, number) for name in names), *(Fact(name, number, "", "numa0") for name in of_node)]
+    check = judge(with_facts(EMERALD_TWO, *facts))
+    assert all(one.least is None or one.least > 0 for one in check.judgements)
+
+
 @pytest.mark.parametrize("name", sheets())
 def test_data_sheets_are_plausible(name: str) -> None:
     sheet = sheets()[name]

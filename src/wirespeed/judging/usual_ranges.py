@@ -147,6 +147,11 @@ class UsualRanges:
         ways = 2 if "bidirectional" in name else 1
         return self._rate(node, self._cpus(node), buffers, size if reads else 0.0, 1 / ways)
 
+    def _positive(self, name: str, device: str = "") -> float | None:
+        """Return a number of the facts; None if it is unknown, or impossible, as in a file of another."""
+        found = self._facts.number(name, device)
+        return found if found is not None and found > 0 else None
+
     @cached_property
     def _knows_quota(self) -> bool:
         """Whether it is known how many CPUs may be used at a time; cgroups of version 1 do not tell."""
@@ -163,13 +168,13 @@ class UsualRanges:
 
     def _cpus(self, node: NumaNode) -> float:
         """Return how many CPUs of a node are used at a time: one per core, at most a part of the quota."""
-        quota = (self._facts.number(Known.CPU_QUOTA) or math.inf) / len(self._nodes)
+        quota = (self._positive(Known.CPU_QUOTA) or math.inf) / len(self._nodes)
         return min(float(len(node.cores)), quota)
 
     def _memory(self, node: NumaNode) -> tuple[float | None, float | None, float, str]:
         """Return line rate, highest rate and slowest common rate of a node's memory, and their source."""
         name = node.name
-        rate, most = (self._facts.number(one, name) for one in (Known.MEMORY_RATE, Known.MEMORY_RATE_MOST))
+        rate, most = (self._positive(one, name) for one in (Known.MEMORY_RATE, Known.MEMORY_RATE_MOST))
         source = self._facts.text(Known.MEMORY_RATE_SOURCE, name)
         for link in self._machine.links:
             if link.source == link.destination == name and link.capacity:
@@ -177,7 +182,7 @@ class UsualRanges:
         slowest = (most or 0.0) / 2
         if self._sheet is not None:
             title, sheet = self._sheet
-            shared = self._facts.number(Known.NODES_PER_SOCKET) or len(self._nodes)
+            shared = self._positive(Known.NODES_PER_SOCKET) or len(self._nodes)
             slowest = sheet.slowest / max(1.0, shared)
             if most is None:  # recorded by a version that did not read it
                 most = sheet.fastest * sheet.sockets(len(node.cpus))
@@ -235,7 +240,7 @@ class UsualRanges:
                 return link.latency, "the machine's description"
         if self._sheet is None:
             return None, ""
-        read = self._facts.number(Known.MEMORY_LATENCY, node.name) or 0.0
+        read = self._positive(Known.MEMORY_LATENCY, node.name) or 0.0
         title, sheet = self._sheet
         return max(read, sheet.local), f"published latencies of {title}"
 
