@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.unit.test_smbios import END, SERIAL, bios, module, table
 from wirespeed.backends.host import host_discovery, memory_facts
 from wirespeed.backends.recording import Recorder, machine_in, opened, record_in
 from wirespeed.backends.tree import Tree
+from wirespeed.cli.main import main
 from wirespeed.facts import Facts, Known
 from wirespeed.topology import Machine
 
@@ -206,6 +208,19 @@ def test_a_table_that_is_no_file_is_not_read(tmp_path: Path, kind: str) -> None:
         with place.open("wb") as file:
             file.truncate(2**24 + 1)
     assert rates(known(tmp_path / "host"))[0] is None
+
+
+def test_doctor_shows_the_rate_and_its_source(capsys: pytest.CaptureFixture[str]) -> None:
+    tree = Path(__file__).parents[1] / "data/trees/epyc-2-sockets"
+    main(["doctor", "-v", "--root", str(tree)])
+    out = capsys.readouterr().out
+    for line in (
+        r"numa1 +line rate of the memory +314\.6 GB/s",
+        r"numa1 +highest possible line rate of the +460\.8 GB/s",
+        r"numa1 +latency of the memory by the +110 ns",
+        r"numa1 +source of the line rate +HMAT of the firmware",
+    ):
+        assert re.search(line, out), out
 
 
 def test_a_server_whose_table_only_the_administrator_may_read() -> None:
