@@ -51,7 +51,6 @@ def run(
     world: World | None = None,
     listeners: Iterable[Listener] = (),
     command: str = "",
-    cycles: int = 1,
     described: Mapping[str, Any] | None = None,
     following: Callable[[Document], Iterable[Testcase]] | None = None,
     since: float | None = None,
@@ -83,8 +82,6 @@ def run(
         Called at every step of the run.
     command : str
         Command line, for the Document.
-    cycles : int
-        How often all measurements of a testcase are repeated; 0: until interrupted.
     described : Mapping[str, Any] or None
         Additional options for the Document, the same on all ranks.
     following : Callable or None
@@ -168,7 +165,6 @@ def run(
         warnings,
         "" if world is None else world.launcher,
         options.share,
-        cycles,
         requested | dict(described or {}),
         facts,
         (lambda document: prepared(following(document))) if following else None,
@@ -192,7 +188,7 @@ def run(
         from .worlds.agreement import agree_on
 
         same = agreed(options) | dict(described or {})
-        agree_on(world, same | {"cycles": cycles, "testcases": [case.name for case in chosen]})
+        agree_on(world, same | {"testcases": [case.name for case in chosen]})
         ranks = DistributedBackend(world, where, own or backends or (), options.share, settings.run)
         own = [
             ranks,

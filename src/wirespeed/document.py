@@ -97,11 +97,6 @@ class Statistics(msgspec.Struct, frozen=True):
         Median, mean and range of the samples.
     cv : float
         Coefficient of variation: sample standard deviation over mean.
-    low, high : float
-        Confidence interval of the median, distribution-free, from order statistics. With too few samples for
-        the desired confidence it is the range of the samples.
-    confidence : float
-        Confidence of the interval, as a fraction.
     """
 
     n: Whole
@@ -110,9 +105,6 @@ class Statistics(msgspec.Struct, frozen=True):
     min: Amount
     max: Amount
     cv: Amount
-    low: Amount
-    high: Amount
-    confidence: Amount
 
 
 class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -153,6 +145,11 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
         Statistics of the samples.
     samples : tuple[float, ...]
         All samples, in order, in the unit of the value.
+    rounds : tuple[float, ...]
+        The median of each round, in order, in the unit of the value; empty if there was one round.
+    interval : tuple[float, float] or None
+        95 % confidence interval of the value, which holds for the next run too: from its rounds. None with
+        fewer than three.
     expect : Expectation or None
         What the user expected of the value, by which ``check`` judges it.
     """
@@ -173,6 +170,8 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     wrong: Whole | None = None
     statistics: Statistics | None = None
     samples: tuple[Amount, ...] = ()
+    rounds: tuple[Amount, ...] = ()
+    interval: tuple[Amount, Amount] | None = None
     expect: Expectation | None = None
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from .errors import MachineError
 from .model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from .network import Network, completions
-from .stopping import Fixed, Rule
+from .stopping import FEWEST_ROUNDS, Fixed, Rule
 from .topology import Machine
 
 #: Time to bind buffers, streams and threads of a Measurement, and to reset its gate, in s.
@@ -119,7 +119,7 @@ def _chase_seconds(network: Network, transfer: Transfer) -> float:
 def least_seconds(
     network: Network, measurement: Measurement, rule: Rule, *, verify: bool = True, sample_s: float = 1e-3
 ) -> float:
-    """Return the time of a Measurement with the fewest samples that a rule allows, in s.
+    """Return the time of one round of a Measurement with the fewest samples that a rule allows, in s.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def least_seconds(
         sampling = copy + rule.samples * (copy * rule.copies + checking)
     else:
         sample = max(copy, sample_s)
-        sampling = _TRIALS * sample + rule.fewest_samples * (sample + checking)
+        sampling = _TRIALS * sample + rule.round_samples * (sample + checking)
     return prepare_seconds(measurement) + sampling
 
 
@@ -149,13 +149,15 @@ def usual_seconds(
 ) -> float:
     """Return the time that a Measurement takes as a rule, in s; parameters as in ``least_seconds``.
 
-    Samples of CPUs and of several transfers that share a memory scatter, so that sampling takes the whole
-    time budget; the others need the fewest samples.
+    Values of CPUs and of several transfers that share a memory scatter, so that measuring takes the whole
+    time budget; the others need the fewest rounds and samples.
     """
     least = least_seconds(network, measurement, rule, verify=verify, sample_s=sample_s)
+    rounds = 1 if measurement.happens_once else max(1, rule.rounds)
     if isinstance(rule, Fixed) or not _scatters(measurement):
-        return least
-    return max(least, prepare_seconds(measurement) + rule.time_budget)
+        return rounds * least
+    usual = rounds * max(least, prepare_seconds(measurement) + rule.round_budget)
+    return usual if rounds < FEWEST_ROUNDS else max(usual, rule.time_budget)
 
 
 def _scatters(measurement: Measurement) -> bool:

@@ -16,7 +16,7 @@ from operator import index
 from typing import Any, Literal, TypeVar, get_args
 
 from .errors import UsageError
-from .stopping import Fixed, Precise, Rule
+from .stopping import MAX_ROUNDS, ROUNDS, Fixed, Precise, Rule
 from .units import LARGEST_SIZE, parse_duration, parse_fraction, parse_memory, parse_size, parse_sizes
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -46,7 +46,7 @@ JOB = "several processes (also under mpirun, srun or torchrun)"
 PYTHON = ""  # not listed: from Python and in the compatible commands only
 #: The stopping rule of each tier if no count, precision or time budget is given.
 RULES: dict[Tier, Precise] = {
-    "quick": Precise(0.01, 0.3, 1.0, 3), "standard": Precise(), "full": Precise(0.005, 10.0),
+    "quick": Precise(0.01, 0.3, 1.0, 3, rounds=1), "standard": Precise(), "full": Precise(0.005, 10.0),
 }  # fmt: skip
 #: Error messages for numbers out of range.
 _SHAPE = "blocks must be 0 or more, threads from 0 to 1024"
@@ -227,11 +227,15 @@ class RunOptions(PlanOptions):
         _parser(parse_memory), "8x4800", documented=False, agreed=False)
     # The Document contains the stopping rule instead of these four.
     precision: float | None = option(
-        None, "target for half of the 95 % interval of the median, as a fraction of the median", STOP,
+        None, "target for half of the 95 % interval of the value, as a fraction of the value", STOP,
         _parser(parse_fraction), "PERCENT", "0.5%; quick: 1%", documented=False)
     time_budget: float | None = option(
-        None, "maximum time per cell", STOP, _parser(parse_duration), "TIME",
+        None, "maximum time per value", STOP, _parser(parse_duration), "TIME",
         "5s; quick: 0.3s, and 1s per testcase; full: 10s", documented=False)
+    rounds: int | None = option(
+        None, "measure everything in at least N rounds, each with new buffers; from three, each value has ±",
+        STOP, _whole(0, MAX_ROUNDS, f"the number of rounds must be from 1 to {MAX_ROUNDS}, not {{}}"), "N",
+        f"{ROUNDS}; quick and --samples: 1", documented=False)
     samples: int | None = option(
         None, "take exactly N samples", STOP, _whole(), "N", "3 if only copies are given", documented=False)
     copies: int | None = option(
@@ -287,9 +291,12 @@ class RunOptions(PlanOptions):
                 "give one kind or the other"
             )
         usual = RULES[self.tier if self.within is None else "quick"]
+        if counts:
+            return Fixed(**counts, rounds=1 if self.rounds is None else self.rounds)
         if targets:
-            return Precise(**{"precision": usual.precision, "time_budget": usual.time_budget} | targets)
-        return Fixed(**counts) if counts else usual
+            chosen = {"precision": usual.precision, "time_budget": usual.time_budget} | targets
+            usual = Precise(**chosen, rounds=usual.rounds)
+        return usual if self.rounds is None else replace(usual, rounds=self.rounds)
 
 
 def type_of(one: Field[Any], about: Option) -> str:

@@ -5,11 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from statistics import NormalDist
+from statistics import NormalDist, stdev
 
-from .document import Statistics
+from .document import LARGEST, Statistics
+from .stopping import FEWEST_ROUNDS
+from .student import quantile
 
 CONFIDENCE = 0.95
+#: Standard deviation of a run in addition to what its rounds show, over that between its rounds: clocks,
+#: other tenants and the history of a process vary more slowly than rounds. Measured (`docs/results`).
+RUN_SHARE = 0.5
+#: Standard error of the median of normal values over that of their mean: 1.20 for five, 1.25 for many (H. A.
+#: David, *Order Statistics*, section 2.3).
+_MEDIAN_ERROR = 1.2
 
 
 def summarise(samples: Sequence[float]) -> Statistics:
@@ -27,7 +35,6 @@ def summarise(samples: Sequence[float]) -> Statistics:
     mean = math.fsum(ordered) / n
     mean = min(max(mean, ordered[0]), ordered[-1])  # rounding must not move it out of the range
     spread = math.sqrt(math.fsum((x - mean) ** 2 for x in ordered) / (n - 1)) if n > 1 else 0.0
-    lowest, achieved = interval_rank(n)
     return Statistics(
         n=n,
         median=median(ordered),
@@ -35,9 +42,6 @@ def summarise(samples: Sequence[float]) -> Statistics:
         min=ordered[0],
         max=ordered[-1],
         cv=spread / abs(mean) if mean else 0.0,
-        low=ordered[lowest],
-        high=ordered[n - 1 - lowest],
-        confidence=achieved,
     )
 
 
@@ -72,11 +76,68 @@ def interval_rank(n: int, confidence: float = CONFIDENCE) -> tuple[int, float]:
     return rank, achieved
 
 
-def half_width(statistics: Statistics) -> float:
-    """Return half the confidence interval of the median, relative to the median; infinite for one sample.
+def interval(rounds: Sequence[float]) -> tuple[float, float] | None:
+    """Return the 95 % confidence interval of a value, as the next run of the machine finds it.
 
-    With fewer than six samples the interval is the range, and ``statistics.confidence`` is lower.
+    The value is the median of the rounds. Half of the interval is ``t E s sqrt(1/n + r**2)``: quantile t of
+    Student's t with n - 1 degrees of freedom (Student, *The Probable Error of a Mean*, Biometrika 6, 1908),
+    ratio E of the standard errors of median and mean, standard deviation s between n rounds, and ratio r of
+    the standard deviations of runs and rounds (``RUN_SHARE``).
+
+    Parameters
+    ----------
+    rounds : Sequence[float]
+        The median of each round.
+
+    Returns
+    -------
+    tuple[float, float] or None
+        None with fewer than three rounds.
     """
-    if statistics.n < 2 or not statistics.median:
+    n = len(rounds)
+    if n < FEWEST_ROUNDS:
+        return None
+    value, half = median(sorted(rounds)), _wide(rounds) * math.sqrt(1 / n + RUN_SHARE**2)
+    return max(0.0, value - half), min(LARGEST, value + half)
+
+
+def rounds_for(rounds: Sequence[float], precision: float) -> float:
+    """Return how many rounds make half the interval ``precision`` of the value; infinite if no number does.
+
+    Parameters
+    ----------
+    rounds : Sequence[float]
+        The medians of the first rounds, at least three.
+    precision : float
+        Half of the interval, relative to the value.
+    """
+    wide = _wide(rounds)
+    if wide == 0:
+        return len(rounds)
+    room = (precision * abs(median(sorted(rounds))) / wide) ** 2 - RUN_SHARE**2
+    return 1 / room if room > 0 else math.inf
+
+
+def _wide(rounds: Sequence[float]) -> float:
+    """Return half the interval of the median of one round that varies like some rounds."""
+    return _MEDIAN_ERROR * quantile((1 + CONFIDENCE) / 2, len(rounds) - 1) * stdev(rounds)
+
+
+def sample_interval(samples: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % confidence interval of the median of independent samples of one run.
+
+    It says what this run measured, not what the next one will: it compares values that were measured at the
+    same time with the same buffers. With fewer than six samples it is their range.
+    """
+    ordered = sorted(samples)
+    rank, _ = interval_rank(len(ordered))
+    return ordered[rank], ordered[len(ordered) - 1 - rank]
+
+
+def half_width(samples: Sequence[float]) -> float:
+    """Return half the interval of the median of samples, relative to it; infinite for one sample."""
+    middle = median(sorted(samples))
+    if len(samples) < 2 or not middle:
         return math.inf
-    return (statistics.high - statistics.low) / 2 / abs(statistics.median)
+    low, high = sample_interval(samples)
+    return (high - low) / 2 / abs(middle)

@@ -245,6 +245,7 @@ class FaultKind(StrEnum):
     BUSY = "busy"  #: another process uses the machine
     GONE = "gone"  #: a GPU is on the PCI bus, but the driver does not show it
     FULL = "full"  #: another process uses all of a GPU's memory, or leaves a number of bytes
+    NOISE = "noise"  #: times vary between samples, rounds or runs, or slowly
     CAUSE = "cause"  #: a cause of slow paths, with what the system then reports
 
     @property
@@ -263,9 +264,11 @@ class Fault:
         Kind of the fault.
     where : str
         Prefix of the text of the affected transfers (``gpu0->gpu1``); for a fault of links, a text as in
-        ``Machine.links_at``; for a cause, its place; for a GPU that is gone, its PCI address.
+        ``Machine.links_at``; for a cause, its place; for a GPU that is gone, its PCI address; for noise, its
+        level.
     factor : float
-        Factor of the speed of links; for a cause, its amount; for a full memory, its free bytes.
+        Factor of the speed of links; for a cause, its amount; for a full memory, its free bytes; for noise,
+        its relative standard deviation.
     cause : str
         Name of a cause.
     """

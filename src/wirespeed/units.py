@@ -121,6 +121,25 @@ def parse_memory(text: str) -> float:
         ) from None
 
 
+def parse_nics(text: str) -> float:
+    """Parse the rate of the NICs of a host in one direction, in B/s: number x Gb/s (``8x400G``), or a rate.
+
+    Raises
+    ------
+    UsageError
+        If the text is neither.
+    """
+    match = re.fullmatch(r"(\d{1,3}) ?[xX] ?(\d{1,5}(?:\.\d{1,3})?) ?[gG](?:b/s|bps|bit/s)?", text.strip())
+    if match and int(match[1]) and float(match[2]):
+        return int(match[1]) * float(match[2]) * GB / 8
+    try:
+        return parse_rate(text)
+    except UsageError:
+        raise UsageError(
+            f"{text!r} is no number and rate of NICs; give number x Gb/s, such as 8x400G, or 400 GB/s"
+        ) from None
+
+
 def parse_duration(text: str) -> float:
     """Parse a duration in seconds, such as ``5s``, ``200ms`` or ``2min``."""
     value = _split(text, _TIMES, "a duration", "5s, 200ms or 2min")

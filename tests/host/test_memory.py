@@ -8,10 +8,10 @@ import pytest
 
 from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.host import kernels, memory
-from wirespeed.backends.host.memory import GRANULE, HostBuffer, HostBufferPool
+from wirespeed.backends.host.memory import GRANULE, RESERVE_BYTES, HostBuffer, HostBufferPool
 from wirespeed.backends.host.procfs import available_bytes
 from wirespeed.backends.tree import Tree
-from wirespeed.errors import BackendError
+from wirespeed.errors import BackendError, OutOfMemory
 from wirespeed.model import Operation
 from wirespeed.units import GIB, KIB, MIB
 
@@ -242,3 +242,31 @@ def test_control_groups_of_version_1_limit_memory(tmp_path):
     assert available_bytes(Tree(tmp_path).root) == 0
     write(tmp_path, {"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712"})
     assert available_bytes(Tree(tmp_path).root) is None
+
+
+def test_a_new_round_has_other_pages_while_there_is_room() -> None:
+    room = 1024 * GRANULE
+    pool = HostBufferPool(False, available=lambda node: room)
+    kept = []
+    for _ in range(4):
+        buffer = pool.take(0, GRANULE, lambda b: None)
+        kept.append(buffer.address)
+        pool.give(buffer)
+        pool.renew()
+    assert len(set(kept)) == 4
+    pool.close()
+
+
+def test_buffers_of_earlier_rounds_go_when_memory_is_short() -> None:
+    room = {"free": 20 * GRANULE + RESERVE_BYTES}
+    pool = HostBufferPool(False, available=lambda node: room["free"])
+    for _ in range(3):
+        buffer = pool.take(0, 16 * GRANULE, lambda b: None)
+        pool.give(buffer)
+        pool.renew()
+    assert len(pool._retired) <= 1  # a quarter of what is left
+    room["free"] = RESERVE_BYTES + GRANULE
+    with pytest.raises(OutOfMemory):
+        pool.take(0, 16 * GRANULE, lambda b: None)
+    assert not pool._retired
+    pool.close()

@@ -200,7 +200,7 @@ def test_phases_of_buffers_that_are_sent(wire: type[Queued]) -> None:
 
 
 def test_cycles_take_all_in_turn(wire: type[Queued]) -> None:
-    document, _ = run([SMALL], samples=1, copies=1, cycles=3)
+    document, _ = run([SMALL], samples=1, copies=1, rounds=3)
     assert {len(cell.samples) for cell in document.testcases[0].tables[0].cells} == {3}
     document, _ = run([reproducer(HOST, 2, 3, 100, 1000, 1)], samples=1, copies=1)
     small, extra, exact = document.testcases[0].tables

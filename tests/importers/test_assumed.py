@@ -74,7 +74,8 @@ def host_link(document: Document) -> Link:
     [
         (55.6, B300, "PCIe 5 x16", 63.0), (27.0, B300, "PCIe 4 x16 or PCIe 5 x8", 31.5),
         (26.1, H100, "PCIe 4 x16 or PCIe 5 x8", 31.5), (13.2, A100, "PCIe 3 x16 or PCIe 4 x8", 15.75),
-        (6.6, A100, "PCIe 3 x8", 7.88), (100.0, B300, "PCIe 6 x16", 118.0), (55.4, H100, "PCIe 5 x16", 63.0),
+        (6.6, A100, "PCIe 3 x8 or PCIe 4 x4", 7.88), (3.3, A100, "PCIe 3 x4", 3.94),
+        (100.0, B300, "PCIe 6 x16", 118.0), (55.4, H100, "PCIe 5 x16", 63.0),
     ],
 )  # fmt: skip
 def test_a_lower_standard_rate_at_which_all_gpus_agree_is_the_limit(
@@ -150,11 +151,19 @@ def _read(link: Link) -> Link:
 
 
 def test_gpus_with_nvlinks_are_not_limited_by_pcie(tmp_path: Path) -> None:
-    """How the NVLinks of a V100 connect it depends on the machine, so that no limit is known."""
-    document = imported(tmp_path, all_reduce("Tesla V100-SXM2-32GB", 1, 8, 135.0))
-    assert document.machine.name == "v100-sxm2-8"
+    """How the NVLinks of four V100s connect them depends on the machine, so that no limit is known."""
+    document = imported(tmp_path, all_reduce("Tesla V100-SXM2-32GB", 1, 4, 70.0))
+    assert document.machine.name == "v100-sxm2-4"
     assert {cell.limit for table in document.testcases[0].tables for cell in table.cells} == {None}
     assert judge(document).verdict is Verdict.UNKNOWN
+
+
+def test_eight_v100_use_all_their_links(tmp_path: Path) -> None:
+    document = imported(tmp_path, all_reduce("Tesla V100-SXM2-32GB", 1, 8, 135.0))
+    links = [link for link in document.machine.links if link.kind is LinkKind.NVLINK]
+    assert {link.capacity for link in links} == {150e9} and not any("nvswitch" in str(x) for x in links)
+    assert judge(document).verdict is Verdict.PASS
+    assert judge(imported(tmp_path, all_reduce("Tesla V100-SXM2-32GB", 1, 8, 30.0))).verdict is Verdict.WARN
 
 
 def test_ranks_of_several_nodes(tmp_path: Path) -> None:

@@ -16,17 +16,16 @@ MACHINES = {
     "nvbandwidth-h100-issue24": "hgx-h100-8",
     "nvbandwidth-gb200-azure": "gb200-1",
 }
-#: Logs in which nothing is judged: small buffers, unknown paths or memories.
-UNJUDGED = {
-    "babelstream-rtx2060-alpaka", "mlc-cnf-testbed", "nvbandwidth-a6000-issue50",
-    "nvbandwidth-h20-3e-issue48", "nvbandwidth-h800-0.2", "nvbandwidth-rtx4090-issue15",
-}  # fmt: skip
+#: NICs of the hosts of logs that do not name them.
+NICS = {"nccl-tests-2xh100-a3mega": "8x200G"}
+#: Logs in which nothing is judged: host memory is unknown.
+UNJUDGED = {"mlc-cnf-testbed"}
 LOGS = sorted(FOLDER.glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
 def test_no_value_of_a_healthy_machine_fails(path: Path) -> None:
-    document = wirespeed.load_log(path, MACHINES.get(path.stem))
+    document = wirespeed.load_log(path, MACHINES.get(path.stem), NICS.get(path.stem))
     check = wirespeed.judge(document)
     bad = [j for j in check.judgements if j.verdict in (Verdict.FAIL, Verdict.IMPLAUSIBLE, Verdict.WARN)]
     assert bad == []

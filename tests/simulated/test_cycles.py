@@ -30,13 +30,13 @@ def test_the_cost_of_cycles_is_linear(monkeypatch: pytest.MonkeyPatch) -> None:
     processed: list[int] = []
 
     def counted(*arguments: Any, **options: Any) -> Any:
-        processed.append(len(arguments[3].samples))
+        processed.append(len(arguments[3].combined.samples))
         return cell_of(*arguments, **options)
 
     monkeypatch.setattr(worker, "cell_of", counted)
     for cycles in (10, 40):
         processed.clear()
-        document = wirespeed.run(["4"], machine=TWO, cycles=cycles, samples=1)
+        document = wirespeed.run(["4"], machine=TWO, rounds=cycles, samples=1)
         cells = document.testcases[0].tables[0].cells
         assert [len(cell.samples) for cell in cells] == [cycles] * 2
         assert sum(processed) == 2 * (cycles + cycles)  # for each cell: each cycle, and all at the end

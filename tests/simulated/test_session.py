@@ -319,7 +319,9 @@ def test_pairs_share_nothing_only_where_the_links_are_known_to_say_so() -> None:
     recorder, backends = Recorder(), [SimulatedBackend(machine)]
     wirespeed.run(["4"], machine=unknown, backends=backends, tier="quick", listeners=[recorder])
     assert "start device_to_device_memcpy_read_ce 56" in recorder.calls  # gpu0 is in every round
-    wirespeed.run(["4"], machine=unknown, backends=backends, parallel_pairs=True, listeners=[recorder])
+    wirespeed.run(
+        ["4"], machine=unknown, backends=backends, parallel_pairs=True, rounds=1, listeners=[recorder]
+    )
     assert "start device_to_device_memcpy_read_ce 14" in recorder.calls  # asked for, it is done
 
 
@@ -336,7 +338,7 @@ def test_listeners_are_told_of_every_step() -> None:
     recorder = Recorder()
     wirespeed.run(["4", "44"], machine=f"{TWO}+hang@gpu0->gpu1", timeout=0.3, listeners=[recorder])
     name, waived = "device_to_device_memcpy_read_ce", "multinode_device_to_device_memcpy_read_ce"
-    assert recorder.calls[:2] == ["run 2", f"start {name} 2"]
+    assert recorder.calls[:2] == ["run 2", f"start {name} 10"]
     assert recorder.calls[-3:] == [f"end {name}", f"end {waived}", "over"]
     assert any(call == "at 1 measuring gpu0->gpu1 by gpu1 (ce)" for call in recorder.calls)
 
@@ -429,6 +431,6 @@ def test_a_signal_after_the_last_sample_loses_nothing(moment: str, monkeypatch: 
     owner, name = (session.Session, "_known") if moment == "describe" else (SimulatedBackend, "state")
     monkeypatch.setattr(owner, name, interrupted)
     with pytest.raises(wirespeed.RunInterrupted) as caught:
-        wirespeed.run(["4", "5"], machine=TWO)
+        wirespeed.run(["4", "5"], machine=TWO, rounds=1)
     result = only(caught.value.document)
     assert result.tables[0].values() and caught.value.document.interrupted == "Ctrl-C"

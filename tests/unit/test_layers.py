@@ -68,6 +68,7 @@ LAYERS = (
         "errors",
         "files",
         "model",
+        "student",
         "units",
     ),
     ("stopping", "options"),

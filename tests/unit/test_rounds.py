@@ -1,167 +1,119 @@
-"""Pairs in rounds of a tournament, sampled peers, and fabrics that block."""
+"""How many rounds a Measurement has, and how many samples."""
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
+import random
+from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-import wirespeed
-from wirespeed.backends.simulated.machines import MACHINES
-from wirespeed.document import Status
+from wirespeed.driver.rounds import WORTH, Rounds
+from wirespeed.driver.sampling import Taken
 from wirespeed.errors import UsageError
-from wirespeed.model import Measurement, Role
-from wirespeed.testcases import PlanOptions, find
-from wirespeed.testcases.pair_schedule import ALONE, peers, tournament
-from wirespeed.topology import Link, LinkKind, Machine
+from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Place, Sample, Transfer
+from wirespeed.options import RunOptions
+from wirespeed.stopping import Fixed, Precise
 
-PAIRS = [
-    f"multinode_device_to_device_{name}_{engine}"
-    for name in ("memcpy_read", "memcpy_write", "bidirectional_memcpy_read", "bidirectional_memcpy_write")
-    for engine in ("ce", "sm")
-]
+NODE = Memory("numa0", MemoryKind.PAGEABLE)
+COPY = Measurement((Transfer(NODE, NODE, Executor("numa0"), Engine.CPU, 1000),), (Place("", 0, 0),))
 
 
-@given(st.integers(2, 80))
-def test_everybody_meets_everybody_once_and_nobody_twice_in_a_round(parties: int) -> None:
-    rounds = tournament(parties)
-    assert len(rounds) == parties - 1 + parties % 2
-    met = Counter(frozenset(pair) for pairs in rounds for pair in pairs)
-    assert len(met) == parties * (parties - 1) // 2 and set(met.values()) == {1}
-    for pairs in rounds:
-        playing = [party for pair in pairs for party in pair]
-        assert len(playing) == len(set(playing)) and len(pairs) == parties // 2
+def rounds_of(medians: Sequence[float], samples: Sequence[float] = (1.0,), seconds: float = 0.1,
+              preparing: float = 0.1) -> Rounds:  # fmt: skip
+    """Return rounds with times in s and their samples, relative to the median."""
+    rounds = Rounds(COPY)
+    for middle in medians:
+        times = [middle * factor for factor in samples]
+        taken = Taken(tuple(Sample((t,), (1000.0,), t) for t in times), 1, seconds)
+        rounds.add(taken, None, seconds + preparing)
+    return rounds
 
 
-@given(st.integers(2, 80), st.integers(0, 90))
-def test_sampled_peers_are_spread_evenly(parties: int, chosen: int) -> None:
-    found = peers(parties, chosen)
-    assert len(found) == (min(chosen, parties - 1) or parties - 1)
-    assert all(0 < distance < parties for distance in found)
+def test_counts_have_as_many_rounds_as_are_asked_for() -> None:
+    assert not rounds_of([1.0]).follows(Fixed()) and rounds_of([]).follows(Fixed())
+    assert rounds_of([1.0]).follows(Fixed(rounds=2)) and not rounds_of([1.0] * 2).follows(Fixed(rounds=2))
+    assert rounds_of([1.0] * 50).follows(Fixed(rounds=0))  # until interrupted
 
 
-def in_rounds(case: str, machine: Machine) -> list[Measurement]:
-    plan = find(case).plan(machine, PlanOptions(parallel_pairs=True))
-    return [m for m in plan.measurements if m.places[0].table != ALONE]
+def test_equal_rounds_need_no_more_than_the_first() -> None:
+    assert rounds_of([1.0] * 4).follows(Precise()) and not rounds_of([1.0] * 5).follows(Precise())
 
 
-@pytest.mark.parametrize("case", PAIRS)
-def test_72_gpus_take_71_rounds(case: str) -> None:
-    machine = MACHINES["nvl72"]()
-    measurements = in_rounds(case, machine)
-    cells: Counter[tuple[str, int, int]] = Counter()
-    rounds: list[frozenset[frozenset[int | None]]] = []
-    for measurement in measurements:
-        pairs = {frozenset((t.source.rank, t.destination.rank)) for t in measurement.transfers}
-        ranks = [rank for pair in pairs for rank in pair]
-        assert len(ranks) == len(set(ranks)) == 72, "a GPU is in two pairs of a round"
-        rounds.append(frozenset(pairs))
-        for place in measurement.places:
-            cells[place.table, place.row, place.column] += 1
-            for i in place.transfers:  # the cell is filled by transfers between its row and its column
-                transfer = measurement.transfers[i]
-                assert {transfer.source.rank, transfer.destination.rank} == {place.row, place.column}
-    assert len(set(rounds)) == 71
-    if "bidirectional" in case:  # both cells of a pair from the same transfers
-        assert len(rounds) == 71
-    else:
-        assert rounds[0::2] == rounds[1::2]  # one direction, then the other
-    tables = {table for table, _, _ in cells}
-    assert len(cells) == 72 * 71 * len(tables) and set(cells.values()) == {1}
+def test_a_quick_run_has_one_round_and_two_stay_two() -> None:
+    assert not rounds_of([1.0]).follows(Precise(rounds=1))
+    assert rounds_of([1.0]).follows(Precise(rounds=2)) and not rounds_of([1.0, 2.0]).follows(
+        Precise(rounds=2)
+    )
 
 
-def test_the_two_ways_of_measuring_agree_where_nothing_blocks() -> None:
-    one = wirespeed.run(["44"], machine="simulated:nvl72",
-                        sample_peers=2)  # fmt: skip
-    many = wirespeed.run(["44"], machine="simulated:nvl72", sample_peers=2, parallel_pairs=True)
-    alone, rounds = one.testcases[0].tables[0].values(), many.testcases[0].tables[0].values()
-    assert len(alone) == len(rounds) == 144
-    assert rounds == pytest.approx(alone, rel=0.02)
-    assert many.testcases[0].tables[1].key == ALONE and len(many.testcases[0].tables[1].values()) == 8
-    assert many.testcases[0].warnings == () and many.options["sample_peers"] == 2
+def test_rounds_that_differ_are_followed_by_as_many_as_are_worth_it() -> None:
+    rounds = rounds_of([1.0, 1.1, 0.9, 1.05, 0.95], seconds=0.01, preparing=0.01)
+    assert rounds.follows(Precise(time_budget=100.0)) and rounds.planned == WORTH
 
 
-def trunk() -> Machine:
-    """The 72 GPUs with half of them behind another switch, and one link between the switches."""
-    machine = MACHINES["nvl72"]()
-    links = []
-    for link in machine.links:
-        ends = [link.source, link.destination]
-        if "nvswitch" in ends:
-            gpu = next(end for end in ends if end != "nvswitch")
-            if int(gpu.split("/")[0]) >= 36:
-                link = replace(link, source=link.source.replace("nvswitch", "far"),
-                               destination=link.destination.replace("nvswitch", "far"))  # fmt: skip
-        links.append(link)
-    links += [
-        Link(*ends, LinkKind.NVLINK, 5e12, "a trunk") for ends in (("nvswitch", "far"), ("far", "nvswitch"))
-    ]
-    return replace(machine, links=tuple(links))
+def test_the_number_is_determined_once() -> None:
+    rounds = rounds_of([1.0, 1.001, 0.999, 1.0005, 0.9995], seconds=0.01, preparing=0.01)
+    rounds.follows(Precise())
+    planned = rounds.planned
+    rounds.add(Taken((Sample((2.0,), (1000.0,), 2.0),), 1, 0.01), None, 0.02)
+    rounds.follows(Precise())
+    assert rounds.planned == planned and 5 <= (planned or 0) <= WORTH
 
 
-def test_a_fabric_that_blocks_is_told() -> None:
-    document = wirespeed.run(["44"], machine=trunk(), parallel_pairs=True)
-    (warning,) = document.testcases[0].warnings
-    assert warning.startswith("the fabric blocks: ") and "slower while others run" in warning
-    assert document.testcases[0].status is Status.PASSED
-    assert "the fabric blocks" in wirespeed.render(document, "table")
+def test_long_rounds_are_fewer_but_enough_for_an_interval() -> None:
+    assert rounds_of([1.0] * 2, seconds=4.0).follows(Precise(time_budget=5.0))
+    assert not rounds_of([1.0] * 3, seconds=4.0).follows(Precise(time_budget=5.0))
+    assert not rounds_of([1.0], seconds=16.0).follows(Precise(time_budget=5.0))
 
 
-def test_curves_of_pairs_in_rounds() -> None:
-    document = wirespeed.run(["44"], machine=MACHINES["nvl72"](), parallel_pairs=True, sample_peers=1,
-                             sizes="1MiB,64MiB")  # fmt: skip
-    assert len(document.testcases[0].tables[0].values()) == 144
+def test_the_first_preparation_may_take_long() -> None:
+    """It loads libraries and compiles kernels."""
+    rounds = Rounds(COPY)
+    rounds.add(Taken((Sample((1.0,), (1000.0,), 1.0),), 1, 0.1), None, 60.0)
+    assert rounds.follows(Precise())
 
 
-@pytest.mark.parametrize(("gpus", "one_way", "both_ways"), [(4, 6, 3), (8, 14, 7)])
-def test_the_quick_tier_takes_few_rounds(gpus: int, one_way: int, both_ways: int) -> None:
-    machine = MACHINES["dgx-a100-8"]().only(range(gpus))
-    cases = {"4": one_way, "5": one_way, "33": one_way, "6": both_ways, "23": both_ways}
-    for name, rounds in cases.items():
-        for options in (PlanOptions(tier="quick"), PlanOptions(parallel_pairs=True)):
-            measurements = find(name).plan(machine, options).measurements
-            assert len(measurements) == rounds and all(m.independent for m in measurements)
-        assert not any(m.independent for m in find(name).plan(machine).measurements)
+def test_costly_rounds_have_more_samples() -> None:
+    """Kalibera and Jones: the root of the ratios of costs and of variances."""
+    noisy = [1.0 + 0.01 * random.Random(i).gauss(0, 1) for i in range(10)]
+    cheap = rounds_of([1.0, 1.02, 0.98, 1.01, 0.99], noisy, seconds=0.1, preparing=0.001)
+    costly = rounds_of([1.0, 1.02, 0.98, 1.01, 0.99], noisy, seconds=0.1, preparing=10.0)
+    for rounds in (cheap, costly):
+        rounds.follows(Precise(time_budget=1000.0))
+    assert cheap.samples == 10 and (costly.samples or 0) > 20
 
 
-def test_a_round_is_what_its_pairs_are_alone() -> None:
-    machine = MACHINES["dgx-a100-8"]()
-    for name in ("4", "6"):
-        alone = {
-            (p.table, p.row, p.column): ([m.transfers[i] for i in p.transfers], p.reduce)
-            for m in find(name).plan(machine).measurements
-            for p in m.places
-        }
-        parts = [
-            part for m in find(name).plan(machine, PlanOptions(tier="quick")).measurements
-            for part in m.separate()
-        ]  # fmt: skip
-        found = {
-            (p.table, p.row, p.column): ([m.transfers[i] for i in p.transfers], p.reduce)
-            for m in parts
-            for p in m.places
-        }
-        assert found == alone and {len(part.transfers) for part in parts} == {1 if name == "4" else 2}
+def test_correlated_samples_count_less() -> None:
+    slow = [1.0 + 0.01 * (i // 5) for i in range(20)]
+    mixed = [slow[i * 7 % 20] for i in range(20)]
+    found = []
+    for samples in (slow, mixed):
+        rounds = rounds_of([1.0, 1.04, 0.96, 1.02, 0.98], samples, preparing=10.0)
+        rounds.follows(Precise(time_budget=1000.0))
+        found.append(rounds.samples or 0)
+    assert found[0] > found[1]
 
 
-def test_the_quick_tier_measures_all_gpus_at_their_hosts_at_once() -> None:
-    machine = MACHINES["dgx-a100-8"]()
-    for name, transfers in (("8", 8), ("9", 16), ("24", 8), ("25", 8)):
-        (measurement,) = find(name).plan(machine, PlanOptions(tier="quick")).measurements
-        assert len(measurement.transfers) == transfers and not measurement.independent
-        measured = [measurement.transfers[place.transfers[0]] for place in measurement.places]
-        assert [t.executor.device for t in measured] == [gpu.name for gpu in machine.gpus]
-        assert {t.role for t in measured} == {Role.MEASURED}
+def test_a_round_that_failed_is_the_last() -> None:
+    rounds = rounds_of([1.0])
+    rounds.ended = True
+    assert not rounds.follows(Precise())
 
 
-def test_local_copies_run_at_the_same_time_too() -> None:
-    plan = find("4").plan(MACHINES["dgx-a100-8"](), PlanOptions(parallel_pairs=True, local_copy=True))
-    assert [len(m.transfers) for m in plan.measurements if m.places[0].table != ALONE] == [8] + [4] * 14
+@pytest.mark.parametrize(("given", "rule"), [
+    ({}, Precise()),
+    ({"tier": "quick"}, Precise(0.01, 0.3, 1.0, 3, rounds=1)),
+    ({"tier": "quick", "rounds": 4}, Precise(0.01, 0.3, 1.0, 3, rounds=4)),
+    ({"rounds": 1}, Precise(rounds=1)),
+    ({"rounds": 7, "precision": 0.01}, Precise(0.01, rounds=7)),
+    ({"samples": 2, "rounds": 3}, Fixed(2, 16, 3)),
+    ({"within": 20.0, "rounds": 3}, Precise(0.01, 0.3, 1.0, 3, rounds=3)),
+])  # fmt: skip
+def test_the_number_of_rounds_is_an_option(given: dict[str, float], rule: Fixed | Precise) -> None:
+    assert RunOptions(**given).rule == rule  # type: ignore[arg-type]
 
 
-def test_wrong_numbers() -> None:
-    with pytest.raises(UsageError, match="sampled peers"):
-        wirespeed.run(["44"], machine="simulated:nvl72", sample_peers=-1)
+@pytest.mark.parametrize("rounds", [-1, 1001, 0])
+def test_a_wrong_number_of_rounds_is_refused(rounds: int) -> None:
+    with pytest.raises(UsageError, match="rounds must be"):
+        RunOptions(rounds=rounds)

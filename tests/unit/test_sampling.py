@@ -46,31 +46,31 @@ def test_fixed_takes_what_it_says() -> None:
 
 
 def test_precise_stops_as_soon_as_the_interval_is_narrow() -> None:
-    assert run(Clock(lambda _: 1e-3), Precise(0.005, 10)) == 6
+    assert run(Clock(lambda _: 1e-3), Precise(0.005, 10, rounds=1)) == 6
 
 
 def test_precise_goes_on_while_it_is_wide() -> None:
     noise = itertools.cycle([1.0, 1.1, 0.9, 1.05, 0.95])
     clock = Clock(lambda _: 1e-3 * next(noise))
-    assert 20 < run(clock, Precise(0.02, 100)) < 400
+    assert 20 < run(clock, Precise(0.02, 100, rounds=1)) < 400
 
 
 def test_precise_stops_when_the_budget_is_spent() -> None:
     noise = itertools.cycle([1.0, 2.0])
     clock = Clock(lambda _: next(noise))
-    assert run(clock, Precise(0.001, 7.0)) <= 6
+    assert run(clock, Precise(0.001, 7.0, rounds=1)) <= 6
     assert clock.time < 12
 
 
 def test_the_budget_is_overrun_threefold_for_the_fewest_samples() -> None:
-    assert run(Clock(lambda _: 0.4), Precise(0.01, 1.0)) == 6
+    assert run(Clock(lambda _: 0.4), Precise(0.01, 1.0, rounds=1)) == 6
     noise = itertools.cycle([0.4, 0.9])
     clock = Clock(lambda _: next(noise))
-    assert run(clock, Precise(0.001, 1.0)) < 6 and 3.0 <= clock.time < 4.0
+    assert run(clock, Precise(0.001, 1.0, rounds=1)) < 6 and 3.0 <= clock.time < 4.0
 
 
 def test_one_long_sample_is_kept_even_if_it_overruns_the_budget() -> None:
-    assert run(Clock(lambda _: 60.0), Precise(0.01, 1.0)) == 1
+    assert run(Clock(lambda _: 60.0), Precise(0.01, 1.0, rounds=1)) == 1
 
 
 def test_the_measurements_of_a_testcase_share_its_budget() -> None:
@@ -93,14 +93,14 @@ def test_few_samples_suffice_where_they_hardly_differ() -> None:
 
 def test_short_copies_are_repeated_until_a_sample_is_long_enough() -> None:
     clock = Clock(lambda _: 1e-5)
-    run(clock, Precise(), sample_seconds=2e-3)
+    run(clock, Precise(rounds=1), sample_seconds=2e-3)
     assert clock.copies[:2] == [1, 200]
 
 
 def test_a_start_that_costs_more_than_a_copy_is_seen_through() -> None:
     clock = Clock(lambda _: 0.0)
     clock.sample = lambda copies: _late(clock, copies)  # type: ignore[method-assign]
-    taken = take(clock.sample, COPY, Precise(), lambda: clock.time, 2e-3)
+    taken = take(clock.sample, COPY, Precise(rounds=1), lambda: clock.time, 2e-3)
     assert taken.samples[0].wall == pytest.approx(2e-3, rel=0.5)
 
 

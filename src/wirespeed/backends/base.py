@@ -6,7 +6,7 @@ prepares one at a time, and takes Samples of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
@@ -188,6 +188,14 @@ class Backend(Protocol):
 
 
 @runtime_checkable
+class RenewsBuffers(Protocol):
+    """Optional protocol of backends that keep buffers from one Measurement to the next."""
+
+    def renew(self) -> None:
+        """Use other memory from now on: the addresses of buffers affect what is measured."""
+
+
+@runtime_checkable
 class ReportsBusy(Protocol):
     """Optional protocol of backends that know whether other processes use their hardware."""
 
@@ -272,3 +280,10 @@ class Describing(Protocol):
     def describe(self) -> dict[str, Any]:
         """Return fields of the Document: ``ranks``, ``device_memory``, more ``options`` and ``facts``."""
         ...
+
+
+def renew(backends: Iterable[Backend]) -> None:
+    """Make backends use other memory in the next round."""
+    for backend in backends:
+        if isinstance(backend, RenewsBuffers):
+            backend.renew()

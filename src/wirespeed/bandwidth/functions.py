@@ -112,7 +112,7 @@ def memory_bandwidth(size: Size | None = None, *, device: str | None = None, **h
         ``gpu0`` or ``numa0``; default: the first GPU, or the first NUMA node without GPUs.
     **how
         ``machine`` and the options of `wirespeed.run`. Without them, sampling stops when the median is known
-        to ±1 %, or after 0.6 s per value.
+        to ±1 % from the samples of this run, or after 0.6 s per value.
 
     Returns
     -------

@@ -143,7 +143,7 @@ class Bandwidth(Tabular):
 
     @property
     def statistics(self) -> Statistics:
-        """Statistics of the samples: range, mean, confidence interval of the median."""
+        """Statistics of the samples: range, mean, variation."""
         own = None if self.points else self.table.cells[0].statistics
         return own or summarise(self.table.values())
 

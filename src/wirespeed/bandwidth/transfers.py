@@ -133,8 +133,8 @@ def transfer(
     machine : str, Machine or None
         None for this machine, ``"simulated:NAME"``, a machine file, or a Machine.
     **how
-        Options of `wirespeed.run`. Without them, sampling stops when the median is known to ±1 %, or after
-        0.6 s per value.
+        Options of `wirespeed.run`. Without them, sampling stops when the median of the samples is known
+        to ±1 %, or after 0.6 s per value.
 
     Returns
     -------

@@ -107,15 +107,20 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
         raise UsageError("-o saves a new measurement, --from judges saved ones: give one of them")
     if options.source and options.file:
         raise UsageError("-f is measured, --from judges saved runs: give one of them")
+    if options.nics is not None and not options.source:
+        raise UsageError("--nics is for imported logs: give them with --from")
 
 
 def _loaded(file: str, options: argparse.Namespace) -> Document:
     """Load a run."""
+    from ..importers.between_hosts import with_nics
     from ..judging.expectations import with_host_memory
 
     document = load_run(file)
     _refuse_simulated(document.simulated, options)
-    return document if options.host_memory is None else with_host_memory(document, options.host_memory)
+    if options.host_memory is not None:
+        document = with_host_memory(document, options.host_memory)
+    return document if options.nics is None else with_nics(document, options.nics)
 
 
 def _gates(options: argparse.Namespace) -> list[GateSet]:
@@ -191,7 +196,7 @@ def _refuse_simulated(simulated: bool, options: argparse.Namespace) -> None:
 
 
 def _parser(name: str) -> argparse.ArgumentParser:
-    from ..units import parse_age, parse_duration
+    from ..units import parse_age, parse_duration, parse_nics
 
     arguments = parser(
         name,
@@ -211,6 +216,12 @@ def _parser(name: str) -> argparse.ArgumentParser:
         type=typed(parse_age),
         metavar="AGE",
         help="do not judge saved runs older than this, such as 2d or 12h",
+    )
+    judging.add_argument(
+        "--nics",
+        type=typed(parse_nics),
+        metavar="NUMBERxRATE",
+        help="NICs of each host of imported logs, such as 8x400G, for collectives between hosts",
     )
     add_judging(judging)
     judging.add_argument(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..document import Document
 from ..errors import UsageError
 from ..exit_codes import ExitCode
+from ..importers.between_hosts import with_nics
 from ..judging.expectations import with_host_memory
 from ..judging.gate_verdicts import check_models
 from ..reports import Criteria, Judged, Style
@@ -36,6 +37,7 @@ class _Work:
     by: Criteria
     gates: tuple[GateSet, ...]
     host_memory: float | None
+    nics: float | None
     format: str
     style: Style
 
@@ -60,7 +62,7 @@ def check_many(
         If a run is simulated and this is not allowed, or a set of gates fits none of the machines.
     """
     shown = style(options)
-    work = _Work(by, tuple(gates), options.host_memory, options.format, shown)
+    work = _Work(by, tuple(gates), options.host_memory, options.nics, options.format, shown)
     read = read_many(files, partial(_judged, work=work))
     for done in read.found:
         if done.run.node.simulated and not options.allow_simulated:
@@ -94,6 +96,8 @@ def _judged(file: str, document: Document, work: _Work) -> _Done:
     """Judge a run."""
     if work.host_memory is not None:
         document = with_host_memory(document, work.host_memory)
+    if work.nics is not None:
+        document = with_nics(document, work.nics)
     judged = Judged.of(document, work.by, work.gates)
     run = CheckedRun.of(file, document, judged, work.format, work.style)
     return _Done(code_of(judged.check.verdict), run, tuple(_unsuitable(one, document) for one in work.gates))

@@ -14,6 +14,7 @@ from .common import (
     parser,
     print_report,
     texts_aside,
+    typed,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +41,12 @@ def main(name: str, argv: Sequence[str]) -> int:
         help="machine of the logs: N GPUs such as hgx-h100-8, a machine file, or a simulated machine "
         "(default: derived from the names and the number of GPUs in the logs)",
     ).completer = machine_names  # type: ignore[attr-defined]
+    arguments.add_argument(
+        "--nics",
+        type=typed(_nics),
+        metavar="NUMBERxRATE",
+        help="NICs of each host, such as 8x400G, for collectives between hosts (default: as the log says)",
+    )
     add_output(arguments, "save the Document")
     add_report(arguments)
     options = arguments.parse_args(argv)
@@ -47,10 +54,18 @@ def main(name: str, argv: Sequence[str]) -> int:
     output: Output | None = options.output
     if output:
         output.check(options.force)
-    document = load_log(options.files, options.machine)
+    document = load_log(options.files, options.machine, options.nics)
     if output:
         output.write(encode(document))
     with texts_aside(output):
         print_report(document, options)
     values = any(table.values() for result in document.testcases for table in result.tables)
     return ExitCode.PASS if values else ExitCode.NOT_JUDGED
+
+
+def _nics(text: str) -> str:
+    """Return the number and rate of NICs if they are valid."""
+    from ..units import parse_nics
+
+    parse_nics(text)
+    return text

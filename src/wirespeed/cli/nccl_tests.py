@@ -180,10 +180,10 @@ def _measure(
     if first and options.output:
         listeners.insert(0, Saver(options.output, options.force))
     asked_for = SessionOptions(
-        tuple(cases), PlanOptions(), Fixed(1, options.iters),
+        tuple(cases), PlanOptions(), Fixed(1, options.iters, options.run_cycles),
         BackendOptions(timeout=float(options.timeout or _NO_LIMIT_S), collectives=wanted.collectives),
         bool(options.check),
-        command=" ".join(["wirespeed", *wanted.described["arguments"]]), cycles=options.run_cycles,
+        command=" ".join(["wirespeed", *wanted.described["arguments"]]),
         described=wanted.described,
     )  # fmt: skip
     try:

@@ -260,7 +260,7 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         perf=options.perf or options.format == "perf",
     )
     counted = options.samples is not None or options.copies is not None
-    stop = {} if counted else {"precision": PRECISION, "time_budget": options.time_budget}
+    stop = {} if counted else {"precision": PRECISION, "time_budget": options.time_budget, "rounds": 1}
 
     def measure() -> Document:
         how = run_options(options, **{"time_budget": None, **stop}, verify=not options.skipVerification)

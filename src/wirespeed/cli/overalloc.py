@@ -149,7 +149,7 @@ def _sweep(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
     for one in means:
         case = sharing(one, options.memory, options.buffer, options.copy, over, "overalloc")
         cases.append(replace(case, counts=counts))
-    return between_two(name, argv, options, cases, described, samples=1, copies=1, cycles=options.repeats)
+    return between_two(name, argv, options, cases, described, samples=1, copies=1, rounds=options.repeats)
 
 
 def _size(text: str) -> int:

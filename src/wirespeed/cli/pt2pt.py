@@ -82,7 +82,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         "sizes": [str(size) for size in options.sizes],
     }
     # Exactly six samples: the interval of six is always this precise.
-    return between_two(name, argv, options, cases, described, precision=0.99)
+    return between_two(name, argv, options, cases, described, precision=0.99, rounds=1)
 
 
 def countable(*sizes: int) -> None:

@@ -40,11 +40,11 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 #: The first use of a type by msgspec in several threads at once can crash the process.
-_READING = threading.Lock()
+READING = threading.Lock()
 
 
 def _file() -> _File:
-    with _READING:
+    with READING:
         return _read()
 
 

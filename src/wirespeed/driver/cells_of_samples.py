@@ -9,34 +9,36 @@ from collections.abc import Sequence
 from ..document import Cell
 from ..limits import Allowance
 from ..model import Measurement, Place, Reduce, Role, Sample, value_of
-from ..summary import summarise
+from ..summary import interval, median, summarise
 from ..units import many
-from .sampling import Taken
+from .rounds import Rounds
 
 
 def cell_of(
     measurement: Measurement,
     place: Place,
     by_links: Allowance,
-    taken: Taken,
-    wrong: int | None,
+    rounds: Rounds,
     *,
     skip: int,
     use_mean: bool,
 ) -> Cell:
     """Return a cell from the samples of its Measurement.
 
+    Its value is the median of the medians of the rounds.
+
     Parameters
     ----------
     by_links : Allowance
         What the links allow.
-    wrong : int or None
-        Number of wrong elements of a collective; None: not verified.
+    rounds : Rounds
+        The samples of all rounds, and the number of wrong elements of a collective.
     skip : int
         Number of leading iterations that statistics leave out.
     use_mean : bool
         Whether the value is the mean of the samples; the median otherwise.
     """
+    taken, wrong = rounds.combined, rounds.wrong
     samples: Sequence[Sample] = taken.samples
     if place.reduce is Reduce.LATENESS:
         samples = [dataclasses.replace(s, iterations=s.iterations[skip:]) for s in samples]
@@ -46,7 +48,8 @@ def cell_of(
     else:
         parts = [[value_of(place, measurement, it) for it in s.iterations] for s in samples]
     summary = summarise(values)
-    value = summary.mean if use_mean else summary.median
+    medians = rounds.medians(place)
+    value = summary.mean if use_mean else median(sorted(medians))
     if any(parts):  # each iteration was timed: their statistics say more than those of a few runs
         values = tuple(itertools.chain.from_iterable(parts))
         summary = summarise(tuple(itertools.chain.from_iterable(some[skip:] for some in parts)))
@@ -71,6 +74,8 @@ def cell_of(
         wrong=wrong,
         statistics=summary,
         samples=values,
+        rounds=medians if len(medians) > 1 else (),
+        interval=None if use_mean else interval(medians),
         expect=place.expect,
     )
 

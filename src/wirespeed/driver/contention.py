@@ -10,6 +10,7 @@ from ..document import Cell, Table
 from ..limits import allowances, undisturbed
 from ..model import Measurement, Reduce
 from ..network import Network
+from ..summary import sample_interval
 from ..testcases.pair_schedule import ALONE
 from ..units import many
 
@@ -70,7 +71,8 @@ def suspects(
 def blocking(tables: Sequence[Table]) -> str:
     """Return which pairs were significantly slower together than separately; empty if none.
 
-    Significantly: the confidence intervals of the medians do not overlap, and the medians differ by over 2 %.
+    Significantly: the confidence intervals of the medians of their samples, which were taken in the same
+    run, do not overlap, and the medians differ by over 2 %.
     """
     alone = next((table for table in tables if table.key == ALONE), None)
     others = [table for table in tables if table.key != ALONE]
@@ -120,6 +122,7 @@ def slowed(cells: Sequence[tuple[Cell, Cell]], left: int) -> list[str]:
 
 def _apart(slow: Cell, fast: Cell) -> bool:
     """Return whether one value is significantly below another."""
-    if slow.value is None or fast.value is None or slow.statistics is None or fast.statistics is None:
+    if slow.value is None or fast.value is None or not slow.samples or not fast.samples:
         return False
-    return slow.value < (1 - NOISE_FRACTION) * fast.value and slow.statistics.high < fast.statistics.low
+    (_, highest), (lowest, _) = (sample_interval(cell.samples) for cell in (slow, fast))
+    return slow.value < (1 - NOISE_FRACTION) * fast.value and highest < lowest

@@ -8,36 +8,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..document import Cell, Reading, Status, Table
-from ..model import Engine, Measurement, Sample, Transfer
+from ..model import Engine, Measurement, Transfer
 from ..testcases import Layout
 from ..testcases.pair_schedule import ALONE
+from ..units import many
 from . import phases
+from .rounds import Rounds
 from .sampling import Taken
 
-#: Returns the cells of a Measurement from its samples and the number of wrong elements (None: not verified).
-ToCells = Callable[[Taken, int | None], Sequence[tuple[str, Cell]]]
-
-
-@dataclass
-class Cycles:
-    """What was taken of one Measurement in all cycles so far.
-
-    Parameters
-    ----------
-    cells : Callable
-        Returns the cells that it fills.
-    samples : list of Sample
-        In the order in which they were taken.
-    copies : int
-        Number of copies per sample in the last cycle.
-    wrong : int or None
-        Number of wrong elements; None if no cycle was verified.
-    """
-
-    cells: ToCells
-    samples: list[Sample] = field(default_factory=list)
-    copies: int = 0
-    wrong: int | None = None
+#: Returns the cells that a Measurement fills, from its rounds.
+ToCells = Callable[[Rounds], Sequence[tuple[str, Cell]]]
 
 
 @dataclass
@@ -78,10 +58,10 @@ class PartialResult:
         Warnings of the session; those of backends are separate.
     filled : queue.SimpleQueue
         Cells of each finished Measurement, for the watching thread.
-    cycles : dict
-        What was taken of each Measurement that is repeated in cycles.
+    rounds : dict
+        What was taken of each Measurement.
     stale : dict
-        Those of which there are more samples than are in the cells.
+        Those of which there are more samples than are in the cells, and what makes their cells.
     """
 
     cells: dict[str, dict[tuple[int, int], Cell]]
@@ -100,8 +80,8 @@ class PartialResult:
     readings: list[Reading] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     filled: queue.SimpleQueue[Sequence[tuple[str, Cell]]] = field(default_factory=queue.SimpleQueue)
-    cycles: dict[Measurement, Cycles] = field(default_factory=dict)
-    stale: dict[Measurement, Cycles] = field(default_factory=dict)
+    rounds: dict[Measurement, Rounds] = field(default_factory=dict)
+    stale: dict[Measurement, ToCells] = field(default_factory=dict)
 
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -110,21 +90,23 @@ class PartialResult:
         with self.lock:
             self.cells[table][cell.row, cell.column] = cell
 
-    def add(self, measurement: Measurement, taken: Taken, wrong: int | None, cells: ToCells) -> None:
-        """Add the samples of a cycle. Cells are made when they are read: each is made of all cycles."""
+    def of(self, measurement: Measurement) -> Rounds:
+        """Return the rounds of a Measurement so far."""
+        return self.rounds.setdefault(measurement, Rounds(measurement))
+
+    def add(
+        self, measurement: Measurement, taken: Taken, wrong: int | None, seconds: float, cells: ToCells
+    ) -> None:
+        """Add a round. Cells are made when they are read: each is made of all rounds."""
         with self.lock:
-            so_far = self.cycles.setdefault(measurement, Cycles(cells))
-            so_far.samples += taken.samples
-            so_far.copies = taken.copies
-            if wrong is not None:
-                so_far.wrong = (so_far.wrong or 0) + wrong
-            self.stale[measurement] = so_far
+            self.of(measurement).add(taken, wrong, seconds)
+            self.stale[measurement] = cells
 
     def settle(self) -> None:
-        """Bring the cells up to date with the samples of all cycles."""
+        """Bring the cells up to date with the samples of all rounds."""
         with self.lock:
-            for so_far in self.stale.values():
-                for table, cell in so_far.cells(Taken(tuple(so_far.samples), so_far.copies), so_far.wrong):
+            for measurement, cells in self.stale.items():
+                for table, cell in cells(self.rounds[measurement]):
                     self.cells[table][cell.row, cell.column] = cell
             self.stale.clear()
 
@@ -139,6 +121,7 @@ class PartialResult:
             (p.table, Cell(p.row, p.column, reason=reason, corrupted=corrupted)) for p in measurement.places
         ]
         with self.lock:
+            self.of(measurement).ended = True
             self.stale.pop(measurement, None)
         for table, cell in cells:
             self.put(table, cell)
@@ -159,6 +142,15 @@ class PartialResult:
                 if (place.row, place.column) not in self.cells[place.table]:
                     reason = f"not measured: {self.reason}"
                     self.put(place.table, Cell(place.row, place.column, reason=reason))
+
+    def keeps(self, measurement: Measurement, reason: str) -> bool:
+        """End the rounds of a Measurement, with a warning; return False if there is no value to keep."""
+        rounds = self.of(measurement)
+        if not rounds.taken or rounds.ended:
+            return False
+        rounds.ended = True
+        self.warnings.append(f"{measurement} has {many(len(rounds.taken), 'round')}: {reason}")
+        return True
 
     def repeats(self, measurement: Measurement) -> bool:
         """Return whether pairs of a Measurement with low values are measured again separately.

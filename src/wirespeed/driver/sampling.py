@@ -1,4 +1,4 @@
-"""Sample a prepared Measurement until the stopping rule is met."""
+"""Sample a prepared Measurement in one round, until the stopping rule ends it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..model import Measurement, Reduce, Sample, value_of
 from ..stopping import Fixed, Rule
-from ..summary import half_width, summarise
+from ..summary import half_width
 
 #: Maximum number of samples of a Measurement, and of copies of a sample.
 MAX_SAMPLES, MAX_COPIES = 400, 2**16
@@ -15,7 +15,7 @@ MAX_SAMPLES, MAX_COPIES = 400, 2**16
 
 @dataclass(frozen=True)
 class Taken:
-    """The samples of a Measurement.
+    """The samples of a Measurement in one round.
 
     Parameters
     ----------
@@ -23,10 +23,13 @@ class Taken:
         In the order in which they were taken.
     copies : int
         Number of copies per sample.
+    seconds : float
+        Time of sampling, with verification, in s.
     """
 
     samples: tuple[Sample, ...]
     copies: int
+    seconds: float = 0.0
 
 
 def take(
@@ -37,8 +40,9 @@ def take(
     sample_seconds: float,
     check: Callable[[], None] = lambda: None,
     warm_up: Callable[[], None] | None = None,
+    wanted: int | None = None,
 ) -> Taken:
-    """Sample a prepared Measurement until the stopping rule is met.
+    """Sample a prepared Measurement until the stopping rule ends the round.
 
     Parameters
     ----------
@@ -56,6 +60,8 @@ def take(
         Verifies the data; called after every sample except warm-ups.
     warm_up : Callable or None
         Called before a fixed number of samples; None takes one sample of one copy.
+    wanted : int or None
+        Number of samples to take within the time budget; None: until their median is precise.
 
     Returns
     -------
@@ -72,22 +78,25 @@ def take(
         for _ in range(1 if measurement.happens_once else rule.samples):
             fixed.append(sample(copies))
             check()
-        return Taken(tuple(fixed), copies)
+        return Taken(tuple(fixed), copies, now() - start)
     copies = 1 if new else _copies(sample, sample_seconds)
     samples: list[Sample] = []
-    fewest = rule.fewest_samples
+    fewest, budget = rule.round_samples, rule.round_budget
     next_look = fewest
     while len(samples) < most:
         samples.append(sample(copies))
         check()
         spent = now() - start
-        if spent >= rule.time_budget and (len(samples) >= fewest or spent >= 3 * rule.time_budget):
+        if spent >= budget and (len(samples) >= fewest or spent >= 3 * budget):
             break
-        if len(samples) >= next_look:
+        if wanted is not None:
+            if len(samples) >= wanted:
+                break
+        elif len(samples) >= next_look:
             if _precise(measurement, samples, rule.precision):
                 break
             next_look = max(len(samples) + 1, len(samples) * 5 // 4)
-    return Taken(tuple(samples), copies)
+    return Taken(tuple(samples), copies, now() - start)
 
 
 def _copies(sample: Callable[[int], Sample], sample_seconds: float) -> int:
@@ -102,9 +111,9 @@ def _copies(sample: Callable[[int], Sample], sample_seconds: float) -> int:
 
 
 def _precise(measurement: Measurement, samples: list[Sample], precision: float) -> bool:
-    """Return whether every value of the Measurement has the required precision."""
+    """Return whether the median of the samples of every value has the required precision."""
     return all(
-        half_width(summarise([value_of(place, measurement, s) for s in samples])) <= precision
+        half_width([value_of(place, measurement, s) for s in samples]) <= precision
         for place in measurement.places
         if place.reduce is not Reduce.LATENESS  # of the size of noise
     )

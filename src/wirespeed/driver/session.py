@@ -1,14 +1,17 @@
 """Plan, waive, run, summarise: from Testcases and backends to a Document.
 
 A worker thread measures while this thread watches it, so that a call that never returns, or Ctrl-C, still
-leaves a Document of everything that was measured before.
+leaves a Document of everything that was measured before. All testcases are measured in rounds: each round
+visits every testcase that needs it.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import platform
 import queue
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -25,6 +28,7 @@ from ..backends.base import (
     ObservesLinks,
     ReportsBusy,
     SpansProcesses,
+    renew,
 )
 from ..backends.mixed import assigned
 from ..document import (
@@ -48,16 +52,16 @@ from ..errors import (
 from ..facts import Fact
 from ..model import Engine, Measurement
 from ..network import Network
+from ..stopping import Fixed
 from ..testcases import Testcase
 from ..testcases.coverage import by_value
 from ..topology import Machine
 from ..version import __version__
-from . import phases
-from .contention import blocking, scheduled
+from .contention import scheduled
 from .listener import Listener
-from .observations import observations
 from .partial_result import PartialResult
 from .session_options import Observed, SessionOptions, recorded
+from .testcase_run import Ended, TestcaseRun
 from .time_limit import NO_TIME, limit_of
 from .worker import CANCEL_GRACE_S, NO_CANCEL_GRACE_S, Worker
 
@@ -106,6 +110,8 @@ class Session:
         self._network = Network(machine)
         self._started = time.monotonic()
         self._document = self._begun()
+        #: Testcases that have begun and whose results are not in the Document yet, in order.
+        self._running: list[TestcaseRun | Ended] = []
         #: Last reading of the state: time, backends, quantities.
         self._read: tuple[float, tuple[Backend, ...], State] = (-math.inf, (), ())
         #: Backends whose slow counters were read before their first testcase.
@@ -130,26 +136,61 @@ class Session:
         for listener in self.listeners:
             listener.run_started(self._document, cases)
         try:
-            for case in self._testcases(cases):
-                result, ending = self._testcase(case)
-                document, interrupted = _completed(partial(self._known, result))
-                ending = ending or (_why(self.backends) if interrupted else "")
-                self._document = replace(document, interrupted=ending)
-                for listener in self.listeners:
-                    listener.testcase_ended(self._document, result)
-                if ending:
+            for group in self._groups(cases):
+                if ending := self._in_rounds(group):
+                    self._document = replace(self._document, interrupted=ending)
                     break
             else:
                 self._count()
         except KeyboardInterrupt:
             self._document = replace(self._document, interrupted=_why(self.backends))
         finally:
-            self._document = self._known()
+            found = (one.so_far for one in self._running)
+            self._document = self._known(*(one for one in found if any(t.values() for t in one.tables)))
             for listener in self.listeners:
                 listener.run_ended(self._document)
         if self._document.interrupted == BY_USER:
             raise RunInterrupted(self._document)
         return self._document
+
+    def _in_rounds(self, cases: Sequence[Testcase]) -> str:
+        """Measure testcases in rounds; return why the run cannot continue (empty if it can).
+
+        The order of further rounds is random, so that slow changes affect all values alike.
+        """
+        waiting: list[TestcaseRun] = []
+        for case in cases:
+            run = self._begin(case)
+            self._running.append(run)
+            waiting += [run] if isinstance(run, TestcaseRun) else []
+            if ending := self._visited(run, 0):
+                return ending
+        for number in itertools.count(1):
+            waiting = [run for run in waiting if run.result is None]
+            if not waiting:
+                return ""
+            renew(self.backends)
+            random.Random(f"{self.options.run.seed} {number}").shuffle(waiting)
+            for run in waiting:
+                if ending := self._visited(run, number):
+                    return ending
+        return ""
+
+    def _visited(self, run: TestcaseRun | Ended, number: int) -> str:
+        """Measure a round of a testcase, and add the results that are complete to the Document, in order."""
+        ending = self._round(run, number) if isinstance(run, TestcaseRun) else ""
+        if ending:  # what the others have is their result
+            for other in self._running:
+                if isinstance(other, TestcaseRun) and other.result is None:
+                    other.result = other.concluded((), together=self._together)
+        while self._running and (result := self._running[0].result):
+            document, interrupted = _completed(partial(self._known, result))
+            del self._running[0]
+            ending = ending or (_why(self.backends) if interrupted else "")
+            self._document = replace(document, interrupted=ending)
+            for listener in self.listeners:
+                listener.testcase_ended(self._document, result)
+        return ending
 
     def _ordered(self, cases: tuple[Testcase, ...]) -> tuple[Testcase, ...]:
         """Return testcases in the order in which they are measured."""
@@ -158,10 +199,13 @@ class Session:
         self._limit.expect(cases, lambda case: case.plan(self.machine, self.options.plan))
         return by_value(cases)
 
-    def _testcases(self, cases: tuple[Testcase, ...]) -> Iterator[Testcase]:
-        """Yield the testcases, then those that follow from what was measured."""
-        following = self.options.following
-        yield from cases
+    def _groups(self, cases: tuple[Testcase, ...]) -> Iterator[tuple[Testcase, ...]]:
+        """Yield the testcases whose rounds are interleaved, then those that follow from what was measured.
+
+        Fixed counts measure one testcase after the other, as the tools do whose command lines have them.
+        """
+        following, counted = self.options.following, isinstance(self.options.rule, Fixed)
+        yield from (((case,) for case in cases) if counted else (cases,))
         while more := tuple(following(self._document)) if following and not self._is_late else ():
             more = self._ordered(more)
             cases += more
@@ -169,7 +213,7 @@ class Session:
             self._document = replace(self._document, options=options)
             for listener in self.listeners:
                 listener.run_extended(more)
-            yield from more
+            yield more
 
     @property
     def _is_late(self) -> bool:
@@ -217,8 +261,13 @@ class Session:
         facts = (*self.options.facts, *observed, *self._elsewhere)
         return replace(document, **found, facts=facts)
 
-    def _testcase(self, case: Testcase) -> tuple[TestcaseResult, str]:
-        """Run one testcase; return its result, and why the run cannot continue (empty if it can)."""
+    @property
+    def _together(self) -> bool:
+        """Whether pairs are measured in parallel on purpose."""
+        return self.options.plan.parallel_pairs
+
+    def _begin(self, case: Testcase) -> TestcaseRun | Ended:
+        """Plan a testcase and assign its Measurements; it has a result if nothing can be measured."""
         base = TestcaseResult(
             case.name, Status.WAIVED, case.description, "", case.index, str(case.engine), case.counts,
             started=_timestamp(),
@@ -226,9 +275,9 @@ class Session:
         try:
             plan = case.plan(self.machine, self.options.plan)
         except UnknownTestcase as error:
-            return replace(base, status=Status.NOT_FOUND, reason=str(error)), ""
+            return Ended(replace(base, status=Status.NOT_FOUND, reason=str(error)))
         except WirespeedError as error:
-            return replace(base, status=Status.ERROR, reason=str(error)), ""
+            return Ended(replace(base, status=Status.ERROR, reason=str(error)))
         if {t.engine for m in plan.measurements for t in m.transfers} == {Engine.CPU}:
             base = replace(
                 base, engine=str(Engine.CPU)
@@ -236,9 +285,8 @@ class Session:
         if plan.measurements and (run := plan.measurements[0].collective):
             info = CollectiveInfo(run.operation, run.type, run.ranks, run.operator, run.root, run.traffic)
             base = replace(base, collective=info)
-        together = self.options.plan.parallel_pairs
         jobs, refused = self._assign(
-            plan.measurements if together else scheduled(self._network, plan.measurements)
+            plan.measurements if self._together else scheduled(self._network, plan.measurements)
         )
         outcome = PartialResult(cells={layout.key: {} for layout in plan.tables}, since=time.monotonic())
         for waived in plan.waived:
@@ -247,68 +295,19 @@ class Session:
             outcome.leaves(measurement, reason)
         if not jobs:
             reason = plan.reason or (refused[0][1] if refused else "nothing can be measured on this machine")
-            tables = outcome.tables(plan.tables)
-            return replace(base, reason=reason, tables=tables), ""
+            return Ended(replace(base, reason=reason, tables=outcome.tables(plan.tables)))
         partly = REQUESTED in self.options.described
         if self._limit and not self._limit.starts(case, [one for _, one in jobs], partly=partly):
             left_out = sum(len(measurement.places) for _, measurement in jobs)
-            return replace(base, reason=NO_TIME, left_out=left_out), ""
+            return Ended(replace(base, reason=NO_TIME, left_out=left_out))
 
         if base.collective:
             base = replace(base, engine=jobs[0][0].name)
+        rule = self.options.rule
         for listener in self.listeners:
-            listener.testcase_started(case, len(jobs) * max(1, self.options.cycles))
-        used = tuple(dict.fromkeys(backend for backend, _ in jobs))
-        watched = self.backends if base.collective else used  # the others report the state of the hardware
-        before = *self._state_before(watched), *self._counters(watched)
-        busy = _busy(watched)
-        clock = used[0].now()
-
-        def so_far() -> Document:
-            result = replace(
-                base, status=Status.INTERRUPTED, reason=UNFINISHED, tables=outcome.tables(plan.tables),
-                seconds=used[0].now() - clock, state_before=before,
-            )  # fmt: skip
-            return replace(self._known(result), interrupted=UNFINISHED)
-
-        def concluded() -> TestcaseResult:
-            while self._tell(case, outcome, so_far):
-                pass
-            if outcome.crash is not None:
-                raise outcome.crash
-            seconds = used[0].now() - clock
-            outcome.settle()
-            for _, measurement in jobs if outcome.out_of_time else ():
-                outcome.leaves_out(measurement, NO_TIME)
-            outcome.complete(measurement for _, measurement in jobs)
-            why = outcome.unreachable or (NO_TIME if outcome.left_out else "")
-            if why and all(c.reason for cs in outcome.cells.values() for c in cs.values()):
-                outcome.fails(Status.WAIVED, why)
-            tables = outcome.tables(plan.tables)
-            warnings = [*outcome.warnings, *(w for backend in used for w in backend.warnings)]
-            if base.collective:
-                warnings += observations(tables)
-            if self.options.plan.parallel_pairs and (blocks := blocking(tables)):
-                warnings.append(blocks)
-            for layout, table in zip(plan.tables, tables, strict=True):
-                warnings += phases.warnings(case.name, table) if layout.rows_alike else []
-            return replace(
-                base,
-                status=outcome.status,
-                reason=outcome.reason,
-                tables=tables,
-                seconds=seconds,
-                warnings=tuple(dict.fromkeys(warnings)),
-                state_before=before,
-                state_after=() if ending else self._state(watched),
-                readings=tuple(outcome.readings),
-                busy=busy | ({} if ending else _busy(watched)),
-                left_out=sum(len(measurement.places) for measurement in outcome.left_out),
-            )
-
-        chosen = self.options.plan
+            listener.testcase_started(case, len(jobs) * max(1, rule.rounds))
         can_shrink = not (
-            chosen.size
+            self.options.plan.size
             or case.fixed_size
             or case.written
             or any(layout.columns.values for layout in plan.tables)
@@ -316,12 +315,38 @@ class Session:
         worker = Worker(
             self._network, self.options, outcome, jobs, case, can_shrink=can_shrink, limit=self._limit
         )
-        ending = self._watch(case, outcome, worker, watched, so_far)
-        result, interrupted = _completed(concluded)
+        # For a collective, the other backends report the state of the hardware.
+        watched = self.backends if base.collective else worker.backends
+        before = *self._state_before(watched), *self._counters(watched)
+        return TestcaseRun(case, base, plan, worker, watched, before)
+
+    def _round(self, run: TestcaseRun, number: int) -> str:
+        """Measure a round of a testcase; return why the run cannot continue (empty if it can)."""
+        used = run.worker.backends
+        run.busy |= _busy(used)
+        run.since = used[0].now()
+
+        def so_far() -> Document:
+            return replace(self._known(*(one.so_far for one in self._running)), interrupted=UNFINISHED)
+
+        ending = self._watch(run, number, so_far)
+
+        def finished() -> TestcaseResult | None:
+            while self._tell(run.case, run.outcome, so_far):
+                pass
+            run.stop()
+            if not ending and run.worker.unfinished:
+                return None
+            if not ending:
+                run.busy |= _busy(used)
+            return run.concluded(() if ending else self._state(tuple(run.watched)), together=self._together)
+
+        run.result, interrupted = _completed(finished)
         ending = ending or (_why(used) if interrupted else "")
-        for backend in used:
-            backend.warnings.clear()
-        return result, ending
+        if run.result:
+            for backend in used:
+                backend.warnings.clear()
+        return ending
 
     def _state(self, used: tuple[Backend, ...]) -> State:
         """Read the state of the hardware."""
@@ -386,22 +411,17 @@ class Session:
                 refused.append((measurement, reason))
         return jobs, refused
 
-    def _watch(
-        self,
-        case: Testcase,
-        outcome: PartialResult,
-        worker: Worker,
-        watched: Sequence[Backend],
-        known: Callable[[], Document],
-    ) -> str:
-        """Run the worker; return why the run cannot continue (empty if it can)."""
+    def _watch(self, run: TestcaseRun, number: int, known: Callable[[], Document]) -> str:
+        """Run the worker for a round; return why the run cannot continue (empty if it can)."""
+        case, outcome, worker, watched = run.case, run.outcome, run.worker, run.watched
         several = [backend for backend in worker.backends if isinstance(backend, SpansProcesses)]
 
         ending = ""
         timeout = self.options.run.timeout + self.options.run.grace
         started = looked = time.monotonic()
         try:
-            worker.start(f"measure {case.name}")
+            outcome.since = started
+            worker.start(number)
             while not worker.finished.is_set():
                 self._tell(case, outcome, known, POLL_INTERVAL_S)
                 now = time.monotonic()
@@ -414,7 +434,7 @@ class Session:
                         return outcome.lost
                 for listener in self.listeners:
                     listener.measuring(case, outcome.done, outcome.stage)
-                self._read_state(outcome, watched, now - started)
+                self._read_state(outcome, watched, run.seconds + now - started)
                 for backend in watched if outcome.running else ():
                     if isinstance(backend, ObservesLinks):
                         backend.observe(outcome.running)

@@ -61,9 +61,6 @@ class SessionOptions:
         What started the processes of a job; empty for one process.
     share : str or None
         The only transport that the processes may use; None: any.
-    cycles : int
-        How often all Measurements of a testcase are repeated, and their samples combined; 0: until
-        interrupted.
     described : Mapping[str, Any]
         Additional options for the Document, of a compatible command line.
     facts : tuple[Fact, ...]
@@ -89,7 +86,6 @@ class SessionOptions:
     warnings: tuple[str, ...] = ()
     launcher: str = ""
     share: str | None = None
-    cycles: int = 1
     described: Mapping[str, Any] = field(default_factory=dict)
     facts: tuple[Fact, ...] = ()
     following: Callable[[Document], Iterable[Testcase]] | None = None

@@ -1,14 +1,14 @@
-"""The thread that measures the jobs of a testcase, while the Session watches it."""
+"""The thread that measures the jobs of a testcase, one round at a time, while the Session watches it."""
 
 from __future__ import annotations
 
-import itertools
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ..backends.base import Backend, Prepared, SpansProcesses, WarmsUp
+from ..backends.base import Backend, Prepared, SpansProcesses, WarmsUp, renew
 from ..data import efficiencies
 from ..document import Status
 from ..errors import (
@@ -23,7 +23,7 @@ from ..errors import (
 from ..limits import allowances
 from ..model import Measurement, Sample
 from ..network import Network
-from ..stopping import Rule
+from ..stopping import Precise, Rule
 from ..testcases import Testcase
 from ..units import many
 from .cells_of_samples import cell_of
@@ -31,6 +31,7 @@ from .concurrency import one_after_another
 from .contention import slowed, suspects
 from .listener import Filled
 from .partial_result import PartialResult
+from .rounds import Rounds
 from .sampling import Taken, take
 from .session_options import SessionOptions
 from .smaller import shrunk, smaller_buffers
@@ -49,14 +50,14 @@ T = TypeVar("T")
 
 
 class Worker:
-    """Measures the jobs of a testcase one after the other.
+    """Measures the jobs of a testcase one after the other, in rounds.
 
     Parameters
     ----------
     network : Network
         Links of the machine, for limits.
     options : SessionOptions
-        Rule, verification, cycles.
+        Rule, verification, seed.
     outcome : PartialResult
         Where the results go.
     jobs : Sequence[tuple[Backend, Measurement]]
@@ -71,7 +72,7 @@ class Worker:
     Attributes
     ----------
     finished : threading.Event
-        Set when nothing more is measured.
+        Set when the round is over.
     """
 
     def __init__(
@@ -94,14 +95,33 @@ class Worker:
         self.limit = limit
         self.backends = tuple(dict.fromkeys(backend for backend, _ in jobs))
         self.finished = threading.Event()
+        self._rule = limit.begin(case, options.rule) if limit else options.rule
+        self._rule = self._rule.share(len(jobs))
+        self._stopped = False
 
-    def start(self, name: str) -> None:
-        """Start the thread."""
-        threading.Thread(target=self._run, name=name, daemon=True).start()
+    @property
+    def unfinished(self) -> list[tuple[Backend, Measurement]]:
+        """The jobs that another round measures."""
+        outcome = self.outcome
+        if (
+            self._stopped
+            or outcome.crash
+            or outcome.lost
+            or outcome.cancelled
+            or (self.limit and self.limit.left <= 0)
+        ):
+            return []
+        return [job for job in self.jobs if outcome.of(job[1]).follows(self._rule)]
 
-    def _run(self) -> None:
+    def start(self, number: int) -> None:
+        """Start the thread, for the round with a number from 0."""
+        self.finished.clear()
+        name = f"measure {self.case.name}"
+        threading.Thread(target=self._run, args=(number,), name=name, daemon=True).start()
+
+    def _run(self, number: int) -> None:
         try:
-            self._measure()
+            self._measure(number)
         except BaseException as error:  # handed to the watching thread, which raises it
             self.outcome.crash = error
         finally:
@@ -127,27 +147,38 @@ class Worker:
         for backend in self.backends:
             backend.cancel()
 
-    def _measure(self) -> None:
-        """Measure one after the other, then again separately the pairs that look low."""
-        outcome, jobs, limit = self.outcome, self.jobs, self.limit
-        rule = limit.begin(self.case, self.options.rule) if limit else self.options.rule
-        rule = rule.share(len(jobs))
-        for _ in range(self.options.cycles) if self.options.cycles else itertools.count():
-            for done, (backend, measurement) in enumerate(jobs):
-                if outcome.cancelled:
-                    return
-                if limit and not limit.allows(self.case, measurement):
-                    outcome.leaves_out(measurement, NO_TIME)
-                    continue
-                if not self._one(backend, measurement, limit.rule(rule, len(jobs) - done) if limit else rule):
-                    return
-                outcome.done += 1
-            if limit and limit.left <= 0:
-                break
+    def _measure(self, number: int) -> None:
+        """Measure one after the other; after the last round, separately the pairs that look low."""
+        outcome, limit, rule = self.outcome, self.limit, self._rule
+        jobs = self.unfinished if number else list(self.jobs)
+        if number and isinstance(rule, Precise):
+            random.Random(f"{self.options.run.seed} {self.case.name} {number}").shuffle(jobs)
+        for done, (backend, measurement) in enumerate(jobs):
+            if outcome.cancelled:
+                return
+            rounds = outcome.of(measurement)
+            if limit and not limit.allows(self.case, measurement):
+                outcome.leaves_out(measurement, NO_TIME)
+                rounds.ended = True
+                continue
+            before = len(rounds.taken)
+            self._stopped = not self._one(
+                backend, measurement, limit.rule(rule, len(jobs) - done) if limit else rule
+            )
+            if self._stopped:
+                return
+            rounds.ended |= len(rounds.taken) == before
+            outcome.done += 1
+        if not self.unfinished:
+            self._measure_separately()
+
+    def _measure_separately(self) -> None:
+        """Measure again the pairs that look low, each separately."""
+        outcome, limit, rule = self.outcome, self.limit, self._rule
         outcome.settle()
         pairs = {
             part: backend
-            for backend, m in jobs
+            for backend, m in self.jobs
             if outcome.repeats(m) and m not in outcome.left_out
             for part in m.separate()
         }
@@ -155,9 +186,12 @@ class Worker:
         repeated = [pair for pair in low[:MAX_REPEATED] if limit is None or limit.allows(self.case, pair)]
         before = {place: outcome.cells[place.table][place.row, place.column]
                   for pair in repeated for place in pair.places}  # fmt: skip
-        for pair in repeated:
-            if outcome.cancelled or not self._one(pairs[pair], pair, rule):
-                return
+        for number in range(rule.rounds if repeated else 0):
+            if number:
+                renew(self.backends)
+            for pair in repeated:
+                if outcome.cancelled or not self._one(pairs[pair], pair, rule):
+                    return
         outcome.settle()
         outcome.warnings += slowed(
             [(cell, outcome.cells[place.table][place.row, place.column]) for place, cell in before.items()],
@@ -167,17 +201,20 @@ class Worker:
     def _one(self, backend: Backend, measurement: Measurement, rule: Rule) -> bool:
         """Measure, or record the failure; return whether the next one can be measured."""
         outcome, planned, short = self.outcome, measurement, None
+        measured = outcome.of(planned).measurement
+        first = not outcome.of(planned).taken
         try:
             while True:
                 try:
-                    found = self._take(backend, measurement, rule)
+                    found = self._take(backend, planned, measured, rule)
                     break
                 except OutOfMemory as error:
                     short = short or error
-                    smaller = shrunk(measurement) if self.can_shrink and not outcome.cancelled else None
+                    can_shrink = self.can_shrink and first and not outcome.cancelled
+                    smaller = shrunk(measured) if can_shrink else None
                     if smaller is None:
                         raise short from error
-                    measurement = smaller
+                    measured = smaller
         except VerificationError as error:
             outcome.fails(Status.FAILED, str(error))
             outcome.leaves(measurement, str(error), error.way)
@@ -191,7 +228,7 @@ class Worker:
         except BackendLost as error:
             late = isinstance(error.__cause__, MeasurementTimeout)
             outcome.fails(Status.TIMED_OUT if late else Status.ERROR, str(error))
-            if measurement not in outcome.cycles:
+            if first:
                 outcome.leaves(measurement, str(error))
             outcome.lost = str(error)
             return False
@@ -199,8 +236,9 @@ class Worker:
             outcome.unreachable = outcome.unreachable or str(error)
             outcome.leaves(measurement, str(error))
         except OutOfMemory as error:
-            outcome.fails(Status.NO_MEMORY, str(error))
-            outcome.leaves(measurement, str(error))
+            if not outcome.keeps(measurement, str(error)):
+                outcome.fails(Status.NO_MEMORY, str(error))
+                outcome.leaves(measurement, str(error))
         except WirespeedError as error:
             if outcome.out_of_time:
                 outcome.leaves_out(measurement, NO_TIME)
@@ -210,15 +248,21 @@ class Worker:
             outcome.leaves(measurement, str(error))
         else:
             if short is not None:
-                outcome.warnings.append(smaller_buffers(planned, measurement, str(short)))
-            self._fill(measurement, *found)
+                outcome.warnings.append(smaller_buffers(planned, measured, str(short)))
+                outcome.of(planned).measurement = measured
+            self._fill(planned, measured, *found)
             if self.limit:
                 self.limit.measured(measurement)
         return True
 
-    def _take(self, backend: Backend, measurement: Measurement, rule: Rule) -> tuple[Taken, int | None]:
-        """Prepare and sample one Measurement, naming each stage for the time-out; count wrong elements."""
-        outcome = self.outcome
+    def _take(
+        self, backend: Backend, planned: Measurement, measurement: Measurement, rule: Rule
+    ) -> tuple[Taken, int | None, float]:
+        """Prepare and sample one Measurement, naming each stage for the time-out.
+
+        Return the samples, the number of wrong elements, and the time of all of it in s.
+        """
+        outcome, began = self.outcome, backend.now()
         wrong: list[int] = []
 
         def staged(what: str, call: Callable[[], T]) -> T:
@@ -243,29 +287,33 @@ class Worker:
 
         prepared: Prepared = staged("preparing", lambda: backend.prepare(measurement, self.options.run))
         with prepared:
-            taken = take(sample, measurement, rule, backend.now, backend.sample_seconds, verify, warm_up)
-        return taken, sum(wrong) if wrong else None
+            taken = take(
+                sample, measurement, rule, backend.now, backend.sample_seconds, verify, warm_up,
+                outcome.of(planned).samples,
+            )  # fmt: skip
+        return taken, sum(wrong) if wrong else None, backend.now() - began
 
-    def _fill(self, measurement: Measurement, taken: Taken, wrong: int | None) -> None:
-        """Turn the samples of a Measurement, and those of earlier cycles, into the cells that it fills."""
+    def _fill(
+        self, planned: Measurement, measurement: Measurement, taken: Taken, wrong: int | None, seconds: float
+    ) -> None:
+        """Turn the samples of a Measurement, and those of earlier rounds, into the cells that it fills."""
         outcome, options = self.outcome, self.options
         allowed = allowances(self.network, measurement, efficiencies())
 
-        def cells(taken: Taken, wrong: int | None) -> list[Filled]:
-            skip, use_mean = options.run.collectives.skip, options.use_mean
+        def cells(rounds: Rounds) -> list[Filled]:
             return [
-                (place.table, cell_of(measurement, place, by, taken, wrong, skip=skip, use_mean=use_mean))
+                (place.table, cell_of(
+                    measurement, place, by, rounds, skip=options.run.collectives.skip,
+                    use_mean=options.use_mean,
+                ))
                 for place, by in zip(measurement.places, allowed, strict=True)
-            ]
+            ]  # fmt: skip
 
         if warning := one_after_another(self.network, measurement, taken.samples):
             outcome.warnings.append(warning)
-        latest = cells(taken, wrong)
-        if options.cycles == 1:
-            for table, cell in latest:
-                outcome.put(table, cell)
-        else:
-            outcome.add(measurement, taken, wrong, cells)
+        latest = Rounds(measurement)
+        latest.add(taken, wrong, seconds)
+        outcome.add(planned, taken, wrong, seconds, cells)
         if wrong:
             outcome.fails(Status.FAILED, f"{many(wrong, 'wrong element')} in {measurement}")
-        outcome.filled.put(latest)
+        outcome.filled.put(cells(latest))

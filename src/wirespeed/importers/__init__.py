@@ -14,10 +14,11 @@ from ..document import SCHEMA, Document, ImportedLog
 from ..errors import UsageError
 from ..files import LARGEST_MIB, read
 from ..topology import Machine
-from ..units import MIB, many
+from ..units import MIB, many, parse_nics
 from ..version import __version__
 from . import mlc, nccl_tests, nvbandwidth, osu, p2p_sample, stream
 from .assumed_machine import machine_of
+from .between_hosts import networked
 from .failures import says_failure
 from .log import KEPT_LINES, FoundLog, text
 from .placing import ranks_of, results
@@ -42,7 +43,11 @@ _COLOR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _DEEPEST, _MOST_OBJECTS = 64, 64
 
 
-def load_log(source: str | Path | Sequence[str | Path], machine: str | Machine | None = None) -> Document:
+def load_log(
+    source: str | Path | Sequence[str | Path],
+    machine: str | Machine | None = None,
+    nics: str | None = None,
+) -> Document:
     """Convert logs of other tools to a Document, which ``judge`` and all reports accept.
 
     Parameters
@@ -53,17 +58,21 @@ def load_log(source: str | Path | Sequence[str | Path], machine: str | Machine |
     machine : str, Machine or None
         The machine of the logs: such as ``hgx-h100-8``, ``simulated:NAME``, a machine file, or a Machine.
         None: derived from the names and the number of GPUs in the logs, and data sheets.
+    nics : str or None
+        Number and rate of the NICs of each host, such as ``8x400G``, for collectives between hosts. None: as
+        the lines of NCCL in the logs say.
 
     Returns
     -------
     Document
-        The values, with limits and expected ranges as if wirespeed had measured them on that machine. The
+        The values, with limits as if wirespeed had measured them on that machine, and wider ranges. The
         field ``imported`` says where they come from.
 
     Raises
     ------
     UsageError
-        If a file cannot be read, contains nothing that is understood, or does not fit the machine.
+        If a file cannot be read, contains nothing that is understood, or does not fit the machine; if
+        ``nics`` is no rate.
 
     Examples
     --------
@@ -76,9 +85,10 @@ def load_log(source: str | Path | Sequence[str | Path], machine: str | Machine |
     if not files:
         raise UsageError("no file to import")
     logs = [log for file in files for log in _logs(str(file))]
-    where = machine_of(logs, machine)
+    given = None if nics is None else parse_nics(nics)
+    where, unknown = networked(machine_of(logs, machine), logs, given)
     found, strange = results(where, logs)
-    warnings = [_warning(log) for log in logs]
+    warnings = [*unknown, *(_warning(log) for log in logs)]
     warnings.append(f"machine {where.name}: {'; '.join(where.notes)}")
     warnings += [f"{log.file}: {text(one)}" for log in logs for one in (*log.failures[:1], *log.warnings)]
     if strange:

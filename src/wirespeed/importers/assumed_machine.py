@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..backends import SIMULATED, describe, pci
@@ -15,15 +15,20 @@ from ..model import Access, Engine, Unit
 from ..network import rate_of
 from ..topology import Gpu, Link, LinkKind, Machine, NumaNode, load
 from ..units import GB, MIB
-from .log import MOST_DEVICES, FoundLog
+from .allowed import WIDER
+from .log import HOST_COPIES, MOST_DEVICES, FoundLog
 
 #: What the origin of every derived capacity begins with.
 ASSUMED = "assumed"
 _SWITCH = "nvswitch"
+#: What connects all GPUs of a machine without a switch, if each of them uses all its links.
+_MESH = "nvlinks"
 #: Standard widths of the PCIe link of a GPU, and the oldest generation that is assumed in place of a newer.
-_WIDTHS, _OLDEST_PCIE = (16, 8), 3
-#: Testcases that copy between the host and one GPU in one direction.
-_HOST_COPIES = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
+_WIDTHS, _OLDEST_PCIE = (16, 8, 4), 3
+#: Testcases that copy within a GPU: their values count the bytes once, and the memory moves them twice.
+_LOCAL_COPIES = "device_local_copy"
+#: Begin of the names of testcases that use only the memory of a GPU.
+_OF_MEMORY = ("device_local_", "device_stream_")
 #: Machines with more GPUs than this have switches, if the model can have them.
 _MOST_WITHOUT_SWITCH = 4
 #: A copy may exceed the line rate by this fraction, because clocks are not exact.
@@ -149,49 +154,89 @@ def _named(wanted: str, logs: Sequence[FoundLog]) -> Machine:
 def _derived(models: Sequence[str], logs: Sequence[FoundLog]) -> Machine:
     """Return the machine with some GPUs; all that is not known from the log is marked as assumed."""
     count = len(models)
-    known = sheet_of(models[0]) if models and len(set(models)) == 1 else None
-    name, sheet = known or ("", None)
+    known = [sheet_of(model) or ("", None) for model in models]
+    name, sheet = known[0] if len(set(models)) == 1 else ("", None)
     best = _best_copies(logs, count)
-    nvlinks, reached, found = _nvlinks(count, sheet, best)
+    nvlinks, reached, found = _nvlinks(count, sheet, best, _fastest_of_two(logs))
     through_host = [
-        Link(f"gpu{i}", f"gpu{j}", LinkKind.PCIE, origin="unknown: sockets and switches between GPUs")
+        _through_host((f"gpu{i}", f"gpu{j}"), (known[i][1], known[j][1]), best[i, j])
         for i, j in sorted(best.keys() - reached)
     ]
     names = [f"gpu{i}" for i in range(count)]
     gpus = tuple(
         Gpu(
-            i, model or "GPU of unknown model", memory_bytes=sheet.memory_mib * MIB if sheet else 0,
-            multiprocessors=sheet.multiprocessors if sheet else 0,
-            compute_capability=sheet.capability if sheet else "",
+            i, model or "GPU of unknown model", memory_bytes=own.memory_mib * MIB if own else 0,
+            multiprocessors=own.multiprocessors if own else 0,
+            compute_capability=own.capability if own else "",
             peers=tuple(names[j] for j in range(count) if j != i and ((i, j) in best or (i, j) in reached)),
         )
-        for i, model in enumerate(models)
+        for i, (model, (_, own)) in enumerate(zip(models, known, strict=True))
     )  # fmt: skip
-    to_host = max(
-        (v for log in logs for t in log.tables if t.testcase in _HOST_COPIES for v in t.values[0] if v),
-        default=0.0,
-    )
     nodes = max(
         (len(t.columns) for log in logs for t in log.tables if t.columns[:1] == ("numa0",)), default=1
     )
     links = [Link(f"numa{i}", f"numa{i}", LinkKind.MEMORY, origin="unknown") for i in range(nodes)]
-    pcie, lower = _pcie(sheet, to_host)
-    for gpu in gpus:
-        links += _own_links(gpu.name, sheet, pcie, to_host)
-    notes = [
-        f"{ASSUMED} from the log: one NUMA node for all GPUs, its memory and the host's bridges unknown",
-        f"{ASSUMED} from data sheets: {' '.join(sheet.source.split())}" if sheet
-        else f"no data sheet for {models[0] or 'the GPUs, which the log does not name'}" if models
-        else "the log names no GPU",
-        *filter(None, (lower, found)),
-    ]  # fmt: skip
+    notes = [f"{ASSUMED} from the log: one NUMA node for all GPUs, its memory and the host's bridges unknown"]
+    fastest = _fastest(logs)
+    for model in dict.fromkeys(models):
+        alike = [gpu for gpu, other in zip(gpus, models, strict=True) if other == model]
+        _, own = known[alike[0].index]
+        notes.append(
+            f"{ASSUMED} from data sheets: {' '.join(own.source.split())}" if own
+            else f"no data sheet for {model or 'the GPUs, which the log does not name'}"
+        )  # fmt: skip
+        for group in [[gpu] for gpu in alike] if own and own.desktop else [alike]:
+            own_links, note = _own_links([gpu.name for gpu in group], own, fastest)
+            links += own_links
+            notes += [note] if note else []
+    if not models:
+        notes.append("the log names no GPU")
     return Machine(
         f"{name}-{count}" if sheet else "unknown",
         numa=tuple(NumaNode(i) for i in range(nodes)),
         gpus=gpus,
         links=(*links, *nvlinks, *through_host),
-        notes=tuple(notes),
+        notes=tuple(dict.fromkeys((*notes, found) if found else notes)),
     )
+
+
+@dataclass(frozen=True)
+class _Fastest:
+    """The fastest values of each GPU in some logs, in B/s: copies to or from the host, and of its memory."""
+
+    to_host: dict[str, float]
+    memory: dict[str, float]
+
+
+def _fastest(logs: Sequence[FoundLog]) -> _Fastest:
+    """Return the fastest values of each GPU."""
+    found = _Fastest({}, {})
+    for log in logs:
+        for table in log.tables:
+            if table.unit is not Unit.RATE or table.why_not or not table.values:
+                continue
+            of_host = table.testcase in HOST_COPIES
+            if not of_host and not table.testcase.startswith(_OF_MEMORY):
+                continue
+            best = found.to_host if of_host else found.memory
+            times = 2 if table.testcase.startswith(_LOCAL_COPIES) else 1
+            for gpu, value in zip(table.columns, table.values[0], strict=False):
+                best[gpu] = max(best.get(gpu, 0.0), times * (value or 0.0))
+    return found
+
+
+def _through_host(
+    ends: tuple[str, str], sheets_of_ends: tuple[GpuSheet | None, GpuSheet | None], fastest: float
+) -> Link:
+    """Return what connects two GPUs without NVLink: at most PCIe, less if sockets are between them.
+
+    A faster copy, in B/s, takes another path: links of the CPUs, or NVLinks of GPUs of different models.
+    """
+    rates = [pci.rate(sheet.pcie, sheet.lanes) if sheet else None for sheet in sheets_of_ends]
+    rate = None if None in rates else min(filter(None, rates))
+    if rate is None or fastest > rate[0] * (1 + _CLOCK):
+        return Link(*ends, LinkKind.PCIE, origin="unknown: sockets and switches between GPUs")
+    return Link(*ends, LinkKind.PCIE, rate[0], f"{ASSUMED}: {rate[1]} through the host", assumed=True)
 
 
 def _explaining(rates: Iterable[float], fastest: float, lowest: float) -> float | None:
@@ -210,48 +255,65 @@ def _explaining(rates: Iterable[float], fastest: float, lowest: float) -> float 
 
 
 def _lowest(kind: LinkKind) -> float:
-    """Return the fraction of a link's rate that copy engines reach at the low end of the range."""
-    return rate_of(efficiencies()[0], Engine.CE, kind, Access.READ).efficiency
+    """Return the fraction of a link's rate that copy engines reach at the low end of the range of a log."""
+    return WIDER * rate_of(efficiencies()[0], Engine.CE, kind, Access.READ).efficiency
 
 
-def _pcie(sheet: GpuSheet | None, to_host: float) -> tuple[tuple[float, str] | None, str]:
+def _pcie(gpus: Sequence[str], sheet: GpuSheet, to_host: float) -> tuple[tuple[float, str] | None, str]:
     """Return rate and origin of the PCIe links, and a note if they are not those of the data sheet.
 
     Slots and hosts may be older than the GPU: if all GPUs agree at a lower standard rate, it is the limit.
+    The slots of a desktop machine differ, so that each of its GPUs has its own.
     """
-    full = pci.rate(sheet.pcie, max(_WIDTHS)) if sheet and not sheet.c2c else None
-    if sheet is None or full is None:
+    full = None if sheet.c2c else pci.rate(sheet.pcie, sheet.lanes)
+    if full is None:
         return None, ""
     generations = range(min(_OLDEST_PCIE, sheet.pcie), sheet.pcie + 1)
-    known = [found for w in _WIDTHS for g in generations if (found := pci.rate(g, w))]
+    widths = [width for width in _WIDTHS if width <= sheet.lanes]
+    known = [found for w in widths for g in generations if (found := pci.rate(g, w))]
     rate = _explaining([one for one, _ in known], to_host, _lowest(LinkKind.PCIE))
     if rate is None or rate == full[0]:
         return full, ""
     names = " or ".join(name for one, name in known if abs(one / rate - 1) < _CLOCK)
-    note = (
-        f"no GPU copies faster than {to_host / GB:.1f} GB/s to or from the host, so that {names} is the limit"
-    )
+    who = gpus[0] if sheet.desktop else "no GPU"
+    faster = "copies at most at" if sheet.desktop else "copies faster than"
+    note = f"{who} {faster} {to_host / GB:.1f} GB/s to or from the host, so that {names} is the limit"
     return (rate, f"{names} from the values, in place of {full[1]} of the data sheet"), note
 
 
-def _own_links(
-    gpu: str, sheet: GpuSheet | None, pcie: tuple[float, str] | None, to_host: float
-) -> Iterator[Link]:
-    """Yield the links of a GPU to its memory and to the host; ``to_host`` is the fastest copy, in B/s."""
+def _own_links(gpus: Sequence[str], sheet: GpuSheet | None, fastest: _Fastest) -> tuple[list[Link], str]:
+    """Return the links of some GPUs of one model to their memories and to the host, and a note or nothing."""
     if sheet is None:
-        yield Link(gpu, gpu, LinkKind.MEMORY, origin="unknown")
-        yield from pci.both_ways("numa0", gpu, None, "unknown")
-        return
-    rate, origin = sheet.memory_rate
-    of_memory = f"{ASSUMED}: {origin}" if rate else origin
-    yield Link(gpu, gpu, LinkKind.MEMORY, rate, of_memory, assumed=rate is not None)
-    if sheet.c2c:
-        c2c = next((r * GB for r in sheet.c2c if to_host <= r * GB * (1 + _CLOCK)), sheet.c2c[-1] * GB)
-        for ends in (("numa0", gpu), (gpu, "numa0")):
-            yield Link(*ends, LinkKind.C2C, c2c, f"{ASSUMED}: NVLink-C2C data sheet", assumed=True)
-    elif pcie:
-        for link in pci.both_ways("numa0", gpu, pcie[0], f"{ASSUMED}: {pcie[1]}"):
-            yield replace(link, assumed=True)
+        unknown = [Link(gpu, gpu, LinkKind.MEMORY, origin="unknown") for gpu in gpus]
+        return [*unknown, *(x for gpu in gpus for x in pci.both_ways("numa0", gpu, None, "unknown"))], ""
+    to_host = max(fastest.to_host.get(gpu, 0.0) for gpu in gpus)
+    memory = _smallest(sheet.memory_rates, max(fastest.memory.get(gpu, 0.0) for gpu in gpus))
+    links = [
+        Link(
+            gpu, gpu, LinkKind.MEMORY, memory,
+            f"{ASSUMED}: {memory / GB:g} GB/s of the data sheet" if memory else "unknown",
+            assumed=memory is not None,
+        )
+        for gpu in gpus
+    ]  # fmt: skip
+    c2c = _smallest([rate * GB for rate in sheet.c2c], to_host)
+    pcie, note = _pcie(gpus, sheet, to_host)
+    for gpu in gpus:
+        if c2c:
+            both = (("numa0", gpu), (gpu, "numa0"))
+            origin = f"{ASSUMED}: NVLink-C2C data sheet"
+            links += [Link(*ends, LinkKind.C2C, c2c, origin, assumed=True) for ends in both]
+        elif pcie:
+            lanes = pci.both_ways("numa0", gpu, pcie[0], f"{ASSUMED}: {pcie[1]}")
+            links += [replace(link, assumed=True) for link in lanes]
+        else:
+            links += pci.both_ways("numa0", gpu, None, "unknown")
+    return links, note
+
+
+def _smallest(rates: Sequence[float], fastest: float) -> float | None:
+    """Return the smallest of some rates that explains the fastest value; the largest if none does."""
+    return next((rate for rate in rates if fastest <= rate * (1 + _CLOCK)), rates[-1] if rates else None)
 
 
 #: Indices of two GPUs.
@@ -273,31 +335,53 @@ def _best_copies(logs: Iterable[FoundLog], count: int) -> dict[Pair, float]:
     return best
 
 
+def _fastest_of_two(logs: Iterable[FoundLog]) -> float:
+    """Return the fastest bus bandwidth of two GPUs of one host, in B/s, which is what each of them sends."""
+    return max(
+        (
+            half.bus
+            for log in logs if len({rank.host for rank in log.ranks}) == 1
+            for run in log.collectives if run.ranks == 2
+            for pair in run.points.values() for half in pair if half
+        ),
+        default=0.0,
+    )  # fmt: skip
+
+
 def _nvlinks(
-    count: int, sheet: GpuSheet | None, best: dict[Pair, float]
+    count: int, sheet: GpuSheet | None, best: dict[Pair, float], of_two: float
 ) -> tuple[list[Link], set[Pair], str]:
     """Return the NVLinks, the pairs of GPUs that they connect, and a note if they are fewer than usual.
 
     Without a switch, two GPUs have the smallest possible number of links that explains their fastest copy;
-    none if PCIe explains it. Without copies between GPUs, what connects them is unknown.
+    none if PCIe explains it. A pair whose copies no number explains, and no other pair has that number, has
+    another path, such as between sockets. Without copies between GPUs, what connects them is unknown, unless
+    collectives of two are faster than PCIe.
     """
     if sheet is None or not sheet.links or count < 2:
         return [], set(), ""
     every = {(i, j) for i in range(count) for j in range(count) if i != j}
+    if not best and count in sheet.all_links:
+        return _switched(count, sheet, 0.0)
     if sheet.switch and (count > _MOST_WITHOUT_SWITCH or not best):
         return _switched(count, sheet, max(best.values(), default=0.0))
+    slowest = (pci.rate(sheet.pcie, sheet.lanes) or (0.0,))[0]
+    if count == 2 and of_two > slowest:
+        best = best or {(0, 1): of_two, (1, 0): of_two}
     if not best:
         why = f"unknown: how {sheet.links[-1]} links x {sheet.nvlink:g} GB/s of each GPU connect them"
         links = [Link(f"gpu{i}", f"gpu{j}", LinkKind.NVLINK, None, why) for i, j in sorted(every)]
         return links, every, ""
-    slowest = (pci.rate(sheet.pcie, 16) or (0.0,))[0]
     numbers = {
         pair: next((n for n in sheet.links if value <= sheet.nvlinks(n) * (1 + _CLOCK)), sheet.links[-1])
         for pair, value in best.items()
         if value > slowest
     }
+    lowest = _lowest(LinkKind.NVLINK)
+    good = {n for pair, n in numbers.items() if best[pair] >= sheet.nvlinks(n) * lowest}
+    numbers = {pair: n for pair, n in numbers.items() if n in good or n == sheet.links[-1]}
     if sheet.switch and set(numbers) == every and set(numbers.values()) == {sheet.links[-1]}:
-        return _nvlinks(count, sheet, {})
+        return _nvlinks(count, sheet, {}, 0.0)
     found = [
         Link(f"gpu{i}", f"gpu{j}", LinkKind.NVLINK, sheet.nvlinks(n),
              f"{ASSUMED} from the values: {n} links x {sheet.nvlink:g} GB/s", assumed=True)
@@ -316,6 +400,7 @@ def _switched(count: int, sheet: GpuSheet, fastest: float) -> tuple[list[Link], 
         origin += f" from the values, in place of {sheet.links[-1]} of the data sheet"
         found = f"no GPU copies faster than {fastest / GB:.1f} GB/s to another"
         note = f"{found}, so that {links} NVLinks are the limit"
-    ends = [end for i in range(count) for end in ((f"gpu{i}", _SWITCH), (_SWITCH, f"gpu{i}"))]
+    hub = _SWITCH if sheet.switch else _MESH
+    ends = [end for i in range(count) for end in ((f"gpu{i}", hub), (hub, f"gpu{i}"))]
     capacity = sheet.nvlinks(links)
     return [Link(*end, LinkKind.NVLINK, capacity, origin, assumed=True) for end in ends], every, note

@@ -12,11 +12,14 @@ from ..document import LARGEST, Status
 from ..model import Unit
 from ..terminal import one_line
 from .failures import says_failure, status_of
+from .nics import FoundNics
 
 #: Maximum number of unknown lines that are kept, and of characters of a text from a log.
 KEPT_LINES, LONGEST_TEXT = 5, 120
 #: Maximum number of devices and of sizes of a curve that a log may have.
 MOST_DEVICES = 1024
+#: Testcases that copy between the host and one GPU in one direction.
+HOST_COPIES = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
 #: Smallest value above 0 that is possible, in base units: quotients of such values remain finite.
 _SMALLEST = 1 / LARGEST
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d{1,3})?")
@@ -165,6 +168,8 @@ class FoundLog:
         Why the whole run did not pass: what it says itself, or where it ends early.
     ranks : list[FoundRank]
         Ranks of a job.
+    nics : FoundNics or None
+        What the NICs of a host can do; None if the log does not name them.
     options : dict
         Options of the run, as a Document has them.
     warnings : list[str]
@@ -193,6 +198,7 @@ class FoundLog:
     outcomes: dict[str, tuple[Status, str]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     ranks: list[FoundRank] = field(default_factory=list)
+    nics: FoundNics | None = None
     options: dict[str, str | int | float | bool | list[str] | None] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -10,6 +10,7 @@ from ..testcases.collective_ops import OPERATIONS
 from ..units import GB, many
 from .failures import says_failure
 from .log import FoundCollective, FoundHalf, FoundLog, FoundRank, gpus_of, number, scaled, text, whole
+from .nics import NicLines
 
 #: Lines with which a log of this tool can begin.
 START = re.compile(r"\s*# (nccl-tests version|Collective test starting:|nThread \d)|# +size +count +type")
@@ -48,6 +49,11 @@ _NAMES = {
 #: Operations by the ratio of bus to algorithm bandwidth, for versions that do not print the operation.
 _FACTOR_TOLERANCE = 0.02
 
+#: Largest error of a bandwidth with two decimals, in B/s, and number of ranks up to which they tell it.
+_PRINTED, _MOST_RANKS = 0.0051 * GB, 4096
+#: Maximum number of runs whose number of ranks is looked for; there is one for each type and operator.
+_MOST_RUNS = 128
+
 #: Results of the JSON that say whether they are good.
 _JUDGED = {"out_of_bounds": "Out of bounds values", "average_bus_bandwidth": "Avg bus bandwidth"}
 
@@ -82,6 +88,7 @@ class _LinesOfRun:
         self._expected = (0, 0)
         self._ended = False
         self._repeated = 0
+        self._nics = NicLines()
 
     def line(self, line: str) -> None:
         """Read a line."""
@@ -109,6 +116,8 @@ class _LinesOfRun:
         elif _TABLE_LINE.match(line) and self._head:
             if not self._row(line.split()):
                 found.failures.append(text(f"not a row of the table: {line}"))
+        elif self._nics.line(line):
+            pass
         elif line.startswith("#"):
             self._mention(line)
         elif not self._mention(line) or says_failure(line):
@@ -155,6 +164,7 @@ class _LinesOfRun:
         """Return what the lines contain."""
         if self._repeated:
             self.found.warnings.append(f"{many(self._repeated, 'repeated size')}; the last values count")
+        self.found.nics = self._nics.found(self.found.ranks[0].model if self.found.ranks else "")
         ended = (
             self._ended or not self.begun
         )  # an excerpt without the first lines need not have the last ones
@@ -185,6 +195,8 @@ def _finished(
     processes = len({(rank.host, rank.pid) for rank in found.ranks})
     count = len(found.ranks) or _product(found.options)
     for (kind, operator, root), points in runs.items():
+        if not found.ranks and len(runs) <= _MOST_RUNS:
+            count = _ranks_by(points, operation, count)
         name = operation or _guessed(points, operator, root, count)
         found.collectives.append(
             FoundCollective(name, kind, operator, root, count, dict(sorted(points.items())))
@@ -205,6 +217,30 @@ def _finished(
 def _product(options: dict[str, Any]) -> int:
     """Return the number of ranks of one process."""
     return min(1024, max(1, int(options.get("threads") or 1)) * max(1, int(options.get("gpus") or 1)))
+
+
+def _ranks_by(points: dict[int, Any], operation: str, least: int) -> int:
+    """Return the number of ranks of an operation by its bus bandwidth, where the log does not list them.
+
+    Parameters
+    ----------
+    points : dict
+        The results of each size.
+    operation : str
+        Name of the operation.
+    least : int
+        Number of GPUs of a process, which the number of ranks is a multiple of.
+    """
+    halves = [half for pair in points.values() for half in pair if half and half.algorithm > GB]
+    if operation not in OPERATIONS or not halves:
+        return least
+    best = max(halves, key=lambda half: half.algorithm)
+    error = _PRINTED * (1 + best.bus / best.algorithm) / best.algorithm
+    fitting = [
+        count for count in range(least, _MOST_RANKS + 1, least)
+        if abs(OPERATIONS[operation].factor(count) - best.bus / best.algorithm) <= error
+    ]  # fmt: skip
+    return fitting[0] if len(fitting) == 1 else least
 
 
 def _guessed(points: dict[int, Any], operator: str, root: int, ranks: int) -> str:

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from msgspec.structs import replace as struct_replace
 
-from ..data import efficiencies
-from ..document import Cell, CollectiveInfo, RankInfo, Status, Table, TestcaseResult
+from ..document import BUSBW, Cell, CollectiveInfo, RankInfo, Status, Table, TestcaseResult
 from ..driver.partial_result import PartialResult
 from ..errors import WirespeedError
-from ..limits import Allowance, allowances
+from ..limits import Allowance
 from ..model import Axis, Engine, Measurement, Reduce, Role
 from ..network import Network
 from ..options import PlanOptions
@@ -21,6 +20,8 @@ from ..testcases.collectives import collective, names
 from ..testcases.data_types import BY_NAME
 from ..topology import Machine
 from ..units import many
+from .allowed import allowed, of_collective
+from .between_hosts import between_hosts
 from .failures import status_of
 from .log import FoundCollective, FoundLog, FoundTable
 
@@ -88,7 +89,7 @@ class _Plans:
         if key not in self._found:
             try:
                 plan = case.plan(self._network.machine, PlanOptions(size=size or None, local_copy=local))
-                bounds = [allowances(self._network, one, efficiencies()) for one in plan.measurements]
+                bounds = [allowed(self._network, one, case.name) for one in plan.measurements]
                 self._found[key] = plan, bounds
             except WirespeedError:
                 self._found[key] = None
@@ -273,14 +274,17 @@ def _collectives(network: Network, log: FoundLog) -> Iterator[tuple[TestcaseResu
     settings = [Setting(OPERATIONS[r.operation], BY_NAME[r.type], r.operator, r.root) for r in known]
     own_names = names(settings) if known else []
     for run, setting, name in zip(known, settings, own_names, strict=True):
-        yield _collective(network, run, setting, name), 0
+        yield _collective(network, run, setting, name, _ranks(log)), 0
     for run in log.collectives:
         if run not in known:
             yield _unknown_collective(run)
 
 
-def _collective(network: Network, run: FoundCollective, setting: Setting, name: str) -> TestcaseResult:
-    """Return the result of a collective, with limits if the machine has the GPUs of all ranks."""
+def _collective(
+    network: Network, run: FoundCollective, setting: Setting, name: str, ranks: tuple[RankInfo, ...]
+) -> TestcaseResult:
+    """Return the result of a collective, with limits if the GPUs of all ranks or the network are known."""
+    info = CollectiveInfo(run.operation, run.type, run.ranks, run.operator, run.root)
     fits = len(network.machine.gpus) >= run.ranks
     case = collective(setting, name, ranks=run.ranks, judged=fits)
     assert case.swept is not None
@@ -289,7 +293,7 @@ def _collective(network: Network, run: FoundCollective, setting: Setting, name: 
     cells: dict[str, dict[tuple[int, int], Cell]] = {layout.key: {} for layout in plan.tables}
     wrong = 0
     for measurement in plan.measurements:
-        bounds = allowances(network, measurement, efficiencies())
+        bounds = of_collective(network, measurement)
         for place, bound in zip(measurement.places, bounds, strict=True):
             half = run.points[sizes[place.column]][place.row]
             if half is None:
@@ -298,12 +302,14 @@ def _collective(network: Network, run: FoundCollective, setting: Setting, name: 
             bad = half.wrong if place.table == "time" else None
             wrong += bad or 0
             assert measurement.collective is not None
+            if place.table == BUSBW and not fits:
+                size = measurement.collective.bytes
+                bound = between_hosts(network.machine, ranks, info, size) or bound
             cells[place.table][place.row, place.column] = Cell(
                 place.row, place.column, value, **vars(bound),
                 bytes=0 if place.table == "time" else measurement.collective.counted,
                 reason=many(bad, "wrong element") if bad else "", wrong=bad,
             )  # fmt: skip
-    info = CollectiveInfo(run.operation, run.type, run.ranks, run.operator, run.root)
     return TestcaseResult(
         case.name, Status.FAILED if wrong else Status.PASSED, case.description,
         f"{many(wrong, 'wrong element')} in the log" if wrong else "", engine=str(Engine.NCCL),
@@ -334,5 +340,8 @@ def _unknown_collective(run: FoundCollective) -> tuple[TestcaseResult, int]:
 
 def ranks_of(logs: Sequence[FoundLog]) -> tuple[RankInfo, ...]:
     """Return the ranks of the first log that names some."""
-    ranks = next((log.ranks for log in logs if log.ranks), [])
-    return tuple(RankInfo(r.rank, r.group, r.pid, r.host, r.device, r.bus_id, r.model) for r in ranks)
+    return next((_ranks(log) for log in logs if log.ranks), ())
+
+
+def _ranks(log: FoundLog) -> tuple[RankInfo, ...]:
+    return tuple(RankInfo(r.rank, r.group, r.pid, r.host, r.device, r.bus_id, r.model) for r in log.ranks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..data.gpus import sheet_of
 from ..document import Cell
 from ..results.cells import Placed
 from ..topology import LinkKind, Machine
@@ -51,6 +52,28 @@ def unconfirmed(machine: Machine, cells: Sequence[Placed], tolerance: float) -> 
             origin = next(link.origin for link in limiting if link.assumed)
             outside[i] = rates, f"{side} of a capacity that no value confirms ({origin})"
     return {i: why for i, (rates, why) in outside.items() if not rates & confirmed}
+
+
+def without_peers(machine: Machine) -> frozenset[int]:
+    """Return the links of GPUs that are no peers of each other, by index.
+
+    The slots of a desktop machine differ, and one of its GPUs serves the display; sockets are between some
+    GPUs without NVLink. Where a capacity is assumed, only the range judges them.
+    """
+    if not any(link.assumed for link in machine.links):
+        return frozenset()
+    gpus = {gpu.name for gpu in machine.gpus}
+    desktop = {gpu.name for gpu in machine.gpus if (known := sheet_of(gpu.model)) and known[1].desktop}
+    return frozenset(
+        i
+        for i, link in enumerate(machine.links)
+        if link.assumed
+        and link.kind in (LinkKind.PCIE, LinkKind.MEMORY)
+        and (
+            desktop & (ends := {link.source, link.destination})
+            or (link.source != link.destination and ends <= gpus)
+        )
+    )
 
 
 def _limiting(cell: Cell) -> list[int]:

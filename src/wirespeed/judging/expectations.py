@@ -7,7 +7,7 @@ options and testcase names determine the plan, so plan and limits can be derived
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from ..data import efficiencies
 from ..document import Cell, Document, TestcaseResult
 from ..errors import UsageError, WirespeedError
+from ..importers.allowed import allowed
 from ..importers.placing import with_cores
-from ..limits import allowances
+from ..limits import Allowance, allowances
 from ..model import Engine, Measurement, Reduce, Role
 from ..network import Network
 from ..options import PlanOptions, declared
@@ -47,9 +48,18 @@ def with_host_memory(document: Document, capacity: float) -> Document:
 def _limited(document: Document) -> Document:
     """Return a Document with the limits and expected ranges that follow from its machine."""
     network, plans = Network(document.machine), planned(document)
+    bounds = allowed if document.imported else _measured
     return replace(
-        document, testcases=tuple(_renewed(result, plans, network) for result in document.testcases)
+        document, testcases=tuple(_renewed(result, plans, network, bounds) for result in document.testcases)
     )
+
+
+#: Returns what links allow for each Place of a Measurement, from the links, the Measurement and its testcase.
+_Bounds = Callable[[Network, Measurement, str], list[Allowance]]
+
+
+def _measured(network: Network, measurement: Measurement, _: str) -> list[Allowance]:
+    return allowances(network, measurement, efficiencies())
 
 
 #: Testcase, table, labels of row and column -> the Measurement of a cell, and the index of its Place.
@@ -127,7 +137,7 @@ def plan_options(document: Document) -> PlanOptions:
     return options
 
 
-def _renewed(result: TestcaseResult, plans: Plans, network: Network) -> TestcaseResult:
+def _renewed(result: TestcaseResult, plans: Plans, network: Network, bounds: _Bounds) -> TestcaseResult:
     """Return a result with new limits for the cells that a plan measures in the same way."""
     tables = []
     for table in result.tables:
@@ -137,15 +147,10 @@ def _renewed(result: TestcaseResult, plans: Plans, network: Network) -> Testcase
             there = plans.get((result.name, table.key, rows[cell.row], columns[cell.column]))
             if there and there[0].transfers and _is_of(cell, *there):
                 with suppress(WirespeedError):
-                    cell = _of_today(cell, network, *there)
+                    cell = replace(cell, **vars(bounds(network, there[0], result.name)[there[1]]))
             cells.append(cell)
         tables.append(replace(table, cells=tuple(cells)))
     return replace(result, tables=tuple(tables))
-
-
-def _of_today(cell: Cell, network: Network, measurement: Measurement, place: int) -> Cell:
-    allowance = allowances(network, measurement, efficiencies())[place]
-    return replace(cell, **vars(allowance))
 
 
 def _is_of(cell: Cell, measurement: Measurement, index: int) -> bool:

@@ -20,7 +20,7 @@ from ..testcases.host import STREAM
 from ..topology import LinkKind, Machine
 from ..units import GB, format_time
 from .accepted import accept
-from .assumed import unconfirmed
+from .assumed import unconfirmed, without_peers
 from .culprits import Culprit, Suspect, any_of
 from .defects import defects
 from .expectations import renewed
@@ -456,6 +456,7 @@ def _blame(
     """Find the culprits and record them with the cells; cells that would pass get a warning."""
     indices, observations = [], []
     kind_of = [link.kind for link in machine.links]
+    alone = without_peers(machine)
     kinds: dict[tuple[int, ...], str] = {}  # of the links of a cell; many cells share them
     bounds: dict[tuple[float, float], str] = {}
     for i, (judgement, one) in enumerate(zip(judged, cells, strict=True)):
@@ -465,6 +466,8 @@ def _blame(
         if judgement.verdict is Verdict.BUSY or (cell.shared and judgement.verdict is not Verdict.PASS):
             continue  # another activity explains the value
         used = tuple([link for link, _, _ in cell.links])
+        if judgement.verdict is Verdict.PASS and not alone.isdisjoint(used):
+            continue
         if used not in kinds:
             kinds[used] = " ".join(sorted({kind_of[link] for link in used}))
         bound = cell.limit, cell.expected[1]

@@ -255,10 +255,10 @@ def _vector(axes: Axes, table: Table) -> None:
 
 
 def _curves(axes: Axes, table: Table) -> None:
-    """Draw the rows of a table as curves, with the confidence intervals of the medians."""
+    """Draw the rows of a table as curves, with the confidence intervals of the values."""
     curves = curves_of(table)
     scale, unit = fitting(table.unit, [y for curve in curves for y in curve.ys])
-    axis, known = table.columns, {(cell.row, cell.column): cell.statistics for cell in table.cells}
+    axis, known = table.columns, {(cell.row, cell.column): cell.interval for cell in table.cells}
     shown, others = outliers_first(curves)
     for i, curve in enumerate(others):
         label = f"{len(others)} other{'s' * (len(others) > 1)}" if not i else None
@@ -267,8 +267,8 @@ def _curves(axes: Axes, table: Table) -> None:
         ys = [y / scale for y in curve.ys]
         row = table.rows.labels.index(curve.name)
         found = [known[row, axis.values.index(x)] for x in curve.xs]
-        low = [max(0.0, y - one.low / scale) if one else 0.0 for y, one in zip(ys, found, strict=True)]
-        high = [max(0.0, one.high / scale - y) if one else 0.0 for y, one in zip(ys, found, strict=True)]
+        low = [max(0.0, y - one[0] / scale) if one else 0.0 for y, one in zip(ys, found, strict=True)]
+        high = [max(0.0, one[1] / scale - y) if one else 0.0 for y, one in zip(ys, found, strict=True)]
         label = _text(curve.label)
         axes.errorbar(curve.xs, ys, [low, high], marker="o", markersize=3, capsize=2, label=label)
     xs = sorted({x for curve in curves for x in curve.xs})

@@ -90,10 +90,11 @@ def _cell(result: TestcaseResult, table: Table, cell: Cell) -> dict[str, object]
         "at": table.columns.values[cell.column] if table.is_curve else None,
     }
     if cell.statistics is not None:
-        s = cell.statistics
+        s, (low, high) = cell.statistics, cell.interval or (None, None)
         row |= {
             "n": s.n, "median": s.median, "mean": s.mean, "min": s.min, "max": s.max, "cv": s.cv,
-            "low": s.low, "high": s.high, "bytes": cell.bytes, "copies": cell.copies,
+            "low": low, "high": high, "rounds": len(cell.rounds) or 1, "bytes": cell.bytes,
+            "copies": cell.copies,
             "samples": " ".join(repr(value) for value in cell.samples),
         }  # fmt: skip
     return row

@@ -16,7 +16,7 @@ from rich.text import Text
 from ..document import SKEW, Cell, Document, Status, Table, TestcaseResult
 from ..judging.verdicts import Check, Verdict
 from ..model import Axis, Unit
-from ..summary import half_width, summarise
+from ..summary import summarise
 from ..units import fitting, format_time, many
 from . import SIMULATED, Style
 from ._console import heading, pieces, printed, warnings
@@ -121,6 +121,8 @@ def _single(result: TestcaseResult, document: Document, check: Check, style: Sty
             parts.append(_summary(table))
         else:
             parts += _matrix(table, style)
+        if table.is_curve or len(table.columns.labels) > 1:
+            parts += _intervals(table)
     return Group(*parts, *shared(result))
 
 
@@ -173,15 +175,16 @@ def _text(entry: GridCell) -> Text:
 
 
 def _details(entry: GridCell, grid: Grid) -> list[str]:
-    """Return interval, range, number of samples and fraction of the limit of a cell."""
+    """Return interval, range, numbers of samples and rounds, and fraction of the limit of a cell."""
     cell = entry.cell
     if cell is None or cell.statistics is None:
         return [""] * len(_DETAILS)
-    statistics, width = cell.statistics, half_width(cell.statistics)
-    shown = f"{width:.1%}" if width < math.inf else ""
+    statistics, width = cell.statistics, _half(cell)
+    shown = "" if width is None else f"{width:.1%}"
     used = f"{cell.value / cell.limit:.0%}" if cell.value and cell.limit else ""
     low, high = (number(value, grid.scale) for value in (statistics.min, statistics.max))
-    return [shown, low, high, str(statistics.n), used]
+    rounds = f" in {len(cell.rounds)}" if cell.rounds else ""
+    return [shown, low, high, f"{statistics.n}{rounds}", used]
 
 
 def _matrix(table: Table, style: Style) -> list[RenderableType]:
@@ -210,6 +213,17 @@ def _use(table: Table) -> list[RenderableType]:
     if share != f"{high:.1%}":
         share += f" ({_where(table, worst)}) to {high:.1%}"
     return [Text(f"{share} of the limit, {of} {unit}", style="dim")]
+
+
+def _intervals(table: Table) -> list[Text]:
+    """Return how wide the intervals of a table are that has no column for them; empty without any."""
+    halves = sorted(half for cell in table.cells if (half := _half(cell)) is not None)
+    if not halves:
+        return []
+    low, high = (f"{half:.1%}" for half in (halves[0], halves[-1]))
+    rounds = sorted({len(cell.rounds) for cell in table.cells if cell.rounds})
+    many_rounds = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
+    return [Text(f"±{low}{f' to ±{high}' if low != high else ''} in {many_rounds} rounds", style="dim")]
 
 
 def _where(table: Table, cell: Cell) -> str:
@@ -299,7 +313,16 @@ def _closing(document: Document, check: Check, style: Style) -> RenderableType:
 
 def _is_uncertain(cell: Cell) -> bool:
     """Return whether the interval of a value is wide."""
-    return cell.statistics is not None and _UNCERTAIN < half_width(cell.statistics) < math.inf
+    width = _half(cell)
+    return width is not None and width > _UNCERTAIN
+
+
+def _half(cell: Cell) -> float | None:
+    """Return half the interval of a value, relative to it; None if it has none."""
+    if cell.interval is None or not cell.value:
+        return None
+    low, high = cell.interval
+    return (high - low) / 2 / cell.value
 
 
 def _waived(document: Document, style: Style) -> list[RenderableType]:

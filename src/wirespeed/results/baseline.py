@@ -10,11 +10,12 @@ from typing import Annotated
 
 import msgspec
 
-from ..document import LARGEST, Amount, Document, Positive, Whole
+from ..document import LARGEST, Amount, Cell, Document, Positive, Whole
 from ..errors import DocumentError, UsageError
 from ..facts import Facts
 from ..files import read
 from ..model import Unit
+from ..summary import sample_interval
 from ..tabular import Tabular
 from ..terminal import brief
 from ..topology import Machine
@@ -146,11 +147,19 @@ def _is_lesser(model: str, good: str) -> bool:
     return cpu == good_cpu and set(gpus) <= set(good_gpus)
 
 
+def _half(cell: Cell) -> float:
+    """Return half the interval of a value, relative to it; 0 if nothing is known, as of imported values."""
+    if cell.interval is None and not cell.samples:
+        return 0.0
+    low, high = cell.interval or sample_interval(cell.samples)
+    return (high - low) / 2 / cell.value if cell.value else 0.0
+
+
 def make(documents: Sequence[Document]) -> Baseline:
     """Make a baseline from runs on good machines.
 
     The spread is the median absolute deviation, scaled to a standard deviation. With a single run it is half
-    of the confidence interval of the median.
+    of the confidence interval of the value or, without one, of the median of its samples.
 
     Parameters
     ----------
@@ -184,9 +193,7 @@ def make(documents: Sequence[Document]) -> Baseline:
         of_model = values.setdefault(model_of(document.machine), {})
         for one in placed(document):
             if one.cell.value and one.cell.value > 0:
-                known = one.cell.statistics  # imported values have none
-                half = abs(known.high - known.low) / 2 / one.cell.value if known else 0.0
-                of_model.setdefault(one.key, []).append((one.cell.value, half))
+                of_model.setdefault(one.key, []).append((one.cell.value, _half(one.cell)))
                 units[one.key] = one.unit
     _check_agreement(values.values())
     models = {

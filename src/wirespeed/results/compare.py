@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..document import Document, Statistics
+from ..document import Document
 from ..errors import UsageError
 from ..model import Unit
 from ..tabular import Tabular
@@ -181,13 +181,13 @@ def _changed(first: Placed, second: Placed, least: float, machines: tuple[Machin
         why = "; ".join(f"{device} was {how}" for device, how in (busy[0] | busy[1]).items())
         return Change(first.key, first.unit, Outcome.BUSY, before, after, change, why)
     outcome = Outcome.SAME
-    if abs(change) >= least and _apart(first.cell.statistics, second.cell.statistics):
+    if abs(change) >= least and _apart(first.cell.interval, second.cell.interval):
         outcome = Outcome.BETTER if change > 0 else Outcome.WORSE
     return Change(first.key, first.unit, outcome, before, after, change)
 
 
-def _apart(first: Statistics | None, second: Statistics | None) -> bool:
-    return first is None or second is None or first.high < second.low or second.high < first.low
+def _apart(first: tuple[float, float] | None, second: tuple[float, float] | None) -> bool:
+    return first is None or second is None or first[1] < second[0] or second[1] < first[0]
 
 
 def _badness(change: Change) -> tuple[int, float, Key]:

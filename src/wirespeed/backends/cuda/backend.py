@@ -222,6 +222,11 @@ class CudaBackend:
         kind = GateKind(self._gate_kind)
         return CudaEndpoint(job, device, self._contents_of(device), kind, self._buffers())
 
+    def renew(self) -> None:
+        """Use other memory from now on."""
+        if self._pool is not None:
+            self._pool.renew()
+
     def now(self) -> float:
         """Return the monotonic clock in s."""
         return time.monotonic()

@@ -15,7 +15,7 @@ from ...errors import BackendError, OutOfMemory
 from ...model import Memory, MemoryKind
 from ...topology import Machine
 from ...units import MIB, format_size
-from ..host.memory import HUGE_REMEDY, HostBuffer, HostBufferPool, huge_bytes
+from ..host.memory import HUGE_REMEDY, RETIRED_SHARE, HostBuffer, HostBufferPool, huge_bytes
 from . import vmm
 from .device import Device
 from .driver import check
@@ -69,6 +69,7 @@ class CudaBufferPool:
         self._warn = warn
         self._host = HostBufferPool(several=len(machine.numa) > 1)
         self._free: list[GpuBuffer] = []
+        self._retired: list[GpuBuffer] = []
         self._all: list[GpuBuffer] = []
 
     def take(
@@ -117,11 +118,35 @@ class CudaBufferPool:
 
     def give_way(self) -> bool:
         """Free all unused buffers; return whether there were any."""
-        found, self._free = self._free, []
+        found = [*self._retired, *self._free]
+        self._retired, self._free = [], []
         for buffer in found:
-            self._all.remove(buffer)
-            buffer.release()
+            self._release(buffer)
         return bool(found)
+
+    def renew(self) -> None:
+        """Use other memory from now on.
+
+        The driver would give the pages of a freed buffer to the next one. Therefore unused buffers of GPUs
+        are kept while they need little of the free memory; unused buffers of the host go back to its pool,
+        which does the same.
+        """
+        for buffer in self._free:
+            if buffer.memory.kind is MemoryKind.DEVICE:
+                self._retired.append(buffer)
+            else:
+                self._release(buffer)
+        self._free.clear()
+        self._host.renew()
+        for name in {buffer.memory.device for buffer in self._retired}:
+            here = [buffer for buffer in self._retired if buffer.memory.device == name]
+            while here and sum(b.bytes for b in here) > RETIRED_SHARE * self._device(name).memory()[0]:
+                self._retired.remove(here[0])
+                self._release(here.pop(0))
+
+    def _release(self, buffer: GpuBuffer) -> None:
+        self._all.remove(buffer)
+        buffer.release()
 
     def close(self) -> None:
         """Free all buffers, used or not."""
@@ -129,6 +154,7 @@ class CudaBufferPool:
             buffer.release()
         self._all.clear()
         self._free.clear()
+        self._retired.clear()
         self._host.close()
 
     def _explained(self, memory: Memory, size: int, error: OutOfMemory) -> OutOfMemory:

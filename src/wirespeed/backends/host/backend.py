@@ -115,6 +115,10 @@ class HostBackend:
 
         return HostEndpoint(job, self._workers)
 
+    def renew(self) -> None:
+        """Use other memory from now on."""
+        self._pool.renew()
+
     def now(self) -> float:
         """Return the monotonic clock in s."""
         return time.monotonic()

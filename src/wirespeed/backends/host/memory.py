@@ -24,6 +24,9 @@ HUGE_REMEDY = (
 )
 #: Memory that is left to other processes.
 RESERVE_BYTES = 128 * MIB
+#: Buffers of earlier rounds stay mapped, so that the next round gets other pages, while they need at most
+#: this fraction of the memory that is left.
+RETIRED_SHARE = 0.25
 #: Number of the system call mbind by architecture. Source: the kernel's syscall tables.
 _MBIND = {"x86_64": 237, "aarch64": 235, "riscv64": 235, "ppc64le": 259, "s390x": 268}
 
@@ -80,6 +83,7 @@ class HostBufferPool:
         self._available = available
         self._root = root
         self._free: list[HostBuffer] = []
+        self._retired: list[HostBuffer] = []
         self._mapped: set[HostBuffer] = set()
 
     def take(self, node: int, size: int, touch: Toucher, holds: tuple[int, ...] | None = None) -> HostBuffer:
@@ -115,23 +119,39 @@ class HostBufferPool:
         """Take back a buffer."""
         self._free.append(buffer)
 
+    def renew(self) -> None:
+        """Use other memory from now on.
+
+        The kernel would give the pages of a buffer that is unmapped to the next one. Therefore unused buffers
+        stay mapped for a while.
+        """
+        self._retired += self._free
+        self._free.clear()
+        while self._retired:
+            room = self._available(None)
+            if room is not None and sum(b.bytes for b in self._retired) <= RETIRED_SHARE * room:
+                break
+            self._unmap(self._retired.pop(0))
+
     def close(self) -> None:
         """Unmap all memory, used or not."""
         for buffer in tuple(self._mapped):
             self._unmap(buffer)
         self._free.clear()
+        self._retired.clear()
 
     def _make_room(self, node: int, size: int) -> None:
         """Free unused buffers until there is room, before a page is touched."""
         where = node if self._several else None
         while (room := self._available(where)) is not None and room - RESERVE_BYTES < size:
-            if not self._free:
+            unused = self._retired or self._free
+            if not unused:
                 raise OutOfMemory(
                     f"not enough memory on numa{node}: requested a buffer of {format_size(size)}, "
                     f"{format_size(max(0, room - RESERVE_BYTES))} is available "
                     f"({format_size(RESERVE_BYTES)} is reserved for other processes); choose a smaller size"
                 )
-            self._unmap(self._free.pop(0))
+            self._unmap(unused.pop(0))
 
     def _map(self, node: int, size: int) -> HostBuffer:
         reserved = size + 2 * GRANULE  # the rest stays inaccessible, on both sides

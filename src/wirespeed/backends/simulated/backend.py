@@ -7,7 +7,6 @@ Faults produce wrong data, errors and hangs on demand, so that their handling ca
 from __future__ import annotations
 
 import math
-import random
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from ...topology import FaultKind, Machine
 from ...units import format_size
 from ..base import BackendOptions, Prepared
 from .faults import faulty
+from .noise import Noise
 
 if TYPE_CHECKING:
     from ..collective_backend import CollectiveBackend
@@ -52,6 +52,8 @@ class SimulatedBackend:
         Virtual time of everything else, in s.
     released : Event
         Ends a simulated hang.
+    noise : Noise
+        By how much times vary.
     """
 
     name = "simulated"
@@ -65,6 +67,7 @@ class SimulatedBackend:
         self.released = threading.Event()
         self._collectives: CollectiveBackend | None = None
         self.capacities = self.network.capacities()
+        self.noise = Noise(machine)
 
     def refuses(self, measurement: Measurement) -> str | None:
         """Return None: every Measurement can be simulated."""
@@ -222,7 +225,7 @@ class SimulatedMeasurement:
         self.backend = backend
         self.measurement = measurement
         self.options = options
-        self.random = random.Random(f"{options.seed} {_identity(measurement)}")
+        self.noise = backend.noise.of(options.seed, _identity(measurement))
         self.seconds, self.rates = self._flow()
 
     def __enter__(self) -> Self:
@@ -260,14 +263,13 @@ class SimulatedMeasurement:
         """Return times with noise, and advance the virtual clock."""
         self._fail()
         transfers = self.measurement.transfers
-        sigma = self.backend.machine.noise
         seconds, amounts = [], []
         if self.measurement.is_staggered:  # how far they overlap depends on the number of copies
             exact, _ = self._flow(copies)
         else:
             exact = [one * copies for one in self.seconds]
         for i, transfer in enumerate(transfers):
-            factor = math.exp(self.random.gauss(0.0, sigma)) if sigma else 1.0
+            factor = self.noise.factor(self.backend.clock)
             if transfer.role is Role.LOAD:
                 seconds.append(0.0)  # set when the measured times are known
                 amounts.append(factor)
@@ -314,5 +316,5 @@ class SimulatedMeasurement:
                     continue
                 if fault.kind is FaultKind.CORRUPT and str(transfer).startswith(fault.where):
                     words = max(1, transfer.bytes // 8)
-                    offset = 8 * self.random.randrange(words)
+                    offset = 8 * self.noise.random.randrange(words)
                     raise VerificationError(str(transfer), offset, 1, words, transfer.way)

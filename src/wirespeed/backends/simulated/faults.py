@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...effects import EFFECTS
-from ...errors import MachineError
+from ...errors import MachineError, UsageError
 from ...topology import Fault, FaultKind, Machine
-from ...units import parse_size
+from ...units import parse_fraction, parse_size
 from .. import pci
+from .noise import LEVELS
 
 
 def without_gone(texts: Sequence[str], machine: Machine) -> tuple[Machine, list[Fault], list[str]]:
@@ -56,6 +57,8 @@ def parse_fault(text: str, machine: Machine) -> Fault:
     if fault.kind is FaultKind.SPEED:
         where, _, factor = where.partition("=")
         fault = replace(fault, where=where, factor=_factor(factor, text))
+    if fault.kind is FaultKind.NOISE:
+        return _noise(where, text)
     if fault.kind is FaultKind.FULL:
         where, _, free = where.partition("=")
         fault = replace(fault, where=where, factor=float(parse_size(free)) if free else 0.0)
@@ -70,6 +73,18 @@ def parse_fault(text: str, machine: Machine) -> Fault:
             "write gpu0, gpu0-gpu1 or gpu0->gpu1 (`wirespeed machine --format json` lists the links)"
         )
     return fault
+
+
+def _noise(where: str, text: str) -> Fault:
+    """Return noise such as ``noise@round=1%`` as a fault."""
+    level, _, amount = where.partition("=")
+    if level not in LEVELS or not amount:
+        levels = ", ".join(f"noise@{name}=1%: {what}" for name, what in LEVELS.items())
+        raise MachineError(f"the fault {text!r} requires a level and an amount ({levels})")
+    try:
+        return Fault(FaultKind.NOISE, level, parse_fraction(amount))
+    except UsageError as error:
+        raise MachineError(f"the fault {text!r} has a wrong amount: {error}") from error
 
 
 #: Short names of causes, some with their amount.

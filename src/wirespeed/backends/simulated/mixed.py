@@ -6,7 +6,6 @@ The collective is modelled as in ``simulated_collectives``: every rank sends to 
 from __future__ import annotations
 
 import math
-import random
 from typing import TYPE_CHECKING, Self
 
 from ...limits import ring
@@ -25,7 +24,7 @@ class SimulatedMix:
     def __init__(self, backend: SimulatedBackend, measurement: Measurement, options: BackendOptions) -> None:
         self.backend = backend
         self.works = [work for work in measurement.works if isinstance(work, Transfer | Collective)]
-        self.random = random.Random(f"{options.seed} {'; '.join(map(str, self.works))}")
+        self.noise = backend.noise.of(options.seed, "; ".join(map(str, self.works)))
         flows = [(i, flow) for i, work in enumerate(self.works)
                  for flow in (ring(work.members) if isinstance(work, Collective) else (work,))]  # fmt: skip
         rates = [math.inf] * len(self.works)
@@ -42,10 +41,9 @@ class SimulatedMix:
 
     def sample(self, copies: int) -> Sample:
         """Return times with noise, and advance the virtual clock."""
-        sigma = self.backend.machine.noise
         seconds, amounts = [], []
         for work, exact in zip(self.works, self.seconds, strict=True):
-            seconds.append(exact * copies * math.exp(self.random.gauss(0.0, sigma)))
+            seconds.append(exact * copies * self.noise.factor(self.backend.clock))
             amounts.append(float(copies * (work.bytes if isinstance(work, Transfer) else 1)))
         measured = [s for s, work in zip(seconds, self.works, strict=True) if work.role is Role.MEASURED]
         wall = max(measured)

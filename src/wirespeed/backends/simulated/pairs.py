@@ -8,8 +8,6 @@ assumptions.
 
 from __future__ import annotations
 
-import math
-
 from ...errors import MachineError
 from ...model import (
     ALLOCATE,
@@ -92,10 +90,8 @@ class SimulatedPair(SimulatedMeasurement):
     def sample(self, copies: int) -> Sample:
         """Return times with noise, and advance the virtual clock."""
         self._fail()
-        sigma = self.backend.machine.noise
-        seconds = tuple(
-            one * copies * (math.exp(self.random.gauss(0.0, sigma)) if sigma else 1.0) for one in self.seconds
-        )
+        now = self.backend.clock
+        seconds = tuple(one * copies * self.noise.factor(now) for one in self.seconds)
         work = self.measurement.works[0]
         amount = copies
         if isinstance(work, Message) and work.is_window:

@@ -25,6 +25,7 @@ from ...worlds.launchers import alone
 from ..collective_backend import CollectiveBackend
 from ..provider import Case, Elapsed, Group, RankDevice
 from .faults import faulty
+from .noise import Noise
 
 #: Time of a launch, and latency of one level of a tree, in s.
 LAUNCH_S, HOP_S = 6e-6, 1.5e-6
@@ -109,7 +110,10 @@ class SimulatedProvider:
         network = Network(faulty(machine, collectives=True))
         demands = [network.demand(transfer, machine.rates) for one in rings for transfer in one]
         self._rate = min(fair_shares(demands, network.capacities())[: len(self._ring)])
-        self._random = random.Random(seed)
+        self._random, self._seed = random.Random(seed), seed
+        self._noise = Noise(machine)
+        self._alike: Callable[[float], float] = lambda now: 1.0
+        self._clock = 0.0
         self._released = threading.Event()
         self._case: Case | None = None
         by_name = {gpu.name: gpu for gpu in machine.gpus}
@@ -158,6 +162,8 @@ class SimulatedProvider:
     def bind(self, case: Case) -> None:
         """Prepare a loop."""
         self._case = case
+        identity = f"{case.setting.operation.name} {case.counts} {case.width}"
+        self._alike = self._noise.of(self._seed, identity).alike
 
     def fill(self, seed: int) -> None:
         """Do nothing: there are no buffers."""
@@ -182,8 +188,10 @@ class SimulatedProvider:
         operation, ranks = case.setting.operation, case.ranks
         passing = operation.moved(case.counts, case.width, ranks) * operation.factor(ranks)
         exact = LAUNCH_S + HOP_S * LEVELS[operation.name](ranks) + passing / self._rate
+        exact *= self._alike(self._clock)
         iterations = tuple(self._noisy(exact) for _ in range(case.timing.iterations))
         mean = sum(iterations) / len(iterations)
+        self._clock += sum(iterations)
         return [Elapsed(mean, min(LAUNCH_S, mean), iterations if case.timing.per_iteration else ())]
 
     def _noisy(self, seconds: float) -> float:

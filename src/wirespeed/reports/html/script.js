@@ -41,8 +41,11 @@
     const x = (i) => left + (i + 0.5) / samples.length * (width - left - right);
     const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", class: "chart" });
     svg.append(make("title", {}, `${samples.length} samples from ${short(low)} to ${short(high)} ${unit}`));
-    svg.append(make("rect", { x: left, width: width - left - right, y: y(statistics.high), class: "interval",
-                              height: Math.max(1, y(statistics.low) - y(statistics.high)) }));
+    if (statistics.interval) {
+      const [lowest, highest] = statistics.interval.map((value) => Math.min(high + 0.06 * span, Math.max(low - 0.06 * span, value)));
+      svg.append(make("rect", { x: left, width: width - left - right, y: y(highest), class: "interval",
+                                height: Math.max(1, y(lowest) - y(highest)) }));
+    }
     for (const value of low === high ? [low] : [low, statistics.median, high]) {
       svg.append(make("line", { x1: left, x2: width - right, y1: y(value), y2: y(value), class: "grid" }));
     }
@@ -79,8 +82,10 @@
       panel.append(tag("p", found ? found.reason : "This cell does not exist."));
     } else {
       const s = found.statistics, facts = [`median ${short(found.value / divisor)} ${unit}`];
-      if (s) facts.push(`${Math.round(s.confidence * 100)} % interval ${short(s.low / divisor)} to ${short(s.high / divisor)}`,
-                        `mean ${short(s.mean / divisor)}`, `n ${s.n}`);
+      const interval = found.interval?.map((value) => value / divisor);
+      if (interval) facts.push(`95 % interval ${short(interval[0])} to ${short(interval[1])}`);
+      if (s) facts.push(`mean ${short(s.mean / divisor)}`, `n ${s.n}`);
+      if (found.rounds) facts.push(`${found.rounds.length} rounds`);
       if (found.limit) facts.push(`limit ${short(found.limit / divisor)}`);
       if (found.expected) facts.push(`expected ${short(found.expected[0] / divisor)} to ${short(found.expected[1] / divisor)}`);
       if (found.copies > 1) facts.push(`${found.copies} copies per sample`);
@@ -88,7 +93,7 @@
       if (cell.title) panel.append(tag("p", cell.title));
       const samples = (found.samples || []).map((value) => value / divisor);
       if (samples.length && s) {
-        panel.append(drawing(samples, unit, { low: s.low / divisor, high: s.high / divisor, median: s.median / divisor }));
+        panel.append(drawing(samples, unit, { interval, median: s.median / divisor }));
       } else {
         panel.append(tag("p", "This page does not contain the samples."));
       }

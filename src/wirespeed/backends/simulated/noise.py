@@ -1,0 +1,69 @@
+"""Noise of simulated times, at the levels at which times vary: samples, rounds, runs, and slow changes."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+
+from ...topology import FaultKind, Machine
+
+#: Level of a ``noise`` fault -> what it does.
+LEVELS = {
+    "sample": "between samples",
+    "round": "between rounds, with the same value for all samples of one",
+    "process": "between runs with different seeds",
+    "drift": "slowly",
+}
+#: Period of slow changes, in s of virtual time.
+_PERIOD_S = 30.0
+
+
+class Noise:
+    """The noise of one run.
+
+    Parameters
+    ----------
+    machine : Machine
+        Its ``noise`` is that between samples; faults define the other levels.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._sigmas = {"sample": machine.noise}
+        self._sigmas |= {f.where: f.factor for f in machine.faults if f.kind is FaultKind.NOISE}
+        self._rounds: Counter[str] = Counter()
+
+    def of(self, seed: int, identity: str) -> PreparedNoise:
+        """Return the noise of a Measurement that is prepared again; every time differs."""
+        number = self._rounds[identity]
+        self._rounds[identity] += 1
+        return PreparedNoise(self._sigmas, seed, identity, number)
+
+
+class PreparedNoise:
+    """The noise of one round of a Measurement.
+
+    Attributes
+    ----------
+    random : Random
+        Random numbers of this round.
+    """
+
+    def __init__(self, sigmas: dict[str, float], seed: int, identity: str, number: int) -> None:
+        self.random = random.Random(f"{seed} {identity} {number}" if number else f"{seed} {identity}")
+        self._sample, self._drift = sigmas["sample"], sigmas.get("drift", 0.0)
+        of_run = random.Random(f"run {seed} {identity}")
+        of_round = random.Random(f"round {seed} {identity} {number}")
+        self._shift = of_run.gauss(0.0, sigmas.get("process", 0.0))
+        self._shift += of_round.gauss(0.0, sigmas.get("round", 0.0))
+        self._phase = random.Random(f"drift {seed}").random()
+
+    def factor(self, now: float) -> float:
+        """Return by how much a sample is longer at a time of the virtual clock, in s."""
+        alike = self.alike(now)
+        return alike * math.exp(self.random.gauss(0.0, self._sample)) if self._sample else alike
+
+    def alike(self, now: float) -> float:
+        """Return by how much all samples are longer at a time of the virtual clock, in s."""
+        angle = 2 * math.pi * (now / _PERIOD_S + self._phase)
+        return math.exp(self._shift + math.sqrt(2) * self._drift * math.sin(angle))

@@ -1,0 +1,146 @@
+"""The rounds of a Measurement: what they took, whether another one follows, and how long it samples.
+
+A run measures everything in rounds, each with new buffers, because values differ between rounds by more than
+the samples of one round show (T. Kalibera and R. Jones, *Rigorous Benchmarking in Reasonable Time*, ISMM
+2013; A. Abedi and T. Brecht, *Conducting Repeatable Experiments in Highly Variable Cloud Computing
+Environments*, ICPE 2017).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import fmean, variance
+
+from ..model import Measurement, Place, Reduce, value_of
+from ..stopping import FEWEST_ROUNDS, Fixed, Rule
+from ..summary import median, rounds_for
+from .sampling import MAX_SAMPLES, Taken
+
+#: Maximum number of rounds: with more, the interval gets at most 12 % narrower, because runs vary too
+#: (``summary.RUN_SHARE``).
+WORTH = 16
+#: Largest correlation of successive samples that is believed: few samples do not show more.
+_MOST_CORRELATION = 0.9
+
+
+@dataclass
+class Rounds:
+    """What was taken of a Measurement in all rounds so far.
+
+    Parameters
+    ----------
+    measurement : Measurement
+        What is measured, with smaller buffers than planned if there was not enough memory.
+    taken : list of Taken
+        The samples of each round.
+    preparing : list of float
+        Time of each round without sampling, in s.
+    wrong : int or None
+        Number of wrong elements of all rounds; None if nothing was verified.
+    planned : int or None
+        Number of rounds that the first ones demand; None until they are measured.
+    samples : int or None
+        Number of samples of each further round.
+    ended : bool
+        Whether no round follows because one failed.
+    """
+
+    measurement: Measurement
+    taken: list[Taken] = field(default_factory=list)
+    preparing: list[float] = field(default_factory=list)
+    wrong: int | None = None
+    planned: int | None = None
+    samples: int | None = None
+    ended: bool = False
+
+    def add(self, taken: Taken, wrong: int | None, seconds: float) -> None:
+        """Add a round."""
+        self.taken.append(taken)
+        self.preparing.append(max(0.0, seconds - taken.seconds))
+        if wrong is not None:
+            self.wrong = (self.wrong or 0) + wrong
+
+    @property
+    def combined(self) -> Taken:
+        """The samples of all rounds."""
+        samples = tuple(sample for taken in self.taken for sample in taken.samples)
+        return Taken(samples, self.taken[-1].copies, sum(taken.seconds for taken in self.taken))
+
+    def medians(self, place: Place) -> tuple[float, ...]:
+        """Return the median of each round, in the unit of the place."""
+        return tuple(median(sorted(values)) for values in self._values(place))
+
+    def follows(self, rule: Rule) -> bool:
+        """Return whether another round follows."""
+        done = len(self.taken)
+        if self.ended:
+            return False
+        if isinstance(rule, Fixed):
+            return rule.rounds == 0 or done < rule.rounds
+        if self.measurement.happens_once:
+            return done < 1
+        if done < rule.rounds:
+            # Fewer rounds if they are long, but enough for an interval. The first one also loads libraries.
+            spent = self.combined.seconds + sum(self.preparing[1:]) if done else 0.0
+            return spent < rule.time_budget * (1 if done >= FEWEST_ROUNDS else 3)
+        if done < FEWEST_ROUNDS:
+            return False
+        if self.planned is None:
+            self._plan(rule.precision, rule.time_budget)
+        return done < (self.planned or 0)
+
+    def _plan(self, precision: float, budget: float) -> None:
+        """Determine once, from the first rounds, how many follow and how many samples they have.
+
+        The number of samples makes the interval narrowest in the time that there is: the square root of the
+        costs of a round and of a sample over their variances (Kalibera and Jones, section 6).
+        """
+        done = len(self.taken)
+        places = [place for place in self.measurement.places if place.reduce is not Reduce.LATENESS]
+        needed = max((rounds_for(self.medians(place), precision) for place in places), default=done)
+        sampling = self.combined.seconds
+        taken = sum(len(taken.samples) for taken in self.taken)
+        each = sampling / taken
+        preparing = median(sorted(self.preparing))
+        ratio = max((_ratio(list(self._values(place))) for place in places), default=0.0)
+        best = math.sqrt(preparing / each * ratio) if each > 0 else 0.0
+        # Not fewer than before, so that the rounds that follow do not vary more than the first ones.
+        self.samples = math.ceil(min(MAX_SAMPLES, max(taken / done, best)))
+        cost = preparing + self.samples * each
+        affordable = (budget - done * preparing - sampling) / cost if cost > 0 else math.inf
+        self.planned = max(
+            done, min(math.ceil(min(needed, WORTH)), done + math.floor(min(affordable, WORTH)))
+        )
+
+    def _values(self, place: Place) -> Iterator[list[float]]:
+        """Yield the values of the samples of each round."""
+        for taken in self.taken:
+            yield [value_of(place, self.measurement, sample) for sample in taken.samples]
+
+
+def _ratio(rounds: Sequence[Sequence[float]]) -> float:
+    """Return the variance of independent samples over that of rounds; infinite if only samples vary.
+
+    The variance between the medians of rounds contains that of their samples, which is subtracted.
+    """
+    within = fmean([variance(r) * _inflation(r) if len(r) > 1 else 0.0 for r in rounds])
+    if not within:
+        return 0.0
+    number = fmean([len(r) for r in rounds])
+    between = variance([median(sorted(r)) for r in rounds]) - math.pi / 2 * within / number
+    return within / between if between > 0 else math.inf
+
+
+def _inflation(samples: Sequence[float]) -> float:
+    """Return by how much correlation of successive samples increases the variance of their mean.
+
+    The factor (1 + r) / (1 - r) of a process with correlation r of neighbours (AR(1)).
+    """
+    middle = fmean(samples)
+    total = math.fsum((x - middle) ** 2 for x in samples)
+    together = math.fsum((x - middle) * (y - middle) for x, y in pairwise(samples))
+    r = min(_MOST_CORRELATION, max(0.0, together / total)) if total else 0.0
+    return (1 + r) / (1 - r)

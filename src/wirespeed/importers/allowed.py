@@ -1,0 +1,115 @@
+"""What links allow for values of a log, which tells less than a measurement and may be of short copies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..data import efficiencies
+from ..limits import JUDGED_BYTES, Allowance, allowances
+from ..model import Access, Engine, Measurement, Transfer
+from ..network import Network, rate_of
+from ..topology import LinkKind
+from ..units import MIB
+from .log import HOST_COPIES
+
+#: In the names of testcases that copy in both directions at once.
+_BOTH_WAYS = "_bidirectional_"
+#: Links between host and GPU.
+_TO_HOST = (LinkKind.PCIE, LinkKind.C2C)
+#: A buffer that is long enough for every rule of ``limits``, in bytes.
+_LONG = 512 * MIB
+#: Time that a copy takes besides moving its bytes, at most: start, events and their resolution, in s.
+_START_S = 10e-6
+#: Lowest value of a log over that of a measurement: kernels and back ends of other tools may be slower than
+#: ours, and no log tells clocks, slots or virtual machines. Published, of the line rate: 0.72 to 0.78 of the
+#: memory (BabelStream on H100 NVL, p2pBandwidthLatencyTest on GTX 1650 SUPER, A100, H100); 0.61 of PCIe 3 to
+#: a T4 in a virtual machine. Azure accepts 0.57 to 0.63 for V100s.
+WIDER = 0.9
+#: Rate of copies within a GPU over that of its memory, at most, if a cache keeps a part of short buffers.
+_CACHED = 1.5
+#: Testcases whose shorter buffers are judged in logs -> lowest size, in bytes: nvbandwidth 0.2 copies 64 MiB,
+#: p2pBandwidthLatencyTest 160 MB.
+_SHORTEST = dict.fromkeys(HOST_COPIES, 32 * MIB) | {"device_local_copy": 128 * MIB}
+
+
+def allowed(network: Network, measurement: Measurement, testcase: str) -> list[Allowance]:
+    """Return what the links allow for each Place of a Measurement of a log.
+
+    Parameters
+    ----------
+    network : Network
+        The links of the machine that the log is about.
+    measurement : Measurement
+        What a testcase measures.
+    testcase : str
+        Its name.
+    """
+    size = measurement.transfers[0].bytes if len(measurement.transfers) == 1 else 0
+    if _SHORTEST.get(testcase, _LONG) <= size < _LONG:
+        works = tuple(
+            replace(work, bytes=_LONG) if isinstance(work, Transfer) else work for work in measurement.works
+        )
+        found = allowances(network, replace(measurement, works=works), efficiencies())
+        return [_shortened(_widened(one), testcase, size) for one in found]
+    found = [_widened(one) for one in allowances(network, measurement, efficiencies())]
+    return [_bridged(network, one, both_ways=_BOTH_WAYS in testcase) for one in found]
+
+
+def of_collective(network: Network, measurement: Measurement) -> list[Allowance]:
+    """Return what the links allow for each Place of a collective of a log.
+
+    Without NVLink, the bus bandwidth is at most that of PCIe. What sockets and bridges leave of it is
+    unknown, so that a low value is not judged.
+    """
+    found, run = allowances(network, measurement, efficiencies()), measurement.collective
+    if run is None or not run.judged or run.bytes < JUDGED_BYTES or not run.members:
+        return found
+    ends = {network.machine.vertex(member) for member in run.members}
+    own = [i for i, link in enumerate(network.links) if {link.source, link.destination} & ends]
+    memory = network.unknown_memory("numa0")
+    if memory is None or any(network.links[i].kind is LinkKind.NVLINK for i in own):
+        return found
+    used = tuple((i, 1.0, 1.0) for i in own if network.links[i].kind is LinkKind.PCIE)
+    low, typical = (rate_of(r, Engine.NCCL, LinkKind.PCIE, Access.READ).efficiency for r in efficiencies())
+    return [
+        replace(
+            one, expected=(one.limit * low, one.limit * typical), peak=None, links=used,
+            shared=((memory, 0.0),),
+        ) if one.limit and not one.expected else one
+        for one in found
+    ]  # fmt: skip
+
+
+def _widened(bound: Allowance) -> Allowance:
+    """Return what links allow, with the range of values of other tools."""
+    return (
+        replace(bound, expected=(bound.expected[0] * WIDER, bound.expected[1])) if bound.expected else bound
+    )
+
+
+def _shortened(bound: Allowance, testcase: str, size: int) -> Allowance:
+    """Return what links allow for a short buffer, in bytes: the start of a copy takes a part of its time."""
+    if not bound.expected or not bound.limit:
+        return bound
+    least, typical = (size / (size / rate + _START_S) for rate in bound.expected)
+    peak = bound.peak if testcase in HOST_COPIES else (bound.peak or bound.limit) * _CACHED
+    return replace(bound, expected=(least, typical), peak=peak)
+
+
+def _bridged(network: Network, bound: Allowance, *, both_ways: bool) -> Allowance:
+    """Return what links allow for copies that the host may limit, so that low values are not judged.
+
+    Unlike copies in one direction, those in both directions at once depend on the bridges of the host, which
+    no log describes: some reach 11 of 31 GB/s to the GPU next to 25 GB/s from it. So do copies between GPUs
+    without NVLink.
+    """
+    memory, gpus = network.unknown_memory("numa0"), {gpu.name for gpu in network.machine.gpus}
+    links = [network.links[link] for link, *_ in bound.links]
+    of_host = any(
+        link.kind in _TO_HOST and (both_ways or {link.source, link.destination} <= gpus) for link in links
+    )
+    return (
+        replace(bound, shared=((memory, 0.0),))
+        if memory is not None and of_host and not bound.shared
+        else bound
+    )

@@ -1,0 +1,211 @@
+"""What the network allows for collectives between hosts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from msgspec.structs import replace as struct_replace
+
+from ..data import efficiencies
+from ..data.gpus import sheet_of
+from ..document import BUSBW, CollectiveInfo, Document, RankInfo, TestcaseResult
+from ..errors import UsageError
+from ..limits import Allowance, slowest_sender
+from ..model import Access, Engine
+from ..network import rate_of
+from ..testcases.collective_ops import OPERATIONS
+from ..testcases.collectives import members
+from ..topology import Link, LinkKind, Machine
+from ..units import GIB, MIB
+from .log import FoundLog
+
+#: The vertex that stands for all switches between hosts, and the node from which its links lead.
+_NETWORK, _HOST = "network", "numa0"
+#: Origin of a rate that the user gives, and what to do if nobody gives one.
+_GIVEN = "assumed: --nics"
+UNKNOWN = "the network between the hosts is unknown; give the NICs of a host: --nics 8x400G"
+#: Smaller arrays, in bytes, and smaller parts of a rank, are dominated by latencies between hosts.
+_LEAST_BYTES, _LEAST_PART_BYTES = 1 * GIB, 32 * MIB
+#: Operations whose bus bandwidth follows from what each host sends. ``sendrecv`` uses one NIC of many.
+_SPREAD = ("all_reduce", "all_gather", "reduce_scatter")
+_ROOTED = ("broadcast", "reduce")
+_ALL_TO_ALL = "alltoall"
+
+
+def with_network(machine: Machine, rate: float, origin: str) -> Machine:
+    """Return a machine whose NICs have this rate together in each direction, in B/s."""
+    ways = ((_HOST, _NETWORK), (_NETWORK, _HOST))
+    links = [link for link in machine.links if (link.source, link.destination) not in ways]
+    links += [Link(*ends, LinkKind.NETWORK, rate, origin, assumed=True) for ends in ways]
+    return replace(machine, links=tuple(links))
+
+
+def with_nics(document: Document, rate: float) -> Document:
+    """Return an imported run with this rate of the NICs of each host, in B/s, and the limits that follow.
+
+    Raises
+    ------
+    UsageError
+        If the run was measured by wirespeed.
+    """
+    if not document.imported:
+        raise UsageError("--nics is for imported logs; this run was measured by wirespeed")
+    machine = with_network(document.machine, rate, _GIVEN)
+    cases = tuple(_limited(machine, result, document.ranks) for result in document.testcases)
+    warnings = tuple(one for one in document.warnings if one != UNKNOWN)
+    return struct_replace(document, machine=machine, testcases=cases, warnings=warnings)
+
+
+def _limited(machine: Machine, result: TestcaseResult, ranks: Sequence[RankInfo]) -> TestcaseResult:
+    """Return a result with the limits of the network, if it is a collective between hosts."""
+    if not result.collective:
+        return result
+    tables = []
+    for table in result.tables:
+        if table.key == BUSBW:
+            sizes = table.columns.values
+            bounds = [between_hosts(machine, ranks, result.collective, round(size)) for size in sizes]
+            cells = (
+                struct_replace(cell, **vars(bound)) if (bound := bounds[cell.column]) else cell
+                for cell in table.cells
+            )
+            table = struct_replace(table, cells=tuple(cells))
+        tables.append(table)
+    return struct_replace(result, tables=tuple(tables))
+
+
+def networked(
+    machine: Machine, logs: Sequence[FoundLog], given: float | None
+) -> tuple[Machine, Sequence[str]]:
+    """Return the machine of some logs with the network between hosts, and what is wrong with it.
+
+    Parameters
+    ----------
+    machine : Machine
+        The machine of one host.
+    logs : Sequence[FoundLog]
+        The logs, which may name the NICs.
+    given : float or None
+        Rate of the NICs of a host in one direction, in B/s, in place of what the logs say.
+    """
+    several = any(len({rank.host for rank in log.ranks}) > 1 for log in logs)
+    if several and _shares_nvlink(machine):
+        note = "NVLink may connect all hosts; if it does, give --machine with the number of all GPUs"
+        return replace(machine, notes=(*machine.notes, note)), ()
+    if given is not None:
+        return with_network(machine, given, _GIVEN), ()
+    if not several:
+        return machine, ()
+    found = next((log.nics for log in logs if log.nics), None)
+    if found and found.rate:
+        origin = f"assumed: {found.origin}"
+        noted = replace(machine, notes=(*machine.notes, f"between hosts {origin}"))
+        return with_network(noted, found.rate, origin), ()
+    noted = replace(machine, notes=(*machine.notes, found.origin)) if found else machine
+    return noted, (UNKNOWN,)
+
+
+def _hosts(machine: Machine, ranks: Sequence[RankInfo], count: int) -> tuple[int, int] | None:
+    """Return the number of hosts and of ranks on each; None if there is one host, or they differ.
+
+    If the log does not list its ranks, each GPU of a host has one.
+    """
+    if not ranks:
+        each = len(machine.gpus)
+        return (count // each, each) if 0 < each < count and count % each == 0 else None
+    counts = Counter(rank.host for rank in ranks)
+    hosts, each = len(counts), next(iter(counts.values()))
+    alike = len(set(counts.values())) == 1 and len({rank.group for rank in ranks}) == 1
+    return (hosts, each) if alike and hosts > 1 and hosts * each == count else None
+
+
+def between_hosts(
+    machine: Machine, ranks: Sequence[RankInfo], run: CollectiveInfo, size: int
+) -> Allowance | None:
+    """Return what the network allows for the bus bandwidth of a collective between hosts; None if unknown.
+
+    Each host of N must send and receive what the operation moves between hosts: of an array S, S (N - 1)/N
+    to gather or to scatter it, twice as much to reduce it for all. Bus bandwidth is defined by what each of R
+    ranks sends, (R - 1)/R instead, so that it may exceed the rate of the network.
+
+    Parameters
+    ----------
+    machine : Machine
+        The machine of one host.
+    ranks : Sequence[RankInfo]
+        All ranks; none if the log does not list them.
+    run : CollectiveInfo
+        The operation.
+    size : int
+        Size of the array, in bytes.
+    """
+    found = _hosts(machine, ranks, run.ranks)
+    links = [i for i, link in enumerate(machine.links) if _NETWORK in (link.source, link.destination)]
+    if found is None or not links or run.operation not in OPERATIONS or _shares_nvlink(machine):
+        return None
+    hosts, each = found
+    network = min(machine.links[i].capacity or 0.0 for i in links)
+    if per_gpu := _to_host(machine):
+        network = min(network, each * per_gpu)
+    limit = network * _ratio(run.operation, hosts, each)
+    inside = _inside(machine, each)
+    if inside and run.operation != _ALL_TO_ALL:
+        limit = min(limit, inside)
+    if not limit:
+        return None
+    operation = OPERATIONS[run.operation]
+    # Switches that reduce halve what a host sends; those of NVLink what a GPU sends.
+    peak = network * operation.factor(run.ranks) if operation.effective > 1 else None
+    low, typical = (
+        limit * rate_of(rates, Engine.NCCL, LinkKind.NETWORK, Access.READ).efficiency
+        for rates in efficiencies()
+    )
+    if inside is None and per_gpu:  # bridges connect some GPUs of a host, and PCIe the others
+        low = min(low, low / limit * per_gpu)
+    judged = size >= max(_LEAST_BYTES, _LEAST_PART_BYTES * run.ranks)
+    used = tuple((i, round(typical / limit, 3), 1.0) for i in links)
+    return Allowance(limit, max(peak, limit) if peak else None, (low, typical) if judged else None, used)
+
+
+def _shares_nvlink(machine: Machine) -> bool:
+    """Return whether NVLink may connect GPUs of several hosts, so that the network is not what limits."""
+    known = [sheet_of(gpu.model) for gpu in machine.gpus]
+    return any(sheet and sheet[1].many_hosts for sheet in known)
+
+
+def _ratio(operation: str, hosts: int, each: int) -> float:
+    """Return the bus bandwidth over the rate at which a host sends; 0 if it is not determined."""
+    ranks = hosts * each
+    if operation in _SPREAD:
+        return (ranks - 1) / ranks / ((hosts - 1) / hosts)
+    if operation == _ALL_TO_ALL:
+        return (ranks - 1) / (each * (ranks - each))
+    return 1.0 if operation in _ROOTED else 0.0
+
+
+def _to_host(machine: Machine) -> float | None:
+    """Return the rate at which a GPU reaches a NIC, in B/s; None if unknown."""
+    rates = [
+        link.capacity for link in machine.links
+        if link.source == "gpu0" and link.kind in (LinkKind.PCIE, LinkKind.C2C) and link.destination == _HOST
+    ]  # fmt: skip
+    return rates[0] if rates else None
+
+
+def _inside(machine: Machine, each: int) -> float | None:
+    """Return the rate at which a GPU sends to another of its host, in B/s; None if it is not known."""
+    hubs = [
+        {
+            link.destination
+            for link in machine.links
+            if link.kind is LinkKind.NVLINK and link.source == gpu.name
+        }
+        for gpu in machine.gpus
+    ]
+    if each < 2 or not hubs:
+        return None
+    if all(len(own) == 1 for own in hubs):
+        return slowest_sender(machine, members(machine))
+    return None if any(hubs) else _to_host(machine)

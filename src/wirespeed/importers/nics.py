@@ -1,0 +1,128 @@
+"""The NICs that the lines of NCCL in a log name, and their rates."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ..data.nics import of_nics, of_platform
+from ..units import GB, many
+
+_NCCL = re.compile(r"NCCL (?:INFO|WARN|TRACE)\b\s?(.*)")
+#: Name of the host, number of the process and of the thread before a line of NCCL.
+_HOST = re.compile(r"(?:\[[^\]]{1,40}\]\s*)?([\w.-]{1,255}):\d{1,9}:\d{1,9} ")
+#: A NIC and its speed in Mb/s: ``NET/IB: [0] mlx5_0:uverbs0:1/IB provider=Mlx5 speed=400000``.
+_SPEED = re.compile(
+    r"NET/IB ?: \[\d{1,4}\] ?([\w.-]{1,64}):(\S{1,64})/\w{1,16}\b.{0,100}?\bspeed=(\d{1,8})\b"
+)
+#: Names of the NICs that are used: ``NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB``.
+_USING = re.compile(r"NET/IB ?: Using (.*)")
+_USED = re.compile(r"\[\d{1,4}\] ?([\w.+-]{1,200}?):(\d{1,3})/\w")
+#: The topology that NCCL prints: ``+ NET[25.0] - NET/0 (0/0/25.000000)``, in GB/s.
+_NET = re.compile(r"\+ NET\[(\d{1,5}(?:\.\d{1,3})?)\] - NET/([\w-]{1,16})\b")
+_PLATFORM = re.compile(r"NET/OFI Running on (\S{1,40}) platform")
+_EFA = re.compile(r"NET/OFI Selected [Pp]rovider is efa\b(?:.*\(found (\d{1,4}) nics\))?")
+#: The network that NCCL uses in the end.
+_NETWORK = re.compile(r"Using network (\w+)")
+_MBIT = 1e6 / 8
+#: Maximum number of NICs that a host may have.
+_MOST_NICS = 256
+_PORT = re.compile(r"\d{1,3}$")
+
+
+@dataclass(frozen=True)
+class FoundNics:
+    """What the NICs of a host can do together.
+
+    Parameters
+    ----------
+    rate : float or None
+        Rate in one direction, in B/s; None if the log names NICs but not their rates.
+    origin : str
+        Where the rate comes from, for people.
+    """
+
+    rate: float | None
+    origin: str
+
+
+class NicLines:
+    """Reads the lines of NCCL in a log."""
+
+    def __init__(self) -> None:
+        self._speeds: dict[str, dict[str, float]] = {}
+        self._used: dict[str, set[str]] = {}
+        self._nets: dict[str, dict[str, float]] = {}
+        self._platform, self._efa, self._count = "", False, 0
+        self._networks: set[str] = set()
+
+    def line(self, line: str) -> bool:
+        """Read a line; return whether NCCL printed it."""
+        match = _NCCL.search(line)
+        if not match:
+            return False
+        host = (_HOST.match(line) or ("", ""))[1]
+        rest = match[1]
+        if found := _SPEED.search(rest):
+            port = _PORT.search(found[2])
+            _add(
+                self._speeds.setdefault(host, {}),
+                f"{found[1]}:{port[0] if port else 1}",
+                int(found[3]) * _MBIT,
+            )
+        elif found := _USING.search(rest):
+            self._used.setdefault(host, set()).update(
+                f"{part}:{port}" for name, port in _USED.findall(found[1]) for part in name.split("+")
+            )
+        elif found := _NET.search(rest):
+            _add(self._nets.setdefault(host, {}), found[2], float(found[1]) * GB)
+        elif found := _PLATFORM.search(rest):
+            self._platform = found[1]
+        elif found := _EFA.search(rest):
+            self._efa, self._count = True, max(self._count, int(found[1] or 0))
+        elif found := _NETWORK.search(rest):
+            self._networks.add(found[1])
+        return True
+
+    def found(self, model: str) -> FoundNics | None:
+        """Return what the NICs of a host can do; None if the log names no NIC that NCCL uses.
+
+        Of several hosts, the one whose lines name most counts: the lines of others may be missing.
+
+        Parameters
+        ----------
+        model : str
+            Name of the GPUs.
+        """
+        if "Socket" in self._networks:
+            return None
+        if self._efa:
+            network = of_platform(self._platform, model, self._count)
+            if network is None:
+                return FoundNics(None, f"EFA of {self._platform or 'a machine'} that is not known")
+            count = self._count or network.count
+            rate = min(count, network.count) * network.gbits * 1e9 / 8
+            return FoundNics(rate, f"{count} x {network.gbits:g} Gb/s of EFA: {network.source}")
+        hosts = [
+            {name: rate for name, rate in own.items() if not (used := self._used.get(host)) or name in used}
+            or own
+            for host, own in self._speeds.items()
+        ] or list(self._nets.values())
+        if hosts:
+            whole = max(hosts, key=lambda own: sum(own.values()))
+            rates = sorted(whole.values())
+            each = f"{rates[0] * 8e-9:g}" + (f" to {rates[-1] * 8e-9:g}" if rates[-1] > rates[0] else "")
+            return FoundNics(sum(rates), f"{len(rates)} x {each} Gb/s in the log")
+        names = max(self._used.values(), key=len, default=set())
+        if not names:
+            return None
+        if network := of_nics({name.partition(":")[0] for name in names}, model):
+            rate = min(len(names), network.count) * network.gbits * 1e9 / 8
+            return FoundNics(rate, f"{len(names)} x {network.gbits:g} Gb/s: {network.source}")
+        return FoundNics(None, f"the log names {many(len(names), 'NIC')} of a host, not their rates")
+
+
+def _add(nics: dict[str, float], name: str, rate: float) -> None:
+    """Note the rate of a NIC, in B/s; unless there are too many."""
+    if rate > 0 and len(nics) < _MOST_NICS:
+        nics[name] = rate
