@@ -29,6 +29,15 @@ class Known(StrEnum):
     HYPERVISOR = "hypervisor"
     DIMM_BYTES = "memory of a controller"
     DIMM_ERRORS = "corrected memory errors"
+    CPU_DESIGN = "vendor, family and model of the CPU"
+    MODULES = "memory modules"
+    MEMORY_CHANNELS = "memory channels in use"
+    # Of a NUMA node.
+    MEMORY_RATE = "line rate of the memory"
+    MEMORY_RATE_MOST = "highest possible line rate of the memory"
+    MEMORY_RATE_SOURCE = "source of the line rate"
+    MEMORY_LATENCY = "latency of the memory by the firmware"
+    # Of the host.
     LOAD = "running tasks"
     PRESSURE = "time in which tasks waited for a CPU"
     PEERMEM = "nvidia_peermem"

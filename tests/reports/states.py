@@ -53,9 +53,12 @@ def still(document: Document, host: str = "node17", minute: int = 40) -> Documen
 
 
 @functools.cache
-def run(machine: str, *testcases: str, host: str = "node17", seed: int = 0) -> Document:
+def run(
+    machine: str, *testcases: str, host: str = "node17", seed: int = 0, size: str | None = None
+) -> Document:
     """Measure a simulated machine; the quick tier without testcases."""
-    return still(wirespeed.run(testcases, machine=f"simulated:{machine}", tier="quick", seed=seed), host)
+    document = wirespeed.run(testcases, machine=f"simulated:{machine}", tier="quick", seed=seed, size=size)
+    return still(document, host)
 
 
 def command(*words: str) -> Document:
@@ -159,7 +162,7 @@ STATES: dict[str, Callable[[], str]] = {
     "fail-no-cause": lambda: page([run("dgx-a100-8+speed@gpu5-pcie2=0.5")]),
     "wrong-data": lambda: page([run("dgx-a100-8+corrupt@gpu3->gpu5")]),
     "busy": lambda: page([run("dgx-a100-8+busy@gpu1")]),
-    "not-judged": lambda: page([run("dgx-a100-8", "device_to_device_latency_sm", "host_device_latency_sm")]),
+    "not-judged": lambda: page([run("dgx-a100-8", "0", "4", size="1MiB")]),
     "gates": lambda: checked(f"dgx-a100-8{NVLINKS}", "azure"),
     "no-gpu": lambda: page([run("cpu-2-sockets")]),
     "two-gpus": lambda: page([recorded()]),

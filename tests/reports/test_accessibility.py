@@ -73,7 +73,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "pass": lambda: page([run(TWO, *CASES)]),
     "fail": lambda: page([run(f"{TWO}+nvlinks=9@gpu1", *CASES)]),
     "busy": lambda: page([run(f"{TWO}+busy@gpu1", *CASES)]),
-    "not judged": lambda: page([run(TWO, "device_to_device_latency_sm", "host_latency_ladder")]),
+    "not judged": lambda: page([run(TWO, "0", "host_latency_ladder", size="1MiB")]),
     "two runs": lambda: several(2),
     "seven runs": lambda: several(7),
     "twelve nodes": fleet,

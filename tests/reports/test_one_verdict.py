@@ -36,8 +36,8 @@ PAIRS, HOST = "device_to_device_memcpy_read_ce", "host_to_device_memcpy_ce"
 _WORDS = "|".join(sorted({verdict.word.upper() for verdict in Verdict}, key=len, reverse=True))
 
 
-def measured(*testcases: str, machine: str = H200, verify: bool = True) -> Document:
-    return wirespeed.run(testcases, machine=machine, samples=3, verify=verify)
+def measured(*testcases: str, machine: str = H200, verify: bool = True, size: str | None = None) -> Document:
+    return wirespeed.run(testcases, machine=machine, samples=3, verify=verify, size=size)
 
 
 def interrupted() -> Document:
@@ -79,8 +79,8 @@ STATES = {
     "fail": State(lambda: measured(PAIRS, machine=f"{H200}+speed@gpu0-gpu1=0.5"), Verdict.FAIL),
     "implausible": State(lambda: measured(PAIRS, machine=f"{H200}+speed@gpu0-gpu1=3"), Verdict.FAIL),
     "busy": State(lambda: measured(PAIRS, machine=f"{H200}+busy@gpu1"), Verdict.BUSY),
-    "unknown": State(lambda: measured("device_to_device_latency_sm"), Verdict.UNKNOWN),
-    "some unknown": State(lambda: measured(HOST, "device_to_device_latency_sm"), Verdict.PASS),
+    "unknown": State(lambda: measured(HOST, size="1MiB"), Verdict.UNKNOWN),
+    "some unknown": State(lambda: measured(HOST, "device_to_device_sm_scaling"), Verdict.PASS),
     "interrupted": State(interrupted, Verdict.INTERRUPTED),
     "unverified": State(lambda: measured(PAIRS, verify=False), Verdict.WARN, "data not verified"),
     "wrong data": State(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from wirespeed.cli.main import main
 from wirespeed.data import efficiencies
+from wirespeed.data.cpus import factors, sheets
+from wirespeed.data.latencies import paths
 from wirespeed.results.published_gates import load
 from wirespeed.topology import EngineRate
+from wirespeed.units import GB
 
 PAGE = Path(__file__).parents[2] / "docs/limits.md"
 
@@ -30,18 +34,63 @@ def ranges() -> str:
     return "".join([*table, "\nSources:\n\n", *sources])
 
 
+def cpus() -> str:
+    """The table of CPUs and the list of their sources."""
+    table, sources = [], []
+    for name, sheet in sheets().items():
+        *caches, local, remote = (f"{one:g}" for one in sheet.nanoseconds)
+        table.append(f"| {name} | {sheet.fastest / GB:.0f} | {', '.join(caches)} | {local} | {remote} |\n")
+        sources.append(f"- {name}: {' '.join(sheet.source.split())}\n")
+    factors_source = f"- lowest and typical rates, factors: {' '.join(factors().source.split())}\n"
+    return "".join([*table, "\nSources:\n\n", *sources, factors_source])
+
+
+def gpus() -> str:
+    """The table of latencies of GPUs and the list of their sources."""
+    table, sources = [], []
+    for one in paths():
+        typical, most = (f"{value:g}" for value in one.nanoseconds)
+        table.append(f"| {one.ends} | {one.link} | {one.capability or 'any'} | {typical} | {most} |\n")
+        sources.append(
+            f"- {one.ends}, {one.link}, {one.capability or 'any'}: {' '.join(one.source.split())}\n"
+        )
+    return "".join([*table, "\nSources:\n\n", *sources])
+
+
+#: Heading of each table, what is after it, and what makes it.
+TABLES = (
+    ("| link | engine | lowest | typical |\n|---|---|---|---|\n", "\nThe values are fractions", ranges),
+    ("| design | GB/s | L1, L2, L3, ns | memory, ns | remote, ns |\n|---|---|---|---|---|\n",
+     "\nGPUs ([", cpus),
+    ("| memory of | link | compute capability | typical, ns | warning above, ns |\n|---|---|---|---|---|\n",
+     "\n## Verdicts", gpus),
+)  # fmt: skip
+
+
 @pytest.fixture
 def page(request: pytest.FixtureRequest) -> str:
     return PAGE.read_text()
 
 
-def test_the_table_is_that_of_the_data(page: str, request: pytest.FixtureRequest) -> None:
-    head, end = "| link | engine | lowest | typical |\n|---|---|---|---|\n", "\nThe values are fractions"
+@pytest.mark.parametrize(("head", "end", "made"), TABLES, ids=["links", "cpus", "gpus"])
+def test_the_tables_are_those_of_the_data(
+    page: str, head: str, end: str, made: Callable[[], str], request: pytest.FixtureRequest
+) -> None:
     before, _, rest = page.partition(head)
     after = rest[rest.index(end) :]
     if request.config.getoption("--update-golden"):
-        PAGE.write_text(before + head + ranges() + after)
-    assert ranges() in PAGE.read_text(), "run `pytest --update-golden`"
+        PAGE.write_text(before + head + made() + after)
+    assert head + made() + end in PAGE.read_text(), "run `pytest --update-golden`"
+
+
+def test_the_page_says_the_factors_of_the_data() -> None:
+    text = " ".join(PAGE.read_text().split())
+    by = factors()
+    assert f"below {by.lowest_core:g} GB/s (bytes read" in text and by.lowest_share == 0.2
+    assert f"values below {by.lowest_line:.0%} of it".replace("%", " %") in text
+    assert f"a warning above {by.warn:g} times" in text and f"a failure above {by.fail:g} times" in text
+    assert (by.virtual, by.loaded) == (2, 4) and "twice as much for memory in a virtual" in text
+    assert f"{by.lowest_remote:g} GB/s for each CPU is low, at most {by.lowest_link:g} GB/s" in text
 
 
 def test_the_examples_show_what_the_commands_print(

@@ -39,12 +39,12 @@ class Recorder(Tree):
     def __init__(self, folder: str | Path = "/") -> None:
         super().__init__(folder)
         self.answers = {}
-        self._texts: dict[PurePosixPath, str | None] = {}
+        self._contents: dict[PurePosixPath, str | bytes | None] = {}
 
-    def note(self, path: PurePosixPath, text: str | None) -> None:
-        """Keep the text of a file, or that a file or folder exists."""
-        if text is not None or path not in self._texts:
-            self._texts[path] = text
+    def note(self, path: PurePosixPath, content: str | bytes | None) -> None:
+        """Keep the content of a file, or that a file or folder exists."""
+        if content is not None or path not in self._contents:
+            self._contents[path] = content
 
     def save(self, folder: Path) -> int:
         """Write what was noted; return the number of files.
@@ -55,15 +55,15 @@ class Recorder(Tree):
             If a file cannot be written.
         """
         variables = {name: text for name, text in self.environment.items() if _VARIABLES.fullmatch(name)}
-        for name, content in ((_NVML, self.answers), (_ENVIRONMENT, variables)):
-            (folder / name).write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
-        for path, text in self._texts.items():
+        for name, answers in ((_NVML, self.answers), (_ENVIRONMENT, variables)):
+            (folder / name).write_bytes(msgspec.json.format(msgspec.json.encode(answers), indent=1) + b"\n")
+        for path, content in self._contents.items():
             place = folder / self._without_links(path, folder)
-            if text is None and (self.folder / path).is_dir():
+            if content is None and (self.folder / path).is_dir():
                 place /= _EMPTY
             make_folder(place.parent)
-            place.write_text(text or "")
-        return 2 + len(self._texts)
+            place.write_bytes(content if isinstance(content, bytes) else (content or "").encode())
+        return 2 + len(self._contents)
 
     def _without_links(self, path: PurePosixPath, folder: Path) -> PurePosixPath:
         """Return a path without links; those of ``/sys``, which are relative, are made in the folder."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from io import FileIO
@@ -65,7 +65,7 @@ class Tree:
         """The folder itself."""
         return TreePath(self, PurePosixPath())
 
-    def note(self, path: PurePosixPath, text: str | None) -> None:
+    def note(self, path: PurePosixPath, content: str | bytes | None) -> None:
         """Take note of what was read of a file; None if only its presence was."""
 
     def real(self, path: PurePosixPath) -> Path | None:
@@ -137,6 +137,27 @@ class TreePath:
             text = "\n".join(found.group() for found in keep.finditer(text))
         self.tree.note(self.path, text)
         return text
+
+    def table(self, keep: Callable[[bytes], bytes]) -> bytes | None:
+        """Return what is kept of a binary file; None if it is missing or cannot be read.
+
+        Parameters
+        ----------
+        keep : Callable
+            Returns the part of the content that is needed, and recorded; of its own result, all.
+        """
+        place = self.tree.real(self.path)
+        try:
+            if place is None:
+                return None
+            about = place.stat()
+            if not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST_BYTES:
+                return None
+            found = keep(place.read_bytes())
+        except (OSError, ValueError):  # a NUL in a name that a file gave
+            return None
+        self.tree.note(self.path, found)
+        return found
 
     def messages(self, keep: re.Pattern[str]) -> str | None:
         """Return what matches in the messages of the kernel, without waiting for new ones.

@@ -20,6 +20,7 @@ from .commands import at_device
 from .diagnosis import Diagnosis, Finding, diagnose
 from .inventory import Missing
 from .omissions import is_verified, unmeasured
+from .usual_ranges import UsualRanges
 from .verdict import worst
 from .verdicts import BELOW_PEERS, Check, Judgement, Verdict
 
@@ -407,7 +408,15 @@ def missing(document: Document, check: Check) -> str:
         and path_kind(one.key.testcase) is PathKind.HOST_MEMORY
         for one in check.judgements
     )
-    return _MEMORY if required and document.machine.unknown_memories else ""
+    if not required or not document.machine.unknown_memories or UsualRanges(document).bounds_memory:
+        return ""
+    return _MEMORY
+
+
+def judged_by_baseline(document: Document, check: Check) -> bool:
+    """Return whether only a baseline would judge some values; not if the capacity of memory would."""
+    unknown = any(one.verdict is Verdict.UNKNOWN and one.value is not None for one in check.judgements)
+    return unknown and check.baseline is None and not missing(document, check)
 
 
 def not_as_expected(judgements: Iterable[Judgement]) -> dict[str, int]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from ..data import measured_memory
 from ..document import BUSBW, Cell, Document, Status, TestcaseResult
-from ..errors import UsageError
 from ..model import Expectation, Unit
 from ..results.baseline import DEVIATIONS, Baseline, Entry
 from ..results.cells import Key, Placed, busy_devices, placed
@@ -20,6 +19,7 @@ from ..terminal import brief
 from ..testcases.host import STREAM
 from ..topology import LinkKind, Machine
 from ..units import GB, format_time
+from .accepted import accept
 from .assumed import unconfirmed, without_peers
 from .culprits import Culprit, Suspect, any_of, of_expected
 from .defects import defects
@@ -28,6 +28,7 @@ from .hardware_changes import hardware_changes
 from .inventory import Missing, missing
 from .localise import Observation, localise
 from .omissions import BaselineUse, baseline_use, doubts
+from .usual_ranges import UsualRange, UsualRanges
 from .verdict import Verdict as Verdict
 from .verdict import worst
 from .wrong_data import WrongData, wrong_data
@@ -237,15 +238,16 @@ def judge(
     entries = baseline.entries(machine, is_lesser=is_lesser) if baseline else {}
     cells = [one for one in placed(document) if one.key in entries or not _restated(one)]
     memories = _measured_memories(cells, machine)
+    usual = UsualRanges(document)
     judged = [
         (None if ignore_busy or not one.result.busy else _busy(one, machine))
-        or _judge(one, machine, memories, entries.get(one.key), tolerance)
+        or _judge(one, machine, memories, usual, entries.get(one.key), tolerance)
         for one in cells
     ]
     for i, why in unconfirmed(machine, cells, IMPLAUSIBLE).items():
         if judged[i].why == BELOW_RANGE or judged[i].verdict is Verdict.IMPLAUSIBLE:
             judged[i] = replace(judged[i], verdict=Verdict.WARN, why=why)
-    accepted, exempt = _accept(judged, cells, overrides, machine)
+    accepted, exempt = accept(judged, cells, overrides, machine)
     culprits = _blame(judged, cells, exempt, machine)
     judged += _failures(document)
     judged.sort(key=lambda j: (j.verdict.rank, j.margin, j.key))
@@ -292,7 +294,12 @@ def _measured_memories(cells: Sequence[Placed], machine: Machine) -> dict[int, f
 
 
 def _judge(
-    one: Placed, machine: Machine, memories: Mapping[int, float], entry: Entry | None, tolerance: float
+    one: Placed,
+    machine: Machine,
+    memories: Mapping[int, float],
+    usual: UsualRanges,
+    entry: Entry | None,
+    tolerance: float,
 ) -> Judgement:
     """Judge one cell independently of the others."""
     cell, value = one.cell, one.cell.value
@@ -307,8 +314,13 @@ def _judge(
         return Judgement(one.key, one.unit, Verdict.IMPLAUSIBLE, value, peak, least, normal, why)
     if cell.expect:
         ranged = _by_expectation(_passed(one), value, cell.limit, cell.expect)
+    elif cell.expected:
+        ranged = _by_range(one, value, cell.expected, machine, memories)
+    elif known := None if entry and entry.judges else usual.of(one):
+        ranged = _by_usual_range(_passed(one), value, known)
     else:
-        ranged = _by_range(one, value, machine, memories)
+        why = _unjudged(one, machine)
+        ranged = Judgement(one.key, one.unit, Verdict.UNKNOWN, value, cell.limit, why=why)
     if entry is None:
         return ranged
     if not entry.judges:
@@ -356,13 +368,15 @@ def _by_expectation(
     return replace(judgement, verdict=verdict, least=least or expect.most, why=why)
 
 
-def _by_range(one: Placed, value: float, machine: Machine, memories: Mapping[int, float]) -> Judgement:
+def _by_range(
+    one: Placed,
+    value: float,
+    expected: tuple[float, float],
+    machine: Machine,
+    memories: Mapping[int, float],
+) -> Judgement:
     """Judge a value by its expected range."""
-    cell = one.cell
-    if not cell.expected:
-        why = _unjudged(one, machine)
-        return Judgement(one.key, one.unit, Verdict.UNKNOWN, value, cell.limit, why=why)
-    least, normal = cell.expected
+    cell, (least, normal) = one.cell, expected
     verdict, why = Verdict.PASS, ""
     if value < least * (1 + WARN):
         if cell.shared:
@@ -371,6 +385,14 @@ def _by_range(one: Placed, value: float, machine: Machine, memories: Mapping[int
         if value < least:
             verdict, why = Verdict.FAIL, BELOW_RANGE
     return Judgement(one.key, one.unit, verdict, value, cell.limit, least, normal, why)
+
+
+def _by_usual_range(judgement: Judgement, value: float, known: UsualRange) -> Judgement:
+    """Judge a value that no known link limits by what is usual."""
+    verdict, why = known.verdict(value, judgement.unit, IMPLAUSIBLE)
+    limit = known.most if verdict is Verdict.IMPLAUSIBLE else judgement.limit or known.limit
+    return replace(judgement, verdict=verdict, limit=limit, least=known.bound, normal=known.usual, why=why,
+                   basis=known.basis)  # fmt: skip
 
 
 def _by_memories(
@@ -426,40 +448,6 @@ def _unjudged(one: Placed, machine: Machine) -> str:
     kinds = {LinkKind.MEMORY: "memory"}
     what = dict.fromkeys(kinds.get(link.kind, f"{link.kind} links") for link in unknown)
     return f"unknown capacity of {' and '.join(what)}" if what else "no limit is known"
-
-
-def _accept(
-    judged: list[Judgement], cells: Sequence[Placed], overrides: Sequence[Override], machine: Machine
-) -> tuple[dict[Override, int], set[int]]:
-    """Waive what overrides accept; the first matching override counts.
-
-    Returns
-    -------
-    accepted
-        Override -> number of cells that it waives.
-    exempt
-        The cells that may be slow, waived or not; they are not compared with their peers.
-    """
-    accepted: dict[Override, int] = {}
-    exempt: set[int] = set()
-    for override in overrides:
-        fitting = [
-            i for i, one in enumerate(cells) if judged[i].value and override.fits(one.key, one.cell, machine)
-        ]
-        if not fitting:
-            raise UsageError(f"the override of {override} matches no measured value")
-        bad = [i for i in fitting if _is_accepted(override, judged[i])]
-        exempt.update(bad, (i for i in fitting if judged[i].verdict is Verdict.PASS))
-        for i in bad:
-            judged[i] = replace(judged[i], verdict=Verdict.WAIVED, why=override.reason)
-        accepted[override] = len(bad)
-    return accepted, exempt
-
-
-def _is_accepted(override: Override, judgement: Judgement) -> bool:
-    if override.accept is None:
-        return judgement.verdict.is_bad
-    return judgement.verdict in (Verdict.FAIL, Verdict.WARN) and judgement.margin >= override.accept
 
 
 def _blame(

@@ -12,7 +12,7 @@ from rich.text import Text
 from ..document import Document
 from ..judging.gate_verdicts import GateComparison
 from ..judging.omissions import omitted
-from ..judging.overview import Overview, missing, overview, share
+from ..judging.overview import Overview, judged_by_baseline, missing, overview, share
 from ..judging.verdicts import BELOW_RANGE, Check, Judgement, Verdict
 from ..units import fitting, many
 from . import SIMULATED, Judged, Style
@@ -160,7 +160,9 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
         yield from notes((kind, f"{reason}: {', '.join(names)}") for (kind, reason), names in reasons.items())
     elif unknown := [reason for kind, reason in reasons if kind == "not judged"]:
         names = {name for (kind, _), found in reasons.items() if kind == "not judged" for name in found}
-        yield from notes([("not judged", f"{many(len(names), 'testcase')}: {'; '.join(unknown)}")])
+        known_by = "; to judge them: wirespeed baseline make" if judged_by_baseline(document, check) else ""
+        text = f"{many(len(names), 'testcase')}: {'; '.join(unknown)}{known_by}"
+        yield from notes([("not judged", text)])
     yield from notes([("left out", omitted(document)), ("note", missing(document, check))])
 
 

@@ -17,7 +17,7 @@ from ..judging.diagnosis import Diagnosis, Finding, concluded
 from ..judging.omissions import measurable
 from ..judging.run_facts import facts_of
 from ..judging.verdicts import Check, Verdict
-from ..units import format_size, many
+from ..units import GB, format_size, format_time, many
 from . import SIMULATED, Style
 from ._console import heading, printed, warnings
 from ._documentation import HELP, linked
@@ -193,4 +193,8 @@ def _shown(fact: Fact) -> str:
         return fact.value
     if fact.unit == "B":
         return format_size(int(fact.value))
+    if fact.unit == "B/s":
+        return f"{fact.value / GB:.4g} GB/s"
+    if fact.unit == "s" and 0 < fact.value < 1:
+        return format_time(fact.value)
     return f"{fact.value:g} {fact.unit}".rstrip()

@@ -118,10 +118,10 @@ def extent(figure: KeyFigure) -> str:
 
 def typical_share(figure: KeyFigure) -> str:
     """Return the share of the typical value, with what it is a share of."""
-    found = share(figure.typical)
+    one, found = figure.typical, share(figure.typical)
+    scale, unit = fitting(one.unit, [one.value or 0.0])
     if found is None:
-        return "no limit known"
-    scale, unit = fitting(figure.typical.unit, [figure.typical.value or 0.0])
+        return f"expected ≥ {short(one.least, scale)} {unit}" if one.least else "no limit known"
     return f"{found} {short(found.whole, scale)} {unit}"
 
 

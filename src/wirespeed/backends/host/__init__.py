@@ -28,10 +28,10 @@ def discover(machine: Machine, root: TreePath = HERE) -> Machine:
 
 def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:
     """Yield the facts of this host."""
-    from . import host_facts, inventory_facts, nic_facts
+    from . import host_facts, inventory_facts, memory_facts, nic_facts
 
-    del machine
     yield from host_facts.facts(root)
+    yield from memory_facts.facts(machine, root)
     yield from nic_facts.facts(root)
     yield from inventory_facts.facts(root)
 

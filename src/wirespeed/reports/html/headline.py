@@ -163,12 +163,11 @@ def _tile(figure: KeyFigure, target: str) -> Tile:
     one, worst = figure.typical, figure.worst
     scale, unit = fitting(one.unit, [one.value or 0.0])
     of = share(one)
-    lines = [str(of) if of else "no limit known"]
-    bounds = (
-        [f"expected {short(one.least, scale)} to {short(one.normal, scale)}"]
-        if one.least and one.normal
-        else []
-    )
+    lines = [str(of)] if of else [] if one.least else ["no limit known"]
+    bounds = []
+    if one.least:
+        upper = f" to {short(one.normal, scale)}" if one.normal else " or more"
+        bounds = [f"expected {short(one.least, scale)}{upper}"]
     bounds += [f"limit {short(one.limit, scale)}"] if one.limit else []
     lines += [", ".join(bounds)] if bounds else []
     if worst:

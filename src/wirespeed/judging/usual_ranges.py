@@ -1,0 +1,415 @@
+"""What is known about values that no known link limits: from the CPU's model, published latencies, and shape.
+
+The ranges are wide, because they are of models, not of this machine: values outside are warnings, and only
+values far outside fail.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import median
+
+from ..data.cpus import factors, sheet_of
+from ..data.latencies import fail_factor, path_latency
+from ..document import Document, Table
+from ..errors import MachineError
+from ..facts import OFF, Facts, Known
+from ..limits import JUDGED_BYTES
+from ..model import BUFFERS, Engine, Operation, Unit
+from ..network import Network
+from ..results.cells import Placed
+from ..testcases import TABLE
+from ..topology import Cache, LinkKind, NumaNode
+from ..units import KIB
+from .verdict import Verdict
+
+#: Largest share of a buffer that the caches may have kept since it was read before.
+_KEPT = 0.5
+#: Testcases whose values are judged in other ways than those of one rate per node.
+_LATENCY, _LADDER, _LOADED = "host_latency", "host_latency_ladder", "host_loaded_latency"
+_SIZES = "host_bandwidth_ladder"
+_CURVES = (_LADDER, _LOADED, _SIZES)
+#: Latencies of GPUs -> where the memory is.
+_GPU_LATENCIES = {"host_device_latency_sm": "host", "device_to_device_latency_sm": "gpu",
+                  "device_to_device_latency_tma": "gpu"}  # fmt: skip
+#: A working set of at most this share of a cache stays in it.
+_FITS = 0.5
+#: A cache whose latency, over that of the other small cache, is above the usual ratio by this factor is slow.
+_SLOW_CACHE = 1.9
+#: A last cache that saves less than this fraction of the memory's latency is missing.
+_SAVED = 0.1
+#: Highest latency of a shared cache over that of memory, where no published value is known.
+_NO_SLOWER = 1.5
+#: Lowest rate of copies in small and in large caches, over that of the memory in the same run.
+_SMALL_CACHE, _LARGE_CACHE = 1.2, 0.3
+#: Cache of the second level that all servers have, in bytes.
+_SECOND_BYTES = 256 * KIB
+#: Smallest part of a buffer for each core that start-up does not dominate, in bytes.
+_LEAST_PART = 4096
+#: Lowest latency under load, over that without load: less is a mistake of the measurement.
+_LOADED_LEAST = 0.6
+#: Latency under load over that without, where no published value is known.
+_LOADED_MOST = 15.0
+#: What is low by this factor or more fails, where the capacity of the memory was read.
+_FAR = 0.5
+
+
+@dataclass(frozen=True)
+class UsualRange:
+    """What is known about a value.
+
+    Parameters
+    ----------
+    bound : float
+        The lowest rate, or the highest latency, that passes, in B/s or s.
+    basis : str
+        What it is known from.
+    usual : float or None
+        Typical value.
+    far : float or None
+        A rate below, or a latency above, fails; None: a value outside is only a warning.
+    limit : float or None
+        What the line rate of the memory allows, in B/s; None if it is not known.
+    most : float or None
+        The highest possible rate, which this machine may be far from, in B/s.
+    floor : float
+        A latency below is a warning, in s.
+    """
+
+    bound: float
+    basis: str
+    usual: float | None = None
+    far: float | None = None
+    limit: float | None = None
+    most: float | None = None
+    floor: float = 0.0
+
+    def verdict(self, value: float, unit: Unit, tolerance: float) -> tuple[Verdict, str]:
+        """Return the verdict on a value, and why it is no pass; a rate may exceed ``most`` by a fraction."""
+        if self.most is not None and value > self.most * (1 + tolerance):
+            return (
+                Verdict.IMPLAUSIBLE,
+                f"{value / self.most - 1:.0%} above the highest possible ({self.basis})",
+            )
+        if value < self.floor:
+            return Verdict.WARN, "lower under load than without"
+        rises = unit.more_is_better
+        if value >= self.bound if rises else value <= self.bound:
+            return Verdict.PASS, ""
+        far = self.far is not None and (value < self.far if rises else value > self.far)
+        why = f"{'far ' if far else ''}{'below' if rises else 'above'} what is usual ({self.basis})"
+        return Verdict.FAIL if far else Verdict.WARN, why
+
+
+class UsualRanges:
+    """What is known about the values of one run."""
+
+    def __init__(self, document: Document) -> None:
+        self._machine = document.machine
+        self._facts = Facts(document.facts)
+        self._nodes = {node.name: node for node in self._machine.numa if node.cpus}
+        self._sheet = sheet_of(self._machine.cpu, self._facts.text(Known.CPU_DESIGN))
+        self._cases = {case.name: case for case in TABLE if case.engine is Engine.CPU}
+
+    def of(self, one: Placed) -> UsualRange | None:
+        """Return what is known about a value; None if nothing is."""
+        name, row, column = one.key.testcase, one.key.row, one.key.column
+        if name in _GPU_LATENCIES:
+            return self._of_gpu(_GPU_LATENCIES[name], row, column)
+        if name in _CURVES and not _has_values(one):
+            return None
+        case = self._cases.get(name)
+        node = self._nodes.get(row) or (self._nodes.get(column) if row == "local" else None)
+        if case is None or node is None:
+            return None
+        if name == _LATENCY:
+            return self._latency(node, self._nodes.get(column))
+        if name == _LADDER:
+            return self._of_ladder(one, node)
+        if name == _LOADED:
+            return self._loaded(one, node)
+        if one.unit is not Unit.RATE:
+            return None
+        if name == _SIZES:
+            return self._of_sizes(one, node)
+        buffers = sum(BUFFERS[case.operation]) / case.counted
+        size = one.key.bytes / case.counted
+        if size < self._uncached:
+            return None
+        other = self._nodes.get(column, node) if row != "local" else node
+        if column.startswith("numa") and column not in self._nodes:
+            return None  # memory without cores: of another kind
+        if other is not node:
+            return self._remote(node)
+        reads = case.operation is Operation.READ
+        ways = 2 if "bidirectional" in name else 1
+        return self._rate(node, self._cpus(node), buffers, size if reads else 0.0, 1 / ways)
+
+    def _positive(self, name: str, device: str = "") -> float | None:
+        """Return a number of the facts; None if it is unknown, or impossible, as in a file of another."""
+        found = self._facts.number(name, device)
+        return found if found is not None and found > 0 else None
+
+    @cached_property
+    def _knows_quota(self) -> bool:
+        """Whether it is known how many CPUs may be used at a time; cgroups of version 1 do not tell."""
+        return self._facts.knows(Known.CPU_QUOTA)
+
+    @property
+    def bounds_memory(self) -> bool:
+        """Whether something is known about the rate of host memory."""
+        return any(self._rate(node, 1.0) is not None for node in self._nodes.values())
+
+    @cached_property
+    def _uncached(self) -> float:
+        return max(JUDGED_BYTES, self._machine.last_cache_bytes())
+
+    def _cpus(self, node: NumaNode) -> float:
+        """Return how many CPUs of a node are used at a time: one per core, at most a part of the quota."""
+        quota = (self._positive(Known.CPU_QUOTA) or math.inf) / len(self._nodes)
+        return min(float(len(node.cores)), quota)
+
+    def _memory(self, node: NumaNode) -> tuple[float | None, float | None, float, str]:
+        """Return line rate, highest rate and slowest common rate of a node's memory, and their source."""
+        name = node.name
+        rate, most = (self._positive(one, name) for one in (Known.MEMORY_RATE, Known.MEMORY_RATE_MOST))
+        source = self._facts.text(Known.MEMORY_RATE_SOURCE, name)
+        for link in self._machine.links:
+            if link.source == link.destination == name and link.capacity:
+                return link.capacity, None, link.capacity, link.origin
+        slowest = (most or 0.0) / 2
+        if self._sheet is not None:
+            title, sheet = self._sheet
+            shared = self._positive(Known.NODES_PER_SOCKET) or len(self._nodes)
+            slowest = sheet.slowest / max(1.0, shared)
+            if most is None:  # recorded by a version that did not read it
+                most = sheet.fastest * sheet.sockets(len(node.cpus))
+                source = f"maximum of {title}"
+        return rate, most, slowest, source
+
+    def _rate(
+        self, node: NumaNode, cpus: float, buffers: float = 1.0, read: float = 0.0, share: float = 1.0
+    ) -> UsualRange | None:
+        """Return what some CPUs reach in their own memory.
+
+        Parameters
+        ----------
+        node : NumaNode
+            The node.
+        cpus : float
+            Number of CPUs.
+        buffers : float
+            Bytes read and written per byte of the value.
+        read : float
+            Bytes of the buffer if it is only read, of which caches may keep a part; 0 for other kernels.
+        share : float
+            Share of the lowest and typical rate, if other transfers run at the same time.
+        """
+        rate, most, slowest, source = self._memory(node)
+        if most is None and rate is None:
+            return None
+        by = factors()
+        line = rate or most or 0.0
+        lowest = by.lowest_line * rate if rate else by.lowest_share * slowest
+        least = min(cpus * by.core(), lowest) * share / buffers
+        usual = min(cpus * by.core(typical=True), by.typical_share * line) * share / buffers
+        kept = min(_KEPT, self._machine.last_cache_bytes() / read) if read else 0.0
+        return UsualRange(
+            least,
+            f"{source}, {cpus:g} CPUs in use",
+            max(usual, least),
+            least * _FAR if rate and self._knows_quota else None,
+            rate / buffers if rate else None,
+            most / buffers / (1 - kept) if most else None,
+        )
+
+    def _remote(self, node: NumaNode) -> UsualRange | None:
+        """Return what the CPUs of a node reach in the memory of another one."""
+        _, most, _, source = self._memory(node)
+        if most is None:
+            return None
+        least = factors().remote(self._cpus(node))
+        return UsualRange(least, f"between sockets; {source}", most=most / 2)
+
+    def _local_latency(self, node: NumaNode) -> tuple[float | None, str]:
+        """Return the usual latency of a node's memory, and its source."""
+        for link in self._machine.links:
+            if link.source == link.destination == node.name and link.latency:
+                return link.latency, "the machine's description"
+        if self._sheet is None:
+            return None, ""
+        read = self._positive(Known.MEMORY_LATENCY, node.name) or 0.0
+        title, sheet = self._sheet
+        return max(read, sheet.local), f"published latencies of {title}"
+
+    def _latency(self, node: NumaNode, other: NumaNode | None) -> UsualRange | None:
+        """Return the latency of the memory of a node for its own cores, or for those of another one."""
+        usual, source = self._local_latency(node)
+        if usual is None or other is None:  # memory without cores: of another kind
+            return None
+        if other is not node:
+            described = source.startswith("the machine")
+            usual = usual + self._between(node, other) if described else self._remote_latency(usual)
+        return self._of_memory(usual, source)
+
+    def _of_memory(self, usual: float, source: str, loaded: float = 1.0) -> UsualRange:
+        """Return the range of a latency of memory around its usual value, in s."""
+        bare = bool(self._machine.rates) or self._facts.text(Known.HYPERVISOR) == OFF
+        return _within(usual, source, loaded * (1.0 if bare else factors().virtual))
+
+    def _remote_latency(self, local: float) -> float:
+        return max(local, self._sheet[1].remote) if self._sheet else local
+
+    def _between(self, node: NumaNode, other: NumaNode) -> float:
+        """Return the described time that the links between two nodes add to a load."""
+        ends = (node.name, other.name)
+        return max(
+            (x.latency or 0.0 for x in self._machine.links if (x.source, x.destination) == ends), default=0.0
+        )
+
+    def _of_ladder(self, one: Placed, node: NumaNode) -> UsualRange | None:
+        """Return the latency of a working set: of the smallest cache that holds it, or of the memory."""
+        row, table = _curve(one)
+        set_bytes = table.columns.values[one.cell.column]
+        caches = self._data_caches
+        level = next((cache for cache in caches if set_bytes <= cache.bytes * _FITS), None)
+        largest = max(row, default=0.0)
+        of_memory = row.get(largest)
+        memory, source = self._local_latency(node)
+        if level is None:
+            return self._of_memory(memory, source) if memory else None
+        usual = self._cache_latency(level)
+        shared = level is caches[-1] and len(caches) > len(caches[:2])
+        if shared:  # a virtual machine may get little of it, but memory is not faster
+            found = self._of_memory(memory, source) if memory else None
+            if of_memory and self._trusts(level, set_bytes):
+                bound = (1 - _SAVED) * of_memory
+                shape = UsualRange(bound, "shape of the ladder", far=found.far if found else None)
+                found = shape if found is None or bound < found.bound else found
+            elif found is None and of_memory:
+                found = UsualRange(_NO_SLOWER * of_memory, "shape of the ladder")
+            return found and replace(found, usual=usual)
+        if usual is None:
+            return UsualRange(of_memory * _FITS, "shape of the ladder") if of_memory else None
+        found = _within(usual, source or "the machine's description")
+        relative = self._by_other_cache(level, row)
+        if relative is not None and relative * usual < found.bound:
+            return replace(found, bound=relative * usual, basis=f"shape of the ladder; {found.basis}")
+        return found
+
+    @cached_property
+    def _data_caches(self) -> list[Cache]:
+        """The caches of data, the smallest first; the second at most as large as the CPU's model has it."""
+        found = sorted((c for c in self._machine.caches if c.type != "instruction"), key=lambda c: c.level)
+        if self._machine.rates:
+            return found
+        second = self._sheet[1].second_kib * KIB if self._sheet else _SECOND_BYTES
+        return [replace(one, bytes=min(one.bytes, second)) if one.level <= 2 else one for one in found]
+
+    def _trusts(self, cache: Cache, set_bytes: float) -> bool:
+        """Return whether a working set is clearly in a shared cache, and in no smaller one."""
+        smaller = [one.bytes for one in self._data_caches if one.level < cache.level]
+        bare = self._facts.text(Known.HYPERVISOR) == OFF
+        return bare and 4 * max(smaller, default=0) <= set_bytes <= cache.bytes / 4
+
+    def _cache_latency(self, cache: Cache) -> float | None:
+        if cache.latency:
+            return cache.latency
+        return self._sheet[1].cache(cache.level) if self._sheet else None
+
+    def _by_other_cache(self, cache: Cache, row: dict[float, float]) -> float | None:
+        """Return the highest latency of a small cache over the usual one, by the other small cache."""
+        other = next((one for one in self._data_caches[:2] if one is not cache), None)
+        usual = self._cache_latency(other) if other else None
+        if other is None or usual is None or self._machine.rates:
+            return None
+        inner = max((one.bytes for one in self._data_caches if one.level < other.level), default=0)
+        held = [value for size, value in row.items() if inner / _FITS**2 <= size <= other.bytes * _FITS]
+        return _SLOW_CACHE * median(held) / usual if held else None
+
+    def _loaded(self, one: Placed, node: NumaNode) -> UsualRange | None:
+        """Return the latency under load, or the rate of the load."""
+        row, table = _curve(one)
+        pace = table.columns.values[one.cell.column]
+        if one.unit is Unit.RATE:
+            cpus, read = max(1.0, self._cpus(node) - 1), 2 * self._machine.last_cache_bytes()
+            return self._rate(node, cpus, 1.0, read, pace)
+        usual, source = self._local_latency(node)
+        idle = row.get(0.0)
+        if pace == 0:
+            return self._of_memory(usual, source) if usual else None
+        floor = _LOADED_LEAST * idle if idle else 0.0
+        if usual is None:
+            return UsualRange(_LOADED_MOST * idle, "latency without load", floor=floor) if idle else None
+        found = self._of_memory(usual, source, factors().loaded)
+        return UsualRange(found.bound, found.basis, None, found.far, floor=floor)
+
+    def _of_sizes(self, one: Placed, node: NumaNode) -> UsualRange | None:
+        """Return the rate of copies of one size by all cores, or of the largest size by some."""
+        row, table = _curve(one)
+        at = table.columns.values[one.cell.column]
+        cpus = self._cpus(node)
+        if table.key != "size":
+            large = one.key.bytes >= self._uncached
+            return self._rate(node, min(at, cpus), 2.0) if large else None
+        if at >= self._uncached:
+            return self._rate(node, cpus, 2.0)
+        memory = row.get(max(row, default=0.0))
+        if not memory or at == max(row) or self._machine.rates:  # simulated: no caches for copies
+            return None
+        small = sum(cache.bytes for cache in self._data_caches[:2]) * len(node.cores) * _FITS
+        inside = 2 * at <= small and at >= _LEAST_PART * len(node.cores)
+        share = _SMALL_CACHE if inside else _LARGE_CACHE
+        return UsualRange(share * memory, "shape of the ladder", far=share * memory / 4)
+
+    def _of_gpu(self, ends: str, row: str, column: str) -> UsualRange | None:
+        """Return the latency of memory that a GPU reads: of its host, or of another GPU."""
+        gpu = next(
+            (one for one in self._machine.gpus if one.name == (column if ends == "host" else row)), None
+        )
+        if gpu is None:
+            return None
+        there = f"numa{gpu.numa}" if ends == "host" else column
+        try:
+            kinds = {self._machine.links[i].kind for i in self._network.route(gpu.name, there)}
+        except MachineError:  # the path is unknown
+            return None
+        link = next((one for one in (LinkKind.PCIE, LinkKind.C2C, LinkKind.NVLINK) if one in kinds), None)
+        found = path_latency(ends, link, gpu.compute_capability) if link else None
+        if found is None:
+            return None
+        return UsualRange(
+            found.most, f"published latencies over {found.link}", found.typical, found.most * fail_factor()
+        )
+
+    @cached_property
+    def _network(self) -> Network:
+        return Network(self._machine)
+
+
+def _within(usual: float, source: str, factor: float = 1.0) -> UsualRange:
+    """Return the range of a latency around its usual value, in s."""
+    by = factors()
+    return UsualRange(usual * by.warn * factor, source, usual, usual * by.fail * factor)
+
+
+def _has_values(one: Placed) -> bool:
+    """Return whether the column of a cell is a value of a quantity."""
+    return any(
+        table.key == one.key.table and one.cell.column < len(table.columns.values)
+        for table in one.result.tables
+    )
+
+
+def _curve(one: Placed) -> tuple[dict[float, float], Table]:
+    """Return the measured values of a cell's row by the value of their column, and the table."""
+    table = next(t for t in one.result.tables if t.key == one.key.table)
+    at = table.columns.values
+    row = {
+        at[cell.column]: cell.value
+        for cell in table.cells
+        if cell.row == one.cell.row and cell.value is not None and cell.column < len(at)
+    }
+    return row, table
