@@ -5,7 +5,7 @@ The public Python API. Importing it loads no backend.
 >>> import wirespeed
 >>> document = wirespeed.run(["host_stream_copy"], machine="simulated:cpu-2-sockets")
 >>> [round(value / 1e9) for value in document.testcases[0].tables[0].values()]
-[260, 260]
+[261, 261]
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ FEWEST_ROUNDS = 3
 #: 2.8 standard errors, for three rounds it would be 4.3.
 ROUNDS = 5
 #: Maximum number of rounds.
-MAX_ROUNDS = 1000
+MAX_ROUNDS = 1_000_000
 #: Minimum number of samples that show scatter.
 _SCATTER_SAMPLES = 3
 

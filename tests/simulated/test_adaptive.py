@@ -66,14 +66,14 @@ def test_several_suspicions_are_measured_together() -> None:
 @pytest.mark.parametrize("spec", ["hgx-h200-2", "hgx-h200-2+lowered=0.6@gpu1", "cpu-2-sockets+nps4"])
 def test_without_a_defect_the_quick_tier_is_measured(spec: str) -> None:
     document, adaptive = examined(spec)
-    assert [step.why for step in adaptive.steps] == ["the quick tier: the facts show no defect"]
+    assert [step.why for step in adaptive.steps] == ["the quick preset: the readings show no defect"]
     assert set(names(document)) == {case.name for case in measurable(document)}
 
 
 def test_what_the_suspicion_does_not_explain_is_measured() -> None:
     document, adaptive = examined("hgx-h200-2+pcie-errors=0.99@gpu1+speed@gpu0=0.6")
     assert [step.why for step in adaptive.steps] == [
-        "to confirm pcie-errors (gpu1)", "the quick tier, to explain what is slow",
+        "to confirm pcie-errors (gpu1)", "the quick preset, to explain what is slow",
     ]  # fmt: skip
     assert set(names(document)) == {case.name for case in measurable(document)}
     assert len(names(document)) == len(set(names(document)))

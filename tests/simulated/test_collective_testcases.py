@@ -94,7 +94,7 @@ def test_a_check_judges_collectives_and_blames_the_link() -> None:
 
 
 def test_wrong_data_keeps_the_time_and_fails(tmp_path: Path) -> None:
-    document = wirespeed.run(["all_reduce"], machine=f"{H200}+corrupt")
+    document = wirespeed.run(["all_reduce"], machine=f"{H200}+corrupt", rounds=1)
     (result,) = document.testcases
     assert result.status is Status.FAILED and result.reason.startswith("1 wrong element in all_reduce")
     assert [cell.wrong for cell in result.tables[0].cells] == [1, 1] and all(busbw(document))
@@ -108,7 +108,9 @@ def test_every_measurement_is_saved(tmp_path: Path) -> None:
         def measured(self, case, cells, known):  # type: ignore[no-untyped-def]
             seen.append(known())
 
-    wirespeed.run(["all_reduce"], machine=H200, sizes="1KiB,1MiB", output=path, listeners=[Looking()])
+    wirespeed.run(
+        ["all_reduce"], machine=H200, sizes="1KiB,1MiB", rounds=1, output=path, listeners=[Looking()]
+    )
     counts = [len(busbw(document)) for document in seen]
     assert len(counts) == 4 and all(n >= i for i, n in enumerate(counts, 1)) and counts == sorted(counts)
     assert all(document.interrupted == UNFINISHED for document in seen)

@@ -238,7 +238,7 @@ def test_a_file_that_cannot_be_read_is_named_and_counted(
 ) -> None:
     (folder / "before" / "broken.json").write_text("{")
     code, text, _ = shown(capsys, "before", "--to", "before/0.json", "before/1.json", "--least", "5%")
-    assert code == 5 and "unreadable: before/broken.json is not a wirespeed Document" in text
+    assert code == 5 and "unreadable: before/broken.json is not a saved run of wirespeed" in text
     assert "1 file unreadable" in text
     for format in FORMATS:
         code, text, _ = shown(capsys, "before", "after", "--format", format)

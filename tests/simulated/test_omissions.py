@@ -143,9 +143,9 @@ def test_gates_that_fit_no_gpu_are_an_error(capsys: pytest.CaptureFixture[str], 
             "NVIDIA H100*",
             HOST,
             2,
-            f"no gate of {gates} is for 2 x NVIDIA H200; it has gates for: NVIDIA H100*",
+            f"no threshold of {gates} is for 2 x NVIDIA H200; it has thresholds for: NVIDIA H100*",
         ),
-        ("NVIDIA H200*", PAIRS, 4, f"no gate of {gates} was compared"),
+        ("NVIDIA H200*", PAIRS, 4, f"no threshold of {gates} was compared"),
         ("NVIDIA H200*", HOST, 0, "pass host to GPU"),
     ):
         gates.write_text(GATES.format(model=model, testcase=testcase))
@@ -165,7 +165,7 @@ def test_gates_of_some_of_several_runs_are_compared(
     for file, machine in zip(files, (H200, "simulated:dgx-a100-8"), strict=True):
         save(measured(HOST, machine=machine), Path(file))
     assert main(["check", "--allow-simulated", "--from", *files, "--gates", str(gates)]) == 4
-    assert f",butnogateof{gates}wascompared" in "".join(capsys.readouterr().out.split())
+    assert f",butnothresholdof{gates}wascompared" in "".join(capsys.readouterr().out.split())
 
 
 def test_nothing_is_called_a_baseline_error_without_one() -> None:

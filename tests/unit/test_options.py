@@ -28,7 +28,7 @@ from wirespeed.stopping import Fixed, Precise
 TWO = "simulated:hgx-h200-2"
 DECLARED = {field.name: (field, about) for field, about in declared(RunOptions)}
 #: What the Document contains in another form: as its rule, in cells, in the machine, or only of jobs.
-ELSEWHERE = {"precision", "time_budget", "samples", "copies", "sizes", "devices", "bulk", "share"}
+ELSEWHERE = {"precision", "time_budget", "rounds", "samples", "copies", "sizes", "devices", "bulk", "share"}
 ELSEWHERE |= {"host_memory"}
 #: A text of every option that takes a value, and the value.
 TEXTS: dict[str, tuple[str, object]] = {
@@ -42,6 +42,7 @@ TEXTS: dict[str, tuple[str, object]] = {
     "host_memory": ("8x4800", 307.2e9),
     "precision": ("0.5%", 0.005),
     "time_budget": ("200ms", 0.2),
+    "rounds": ("4", 4),
     "samples": ("5", 5),
     "copies": ("7", 7),
     "timeout": ("2min", 120.0),
@@ -98,7 +99,7 @@ def test_ranks_agree_on_it(field: Field[Any], about: Option) -> None:
 
 def test_the_document_contains_them() -> None:
     found = wirespeed.run(["0"], machine=TWO, size="1MiB", seed=3, use_mean=True).options
-    assert DECLARED.keys() - found.keys() == ELSEWHERE - {"precision", "time_budget"}
+    assert DECLARED.keys() - found.keys() == ELSEWHERE - {"precision", "time_budget", "rounds"}
     assert (found["size"], found["seed"], found["use_mean"], found["tier"]) == (2**20, 3, True, "standard")
     assert {name for name, (_, about) in DECLARED.items() if not about.documented} == ELSEWHERE
     counts = wirespeed.run(["0"], machine=TWO, samples=2, copies=3).options
@@ -185,8 +186,8 @@ def test_a_wrong_value_is_found_when_the_record_is_made(wrong: dict[str, Any], s
 
 def test_the_rule_comes_from_the_tier_and_what_is_given() -> None:
     assert RunOptions().rule == Precise() and RunOptions(tier="full").rule == Precise(0.005, 10.0)
-    assert RunOptions(tier="quick").rule == Precise(0.01, 0.3, 1.0, 3)
-    assert RunOptions(tier="quick", time_budget=2.0).rule == Precise(0.01, 2.0)
+    assert RunOptions(tier="quick").rule == Precise(0.01, 0.3, 1.0, 3, rounds=1)
+    assert RunOptions(tier="quick", time_budget=2.0).rule == Precise(0.01, 2.0, rounds=1)
     assert RunOptions(samples=5).rule == Fixed(5, 16) and RunOptions(copies=2).rule == Fixed(3, 2)
 
 

@@ -28,7 +28,7 @@ from wirespeed.topology import Machine
 
 def cell(value: float, scatter: float = 0.001) -> Cell:
     samples = [value * (1 + scatter * (i - 3)) for i in range(7)]
-    return Cell(0, 0, value, statistics=summarise(samples))
+    return Cell(0, 0, value, statistics=summarise(samples), samples=tuple(samples))
 
 
 def tables(together: Cell, alone: Cell) -> list[Table]:

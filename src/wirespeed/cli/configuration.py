@@ -48,8 +48,8 @@ _INTERNAL = {"WIRESPEED_STARTED_BY", "WIRESPEED_CHANNELS", "WIRESPEED_JOB_SECRET
 OF_PROJECTS = frozenset({
     "all-cells", "all-engines", "blocks", "buffer", "bulk", "copies", "copy", "format", "huge-pages", "json",
     "json-lines", "local-copy", "means", "memory", "no-affinity", "over", "pageable", "parallel-pairs",
-    "precision", "prefix", "processes", "repeats", "sample-peers", "samples", "seed", "share", "short",
-    "size", "sizes", "sweep", "testcase", "threads", "tier", "time", "time-budget", "timeout",
+    "precision", "prefix", "processes", "repeats", "rounds", "sample-peers", "samples", "seed", "share",
+    "short", "size", "sizes", "sweep", "testcase", "threads", "tier", "time", "time-budget", "timeout",
     "verbose", "virtual-memory", "wait-idle", "within",
 })
 # fmt: on

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
 
 from ..document import Cell
 from ..limits import Allowance
-from ..model import Measurement, Place, Reduce, Role, Sample, value_of
+from ..model import Measurement, Place, Reduce, Role, value_of
 from ..summary import interval, median, summarise
 from ..units import many
-from .rounds import Rounds
+from .rounds import Rounds, counting
 
 
 def cell_of(
@@ -39,16 +38,14 @@ def cell_of(
         Whether the value is the mean of the samples; the median otherwise.
     """
     taken, wrong = rounds.combined, rounds.wrong
-    samples: Sequence[Sample] = taken.samples
-    if place.reduce is Reduce.LATENESS:
-        samples = [dataclasses.replace(s, iterations=s.iterations[skip:]) for s in samples]
+    samples = counting(taken.samples, place, skip)
     values = tuple(value_of(place, measurement, sample) for sample in samples)
     if place.reduce is Reduce.LATENESS:
         parts = [[it.by_process[place.transfers[0]] for it in s.iterations] for s in taken.samples]
     else:
         parts = [[value_of(place, measurement, it) for it in s.iterations] for s in samples]
     summary = summarise(values)
-    medians = rounds.medians(place)
+    medians = rounds.medians(place, skip)
     value = summary.mean if use_mean else median(sorted(medians))
     if any(parts):  # each iteration was timed: their statistics say more than those of a few runs
         values = tuple(itertools.chain.from_iterable(parts))

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, variance
 
-from ..model import Measurement, Place, Reduce, value_of
+from ..model import Measurement, Place, Reduce, Sample, value_of
 from ..stopping import FEWEST_ROUNDS, Fixed, Rule
 from ..summary import median, rounds_for
 from .sampling import MAX_SAMPLES, Taken
@@ -69,9 +69,9 @@ class Rounds:
         samples = tuple(sample for taken in self.taken for sample in taken.samples)
         return Taken(samples, self.taken[-1].copies, sum(taken.seconds for taken in self.taken))
 
-    def medians(self, place: Place) -> tuple[float, ...]:
-        """Return the median of each round, in the unit of the place."""
-        return tuple(median(sorted(values)) for values in self._values(place))
+    def medians(self, place: Place, skip: int = 0) -> tuple[float, ...]:
+        """Return the median of each round, in the unit of the place, without leading iterations."""
+        return tuple(median(sorted(values)) for values in self._values(place, skip))
 
     def follows(self, rule: Rule) -> bool:
         """Return whether another round follows."""
@@ -115,10 +115,19 @@ class Rounds:
             done, min(math.ceil(min(needed, WORTH)), done + math.floor(min(affordable, WORTH)))
         )
 
-    def _values(self, place: Place) -> Iterator[list[float]]:
+    def _values(self, place: Place, skip: int = 0) -> Iterator[list[float]]:
         """Yield the values of the samples of each round."""
         for taken in self.taken:
-            yield [value_of(place, self.measurement, sample) for sample in taken.samples]
+            yield [
+                value_of(place, self.measurement, sample) for sample in counting(taken.samples, place, skip)
+            ]
+
+
+def counting(samples: Sequence[Sample], place: Place, skip: int) -> Sequence[Sample]:
+    """Return samples without the leading iterations that lateness does not count."""
+    if place.reduce is not Reduce.LATENESS:
+        return samples
+    return [replace(sample, iterations=sample.iterations[skip:]) for sample in samples]
 
 
 def _ratio(rounds: Sequence[Sequence[float]]) -> float:

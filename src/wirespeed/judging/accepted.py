@@ -35,7 +35,7 @@ def accept(
             i for i, one in enumerate(cells) if judged[i].value and override.fits(one.key, one.cell, machine)
         ]
         if not fitting:
-            raise UsageError(f"the override of {override} matches no measured cell")
+            raise UsageError(f"the override of {override} matches no measured value")
         bad = [i for i in fitting if _is_accepted(override, judged[i])]
         exempt.update(bad, (i for i in fitting if judged[i].verdict is Verdict.PASS))
         for i in bad:

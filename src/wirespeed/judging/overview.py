@@ -266,8 +266,10 @@ class Share:
 def share(one: Judgement) -> Share | None:
     """Return the share of what is expected; of the limit, if a value is above it or no range is known.
 
-    None if neither is known, or there is no value.
+    None if neither is known, if only what is usual is known of the CPU, or there is no value.
     """
+    if one.limit is None and one.basis:
+        return None
     of, whole = ("expected", one.normal) if one.verdict is not Verdict.IMPLAUSIBLE else ("limit", one.limit)
     if not whole:
         of, whole = "limit", one.limit
