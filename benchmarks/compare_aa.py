@@ -27,8 +27,9 @@ from wirespeed.document import Cell, Document
 from wirespeed.reports._many_files import files_in
 from wirespeed.results.cells import Key, key_of, placed
 from wirespeed.results.compare import Change, Outcome
-from wirespeed.results.evidence import NoiseKind, noise_of
+from wirespeed.results.evidence import noise_of
 from wirespeed.results.store import load
+from wirespeed.variation import NoiseKind
 
 #: Factor of the speed of the slower cell; number of comparisons with one, and of divisions into halves.
 SLOWER, TRIALS, DIVISIONS = 0.97, 200, 20

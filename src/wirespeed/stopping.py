@@ -11,9 +11,9 @@ from .errors import UsageError
 _INTERVAL_SAMPLES = 6
 #: Minimum number of rounds for an interval of the value.
 FEWEST_ROUNDS = 3
-#: Number of rounds from which the variation between rounds is estimated: the range of Student's t is then
-#: 2.8 standard errors, for three rounds it would be 4.3.
-ROUNDS = 5
+#: Number of rounds from which the variation between rounds is estimated: enough to leave out one that is far
+#: off on each side.
+ROUNDS = 7
 #: Maximum number of rounds.
 MAX_ROUNDS = 1_000_000
 #: Minimum number of samples that show scatter.

@@ -91,7 +91,6 @@ def test_deviations_that_reach_below_zero_judge_nothing() -> None:
     slow = judge(scaled(good, 0.01), baseline=noisy)
     verdicts = {judgement.unit.more_is_better: judgement.verdict for judgement in slow.judgements}
     assert verdicts == {True: Verdict.FAIL, False: Verdict.FAIL}  # latencies by what is usual
-    assert "the runs of the baseline differ too much" in {judgement.why for judgement in slow.judgements}
 
 
 @pytest.mark.parametrize(("field", "value"), [("median", 0.0), ("spread", -1.0), ("runs", 0)])

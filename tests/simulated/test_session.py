@@ -338,7 +338,7 @@ def test_listeners_are_told_of_every_step() -> None:
     recorder = Recorder()
     wirespeed.run(["4", "44"], machine=f"{TWO}+hang@gpu0->gpu1", timeout=0.3, listeners=[recorder])
     name, waived = "device_to_device_memcpy_read_ce", "multinode_device_to_device_memcpy_read_ce"
-    assert recorder.calls[:2] == ["run 2", f"start {name} 10"]
+    assert recorder.calls[:2] == ["run 2", f"start {name} 14"]
     assert recorder.calls[-3:] == [f"end {name}", f"end {waived}", "over"]
     assert any(call == "at 1 measuring gpu0->gpu1 by gpu1 (ce)" for call in recorder.calls)
 

@@ -97,17 +97,23 @@ def only_gpu0(document: Document) -> Document:
     return replace(document, testcases=tuple(results))
 
 
+#: Why a copy of a few KiB by all cores is not judged.
+TINY = "the start of the threads takes longer than so small a copy"
+
+
 @pytest.mark.parametrize("name", ["two-h200.json", "four-h200.json"])
 @pytest.mark.parametrize("design", ["", EMERALD])
 def test_recordings_of_healthy_machines_pass(name: str, design: str) -> None:
     document = load(RECORDED / name)
     check = judge(with_facts(document, Fact(Known.CPU_DESIGN, design)) if design else document)
-    assert {one.verdict for one in check.judgements} == {PASS} and check.verdict is PASS
+    others = [one for one in check.judgements if one.verdict is not PASS]
+    assert check.verdict is PASS
+    assert {(one.key.testcase, one.why) for one in others} <= {("host_bandwidth_ladder", TINY)}
 
 
 def test_most_values_of_one_gpu_in_a_virtual_machine_are_judged() -> None:
     counts = Counter(one.verdict for one in judge(only_gpu0(TWO)).judgements)
-    assert counts == {PASS: counts.total()} and counts.total() >= 66
+    assert counts[PASS] >= 65 and counts.total() - counts[PASS] == counts[Verdict.UNKNOWN] <= 2
     file = str(Path(__file__).parents[1] / "machines" / "one-gpu.json")
     simulated = wirespeed.run(machine=f"simulated:{file}", tier="quick", samples=1, copies=1)
     counts = Counter(one.verdict for one in judge(simulated).judgements)

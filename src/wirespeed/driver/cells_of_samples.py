@@ -10,6 +10,7 @@ from ..limits import Allowance
 from ..model import Measurement, Place, Reduce, Role, value_of
 from ..summary import interval, median, summarise
 from ..units import many
+from ..variation import UNSEEN, kind_of
 from .rounds import Rounds, counting
 
 
@@ -72,7 +73,7 @@ def cell_of(
         statistics=summary,
         samples=values,
         rounds=medians if len(medians) > 1 else (),
-        interval=None if use_mean else interval(medians),
+        interval=None if use_mean else interval(medians, UNSEEN[kind_of(measurement, place)]),
         expect=place.expect,
     )
 

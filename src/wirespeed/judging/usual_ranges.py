@@ -29,8 +29,8 @@ from .verdict import Verdict
 _KEPT = 0.5
 #: Testcases whose values are judged in other ways than those of one rate per node.
 _LATENCY, _LADDER, _LOADED = "host_latency", "host_latency_ladder", "host_loaded_latency"
-_SIZES = "host_bandwidth_ladder"
-_CURVES = (_LADDER, _LOADED, _SIZES)
+SIZES = "host_bandwidth_ladder"
+_CURVES = (_LADDER, _LOADED, SIZES)
 #: Latencies of GPUs -> where the memory is.
 _GPU_LATENCIES = {"host_device_latency_sm": "host", "device_to_device_latency_sm": "gpu",
                   "device_to_device_latency_tma": "gpu"}  # fmt: skip
@@ -47,7 +47,7 @@ _SMALL_CACHE, _LARGE_CACHE = 1.2, 0.3
 #: Cache of the second level that all servers have, in bytes.
 _SECOND_BYTES = 256 * KIB
 #: Smallest part of a buffer for each core that start-up does not dominate, in bytes.
-_LEAST_PART = 4096
+LEAST_PART = 4096
 #: Lowest latency under load, over that without load: less is a mistake of the measurement.
 _LOADED_LEAST = 0.6
 #: Latency under load over that without, where no published value is known.
@@ -132,7 +132,7 @@ class UsualRanges:
             return self._loaded(one, node)
         if one.unit is not Unit.RATE:
             return None
-        if name == _SIZES:
+        if name == SIZES:
             return self._of_sizes(one, node)
         buffers = sum(BUFFERS[case.operation]) / case.counted
         size = one.key.bytes / case.counted
@@ -359,10 +359,15 @@ class UsualRanges:
         memory = row.get(max(row, default=0.0))
         if not memory or at == max(row) or self._machine.rates:  # simulated: no caches for copies
             return None
+        if at < LEAST_PART * len(node.cores):  # the start of the threads dominates
+            return None
         small = sum(cache.bytes for cache in self._data_caches[:2]) * len(node.cores) * _FITS
-        inside = 2 * at <= small and at >= _LEAST_PART * len(node.cores)
-        share = _SMALL_CACHE if inside else _LARGE_CACHE
-        return UsualRange(share * memory, "shape of the ladder", far=share * memory / 4)
+        bound = (_SMALL_CACHE if 2 * at <= small else _LARGE_CACHE) * memory
+        # A cache that is missing shows at several sizes; a single one is the moment when it was measured.
+        sizes = sorted(row)
+        here = sizes.index(at)
+        beside = [row[size] for size in sizes[max(0, here - 1) : here + 2] if size < self._uncached]
+        return UsualRange(min(bound, row[at]) if max(beside) >= bound else bound, "shape of the ladder")
 
     def _of_gpu(self, ends: str, row: str, column: str) -> UsualRange | None:
         """Return the latency of memory that a GPU reads: of its host, or of another GPU."""

@@ -28,7 +28,7 @@ from .hardware_changes import hardware_changes
 from .inventory import Missing, missing
 from .localise import Observation, localise
 from .omissions import BaselineUse, baseline_use, doubts
-from .usual_ranges import UsualRange, UsualRanges
+from .usual_ranges import LEAST_PART, SIZES, UsualRange, UsualRanges
 from .verdict import Verdict as Verdict
 from .verdict import worst
 from .wrong_data import WrongData, wrong_data
@@ -445,6 +445,9 @@ def _unjudged(one: Placed, machine: Machine) -> str:
     if one.cell.limit is not None:
         return "not limited by link bandwidth"
     unknown = [link for i, *_ in one.cell.links if (link := machine.links[i]).capacity is None]
+    cores = max((len(node.cores) for node in machine.numa), default=1)
+    if one.result.name == SIZES and one.cell.bytes < LEAST_PART * cores:
+        return "the start of the threads takes longer than so small a copy"
     kinds = {LinkKind.MEMORY: "memory"}
     what = dict.fromkeys(kinds.get(link.kind, f"{link.kind} links") for link in unknown)
     return f"unknown capacity of {' and '.join(what)}" if what else "no limit is known"

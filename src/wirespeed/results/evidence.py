@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ..document import SMALLEST, Cell, Document
 from ..model import Engine, Unit
+from ..variation import UNSEEN as UNSEEN_BY_ROUNDS
+from ..variation import NoiseKind
 from .attributes import host_of
 from .cells import Key, Placed, busy_devices, placed
 from .significance import Contrast, contrast
@@ -28,14 +31,6 @@ class Evidence(StrEnum):
         return self in (Evidence.SAMPLES, Evidence.VALUES)
 
 
-class NoiseKind(StrEnum):
-    """Kinds of values that vary alike."""
-
-    LATENCY = "latency of host memory"
-    HOST = "host memory"
-    GPU = "GPU"
-
-
 #: What a run does not show of the variation between runs, in two parts. First, what its rounds (or samples)
 #: share: a variance over that of the rounds, because clocks, tenants and memory stay alike for a while. Of
 #: samples it is more, because they have the same buffers: a run is no more certain than one sample.
@@ -48,10 +43,10 @@ SHARED: Mapping[Evidence, float] = {
 #: Second, what no round may show: a standard deviation as a fraction of the value. Where physical pages lie
 #: changes from process to process, and with it latencies most.
 UNSEEN: Mapping[Evidence, Mapping[NoiseKind, float]] = {
-    Evidence.RUNS: {NoiseKind.LATENCY: 0.0, NoiseKind.HOST: 0.0, NoiseKind.GPU: 0.0},
-    Evidence.ROUNDS: {NoiseKind.LATENCY: 0.05, NoiseKind.HOST: 0.02, NoiseKind.GPU: 0.002},
-    Evidence.SAMPLES: {NoiseKind.LATENCY: 0.06, NoiseKind.HOST: 0.035, NoiseKind.GPU: 0.005},
-    Evidence.VALUES: {NoiseKind.LATENCY: 0.07, NoiseKind.HOST: 0.05, NoiseKind.GPU: 0.007},
+    Evidence.RUNS: dict.fromkeys(NoiseKind, 0.0),
+    Evidence.ROUNDS: UNSEEN_BY_ROUNDS,
+    Evidence.SAMPLES: dict(zip(NoiseKind, (0.06, 0.035, 0.012, 0.005), strict=True)),
+    Evidence.VALUES: dict(zip(NoiseKind, (0.07, 0.05, 0.015, 0.007), strict=True)),
 }
 #: Degrees of freedom of these, as of a measurement with this many fresh processes: those of rounds are chosen
 #: so that 10 to 16 processes on two shared virtual machines mostly agree, the others are estimates.
@@ -169,5 +164,6 @@ def _observed(
 def noise_of(one: Placed) -> NoiseKind:
     """Return the kind of a value, by which it varies."""
     if one.result.engine not in (Engine.CPU, Engine.MPI):
-        return NoiseKind.GPU
+        ends = re.match("(host|numa)", one.key.row) or re.match("(host|numa)", one.key.column)
+        return NoiseKind.LINK if ends else NoiseKind.GPU
     return NoiseKind.HOST if one.unit is Unit.RATE else NoiseKind.LATENCY
