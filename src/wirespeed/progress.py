@@ -48,8 +48,8 @@ class Bars(Listener):
         self._weights: dict[str, float] = {}  #: testcase that can be measured -> typical time in s
         self._ended: set[str] = set()
         self._current = ""
-        self._begun = 0.0  #: what is done of the current testcase, like its weight
-        self._measurements = 1
+        #: Testcase that has begun -> number of measurements in all rounds, and those that are done.
+        self._begun: dict[str, tuple[int, int]] = {}
         self._since: tuple[float, float] | None = None  #: time and work done at the end of a measurement
         self.live = Live(console=Console(stderr=True), get_renderable=self.render, transient=True)
 
@@ -74,7 +74,9 @@ class Bars(Listener):
     def work(self) -> tuple[float, float]:
         """What is done, and all that is to be done."""
         weights = dict(self._weights)  # another thread renders
-        return self._begun + sum(weights[name] for name in tuple(self._ended)), sum(weights.values())
+        done = sum(weights[name] for name in tuple(self._ended))
+        parts = ((name, min(1.0, part / total)) for name, (total, part) in tuple(self._begun.items()))
+        return done + sum(weights.get(name, 0.0) * part for name, part in parts), sum(weights.values())
 
     @property
     def left(self) -> str:
@@ -102,20 +104,20 @@ class Bars(Listener):
     def testcase_started(self, case: Testcase, measurements: int) -> None:
         """Show the testcase."""
         self._weights.setdefault(case.name, _PREPARING_S)
-        self._measurements = measurements
+        self._begun[case.name] = measurements, 0
         self.measuring(case, 0, "preparing")
 
     def measuring(self, case: Testcase, done: int, stage: str) -> None:
         """Show the measurement and its stage."""
-        number = min(done + 1, self._measurements)
-        count = f", {number} of {self._measurements}" if self._measurements > 1 else ""
+        total, _ = self._begun.get(case.name, (1, 0))
+        count = f", {done + 1} of {max(total, done + 1)}" if total > 1 else ""
         self._current = one_line(f"{case.name}{count}: {stage}")
-        self._begun = self._weights[case.name] * done / self._measurements
+        self._begun[case.name] = total, done
         self._begin()
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
         """Advance the bar; do not count waived testcases."""
-        self._begun = 0.0
+        self._begun.pop(result.name, None)
         if result.status is Status.WAIVED:
             self._weights.pop(result.name, None)
         elif result.name in self._weights:

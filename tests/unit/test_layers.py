@@ -70,6 +70,7 @@ LAYERS = (
         "model",
         "student",
         "units",
+        "variation",
     ),
     ("stopping", "options"),
     ("topology",),

@@ -95,3 +95,19 @@ def test_testcases_of_different_length_have_different_weights() -> None:
     assert 0 < progress._weight(few, document) < progress._weight(many, document)
     (impossible,) = select(["multinode_device_to_device_memcpy_read_ce"])
     assert progress._weight(impossible, document) == 0
+
+
+def test_rounds_of_several_testcases_add_up(clock: list[float]) -> None:
+    """Each round visits every testcase: what is done of one remains when the next one is measured."""
+    bars, done = Watched(), []
+    document = wirespeed.run(["host_to_device_memcpy_ce"], machine="simulated:dgx-a100-8")
+    cases = TABLE[:2]
+    bars.run_started(document, cases)
+    for case in cases:
+        bars.testcase_started(case, 16)
+    for number in range(1, 17):
+        for case in cases:
+            bars.measuring(case, number, "measuring")
+            done.append(bars.work[0])
+    bars.run_ended(document)
+    assert done == sorted(done) and done[-1] == bars.work[1] > done[15] > done[0] > 0

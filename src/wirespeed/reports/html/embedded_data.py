@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 #: Maximum size of the embedded Documents in a page, in bytes of base64.
-ROOM = 6_800_000
+ROOM = 6_000_000
 #: Significant digits of values in shortened Documents: a hundred times finer than measurement noise.
 _DIGITS = 5
 _ROUND = f"%.{_DIGITS}g"
-_VALUES = ("value", "limit", "peak", "expected", "samples")
+_VALUES = ("value", "limit", "peak", "expected", "interval", "samples", "rounds")
 #: Minimum size of a packed sample in bytes (most of its bits are noise), and of a cell's other fields.
 _SAMPLE, _CELL = 7 * 4 / 3, 60
 
@@ -75,7 +75,8 @@ def _shorten(document: Any, *, keep_samples: bool) -> None:
         for table in result.get("tables", ()):
             for cell in table.get("cells", ()):
                 if not keep_samples:
-                    cell.pop("samples", None)
+                    for key in ("samples", "rounds"):
+                        cell.pop(key, None)
                     continue
                 cell.update((key, _rounded(cell[key])) for key in _VALUES if key in cell)
                 if statistics := cell.get("statistics"):
