@@ -166,7 +166,7 @@ def _tile(figure: KeyFigure, target: str) -> Tile:
     lines = [str(of)] if of else [] if one.least else ["no limit known"]
     bounds = []
     if one.least:
-        upper = f" to {short(one.normal, scale)}" if one.normal else " or more"
+        upper = f" to {short(one.normal, scale)}" if one.normal and of else " or more"
         bounds = [f"expected {short(one.least, scale)}{upper}"]
     bounds += [f"limit {short(one.limit, scale)}"] if one.limit else []
     lines += [", ".join(bounds)] if bounds else []
