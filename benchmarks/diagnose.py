@@ -29,10 +29,10 @@ from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.machines import MACHINES
 from wirespeed.document import Document
 from wirespeed.effects import EFFECTS
+from wirespeed.faults import Fault, FaultKind
 from wirespeed.judging.adaptive import Adaptive
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.results.cells import Key, placed
-from wirespeed.topology import Fault, FaultKind
 
 #: A value that falls by less shows nothing.
 CHANGED = 0.1

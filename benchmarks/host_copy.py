@@ -22,8 +22,9 @@ from pathlib import Path
 from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.host import discover
 from wirespeed.backends.host.backend import HostBackend
+from wirespeed.devices.numa import NumaNode
 from wirespeed.model import BUFFERS, Engine, Executor, Measurement, Memory, MemoryKind, Operation, Transfer
-from wirespeed.topology import Machine, NumaNode
+from wirespeed.topology import Machine
 from wirespeed.units import GB, format_size, parse_size
 
 #: Minimum of the rate over the rate of the C program.

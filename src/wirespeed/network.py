@@ -128,7 +128,7 @@ class Network:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.links = machine.links
-        self._gpus = {gpu.name for gpu in machine.gpus}
+        self._attached = {device.name for device in machine.attached}
         self._memory: dict[str, int] = {}
         self._out: dict[str, list[int]] = {}
         by_ends: dict[tuple[str, str, LinkKind], int] = {}
@@ -184,13 +184,13 @@ class Network:
         return tuple(reversed(path))
 
     def _reach(self, source: str) -> dict[str, int]:
-        """Return for every reachable vertex the link on which the best path arrives; GPUs forward nothing."""
+        """Return the link on which the best path arrives at each vertex in reach; devices forward nothing."""
         arrived_by: dict[str, int] = {}
         costs = {source: 0}
         waiting = [(0, source)]
         while waiting:
             cost, vertex = heapq.heappop(waiting)
-            forwards = vertex == source or vertex.rpartition("/")[2] not in self._gpus
+            forwards = vertex == source or vertex.rpartition("/")[2] not in self._attached
             for i in self._out.get(vertex, ()) if forwards and cost == costs[vertex] else ():
                 link = self.links[i]
                 further = cost + _HOP_COST.get(link.kind, 10)

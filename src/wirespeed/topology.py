@@ -1,21 +1,29 @@
-"""Machine: devices, NUMA nodes, peer access, links and ranks, as plain data; to and from JSON."""
+"""Machine: devices, peer access, links and ranks, as plain data; to and from JSON."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
+from .devices import added, parse
+from .devices.gpu import GPU, Gpu
+from .devices.kind import DeviceKind, DeviceRecord
+from .devices.numa import NUMA, NumaNode
 from .errors import MachineError
+from .faults import Fault
 from .files import read
 from .model import Access, Engine, Executor, Memory
 from .tabular import Tabular
 from .terminal import brief
 from .units import MIB, many
 
-#: Maximum number of GPUs and of NUMA nodes: reports show all pairs.
+#: Maximum number of devices of a kind: reports show all pairs.
 _MOST_DEVICES = 1024
 
 
@@ -85,93 +93,6 @@ class Cache:
 
 
 @dataclass(frozen=True)
-class NumaNode:
-    """A NUMA node.
-
-    Parameters
-    ----------
-    index : int
-        Number of the node.
-    cpus : tuple[int, ...]
-        Logical CPUs that this process may use; first one per physical core, then the others.
-    threads_per_core : int
-        Hardware threads per physical core.
-    memory_bytes, free_bytes : int
-        Size of the memory and its free part.
-    distances : tuple[int, ...]
-        ACPI SLIT distances to all nodes.
-    """
-
-    index: int
-    cpus: tuple[int, ...] = ()
-    threads_per_core: int = 1
-    memory_bytes: int = 0
-    free_bytes: int = 0
-    distances: tuple[int, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Name of its Memory and its Executor: ``numa0``."""
-        return f"numa{self.index}"
-
-    @property
-    def cores(self) -> tuple[int, ...]:
-        """One logical CPU per physical core."""
-        return self.cpus[: max(1, len(self.cpus) // max(1, self.threads_per_core))] if self.cpus else ()
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """A GPU.
-
-    Parameters
-    ----------
-    index : int
-        Number of the GPU.
-    model : str
-        Name of the product.
-    bus_id : str
-        PCI bus ID.
-    memory_bytes : int
-        Size of the memory.
-    numa : int
-        Index of the nearest NUMA node.
-    multiprocessors : int
-        Number of streaming multiprocessors.
-    compute_capability : str
-        CUDA compute capability, e.g. ``9.0``.
-    peers : tuple[str, ...]
-        Names of the GPUs whose memory it can access.
-    backend : str
-        Backend that discovered and measures it; empty if it was described by hand.
-    uuid : str
-        UUID, as ``nvidia-smi -L`` shows it; empty if unknown.
-    """
-
-    index: int
-    model: str
-    bus_id: str = ""
-    memory_bytes: int = 0
-    numa: int = 0
-    multiprocessors: int = 0
-    compute_capability: str = ""
-    peers: tuple[str, ...] = ()
-    backend: str = ""
-    uuid: str = ""
-
-    @property
-    def name(self) -> str:
-        """Name of its Memory and its Executor: ``gpu0``."""
-        return f"gpu{self.index}"
-
-    @property
-    def has_bulk_copy(self) -> bool:
-        """Whether its kernels support bulk asynchronous copies (compute capability 9.0 and later)."""
-        major = self.compute_capability.partition(".")[0]
-        return major.isdecimal() and int(major) >= 9
-
-
-@dataclass(frozen=True)
 class Rank:
     """A process of a job.
 
@@ -182,7 +103,7 @@ class Rank:
     host : str
         Name of its host.
     device : str
-        Device whose memory it owns: ``gpu0``, ``numa0``.
+        DeviceRecord whose memory it owns: ``gpu0``, ``numa0``.
     cpus : tuple[int, ...]
         CPUs of its threads, if the device is host memory.
     model, bus_id, uuid : str
@@ -232,53 +153,6 @@ class EngineRate:
     source: str = ""
 
 
-class FaultKind(StrEnum):
-    """Kinds of faults of a simulated machine."""
-
-    CORRUPT = "corrupt"  #: a destination gets wrong data
-    ERROR = "error"  #: a call fails
-    LOST = "lost"  #: the device is lost
-    HANG = "hang"  #: a call hangs until it is cancelled
-    STUCK = "stuck"  #: a call hangs forever
-    SPEED = "speed"  #: the speed of links is multiplied by a factor
-    DOWN = "down"  #: links are missing
-    BUSY = "busy"  #: another process uses the machine
-    GONE = "gone"  #: a GPU is on the PCI bus, but the driver does not show it
-    FULL = "full"  #: another process uses all of a GPU's memory, or leaves a number of bytes
-    NOISE = "noise"  #: times vary between samples, rounds or runs, or slowly
-    CAUSE = "cause"  #: a cause of slow paths, with what the system then reports
-
-    @property
-    def of_links(self) -> bool:
-        """Whether the fault is one of links, not of transfers."""
-        return self in (FaultKind.SPEED, FaultKind.DOWN)
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A fault of a simulated machine. Its description, and so the expected ranges, stay the same.
-
-    Parameters
-    ----------
-    kind : FaultKind
-        Kind of the fault.
-    where : str
-        Prefix of the text of the affected transfers (``gpu0->gpu1``); for a fault of links, a text as in
-        ``Machine.links_at``; for a cause, its place; for a GPU that is gone, its PCI address; for noise, its
-        level.
-    factor : float
-        Factor of the speed of links; for a cause, its amount; for a full memory, its free bytes; for noise,
-        its relative standard deviation.
-    cause : str
-        Name of a cause.
-    """
-
-    kind: FaultKind
-    where: str = ""
-    factor: float = 1.0
-    cause: str = ""
-
-
 @dataclass(frozen=True)
 class Machine(Tabular):
     """All that is known about a machine before a measurement.
@@ -313,6 +187,8 @@ class Machine(Tabular):
         NUMA nodes.
     gpus : tuple[Gpu, ...]
         GPUs.
+    others : Mapping[str, tuple[DeviceRecord, ...]]
+        Kind -> its devices, of the kinds that other packages add.
     links : tuple[Link, ...]
         Directed links.
     ranks : tuple[Rank, ...]
@@ -342,6 +218,7 @@ class Machine(Tabular):
     caches: tuple[Cache, ...] = ()
     numa: tuple[NumaNode, ...] = ()
     gpus: tuple[Gpu, ...] = ()
+    others: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
     links: tuple[Link, ...] = ()
     ranks: tuple[Rank, ...] = ()
     rates: tuple[EngineRate, ...] = ()
@@ -349,10 +226,32 @@ class Machine(Tabular):
     faults: tuple[Fault, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Turn decoded devices of other kinds into their records."""
+        if any(isinstance(device, dict) for device in chain(*self.others.values())):
+            object.__setattr__(self, "others", _recorded(self.others))
+
+    @property
+    def attached(self) -> tuple[DeviceRecord, ...]:
+        """All devices except NUMA nodes, which are the host itself: GPUs, then those of other kinds."""
+        return *self.gpus, *chain(*self.others.values())
+
+    @property
+    def devices(self) -> tuple[DeviceRecord, ...]:
+        """All devices: NUMA nodes, GPUs, and those of other kinds."""
+        return *self.numa, *self.attached
+
+    @property
+    def counts(self) -> dict[DeviceKind, str]:
+        """Number of devices of each kind that the machine has, for people."""
+        return {kind: many(len(devices), *kind.words) for kind, devices in _by_kind(self) if devices}
+
     def __repr__(self) -> str:
         """Return one line; ``wirespeed machine`` shows everything."""
-        counts = {"NUMA node": self.numa, "GPU": self.gpus, "link": self.links, "rank": self.ranks}
-        parts = [many(len(found), what) for what, found in counts.items() if found]
+        parts = list(self.counts.values())
+        parts += [
+            many(len(found), what) for what, found in (("link", self.links), ("rank", self.ranks)) if found
+        ]
         kind = " (simulated)" if self.simulated else ""
         return brief(f"Machine {self.name}{kind}: {', '.join(parts) or 'empty'}")
 
@@ -417,8 +316,8 @@ class Machine(Tabular):
             for gpu in self.gpus
             if gpu.name in kept
         )
-        ends = {gpu.name for gpu in gpus} | {node.name for node in self.numa}
-        gone = _dead_ends(self.links, {gpu.name for gpu in self.gpus} - ends, ends)
+        removed = {gpu.name for gpu in self.gpus} - kept
+        gone = _dead_ends(self.links, removed, {device.name for device in self.devices} - removed)
         links = tuple(link for link in self.links if gone.isdisjoint((link.source, link.destination)))
         faults = tuple(fault for fault in self.faults if gone.isdisjoint(re.split("->?", fault.where)))
         return replace(self, gpus=gpus, links=links, faults=faults)
@@ -514,13 +413,15 @@ def check(machine: Machine) -> Machine:
         *(f"{x.engine} over {x.link} has efficiency {x.efficiency}, reverse {x.reverse}, cap {x.cap}"
           for x in machine.rates
           if not 0 < x.efficiency <= 1 or not 0 <= x.reverse < 10 or (x.cap is not None and x.cap <= 0)),
-        *_duplicates("NUMA node", (node.index for node in machine.numa)),
-        *_duplicates("GPU", (gpu.index for gpu in machine.gpus)),
+        *(f"duplicate {kind.words[0]} {index}" for kind, devices in _by_kind(machine)
+          for index in _duplicates(device.index for device in devices)),
         *(f"{gpu.name} has the peer {peer}, which does not exist"
           for gpu in machine.gpus for peer in gpu.peers if peer not in names),
     ]  # fmt: skip
-    if max(len(machine.gpus), len(machine.numa)) > _MOST_DEVICES:
-        problems.append(f"it has {len(machine.gpus)} GPUs and {len(machine.numa)} NUMA nodes")
+    problems += [f"it has {len(devices)} {kind.words[1]}" for kind, devices in _by_kind(machine)
+                 if len(devices) > _MOST_DEVICES]  # fmt: skip
+    problems += [f"rank {rank.index} owns {rank.device!r}, which is not the name of a device"
+                 for rank in machine.ranks if parse(rank.device) is None]  # fmt: skip
     if [rank.index for rank in machine.ranks] != list(range(len(machine.ranks))):
         problems.append("ranks are not numbered 0, 1, 2, ...")
     if not 0 <= machine.noise < 0.5:
@@ -530,6 +431,31 @@ def check(machine: Machine) -> Machine:
     return machine
 
 
-def _duplicates(what: str, numbers: Iterable[int]) -> list[str]:
-    seen: set[int] = set()
-    return [f"duplicate {what} {n}" for n in numbers if n in seen or seen.add(n)]  # type: ignore[func-returns-value]
+def _by_kind(machine: Machine) -> Iterator[tuple[DeviceKind, Sequence[DeviceRecord]]]:
+    yield NUMA, machine.numa
+    yield GPU, machine.gpus
+    for kind in added() if machine.others else ():
+        yield kind, machine.others.get(kind.name, ())
+
+
+def _duplicates(numbers: Iterable[int]) -> list[int]:
+    return [number for number, count in Counter(numbers).items() if count > 1]
+
+
+def _recorded(others: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[DeviceRecord, ...]]:
+    """Return devices of other kinds as records of their kind.
+
+    Raises
+    ------
+    ValueError
+        If no installed package has the kind, or a field is invalid.
+    """
+    import msgspec
+
+    known = {kind.name: kind for kind in added()}
+    if unknown := sorted(others.keys() - known.keys()):
+        raise ValueError(f"no installed package knows devices of the kind {unknown[0]!r}")
+    return {
+        name: tuple(msgspec.convert(device, known[name].record) for device in devices)
+        for name, devices in others.items()
+    }

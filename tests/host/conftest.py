@@ -11,8 +11,9 @@ import pytest
 
 from wirespeed.backends.host import discover
 from wirespeed.backends.host.backend import HostBackend
+from wirespeed.devices.numa import NumaNode
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Role, Transfer
-from wirespeed.topology import Cache, Machine, NumaNode
+from wirespeed.topology import Cache, Machine
 
 MakeMeasurement = Callable[..., Measurement]
 

@@ -6,9 +6,10 @@ import pytest
 
 from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.host.bound_transfer import bypasses
+from wirespeed.devices.numa import NumaNode
 from wirespeed.errors import VerificationError
 from wirespeed.model import BUFFERS, Measurement, Operation, Role
-from wirespeed.topology import Cache, Machine, NumaNode
+from wirespeed.topology import Cache, Machine
 
 OPERATIONS = list(Operation)
 STORING = [o for o in OPERATIONS if BUFFERS[o][1]]

@@ -12,7 +12,8 @@ import pytest
 from wirespeed.backends.host.host_discovery import discover
 from wirespeed.backends.host.procfs import cpu_list
 from wirespeed.backends.tree import Tree as SystemTree
-from wirespeed.topology import Cache, Link, LinkKind, Machine, NumaNode
+from wirespeed.devices.numa import NumaNode
+from wirespeed.topology import Cache, Link, LinkKind, Machine
 from wirespeed.units import GIB, KIB, MIB
 
 PAGE = os.sysconf("SC_PAGE_SIZE")

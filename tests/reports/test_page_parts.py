@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
+from wirespeed.devices.numa import NumaNode
 from wirespeed.judging.overview import overview
 from wirespeed.judging.verdicts import Judgement, Verdict, judge
 from wirespeed.model import Unit
@@ -18,7 +19,7 @@ from wirespeed.reports.html.page import page
 from wirespeed.reports.html.tables import three
 from wirespeed.reports.html.topology_drawing import draw
 from wirespeed.results.cells import Key, placed
-from wirespeed.topology import Link, LinkKind, Machine, NumaNode
+from wirespeed.topology import Link, LinkKind, Machine
 
 from .states import command, sixteen
 

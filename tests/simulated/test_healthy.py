@@ -10,10 +10,12 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.backends.base import BackendOptions
+from wirespeed.devices.gpu import Gpu
+from wirespeed.devices.numa import NumaNode
 from wirespeed.document import Document, State
 from wirespeed.judging.verdicts import Check, Verdict, judge
 from wirespeed.model import Engine, Measurement, Role, Sample, Transfer
-from wirespeed.topology import Gpu, Link, LinkKind, Machine, NumaNode
+from wirespeed.topology import Link, LinkKind, Machine
 from wirespeed.units import GIB
 from wirespeed.version import __version__
 

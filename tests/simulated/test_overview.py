@@ -13,7 +13,7 @@ import pytest
 
 import wirespeed
 from wirespeed.backends import connect as backends
-from wirespeed.judging.overview import Overview, PathKind, missing, overview, path_kind
+from wirespeed.judging.overview import COLLECTIVES, OTHER, Overview, missing, overview, path_kind
 from wirespeed.reports import Style
 from wirespeed.reports._overview import render
 from wirespeed.testcases import TABLE
@@ -104,7 +104,7 @@ def test_the_capacity_of_host_memory_can_be_given() -> None:
 
 def test_every_testcase_is_on_a_path() -> None:
     kinds = {path_kind(case.name) for case in TABLE if case.engine != "nccl"}
-    assert PathKind.OTHER not in kinds and path_kind("all_reduce", collective=True) == PathKind.COLLECTIVES
+    assert OTHER not in kinds and path_kind("all_reduce", collective=True) == COLLECTIVES
 
 
 @pytest.mark.parametrize("language", ["C", "C.UTF-8"])

@@ -15,12 +15,13 @@ from wirespeed import backends
 from wirespeed.backends import cuda
 from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.cuda.backend import CudaBackend
+from wirespeed.devices.gpu import Gpu
 from wirespeed.document import Document, Quantity, State
 from wirespeed.model import Access, Engine, Measurement, Sample, Unit
 from wirespeed.reports import Style, formats
 from wirespeed.testcases import Testcase
 from wirespeed.testcases.patterns import bisect, gpus
-from wirespeed.topology import Gpu, Rank
+from wirespeed.topology import Rank
 
 # A testcase: one row over a pattern.
 HALVES = Testcase("gpus_bisect_write_ce", "every GPU pushes to the one half of the machine away, all at once",

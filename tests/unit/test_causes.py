@@ -13,6 +13,7 @@ import wirespeed
 from tests.conftest import still
 from wirespeed.backends.simulated import parse
 from wirespeed.cli.main import main
+from wirespeed.devices.gpu import Gpu
 from wirespeed.document import Document
 from wirespeed.facts import OFF, ON, Fact, Facts, Known
 from wirespeed.judging.cause import Weight
@@ -20,7 +21,7 @@ from wirespeed.judging.causes import CAUSES
 from wirespeed.judging.commands import at_device
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.reports import Judged, Style, _check, _doctor
-from wirespeed.topology import Gpu, Machine, Rank
+from wirespeed.topology import Machine, Rank
 
 EIGHT = parse("dgx-a100-8")
 ON_TWO_HOSTS = changed(parse("hgx-h200-2"), ranks=(Rank(0, "a", "gpu0"), Rank(1, "b", "gpu0")))

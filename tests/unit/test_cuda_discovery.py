@@ -21,12 +21,14 @@ from wirespeed.backends.cuda import discovery
 from wirespeed.backends.cuda.nvml import Nvml, process_name
 from wirespeed.backends.cuda.visible_devices import visible
 from wirespeed.backends.tree import Tree
+from wirespeed.devices.gpu import Gpu
+from wirespeed.devices.numa import NumaNode
 from wirespeed.document import Quantity
 from wirespeed.limits import ceilings
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Place, Transfer
 from wirespeed.network import Network
 from wirespeed.testcases import PlanOptions
-from wirespeed.topology import Gpu, Link, LinkKind, Machine, NumaNode
+from wirespeed.topology import Link, LinkKind, Machine
 
 SWITCH, DIRECT, UNKNOWN = 2, 0, 255
 

@@ -33,6 +33,8 @@ from wirespeed.backends.cuda.prepared import CudaPrepared
 from wirespeed.backends.distributed.endpoint import JobContext, LocalTransfer
 from wirespeed.backends.distributed.exchange import Exchange
 from wirespeed.backends.distributed.release import share_page
+from wirespeed.devices.gpu import Gpu
+from wirespeed.devices.numa import NumaNode
 from wirespeed.errors import BackendError, OutOfMemory, Unreachable
 from wirespeed.model import (
     Engine,
@@ -45,7 +47,7 @@ from wirespeed.model import (
     Role,
     Transfer,
 )
-from wirespeed.topology import Gpu, Machine, NumaNode
+from wirespeed.topology import Machine
 from wirespeed.units import MIB
 from wirespeed.worlds.base import World
 from wirespeed.worlds.descriptors import Descriptors, SharedMemory

@@ -21,8 +21,10 @@ from wirespeed.backends.cuda.gate import GateKind, SignalPage
 from wirespeed.backends.cuda.paced import pieces_of
 from wirespeed.backends.cuda.prepared import CudaPrepared
 from wirespeed.backends.cuda.ticks import Ticks
+from wirespeed.devices.gpu import Gpu
+from wirespeed.devices.numa import NumaNode
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Role, Transfer
-from wirespeed.topology import Gpu, Machine, NumaNode
+from wirespeed.topology import Machine
 from wirespeed.units import KIB, MIB
 
 OPTIONS = BackendOptions(timeout=5)

@@ -13,9 +13,11 @@ from wirespeed.backends.cuda import connect
 from wirespeed.backends.cuda.backend import CudaBackend
 from wirespeed.backends.cuda.launch_config import shape, unfit
 from wirespeed.backends.patterns import keys_of
+from wirespeed.devices.gpu import Gpu
+from wirespeed.devices.numa import NumaNode
 from wirespeed.errors import BackendError
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Role, Transfer
-from wirespeed.topology import Gpu, Machine, NumaNode
+from wirespeed.topology import Machine
 from wirespeed.units import KIB, MIB
 
 H200_SHARED = 232_448

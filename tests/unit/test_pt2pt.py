@@ -233,7 +233,8 @@ def test_each_rank_takes_the_gpu_that_it_sees(monkeypatch: pytest.MonkeyPatch) -
     """Where each process sees its own GPU alone, all of them are called gpu0."""
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
     from wirespeed.backends.cuda import gpu_buffers as place
-    from wirespeed.topology import Gpu, Rank
+    from wirespeed.devices.gpu import Gpu
+    from wirespeed.topology import Rank
 
     taken: list[str] = []
     monkeypatch.setattr(place, "GpuBuffers", lambda gpu, timeout: taken.append(gpu.bus_id))

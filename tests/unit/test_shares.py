@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wirespeed.judging.culprits import Culprit, Suspect, SuspectKind, of_expected
-from wirespeed.judging.overview import KeyFigure, PathKind, share
+from wirespeed.judging.overview import HOST_GPU, KeyFigure, share
 from wirespeed.judging.verdicts import Judgement, Verdict
 from wirespeed.model import Unit
 from wirespeed.reports._overview import extent
@@ -35,11 +35,11 @@ def test_what_a_share_is_of(one: Judgement, text: str) -> None:
 
 def test_a_key_figure_says_what_each_of_its_shares_is_of() -> None:
     typical = judged(46e9, Verdict.PASS, 50e9, 60e9)
-    figure = KeyFigure(PathKind.HOST_GPU, Verdict.FAIL, typical, judged(20e9, Verdict.FAIL, 50e9, 60e9))
+    figure = KeyFigure(HOST_GPU, Verdict.FAIL, typical, judged(20e9, Verdict.FAIL, 50e9, 60e9))
     assert extent(figure) == "92% of expected 50.0 GB/s, lowest 40% of expected"
-    above = KeyFigure(PathKind.HOST_GPU, Verdict.FAIL, typical, judged(90e9, Verdict.IMPLAUSIBLE, 50e9, 60e9))
+    above = KeyFigure(HOST_GPU, Verdict.FAIL, typical, judged(90e9, Verdict.IMPLAUSIBLE, 50e9, 60e9))
     assert extent(above) == "92% of expected 50.0 GB/s, highest 150% of limit"
-    unknown = KeyFigure(PathKind.HOST_GPU, Verdict.UNKNOWN, judged(46e9, Verdict.UNKNOWN, None, None))
+    unknown = KeyFigure(HOST_GPU, Verdict.UNKNOWN, judged(46e9, Verdict.UNKNOWN, None, None))
     assert extent(unknown) == "no limit known"
 
 

@@ -16,6 +16,7 @@ from wirespeed.backends.host.load import CpuLoad
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.tree import Tree
 from wirespeed.data import efficiencies
+from wirespeed.devices.numa import NumaNode
 from wirespeed.document import (
     GENERATION,
     THROTTLED,
@@ -30,7 +31,7 @@ from wirespeed.judging.hardware_changes import hardware_changes
 from wirespeed.judging.verdicts import Verdict, judge
 from wirespeed.limits import JUDGED_BYTES, JUDGED_COPY_BYTES
 from wirespeed.results.baseline import make
-from wirespeed.topology import Machine, NumaNode
+from wirespeed.topology import Machine
 
 DOCUMENT = wirespeed.run(["4"], machine="simulated:hgx-h200-2")
 

@@ -13,16 +13,16 @@ uses the GPU.
 
 from __future__ import annotations
 
-import sys
 from functools import lru_cache
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..extensions import BACKENDS, registered
 from .tree import HERE
 
 if TYPE_CHECKING:
-    from importlib import metadata
     from types import ModuleType
 
     from ..facts import Fact
@@ -32,15 +32,13 @@ if TYPE_CHECKING:
     from .distributed.exchange import Exchange
     from .tree import TreePath
 
-#: Group of entry points of backends in other packages.
-GROUP = "wirespeed.backends"
 #: Prefix of the names of simulated machines.
 SIMULATED = "simulated:"
 
 
 def providers() -> list[ModuleType]:
     """Return the modules of all backends."""
-    return _own() + [point.load() for point in _registered(tuple(sys.path))]
+    return _own() + [point.load() for point in registered(BACKENDS)]
 
 
 @lru_cache(maxsize=1)
@@ -49,15 +47,6 @@ def _own() -> list[ModuleType]:
     found = (path.parent.name for path in Path(__file__).parent.glob("*/__init__.py"))
     names = sorted(found, key=lambda name: (name != "host", name))
     return [import_module(f"{__name__}.{name}") for name in names]
-
-
-@lru_cache(maxsize=1)
-def _registered(path: tuple[str, ...]) -> metadata.EntryPoints:
-    """Return the entry points of other packages; a search of hundreds of packages takes tens of ms."""
-    del path  # part of the cache key
-    from importlib import metadata
-
-    return metadata.entry_points(group=GROUP)
 
 
 def warm_up() -> None:
@@ -157,8 +146,10 @@ def _check_present(wanted: Machine, here: Machine, spec: str) -> None:
         {cpu for n in wanted.numa for cpu in n.cpus} - {cpu for n in here.numa for cpu in n.cpus}
     )
     gpus = {gpu.bus_id for gpu in wanted.gpus} - {gpu.bus_id for gpu in here.gpus}
-    if lacking or gpus:
-        what = f"CPU {lacking[0]}" if lacking else f"the GPU at {min(gpus)}"
+    here_too = {device.name for device in here.attached}
+    others = [device.name for device in chain(*wanted.others.values()) if device.name not in here_too]
+    if lacking or gpus or others:
+        what = f"CPU {lacking[0]}" if lacking else f"the GPU at {min(gpus)}" if gpus else others[0]
         raise MachineError(
             f"{spec} describes another machine: {what} does not exist here; "
             f"use --machine {SIMULATED}{spec} to simulate it"
@@ -201,8 +192,10 @@ def join(world: World, machine: Machine, local: Machine, exchange: Exchange) -> 
     exchange : Exchange
         The exchange of the job.
     """
+    from ..devices import kind_of
+    from ..devices.gpu import GPU
     from . import mpi, nccl
 
-    if all(rank.device.startswith("gpu") for rank in machine.ranks):
+    if all(kind_of(rank.device) is GPU for rank in machine.ranks):
         return nccl.join(world, machine, local, exchange)
     return mpi.join(world, exchange)

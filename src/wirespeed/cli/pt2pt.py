@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..devices import is_host
 from ..errors import UsageError
 from ..exit_codes import ExitCode
 from ..terminal import visible
@@ -192,7 +193,7 @@ def _exit_code(document: Document) -> int:
     code = measured_code(document)
     if code is ExitCode.NOT_JUDGED:
         reason = "; ".join(dict.fromkeys(result.reason for result in document.testcases))
-        without = any(not rank.device.startswith("gpu") for rank in document.machine.ranks)
+        without = any(is_host(rank.device) for rank in document.machine.ranks)
         hint = "; pass --memory host to measure host memory" if without else ""
         print(visible(f"wirespeed: error: nothing could be measured: {reason}{hint}"), file=sys.stderr)
     return code

@@ -8,6 +8,7 @@ from functools import cache
 from itertools import pairwise
 
 from ..data import efficiencies
+from ..devices import is_host
 from ..limits import allowances
 from ..model import Executor, Measurement, Memory, Operation, Place, Role, Sample, Transfer
 from ..network import Network
@@ -79,7 +80,7 @@ def one_after_another(network: Network, measurement: Measurement, samples: Seque
 def _gpus(work: Transfer) -> set[str]:
     """Return the GPUs whose queues or copy engines a transfer may use."""
     ends: tuple[Memory | Executor, ...] = (*work.ends, work.executor)
-    return {f"{end.rank}/{end.device}" for end in ends if end.device.startswith("gpu")}
+    return {f"{end.rank}/{end.device}" for end in ends if not is_host(end.device)}
 
 
 def _alone(network: Network, measurement: Measurement, index: int, sample: Sample) -> float:

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec import structs
 
+from ..devices.gpu import Gpu
+from ..devices.numa import NumaNode
 from ..errors import UsageError
 from ..facts import Fact
-from ..topology import Gpu, Link, Machine, NumaNode, Rank
+from ..topology import Link, Machine, Rank
 from .session_options import Observed
 
 if TYPE_CHECKING:

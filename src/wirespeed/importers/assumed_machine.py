@@ -10,10 +10,12 @@ from pathlib import Path
 from ..backends import SIMULATED, describe, pci
 from ..data import efficiencies
 from ..data.gpus import GpuSheet, sheet_of, sheets
+from ..devices.gpu import Gpu
+from ..devices.numa import NumaNode
 from ..errors import MachineError, UsageError
 from ..model import Access, Engine, Unit
 from ..network import rate_of
-from ..topology import Gpu, Link, LinkKind, Machine, NumaNode, load
+from ..topology import Link, LinkKind, Machine, load
 from ..units import GB, MIB
 from .allowed import WIDER
 from .log import HOST_COPIES, MOST_DEVICES, FoundLog

@@ -51,6 +51,9 @@ AT = {
     SuspectKind.PAIR_WITH_HOST: Advice(
         "check the NUMA node of the GPU and the route between the two", "nvidia-smi topo -m"
     ),
+    SuspectKind.DEVICE_MEMORY: Advice("check the state and the errors of the device", "sudo dmesg | tail"),
+    SuspectKind.DEVICE: Advice("check the state and the errors of the device", "sudo dmesg | tail"),
+    SuspectKind.PAIR_OF_DEVICES: Advice("check the route between the two", "sudo lspci -tv"),
     SuspectKind.PAIR_OF_NODES: Advice("check the route between the two", "numactl --hardware"),
 }
 BUSY = Advice("wait for idle devices, or judge anyway with --ignore-busy", "wirespeed check --wait-idle 5min")

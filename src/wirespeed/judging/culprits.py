@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import chain
 
 from ..effects import device_of
 from ..summary import median
@@ -28,6 +29,9 @@ class SuspectKind(StrEnum):
     PAIR_OF_GPUS = "path between GPUs"
     PAIR_WITH_HOST = "path between a GPU and the host"
     PAIR_OF_NODES = "path between NUMA nodes"
+    DEVICE_MEMORY = "memory of a device"  #: of another kind
+    DEVICE = "device"
+    PAIR_OF_DEVICES = "path of a device"
 
 
 #: Kind of a link -> kind of the suspect.
@@ -37,7 +41,8 @@ _LINKS = {
 }  # fmt: skip
 #: Number of GPUs at the ends -> kind of the pair.
 _PAIRS = (SuspectKind.PAIR_OF_NODES, SuspectKind.PAIR_WITH_HOST, SuspectKind.PAIR_OF_GPUS)
-_MEMORIES = (SuspectKind.GPU_MEMORY, SuspectKind.HOST_MEMORY)
+_MEMORIES = (SuspectKind.GPU_MEMORY, SuspectKind.HOST_MEMORY, SuspectKind.DEVICE_MEMORY)
+_DEVICES = (SuspectKind.GPU, SuspectKind.NODE, SuspectKind.DEVICE)
 
 
 @dataclass(frozen=True)
@@ -68,9 +73,9 @@ class Suspect:
         where = ("->" if self.one_way else "-").join(self.ends)
         if self.kind in _MEMORIES:
             return f"memory of {where}"
-        if self.kind in _PAIRS:
+        if self.kind in (*_PAIRS, SuspectKind.PAIR_OF_DEVICES):
             return f"path {where}"
-        if self.kind in (SuspectKind.GPU, SuspectKind.NODE):
+        if self.kind in _DEVICES:
             return where
         return f"{self.kind} {where}"
 
@@ -129,6 +134,7 @@ class Suspects:
 
     def __init__(self, machine: Machine) -> None:
         self._hosts = {node.name for node in machine.numa}
+        self._others = {device.name for device in chain(*machine.others.values())}
         self._devices = {link.source for link in machine.links if link.kind is LinkKind.MEMORY}
         self._pcie = {
             end for link in machine.links if link.kind is LinkKind.PCIE
@@ -137,8 +143,12 @@ class Suspects:
 
     def memory(self, vertex: str) -> Suspect:
         """Return the memory of a device."""
-        host = self._is_host(vertex)
-        return Suspect(SuspectKind.HOST_MEMORY if host else SuspectKind.GPU_MEMORY, (vertex,))
+        kind = (
+            SuspectKind.HOST_MEMORY if self._is_host(vertex)
+            else SuspectKind.DEVICE_MEMORY if self._is_other(vertex)
+            else SuspectKind.GPU_MEMORY
+        )  # fmt: skip
+        return Suspect(kind, (vertex,))
 
     def link(self, link: Link) -> tuple[Suspect, Suspect]:
         """Return a link between vertices in its direction, and in both directions."""
@@ -149,13 +159,22 @@ class Suspects:
     def vertex(self, vertex: str) -> Suspect:
         """Return a device or switch."""
         if vertex in self._devices:
-            return Suspect(SuspectKind.NODE if self._is_host(vertex) else SuspectKind.GPU, (vertex,))
+            kind = (
+                SuspectKind.NODE if self._is_host(vertex)
+                else SuspectKind.DEVICE if self._is_other(vertex)
+                else SuspectKind.GPU
+            )  # fmt: skip
+            return Suspect(kind, (vertex,))
         return Suspect(SuspectKind.PCIE_SWITCH if vertex in self._pcie else SuspectKind.SWITCH, (vertex,))
 
     def pair(self, ends: tuple[str, str], *, one_way: bool) -> Suspect:
         """Return the path between two devices."""
         gpus = sum(not self._is_host(end) for end in ends)
-        return Suspect(_PAIRS[gpus], ends if one_way else tuple(sorted(ends)), one_way)
+        kind = SuspectKind.PAIR_OF_DEVICES if any(map(self._is_other, ends)) else _PAIRS[gpus]
+        return Suspect(kind, ends if one_way else tuple(sorted(ends)), one_way)
+
+    def _is_other(self, vertex: str) -> bool:
+        return device_of(vertex) in self._others
 
     def _is_host(self, vertex: str) -> bool:
         return device_of(vertex) in self._hosts

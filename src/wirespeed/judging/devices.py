@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from ..devices import added, is_host, parse
 from ..document import Document
 from ..effects import gpus_at, host_of
 from ..results.cells import Key, placed
-from ..topology import Machine
+from ..topology import LinkKind, Machine
 from .diagnosis import Diagnosis, Finding
-from .overview import KeyFigure, PathKind
+from .overview import KeyFigure
 from .verdicts import Check, Verdict
 
 #: Links of which a transfer uses less than this fraction do not make their ends devices of the transfer.
@@ -25,14 +26,21 @@ def nodes_of(machine: Machine) -> tuple[str, ...]:
     """Return the vertices of the NUMA nodes."""
     names = {node.name for node in machine.numa}
     ends = {end for link in machine.links for end in (link.source, link.destination)}
-    others = (end for end in sorted(ends) if end.rpartition("/")[2].rpartition(":")[2].startswith("numa"))
+    others = (end for end in sorted(ends) if is_host(end))
     return tuple(dict.fromkeys((*sorted(names), *others)))
+
+
+def vertices_of(machine: Machine) -> tuple[str, ...]:
+    """Return the vertices of all devices: GPUs, NUMA nodes, and those of other kinds."""
+    memories = (link.source for link in machine.links if link.kind is LinkKind.MEMORY)
+    others = [end for end in memories if (found := parse(end)) and found[0] in added()]
+    return (*gpus_of(machine), *nodes_of(machine), *others)
 
 
 def devices_of_cells(document: Document) -> dict[Key, frozenset[str]]:
     """Return the GPUs and NUMA nodes that each cell of a run uses."""
     links = document.machine.links
-    known = {*gpus_of(document.machine), *nodes_of(document.machine)}
+    known = set(vertices_of(document.machine))
     used: dict[tuple[tuple[int, float, float], ...], frozenset[str]] = {}  # many cells share their links
     found = {}
     for one in placed(document):
@@ -65,8 +73,7 @@ def device_verdicts(
         Devices of each cell (``devices_of_cells``).
     """
     machine = document.machine
-    devices = (*gpus_of(machine), *nodes_of(machine))
-    found: dict[str, set[Verdict]] = {device: set() for device in devices}
+    found: dict[str, set[Verdict]] = {device: set() for device in vertices_of(machine)}
     for one in check.judgements:
         if one.verdict in (Verdict.WAIVED, Verdict.INTERRUPTED) or not one.key.column:
             continue
@@ -90,9 +97,8 @@ def device_lowest(
 
     These are the values that the key figure is the median of. Collectives use all devices at once.
     """
-    if figure.kind is PathKind.COLLECTIVES:
-        return {}
-    ends = nodes_of(machine) if figure.kind is PathKind.HOST_MEMORY else gpus_of(machine)
+    kinds = {end: parsed[0].name for end in vertices_of(machine) if (parsed := parse(end))}
+    ends = [end for end, kind in kinds.items() if kind == figure.kind.device]
     found: dict[str, float] = {}
     for one in check.judgements:
         if one.value is None or one.key.testcase not in figure.testcases or one.key.table:

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import lru_cache
 
+from ..devices import added
+from ..devices.gpu import GPU
+from ..devices.kind import DeviceKind
+from ..devices.numa import NUMA
 from ..document import Document, Status, TestcaseResult
 from ..model import Unit
 from ..units import many
@@ -25,47 +28,93 @@ from .verdict import worst
 from .verdicts import BELOW_PEERS, Check, Judgement, Verdict
 
 
-class PathKind(StrEnum):
-    """What data moves along."""
+@dataclass(frozen=True)
+class PathKind:
+    """What data moves along.
 
-    HOST_GPU = "host ↔ GPU"
-    GPU_GPU = "GPU ↔ GPU"
-    GPU_MEMORY = "GPU memory"
-    HOST_MEMORY = "host memory"
-    COLLECTIVES = "collectives"
-    PROCESSES = "between processes"
-    OTHER = "other"
+    Parameters
+    ----------
+    name : str
+        Name for programs.
+    title : str
+        Name for people.
+    prefixes : tuple[str, ...]
+        Prefixes of the names of its testcases.
+    key_figures : tuple[tuple[str, ...], ...]
+        Testcases of its key figure; the first group that was measured counts. Empty without a key figure.
+    device : str
+        Kind of the devices at its ends; empty if it uses all at once.
+    """
+
+    name: str
+    title: str
+    prefixes: tuple[str, ...] = ()
+    key_figures: tuple[tuple[str, ...], ...] = ()
+    device: str = ""
+
+    def __str__(self) -> str:
+        return self.title
 
 
-#: Kind of path -> prefixes of the names of its testcases.
-_PREFIXES = {
-    PathKind.HOST_GPU: ("host_to_device", "device_to_host", "all_to_host", "host_to_all", "host_device"),
-    PathKind.GPU_GPU: ("device_to_device", "all_to_one", "one_to_all"),
-    PathKind.GPU_MEMORY: ("device_local", "device_stream", "device_saxpy"),
-    PathKind.HOST_MEMORY: ("numa_", "all_nodes", "host_"),
-    PathKind.PROCESSES: ("multinode", "message", "sharing"),
-}
-#: Kind of path -> testcases of its key figure; the first group that was measured counts.
-_KEY_FIGURES: dict[PathKind, tuple[tuple[str, ...], ...]] = {
-    PathKind.HOST_GPU: (("host_to_device_memcpy_ce", "device_to_host_memcpy_ce"),
-                        ("host_to_device_memcpy_sm", "device_to_host_memcpy_sm")),
-    PathKind.GPU_GPU: (("device_to_device_memcpy_read_ce", "device_to_device_memcpy_write_ce"),
-                       ("device_to_device_memcpy_read_sm", "device_to_device_memcpy_write_sm")),
-    PathKind.GPU_MEMORY: (("device_stream_triad",), ("device_stream_copy",), ("device_local_copy",)),
-    PathKind.HOST_MEMORY: (("host_stream_triad",), ("host_stream_copy",), ("numa_to_numa_memcpy_read_cpu",)),
-    PathKind.COLLECTIVES: (("all_reduce",), ("all_gather",), ("reduce_scatter",), ("alltoall",)),
-    PathKind.PROCESSES: (("multinode_device_to_device_memcpy_read_ce",
-                          "multinode_device_to_device_memcpy_write_ce"),),
-}  # fmt: skip
+HOST_GPU = PathKind(
+    "host_gpu",
+    "host ↔ GPU",
+    ("host_to_device", "device_to_host", "all_to_host", "host_to_all", "host_device"),
+    (("host_to_device_memcpy_ce", "device_to_host_memcpy_ce"),
+     ("host_to_device_memcpy_sm", "device_to_host_memcpy_sm")),
+    GPU.name,
+)  # fmt: skip
+GPU_GPU = PathKind(
+    "gpu_gpu",
+    "GPU ↔ GPU",
+    ("device_to_device", "all_to_one", "one_to_all"),
+    (("device_to_device_memcpy_read_ce", "device_to_device_memcpy_write_ce"),
+     ("device_to_device_memcpy_read_sm", "device_to_device_memcpy_write_sm")),
+    GPU.name,
+)  # fmt: skip
+GPU_MEMORY = PathKind("gpu_memory", "GPU memory", GPU.testcases, GPU.key_figures, GPU.name)
+HOST_MEMORY = PathKind("host_memory", "host memory", NUMA.testcases, NUMA.key_figures, NUMA.name)
+COLLECTIVES = PathKind(
+    "collectives", "collectives", (), (("all_reduce",), ("all_gather",), ("reduce_scatter",), ("alltoall",))
+)
+PROCESSES = PathKind(
+    "processes",
+    "between processes",
+    ("multinode", "message", "sharing"),
+    (("multinode_device_to_device_memcpy_read_ce", "multinode_device_to_device_memcpy_write_ce"),),
+    GPU.name,
+)
+OTHER = PathKind("other", "other")
+
+
+def path_kinds() -> tuple[PathKind, ...]:
+    """Return all kinds of paths, in the order in which people see them."""
+    of_added = [path for kind in added() for path in _paths_of(kind)]
+    return HOST_GPU, GPU_GPU, GPU_MEMORY, HOST_MEMORY, COLLECTIVES, PROCESSES, *of_added, OTHER
+
+
+def _paths_of(kind: DeviceKind) -> tuple[PathKind, PathKind]:
+    """Return the paths of a kind of device of another package: with the host, and its memory."""
+    with_host = (f"{kind.name}_from_host", f"{kind.name}_to_host")
+    return (
+        PathKind(f"host_{kind.name}", f"host ↔ {kind.words[0]}", with_host, (with_host,), kind.name),
+        PathKind(
+            f"{kind.name}_memory",
+            f"{kind.words[0]} memory",
+            kind.testcases or (f"{kind.name}_",),
+            kind.key_figures,
+            kind.name,
+        ),
+    )
 
 
 @lru_cache(maxsize=1024)
 def path_kind(testcase: str, *, collective: bool = False) -> PathKind:
     """Return the kind of path of a testcase, by its name."""
     if collective:
-        return PathKind.COLLECTIVES
+        return COLLECTIVES
     return next(
-        (kind for kind, prefixes in _PREFIXES.items() if testcase.startswith(prefixes)), PathKind.OTHER
+        (kind for kind in path_kinds() if kind.prefixes and testcase.startswith(kind.prefixes)), OTHER
     )
 
 
@@ -104,7 +153,7 @@ class KeyFigure:
     @property
     def title(self) -> str:
         """What the value is."""
-        return self.typical.key.testcase.replace("_", "-") if self.kind is PathKind.COLLECTIVES else self.kind
+        return self.typical.key.testcase.replace("_", "-") if self.kind == COLLECTIVES else self.kind.title
 
 
 @dataclass(frozen=True)
@@ -203,7 +252,7 @@ def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
         if one.value is not None and one.key.column:
             kind = path_kind(one.key.testcase, collective=one.key.testcase in collectives)
             by_kind.setdefault(kind, []).append(one)
-    figures = (_key_figure(kind, by_kind.get(kind, [])) for kind in PathKind if kind in _KEY_FIGURES)
+    figures = (_key_figure(kind, by_kind.get(kind, [])) for kind in path_kinds() if kind.key_figures)
     failed = () if check.stale else failures(document)
     broken = {path_kind(one.name, collective=one.name in collectives) for one in failed}
     return tuple(
@@ -220,7 +269,7 @@ def _key_figure(kind: PathKind, judgements: Sequence[Judgement]) -> KeyFigure | 
         return None
     groups = (
         [one for one in rates if one.key.testcase in names and one.key.table in ("", "busbw")]
-        for names in _KEY_FIGURES[kind]
+        for names in kind.key_figures
     )
     chosen = next(filter(None, groups), rates)
     ranged = [one for one in chosen if one.least]  # small messages and devices in use are not typical
@@ -407,7 +456,7 @@ def missing(document: Document, check: Check) -> str:
     required = any(
         one.verdict in (Verdict.UNKNOWN, Verdict.BUSY)
         and one.limit is None
-        and path_kind(one.key.testcase) is PathKind.HOST_MEMORY
+        and path_kind(one.key.testcase) == HOST_MEMORY
         for one in check.judgements
     )
     if not required or not document.machine.unknown_memories or UsualRanges(document).bounds_memory:

@@ -13,6 +13,8 @@ from statistics import median
 
 from ..data.cpus import factors, sheet_of
 from ..data.latencies import fail_factor, path_latency
+from ..devices import is_host
+from ..devices.numa import NumaNode
 from ..document import Document, Table
 from ..errors import MachineError
 from ..facts import OFF, Facts, Known
@@ -21,7 +23,7 @@ from ..model import BUFFERS, Engine, Operation, Unit
 from ..network import Network
 from ..results.cells import Placed
 from ..testcases import TABLE
-from ..topology import Cache, LinkKind, NumaNode
+from ..topology import Cache, LinkKind
 from ..units import KIB
 from .verdict import Verdict
 
@@ -139,7 +141,7 @@ class UsualRanges:
         if size < self._uncached:
             return None
         other = self._nodes.get(column, node) if row != "local" else node
-        if column.startswith("numa") and column not in self._nodes:
+        if is_host(column) and column not in self._nodes:
             return None  # memory without cores: of another kind
         if other is not node:
             return self._remote(node)

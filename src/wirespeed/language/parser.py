@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..devices import kinds
 from ..errors import UsageError
 from ..model import Engine, Operation, Role
 from ..options import SHARES
@@ -29,8 +30,8 @@ from .syntax import CollectiveStatement, Devices, Line, Rate, RunSetting, Span, 
 #: Functions of devices.
 FUNCTIONS = ("near", "pageable", "other")
 #: Kinds of devices, and words for all of a kind, which need no quoting in a shell.
-KINDS = ("gpu", "numa", "rank")
-ALL = {"gpus": "gpu", "numas": "numa", "ranks": "rank"}
+KINDS = (*(kind.name for kind in kinds()), "rank")
+ALL = {f"{kind}s": kind for kind in KINDS}
 #: Engines that execute transfers of a line; messages are chosen for the whole run.
 ENGINES = {str(one): one for one in Engine if one not in (Engine.NCCL, Engine.MPI)}
 #: Operations that a word names. A read or write is a transfer to or from void.
@@ -55,7 +56,7 @@ _TOKEN = re.compile(
     r"|(?P<number>[0-9]+(?:\.[0-9]+)?[A-Za-zµ%]*(?:/s)?)|(?P<sign>[;,()\[\]=:.*+$-])",
     re.ASCII,
 )
-_NAMED = re.compile(r"(gpu|numa|rank)([0-9]*)", re.ASCII)
+_NAMED = re.compile(f"({'|'.join(KINDS)})([0-9]*)", re.ASCII)
 
 #: Words for host memory that users of other tools try.
 _CALLED_OTHERWISE = {"host", "cpu", "cpus", "dram", "mem", "memory", "node", "socket"}
@@ -258,7 +259,7 @@ class _LineParser:
         if token.text.rstrip("0123456789") in _CALLED_OTHERWISE:
             hint = "host memory is numa0, or near(gpu0) for that next to gpu0; all of it is numas"
             return self.wrong(f"there is no memory {token.text!r}; {hint}", token.span)
-        names = (*FUNCTIONS, *ALL, "gpu0", "numa0", "rank0", "void", *OPERATIONS)
+        names = (*FUNCTIONS, *ALL, *(f"{kind}0" for kind in KINDS), "void", *OPERATIONS)
         return self.wrong(f"there is no memory {token.text!r}; {nearest(token.text, names)}", token.span)
 
     def _number(self) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from itertools import groupby
 
+from ..devices import is_host, kind_of
 from ..errors import UsageError
 from ..model import Axis, Engine, Measurement, Memory, MemoryKind, Operation, Reduce, Role, Transfer
 from ..terminal import one_line
@@ -72,7 +73,6 @@ def _written(one: Transfer, machine: Machine, *, alone: bool) -> str:
     destination = ", ".join(destinations)
     executor = one.executor.device if one.executor.rank is None else f"rank{one.executor.rank}"
     at_source = executor == source.removeprefix("pageable(").removesuffix(")")
-    gpus = {gpu.name for gpu in machine.gpus}
     if one.operation is Operation.CHASE:
         text = f"latency {executor} <- {source}"
     elif one.operation in (Operation.READ, Operation.WRITE):
@@ -86,13 +86,13 @@ def _written(one: Transfer, machine: Machine, *, alone: bool) -> str:
     elif at_source:
         text = f"{source} -> {destination}"
     elif executor == destination:
-        of_host = one.source.kind is not MemoryKind.DEVICE and not of_cpus  # the GPU executes in any case
+        of_host = is_host(one.source.device) and not of_cpus  # the device executes in any case
         text = f"{source} -> {destination}" if of_host else f"{destination} <- {source}"
     else:
         text = f"{source} -> {destination} by {executor}"
     usual = (
         Engine.CPU if of_cpus
-        else Engine.CE if one.operation is Operation.COPY and one.executor.device in gpus and not one.also
+        else kind_of(one.executor.device).engines[0] if one.operation is Operation.COPY and not one.also
         else Engine.SM
     )  # fmt: skip
     words = [text]

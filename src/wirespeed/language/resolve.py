@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
+from ..devices import is_host, kind_of
+from ..devices.kind import DeviceKind
 from ..limits import ceilings
 from ..model import (
     MOST_DESTINATIONS,
@@ -162,7 +164,7 @@ class _Resolver:
 
     def __init__(self, source: Source, machine: Machine, defaults: Defaults) -> None:
         self.source, self.machine, self.defaults = source, machine, defaults
-        self.gpus = {gpu.name: gpu for gpu in machine.gpus}
+        self.devices = {device.name: device for device in machine.devices}
         self.nodes = {node.name: node for node in machine.numa}
 
     @cached_property
@@ -266,17 +268,16 @@ class _Resolver:
 
     def _existing(self, devices: Devices) -> Sequence[int]:
         """Return the numbers of devices, which must exist."""
-        there = {
-            "gpu": [gpu.index for gpu in self.machine.gpus],
-            "numa": [node.index for node in self.machine.numa],
-            "rank": [rank.index for rank in self.machine.ranks],
-        }[devices.kind]
+        there = (
+            [rank.index for rank in self.machine.ranks] if devices.kind == "rank"
+            else [device.index for device in self.devices.values() if device.prefix == devices.kind]
+        )  # fmt: skip
         if not there:
             why = (
                 f" ({'; '.join(self.machine.notes)})" if self.machine.notes and devices.kind == "gpu" else ""
             )
             more = ": start several with --processes N or a launcher" if devices.kind == "rank" else ""
-            what = {"gpu": "GPU", "numa": "NUMA node", "rank": "ranks"}[devices.kind]
+            what = "ranks" if devices.kind == "rank" else kind_of(f"{devices.kind}0").words[0]
             raise self.wrong(f"this machine has no {what}{why}{more}", devices.span)
         if devices.indices is None:
             return there
@@ -289,10 +290,9 @@ class _Resolver:
         return devices.indices
 
     def _device(self, name: str) -> _End:
-        """Return the memory of a device; host memory is pinned if a GPU executes."""
-        if name in self.gpus:
-            return _End(name, Memory(name, MemoryKind.DEVICE))
-        return _End(name, Memory(name, MemoryKind.PINNED))
+        """Return the memory of a device; host memory is pinned if a device executes."""
+        kind = kind_of(name)
+        return _End(name, Memory(name, MemoryKind.PINNED if kind.is_host else kind.memories[0]))
 
     def _rank(self, index: int, devices: Devices) -> _End:
         rank = self.machine.ranks[index]
@@ -300,8 +300,7 @@ class _Resolver:
             owned = f"{devices.owned.kind}{(devices.owned.indices or (0,))[0]}"
             if owned != rank.device:
                 raise self.wrong(f"rank{index} owns {rank.device}, not {owned}", devices.owned.span)
-        kind = MemoryKind.DEVICE if rank.device.startswith("gpu") else MemoryKind.PAGEABLE
-        return _End(f"rank{index}", Memory(rank.device, kind, index))
+        return _End(f"rank{index}", Memory(rank.device, kind_of(rank.device).memories[0], index))
 
     def _wrapped(self, wrapper: str, end: _End, devices: Devices) -> _End:
         """Return the nearest host memory of a GPU, or pageable host memory."""
@@ -311,15 +310,16 @@ class _Resolver:
                 f"{wrapper}() is not possible for ranks, which own one memory each", devices.span
             )
         if wrapper == "near":
-            if end.memory.device not in self.gpus:
+            if is_host(end.memory.device):
                 raise self.wrong(
                     "near() takes a GPU: it is the NUMA node that is nearest to it", devices.span
                 )
-            node = f"numa{self.gpus[end.memory.device].numa}"
-            if node not in self.nodes:
+            index = self.devices[end.memory.device].node
+            node = next((node.name for node in self.machine.numa if node.index == index), None)
+            if node is None:
                 raise self.wrong(f"the NUMA node of {end.memory.device} is unknown", devices.span)
             return _End(end.base, Memory(node, MemoryKind.PINNED))
-        if end.memory.device in self.gpus:
+        if not is_host(end.memory.device):
             raise self.wrong("pageable() takes host memory, such as numa0 or near(gpu0)", devices.span)
         return replace(end, memory=replace(end.memory, kind=MemoryKind.PAGEABLE))
 
@@ -332,7 +332,10 @@ class _Resolver:
         ends = [end for end in (source, destination) if end.memory is not None]
         if not ends or (statement.latency and len(ends) < 2):
             raise self.wrong("void is only one side of a transfer, and no side of a latency", statement.span)
-        gpu = executor.device in self.gpus
+        kind = kind_of(executor.device)
+        gpu = not kind.is_host
+        if not kind.engines:
+            raise self.wrong(f"{executor} executes no transfers; name what does: by numa0", statement.span)
         if words.operation and len(ends) < 2:
             raise self.wrong(f"{words.operation} needs two memories", places["operation"])
         operation = (
@@ -340,16 +343,17 @@ class _Resolver:
             else words.operation or Operation.COPY if len(ends) == 2
             else Operation.READ if source.memory else Operation.WRITE
         )  # fmt: skip
-        engine = words.engine or (Engine.SM if gpu and also else self._engine(gpu, operation))
+        engine = words.engine or (Engine.SM if gpu and also else _engine(kind, operation))
         if also and (engine is not Engine.SM or operation is not Operation.COPY):
             raise self.wrong("only a copy by a kernel (sm) writes to several memories", places["broadcast"])
-        if gpu == (engine is Engine.CPU):
-            fitting = "ce, sm, sm_bulk or sm_split" if gpu else "cpu"
+        if engine not in kind.engines:
+            *first, last = map(str, kind.engines)
+            fitting = f"{', '.join(first)} or {last}" if first else last
             raise self.wrong(f"{executor} executes with {fitting}, not with {engine}", places["engine"])
         chases = operation is Operation.CHASE and engine is Engine.SM_BULK
         if operation is not Operation.COPY and engine not in (Engine.SM, Engine.CPU) and not chases:
             raise self.wrong(f"the engine {engine} only copies; a {operation} needs sm", places["engine"])
-        own = Memory(executor.device, MemoryKind.DEVICE if gpu else MemoryKind.PAGEABLE, executor.rank)
+        own = Memory(executor.device, kind.memories[0], executor.rank)
         from_, to = (self._allocated(end.memory or own, gpu, statement) for end in (source, destination))
         if operation is Operation.CHASE:
             to = from_
@@ -385,17 +389,14 @@ class _Resolver:
             )  # fmt: skip
         return replace(transfer, rate=value)
 
-    def _engine(self, gpu: bool, operation: Operation) -> Engine:
-        if not gpu:
-            return Engine.CPU
-        return Engine.CE if operation is Operation.COPY else Engine.SM
-
     def _allocated(self, memory: Memory, gpu: bool, statement: Statement) -> Memory:
         """Return a memory as its executor needs it: host memory of CPUs is pageable, that of GPUs pinned."""
         if gpu:
             return memory
         if memory.kind is MemoryKind.DEVICE:
-            raise self.wrong("CPUs cannot access the memory of a GPU; use ce or sm", statement.span)
+            kind = kind_of(memory.device)
+            use = " or ".join(kind.engines[:2])
+            raise self.wrong(f"CPUs cannot access the memory of a {kind.words[0]}; use {use}", statement.span)
         return replace(memory, kind=MemoryKind.PAGEABLE)
 
     def _executors(self, statement: Statement, source: _End, destination: _End) -> list[Executor]:
@@ -411,9 +412,9 @@ class _Resolver:
                 raise self.wrong("void executes nothing", statement.executors[0].span)
         else:
             active, passive = (destination, source) if statement.pulls else (source, destination)
-            of_gpu = passive.memory is not None and passive.memory.device in self.gpus
-            if active.memory is None or (of_gpu and active.memory.device not in self.gpus):
-                active = passive  # void executes nothing, and CPUs cannot access the memory of GPUs
+            of_gpu = passive.memory is not None and not is_host(passive.memory.device)
+            if active.memory is None or (of_gpu and is_host(active.memory.device)):
+                active = passive  # void executes nothing, and CPUs cannot access the memory of devices
             if active.memory is None:
                 raise self.wrong("void is only one side of a transfer", statement.span)
             chosen = [active]
@@ -479,6 +480,12 @@ class _Resolver:
         if operation is Operation.CHASE:
             return CHASE_SIZE if gpu else chase_size(self.machine)
         return self.defaults.size or (DEFAULT_SIZE if gpu else streaming_size(self.machine))
+
+
+def _engine(kind: DeviceKind, operation: Operation) -> Engine:
+    """Return the usual engine of a kind of device: for more than copies, kernels if it has them."""
+    computes = operation is not Operation.COPY and Engine.SM in kind.engines
+    return Engine.SM if computes else kind.engines[0]
 
 
 def _label(statement: Statement, source: _End, destinations: Sequence[_End]) -> str:

@@ -63,6 +63,7 @@ def heading(document: Document) -> RenderableType:
         parts.append(f"{many(cores, 'core')}, {memory}, {many(len(machine.numa), 'NUMA node')}")
     for model, gpus in groupby(machine.gpus, key=lambda gpu: gpu.model):
         parts.append(f"{len(list(gpus))} x {model}")
+    parts += [count for kind, count in machine.counts.items() if kind.name in machine.others]
     if machine.ranks:
         hosts = len({rank.host for rank in machine.ranks})
         parts.append(f"{many(len(machine.ranks), 'rank')} on {many(hosts, 'host')}")

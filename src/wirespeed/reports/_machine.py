@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import chain, groupby
 
 from rich.console import RenderableType
 from rich.table import Column
 from rich.text import Text
 
+from ..devices.numa import NumaNode
 from ..errors import MachineError
 from ..model import Executor
 from ..network import Network
-from ..topology import Cache, Link, LinkKind, Machine, NumaNode
+from ..topology import Cache, Link, LinkKind, Machine
 from ..units import GB, format_size
 from . import Style
 from ._console import pieces, printed
@@ -90,6 +91,8 @@ def _tree(machine: Machine, width: int) -> list[RenderableType]:
     for node in machine.numa:
         inside = [f"GPU {gpu.index}: {gpu.model} ({gpu.bus_id}), {format_size(gpu.memory_bytes)}"
                   for gpu in machine.gpus if gpu.numa == node.index]  # fmt: skip
+        inside += [f"{device.name}: {device.about}, {format_size(device.memory_bytes)}"
+                   for device in chain(*machine.others.values()) if device.node == node.index]  # fmt: skip
         branches.append((_node(node, machine), inside))
     links = [link for link in machine.links if link.source != link.destination]
     if links:

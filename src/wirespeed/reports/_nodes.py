@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..judging.fleet import WORDS, FleetFigure, FleetNode
-from ..judging.overview import PathKind
+from ..judging.overview import path_kinds
 from ..units import GB, many
 from . import SIMULATED, Style
 from ._console import printed
@@ -161,7 +161,7 @@ def _lines(style: Style, rows: Sequence[_Line], shown: Sequence[_Line]) -> str:
 
 def _table(rows: Sequence[_Line], shown: Sequence[_Line], *, folded: bool = True) -> Table:
     """Return a table of some rows."""
-    kinds = [str(kind) for kind in PathKind]  # the titles of collectives are none of them, and come last
+    kinds = [str(kind) for kind in path_kinds()]  # the titles of collectives are none of them, and come last
     titles = sorted(
         dict.fromkeys(figure.title for row in rows for figure in row.figures),
         key=lambda title: kinds.index(title) if title in kinds else len(kinds),

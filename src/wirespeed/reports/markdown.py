@@ -89,7 +89,8 @@ def _lines(document: Document, style: Style) -> Iterator[str]:
         yield f"**{escaped(document.origin)}**, not measured by wirespeed"
         yield ""
     models = Counter(gpu.model for gpu in machine.gpus)
-    facts = [machine.cpu, *(f"{n} x {model}" for model, n in models.items()), document.started]
+    others = [count for kind, count in machine.counts.items() if kind.name in machine.others]
+    facts = [machine.cpu, *(f"{n} x {model}" for model, n in models.items()), *others, document.started]
     yield " · ".join(escaped(fact) for fact in facts if fact)
     if found := explanations(document, lacking=style.judged.check.missing if style.judged else None):
         yield ""

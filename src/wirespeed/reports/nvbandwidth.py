@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from ..devices import is_host, number_of
 from ..document import Cell, Document, Status, Table, TestcaseResult
 from ..errors import UnknownTestcase
 from ..model import Axis, Executor, Memory, Operation, Transfer, Unit
@@ -135,7 +136,7 @@ def _of_rank(rank: Rank, machine: Machine, dialect: Dialect) -> str:
     if not dialect.exact or not model:
         return rank.device
     bus_id = rank.bus_id or (gpu.bus_id if gpu else "")
-    return f"{rank.device.removeprefix('gpu')}: {_display(model, bus_id, machine)}"
+    return f"{number_of(rank.device)}: {_display(model, bus_id, machine)}"
 
 
 def testcase(machine: Machine, result: TestcaseResult, style: Style) -> str:
@@ -317,7 +318,7 @@ def _end(one: Memory | Executor) -> str:
     """Return nvbandwidth's name of a buffer."""
     if one.rank is not None:
         return f"Multinode node {one.rank}"
-    return f"Device {one.device.removeprefix('gpu')}" if one.device.startswith("gpu") else "Host"
+    return "Host" if is_host(one.device) else f"Device {number_of(one.device)}"
 
 
 def _samples(table: Table) -> str:

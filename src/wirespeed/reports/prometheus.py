@@ -168,7 +168,7 @@ def _paths(document: Document, found: Overview) -> dict[str, list[Sample]]:
     """Return the key figures of each kind of path."""
     made: dict[str, list[Sample]] = {}
     for one in found.figures:
-        path, typical = {"path": one.kind.name.lower()}, one.typical
+        path, typical = {"path": one.kind.name}, one.typical
         word = {"verdict": _word(one.verdict, document)}
         made.setdefault("wirespeed_path_verdict", []).append((path | word, 1))
         made.setdefault("wirespeed_path_bad_values", []).append((path, one.bad))
@@ -188,7 +188,7 @@ def _devices(document: Document, judged: Judged, found: Overview) -> dict[str, l
     cells = devices_of_cells(document)
     verdicts = device_verdicts(document, judged.check, judged.diagnosis, cells)
     lowest = [
-        ({"device": device, "path": one.kind.name.lower()}, value)
+        ({"device": device, "path": one.kind.name}, value)
         for one in found.figures
         for device, value in device_lowest(one, judged.check, document.machine, cells).items()
     ]

@@ -94,4 +94,5 @@ def model_of(machine: Machine) -> str:
     cores = sum(len(node.cores) for node in machine.numa)
     ranks = [f"{len(machine.ranks)} ranks"] if machine.ranks else []
     cpu = f"{machine.cpu or 'CPU of unknown model'}, {cores} cores, {len(machine.numa)} NUMA nodes"
-    return "; ".join([cpu, *(f"{n} x {model}" for model, n in counts.items()), *ranks])
+    others = [machine.counts[kind] for kind in machine.counts if kind.name in machine.others]
+    return "; ".join([cpu, *(f"{n} x {model}" for model, n in counts.items()), *others, *ranks])

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..errors import UnknownTestcase
 from ..model import Engine
 from ..topology import Machine
-from . import collectives, device, host, messages, processes, sharing
+from . import attached, collectives, device, host, messages, processes, sharing
 from .base import Layout, Pattern, Plan, PlanOptions, Testcase, Tier, WaivedCell
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
 #: All testcases, in the order in which they run.
 TABLE: tuple[Testcase, ...] = (
     *device.TESTCASES, *device.OWN, *processes.TESTCASES, *collectives.TESTCASES, *host.TESTCASES,
-    *messages.TESTCASES, *sharing.TESTCASES,
+    *messages.TESTCASES, *sharing.TESTCASES, *attached.TESTCASES,
 )  # fmt: skip
 
 

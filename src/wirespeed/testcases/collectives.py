@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..devices import kind_of
 from ..model import Axis, Collective, Engine, Measurement, Memory, MemoryKind, Place, Reduce, Unit
 from ..testcases.collective_ops import Setting
 from ..topology import Machine
@@ -132,10 +133,7 @@ def _plan(setting: Setting, works: Sequence[tuple[Collective, ...]], lateness: i
 def members(machine: Machine) -> tuple[Memory, ...]:
     """Return the memory of each rank: one for each process of a job, or for each GPU."""
     if machine.ranks:
-        kinds = [
-            MemoryKind.DEVICE if r.device.startswith("gpu") else MemoryKind.PAGEABLE for r in machine.ranks
-        ]
-        return tuple(Memory(r.device, kind, r.index) for r, kind in zip(machine.ranks, kinds, strict=True))
+        return tuple(Memory(r.device, kind_of(r.device).memories[0], r.index) for r in machine.ranks)
     return tuple(Memory(gpu.name, MemoryKind.DEVICE) for gpu in machine.gpus)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ..devices import kind_of
+from ..devices.kind import DeviceKind
 from ..model import (
     Access,
     Axis,
@@ -115,6 +117,21 @@ def gpus(machine: Machine) -> Parties:
     return Parties("GPU", parties, NO_GPU, ONE_GPU, tuple(gpu.peers for gpu in machine.gpus), disjoint=True)
 
 
+def attached(kind: DeviceKind) -> Grouping:
+    """Return the function that returns the devices of a kind; none of them reaches the memory of another."""
+
+    def group(machine: Machine) -> Parties:
+        parties = tuple(
+            Party(device.name, Memory(device.name, kind.memories[0]), Executor(device.name))
+            for device in machine.others.get(kind.name, ())
+        )
+        one, several = kind.words
+        few = f"requires at least two {several}"
+        return Parties(one, parties, f"no {one} was found", few, ((),) * len(parties), disjoint=True)
+
+    return group
+
+
 def nodes(machine: Machine) -> Parties:
     """Return the NUMA nodes with cores and memory; one thread per core."""
     parties = tuple(
@@ -129,8 +146,7 @@ def ranks(machine: Machine) -> Parties:
     """Return the processes of the job, each with its device."""
     parties = []
     for rank in machine.ranks:
-        kind = MemoryKind.DEVICE if rank.device.startswith("gpu") else MemoryKind.PAGEABLE
-        memory = Memory(rank.device, kind, rank.index)
+        memory = Memory(rank.device, kind_of(rank.device).memories[0], rank.index)
         parties.append(Party(str(rank.index), memory, Executor(rank.device, rank.index, rank.cpus)))
     return Parties("rank", tuple(parties), ONE_RANK, ONE_RANK)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..devices import is_host
 from ..model import Access, Engine, Reduce
 from ..topology import Machine
 from .base import Pattern, Plan, PlanOptions, Testcase
@@ -28,7 +29,7 @@ def _anywhere(pattern: Pattern) -> Pattern:
     """Let CPUs copy, and the title say so, where the ranks own host memory."""
 
     def planned(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
-        of_hosts = bool(machine.ranks) and not machine.ranks[0].device.startswith("gpu")
+        of_hosts = bool(machine.ranks) and is_host(machine.ranks[0].device)
         title = case.title.format_map(_LATER | (_RANKS if of_hosts else _GPUS))
         engine = Engine.CPU if of_hosts else case.engine
         plan = pattern(machine, replace(case, engine=engine, title=title), options)

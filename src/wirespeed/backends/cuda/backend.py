@@ -13,10 +13,11 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from ...devices.gpu import Gpu
 from ...document import Quantity, State
 from ...errors import BackendError, BackendLost, OutOfMemory
 from ...model import MOST_DESTINATIONS, Engine, Measurement, MemoryKind, Operation, Role, Transfer
-from ...topology import Gpu, Machine
+from ...topology import Machine
 from ...units import MIB, format_size
 from .. import pci
 from ..base import BackendOptions

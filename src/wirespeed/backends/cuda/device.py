@@ -7,8 +7,8 @@ from typing import Any
 
 from cuda.bindings import driver
 
+from ...devices.gpu import Gpu
 from ...errors import BackendError, Unreachable
-from ...topology import Gpu
 from . import compiler
 from .driver import TooManyPeers, check, enable_peer_access
 

@@ -10,8 +10,10 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from ...devices.gpu import Gpu
+from ...devices.numa import NumaNode
 from ...errors import BackendError
-from ...topology import Gpu, Link, LinkKind, Machine, NumaNode
+from ...topology import Link, LinkKind, Machine
 from ...units import GB, MB
 from .. import pci
 from ..tree import HERE, TreePath

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver
 
+from ...devices.gpu import Gpu
 from ...errors import BackendError, OutOfMemory
-from ...topology import Gpu
 from ...units import format_size
 from ...worlds.descriptors import Descriptors
 from ..shared_memory import Mechanism

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ...devices.gpu import Gpu
 from ...facts import OFF, ON, Fact, Known
-from ...topology import Gpu
 from ...units import MB
 from .. import pci
 from ..tree import HERE, TreePath

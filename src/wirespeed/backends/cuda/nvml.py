@@ -8,8 +8,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ...devices.gpu import Gpu
 from ...document import GENERATION, IDLE, RETRAINED, THROTTLED, THROTTLED_BY, Quantity, State
-from ...topology import Gpu
 from ...units import format_size
 from ..pci import LinkSpeed
 

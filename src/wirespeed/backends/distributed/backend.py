@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from ...devices import kind_of
+from ...devices.gpu import GPU
 from ...document import State
 from ...errors import BackendError, BackendLost, OutOfMemory, Unreachable, WirespeedError
 from ...model import Engine, Measurement, Memory, Operation, Role, Transfer
@@ -126,7 +128,7 @@ class DistributedBackend:
                 )
             if transfer.operation is not Operation.COPY or transfer.also or transfer.pace < 1:
                 return f"{transfer}: between processes there are copies to one memory, and nothing else"
-            gpu = transfer.executor.device.startswith("gpu")
+            gpu = kind_of(transfer.executor.device) is GPU
             engines = (Engine.CE, Engine.SM, Engine.SM_BULK) if gpu else (Engine.CPU,)
             if transfer.engine not in engines:
                 return f"{transfer}: between processes there is no such engine"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...devices import kind_of
+from ...devices.gpu import GPU
 from ...errors import BackendError, BackendLost, Unreachable, WirespeedError
 from ...model import Transfer
 from .endpoint import Endpoint
@@ -79,7 +81,7 @@ class TransportSelector:
     def _candidates(self, transfer: Transfer) -> tuple[str, ...]:
         if self._share is not None:
             return (self._share,)
-        gpu = transfer.executor.device.startswith("gpu")
+        gpu = kind_of(transfer.executor.device) is GPU
         return (*self._side.means, *((NCCL, MPI) if gpu else (MPI,)))
 
     def _can_send(self, means: str) -> str:

@@ -9,7 +9,8 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from ...topology import Cache, Link, LinkKind, Machine, NumaNode
+from ...devices.numa import NumaNode
+from ...topology import Cache, Link, LinkKind, Machine
 from ...units import GIB, KIB, MIB
 from ..tree import HERE, TreePath
 from .procfs import FIRST_CPU, allowed, cpu_list, meminfo, number, read, whole

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...data.cpus import CHANNEL_BYTES, CpuSheet, sheet_of
+from ...devices.numa import NumaNode
 from ...facts import Fact, Known
-from ...topology import Machine, NumaNode
+from ...topology import Machine
 from ...units import MB, MIB, NANO, many
 from ..tree import HERE, TreePath
 from .procfs import FIRST_CPU, cpu_list, number, read

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Self
 from ...document import State
 from ...durations import CONNECT_S, prepare_seconds, verify_seconds
 from ...errors import BackendError, BackendLost, MeasurementTimeout, OutOfMemory, VerificationError
+from ...faults import FaultKind
 from ...model import Collective, Engine, Measurement, Message, Operation, Role, Sample, Sharing, Transfer
 from ...network import Demand, Network, completions, fair_shares
-from ...topology import FaultKind, Machine
+from ...topology import Machine
 from ...units import format_size
 from ..base import BackendOptions, Prepared
 from .faults import faulty
@@ -141,7 +142,7 @@ class SimulatedBackend:
         """Return the devices with a ``busy`` or ``full`` fault: one, or all if the fault names none."""
         using = (FaultKind.BUSY, FaultKind.FULL)
         places = [fault.where for fault in self.machine.faults if fault.kind in using]
-        devices = [*(gpu.name for gpu in self.machine.gpus), *(node.name for node in self.machine.numa)]
+        devices = [device.name for device in (*self.machine.attached, *self.machine.numa)]
         return {d: "in use by a simulated load" for d in devices if any(p in ("", d) for p in places)}
 
     def libraries(self) -> dict[str, str]:

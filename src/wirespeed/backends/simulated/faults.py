@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from ...effects import EFFECTS
 from ...errors import MachineError, UsageError
-from ...topology import Fault, FaultKind, Machine
+from ...faults import Fault, FaultKind
+from ...topology import Machine
 from ...units import parse_fraction, parse_size
 from .. import pci
 from .noise import LEVELS
@@ -119,7 +120,7 @@ def _cause(name: str, where: str, amount: str, text: str, machine: Machine) -> F
 
 def _is_transfer(where: str, machine: Machine) -> bool:
     """Return whether a text is a prefix of a transfer's text: a source, and possibly more."""
-    devices = {gpu.name for gpu in machine.gpus} | {node.name for node in machine.numa}
+    devices = {device.name for device in machine.devices}
     begins = re.match(r"(\d+/)?[a-z]+\d+(->|$)", where) is not None
     return begins and devices.issuperset(re.findall(r"[a-z]+\d+", where))
 

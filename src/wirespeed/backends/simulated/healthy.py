@@ -17,7 +17,8 @@ from ...effects import (
     nvlinks_of,
 )
 from ...facts import OFF, ON, Fact, Known
-from ...topology import FaultKind, LinkKind, Machine
+from ...faults import FaultKind
+from ...topology import LinkKind, Machine
 from ...units import GIB
 from .. import pci
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from ...devices.gpu import Gpu
+from ...devices.numa import NumaNode
 from ...model import Access, Engine
-from ...topology import Cache, EngineRate, Gpu, Link, LinkKind, Machine, NumaNode, Rank
+from ...topology import Cache, EngineRate, Link, LinkKind, Machine, Rank
 from ...units import GIB, KIB, MIB, NANO
 
 #: 1 GB/s in B/s.

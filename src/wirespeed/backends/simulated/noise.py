@@ -6,7 +6,8 @@ import math
 import random
 from collections import Counter
 
-from ...topology import FaultKind, Machine
+from ...faults import FaultKind
+from ...topology import Machine
 
 #: Level of a ``noise`` fault -> what it does.
 LEVELS = {

@@ -16,11 +16,12 @@ from collections.abc import Callable, Sequence
 
 from ...errors import BackendError, MachineError, MeasurementTimeout, OutOfMemory
 from ...facts import Fact
+from ...faults import FaultKind
 from ...limits import ring
 from ...network import Network, fair_shares
 from ...testcases.collective_ops import Setting
 from ...testcases.collectives import members
-from ...topology import FaultKind, Machine
+from ...topology import Machine
 from ...worlds.launchers import alone
 from ..collective_backend import CollectiveBackend
 from ..provider import Case, Elapsed, Group, RankDevice

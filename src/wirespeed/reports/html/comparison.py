@@ -229,7 +229,7 @@ def _kinds(outcome: Outcome, changes: Sequence[Change], cells: dict[Key, Placed]
     for change in changes:
         one = cells.get(change.key)
         collective = one is not None and one.result.collective is not None
-        kinds.setdefault(path_kind(change.key.testcase, collective=collective).value, []).append(change)
+        kinds.setdefault(path_kind(change.key.testcase, collective=collective).title, []).append(change)
     for kind, several in kinds.items():
         yield _place(kind, outcome, several)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...document import Document
-from ...judging.overview import KeyFigure, Overview, PathKind, share
+from ...judging.overview import COLLECTIVES, KeyFigure, Overview, PathKind, share
 from ...judging.verdicts import Check
 from ...terminal import one_line
 from ...topology import Machine
@@ -172,13 +172,13 @@ def _tile(figure: KeyFigure, target: str) -> Tile:
     lines += [", ".join(bounds)] if bounds else []
     if worst:
         key, of_worst = worst.key, share(worst)
-        where = key.testcase if figure.kind is PathKind.COLLECTIVES else f"{key.row} → {key.column}"
+        where = key.testcase if figure.kind == COLLECTIVES else f"{key.row} → {key.column}"
         part = f", {of_worst}" if of_worst else ""
         lines.append(f"{worst_word(figure)} {short(worst.value or 0.0, scale)}{part}: {where}")
     bar = _bar(figure, lines)
     title = (
         figure.title[0].upper() + figure.title[1:]
-        if figure.kind is not PathKind.COLLECTIVES
+        if figure.kind != COLLECTIVES
         else f"{figure.title} bus bandwidth"
     )
     return Tile(

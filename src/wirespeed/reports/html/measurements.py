@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...document import Document, Status, TestcaseResult
-from ...judging.overview import KeyFigure, PathKind, not_as_expected, path_kind
+from ...judging.overview import KeyFigure, PathKind, not_as_expected, path_kind, path_kinds
 from ...judging.verdict import worst
 from ...judging.verdicts import Check, Judgement, Verdict
 from ...model import Engine, Unit
@@ -116,7 +116,7 @@ class PathGroup:
 
 def group_id(run: int | None, kind: PathKind) -> str:
     """Return the ID of the section of a kind of path; empty without a page."""
-    return "" if run is None else f"paths-{run}-{list(PathKind).index(kind)}"
+    return "" if run is None else f"paths-{run}-{path_kinds().index(kind)}"
 
 
 def grouped(
@@ -144,7 +144,7 @@ def grouped(
             by_kind.setdefault(kind, []).append((i, result))
     known = {figure.kind: figure for figure in figures}
     found = []
-    for kind in PathKind:
+    for kind in path_kinds():
         if kind in by_kind:
             names = {result.name for _, result in by_kind[kind]}
             own = [one for one in check.judgements if one.key.testcase in names]
@@ -166,7 +166,7 @@ def _group(
     key = f"{rate(figure.typical)}, {extent(figure)}" if figure else ""
     return PathGroup(
         group_id(run, kind),
-        kind.value,
+        kind.title,
         shown(verdict),
         " · ".join(filter(None, (key, _counted(own)))),
         bad,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import chain
 from typing import Any
 
 from ...document import Document, Status
@@ -53,7 +54,7 @@ def run_view(
     machine, cells = document.machine, list(placed(document))
     used = uses(machine, cells, judgements, check)
     drawn = draw(machine, used, _marked(document, check, found))
-    gpus = vertices(machine).gpus
+    gpus = vertices(machine).devices
     is_matrix = len(gpus) > MOST_DRAWN
     if is_matrix:
         drawn = pair_matrix(machine, gpus, used, cells, judgements)
@@ -160,6 +161,8 @@ def _surroundings(document: Document) -> list[tuple[str, str]]:
         "notes": "; ".join(machine.notes),
     }
     rows |= {f"{gpu.name}": _gpu(gpu) for gpu in machine.gpus}
+    for device in chain(*machine.others.values()):
+        rows[device.name] = f"{device.about}, {format_size(device.memory_bytes)}"
     return [(name, text) for name, text in rows.items() if text]
 
 

@@ -7,14 +7,18 @@ names the links that it stands for, by which the script of the page filters the 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from ...devices import parse
+from ...devices.gpu import GPU
+from ...devices.kind import Picture
 from ...judging.verdict import Verdict, worst
 from ...terminal import one_line
 from ...topology import LinkKind, Machine
-from ...units import GB, format_size, many
+from ...units import GB, many
 from .._signs import SIGNS
 from .deviation import step
 from .link_use import Use
@@ -23,9 +27,8 @@ from .tables import three
 
 _WIDTH = 1120.0
 _MARGIN, _GAP = 12.0, 14.0
-_HOST_HEIGHT, _SWITCH_HEIGHT, _GPU_HEIGHT = 62.0, 30.0, 62.0
-#: Width of a NUMA node, GPUs per row, and the maximum width of a GPU and of a switch.
-_HOST_WIDTH, _PER_ROW, _MOST, _SWITCH_WIDTH = 190.0, 8, 190.0, 150.0
+#: Devices per row, and the maximum width and the height of a switch.
+_PER_ROW, _SWITCH_WIDTH, _SWITCH_HEIGHT = 8, 150.0, 30.0
 #: With more links between GPUs than this, labels would overlap; the table has the values.
 _LABELLED = 6
 _LABEL_LETTER = 5.8
@@ -72,13 +75,13 @@ class Vertices:
 
     Parameters
     ----------
-    hosts, bridges, gpus, fabrics : list[str]
-        NUMA nodes, PCIe switches and bridges, GPUs, NVLink switches and networks.
+    hosts, bridges, devices, fabrics : list[str]
+        NUMA nodes, PCIe switches and bridges, GPUs and devices of other kinds, NVLink switches and networks.
     """
 
     hosts: list[str] = field(default_factory=list)
     bridges: list[str] = field(default_factory=list)
-    gpus: list[str] = field(default_factory=list)
+    devices: list[str] = field(default_factory=list)
     fabrics: list[str] = field(default_factory=list)
 
 
@@ -96,10 +99,10 @@ def vertices(machine: Machine) -> Vertices:
     found = Vertices(hosts=[node.name for node in machine.numa])
     gpus = {f"{rank.index}/{rank.device}" for rank in machine.ranks if not rank.cpus}
     if not gpus:
-        gpus = {gpu.name for gpu in machine.gpus}
+        gpus = {device.name for device in machine.attached}
     ends = dict.fromkeys(end for link in machine.links for end in (link.source, link.destination))
-    named = [gpu.name for gpu in machine.gpus if gpu.name in gpus]
-    found.gpus = named or [end for end in ends if end in gpus]
+    named = [device.name for device in machine.attached if device.name in gpus]
+    found.devices = named or [end for end in ends if end in gpus]
     nvlink = {
         end
         for link in machine.links
@@ -107,7 +110,7 @@ def vertices(machine: Machine) -> Vertices:
         for end in (link.source, link.destination)
     }
     for end in ends:
-        if end not in found.hosts and end not in found.gpus:
+        if end not in found.hosts and end not in found.devices:
             (found.fabrics if end in nvlink else found.bridges).append(end)
     return found
 
@@ -132,9 +135,15 @@ def draw(
         The diagram.
     """
     found = vertices(machine)
-    if not (found.hosts or found.gpus) or len(found.gpus) > MOST_DRAWN:
+    if not (found.hosts or found.devices) or len(found.devices) > MOST_DRAWN:
         return None
     return _Drawing(machine, uses, found, marked or {}).svg()
+
+
+def _picture(name: str) -> Picture:
+    """Return how a vertex is drawn."""
+    found = parse(name)
+    return found[0].picture if found else Picture()
 
 
 class _Drawing:
@@ -158,7 +167,7 @@ class _Drawing:
                 self.between.setdefault(key, []).append(use)
         capacities = (use.link.capacity or 0.0 for several in self.between.values() for use in several)
         self.largest = max((_LARGEST, *capacities))
-        gpus = set(found.gpus)
+        gpus = set(found.devices)
         self.direct = [pair for pair in self.between if set(pair) <= gpus]
         self.boxes: dict[str, Box] = {}
         self.buses: dict[str, list[Box]] = {}
@@ -167,19 +176,16 @@ class _Drawing:
     def _place(self) -> float:
         """Place all boxes; return the height of the diagram."""
         y = _MARGIN
-        gpus = self.vertices.gpus
+        gpus = self.vertices.devices
         lonely = len(self.vertices.fabrics) == 1
         rows = self._rows()
         for hosts, bridges, row in rows:
-            self._row(hosts, y, _HOST_HEIGHT, _HOST_WIDTH)
-            y += _HOST_HEIGHT if hosts else 0.0
+            y += self._row(hosts, y)
             y += 62 if hosts and (bridges or row) else 0.0
             if bridges:
-                self._row(bridges, y, _SWITCH_HEIGHT, _SWITCH_WIDTH)
-                y += _SWITCH_HEIGHT + 62
+                y += self._row(bridges, y, (_SWITCH_WIDTH, _SWITCH_HEIGHT)) + 62
             if row:
-                self._row(row, y, _GPU_HEIGHT, _MOST)
-                y += _GPU_HEIGHT + 14
+                y += self._row(row, y) + 14
             if row and lonely:
                 y += 40
                 bus = Box(_MARGIN, y, _WIDTH - 2 * _MARGIN, 26)
@@ -190,8 +196,7 @@ class _Drawing:
             y += 150
         if self.vertices.fabrics and not lonely:
             y += 60
-            self._row(self.vertices.fabrics, y, _SWITCH_HEIGHT, 110.0)
-            y += _SWITCH_HEIGHT
+            y += self._row(self.vertices.fabrics, y, (110.0, _SWITCH_HEIGHT))
         return y + 6
 
     def _rows(self) -> list[tuple[list[str], list[str], list[str]]]:
@@ -204,7 +209,7 @@ class _Drawing:
         for a, b in self.between:
             near.setdefault(a, set()).add(b)
             near.setdefault(b, set()).add(a)
-        parts = [found.gpus[i : i + _PER_ROW] for i in range(0, len(found.gpus), _PER_ROW)] or [[]]
+        parts = [found.devices[i : i + _PER_ROW] for i in range(0, len(found.devices), _PER_ROW)] or [[]]
         rows = []
         for row in parts:
             bridges = [name for name in found.bridges if near.get(name, set()) & set(row)]
@@ -216,17 +221,24 @@ class _Drawing:
         first, *others = parts
         return [(found.hosts, found.bridges, first), *(([], [], row) for row in others)]
 
-    def _row(self, names: list[str], y: float, height: float, most: float) -> None:
-        """Spread boxes over the width."""
+    def _row(self, names: list[str], y: float, size: tuple[float, float] | None = None) -> float:
+        """Spread boxes over the width, of a maximum width and a height or as the kinds of devices say.
+
+        Return the height of the highest.
+        """
         step_ = (_WIDTH - 2 * _MARGIN) / max(1, len(names))
-        each = max(26.0, min(most, step_ - _GAP))
+        heights = [0.0]
         for i, name in enumerate(names):
-            self.boxes[name] = Box(_MARGIN + (i + 0.5) * step_ - each / 2, y, each, height)
+            picture = _picture(name) if size is None else Picture(*size)
+            width = max(26.0, min(picture.width, step_ - _GAP))
+            self.boxes[name] = Box(_MARGIN + (i + 0.5) * step_ - width / 2, y, width, picture.height)
+            heights.append(picture.height)
+        return max(heights)
 
     def svg(self) -> Element:
         """Return the diagram."""
         title = (
-            f"{many(len(self.vertices.hosts), 'NUMA node')}, {many(len(self.vertices.gpus), 'GPU')}, "
+            f"{many(len(self.vertices.hosts), 'NUMA node')}, {self._counted()}, "
             f"{many(len(self.vertices.bridges) + len(self.vertices.fabrics), 'switch', 'switches')} "
             "and their links; the table of links has the same values"
         )
@@ -248,6 +260,12 @@ class _Drawing:
         for x, y, joined in labels:
             self._label(svg, x, y, joined)
         return svg
+
+    def _counted(self) -> str:
+        """Return how many devices of each kind there are except NUMA nodes."""
+        found = [known[0] for name in self.vertices.devices if (known := parse(name))]
+        counts = {GPU: 0} | Counter(found)
+        return ", ".join(many(count, *kind.words) for kind, count in counts.items())
 
     def _place_of(self, svg: Element, name: str, uses: Iterable[Use]) -> Element:
         """Return a new group of a device or link by which tables can be filtered."""
@@ -337,7 +355,7 @@ class _Drawing:
         left, right = (a, b) if a.x <= b.x else (b, a)
         beside = right.x - left.x - left.width
         hosts = set(ends) <= set(self.vertices.hosts)
-        if beside >= 120 and (hosts or len(self.vertices.gpus) == 2):
+        if beside >= 120 and (hosts or len(self.vertices.devices) == 2):
             y = left.y + left.height / 2
             start, end = left.x + left.width, right.x
             return f"M{start:.1f},{y:.1f} L{end:.1f},{y:.1f}", ((start + end) / 2, y - 10)
@@ -351,8 +369,11 @@ class _Drawing:
         """Draw a vertex with what is known of it."""
         group = self._place_of(svg, name, self.at.get(name, ()))
         verdict = self.marked.get(name)
-        css = f"box {verdict or ''}".rstrip()
-        rect = add(group, "rect", css, x=box.x, y=box.y, width=box.width, height=box.height, rx=9)
+        picture = _picture(name)
+        css = f"{picture.css} {verdict or ''}".rstrip()
+        rect = add(
+            group, "rect", css, x=box.x, y=box.y, width=box.width, height=box.height, rx=picture.radius
+        )
         add(rect, "title", text=self._about(name))
         title = f"{SIGNS[verdict].mark} {name}" if verdict else name
         if name in self.vertices.bridges or name in self.vertices.fabrics:
@@ -371,14 +392,8 @@ class _Drawing:
             add(group, "text", css, fitted(text, box.width), x=box.middle, y=box.y + 52)
 
     def _about(self, name: str) -> str:
-        """Return the model of a GPU, or cores and memory of a NUMA node."""
+        """Return what distinguishes a device; of another vertex, its name."""
         device = name.partition("/")[2] or name
-        for gpu in self.machine.gpus:
-            if gpu.name == device:
-                rank = next((r for r in self.machine.ranks if f"{r.index}/{r.device}" == name), None)
-                model = gpu.model.removeprefix("NVIDIA ")
-                return f"{rank.host} {model}" if rank else model
-        for node in self.machine.numa:
-            if node.name == name:
-                return f"{len(node.cores)} cores, {format_size(node.memory_bytes)}"
-        return name
+        rank = next((r for r in self.machine.ranks if f"{r.index}/{r.device}" == name), None)
+        about = next((one.about for one in self.machine.devices if one.name == device), name)
+        return f"{rank.host} {about}" if rank and about != name else about

@@ -1,0 +1,78 @@
+"""GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..model import Engine, MemoryKind
+from .kind import DeviceKind, DeviceRecord
+
+
+@dataclass(frozen=True)
+class Gpu(DeviceRecord):
+    """A GPU.
+
+    Parameters
+    ----------
+    index : int
+        Number of the GPU.
+    model : str
+        Name of the product.
+    bus_id : str
+        PCI bus ID.
+    memory_bytes : int
+        Size of the memory.
+    numa : int
+        Index of the nearest NUMA node.
+    multiprocessors : int
+        Number of streaming multiprocessors.
+    compute_capability : str
+        CUDA compute capability, e.g. ``9.0``.
+    peers : tuple[str, ...]
+        Names of the GPUs whose memory it can access.
+    backend : str
+        Backend that discovered and measures it; empty if it was described by hand.
+    uuid : str
+        UUID, as ``nvidia-smi -L`` shows it; empty if unknown.
+    """
+
+    prefix: ClassVar[str] = "gpu"
+    index: int
+    model: str
+    bus_id: str = ""
+    memory_bytes: int = 0
+    numa: int = 0
+    multiprocessors: int = 0
+    compute_capability: str = ""
+    peers: tuple[str, ...] = ()
+    backend: str = ""
+    uuid: str = ""
+
+    @property
+    def has_bulk_copy(self) -> bool:
+        """Whether its kernels support bulk asynchronous copies (compute capability 9.0 and later)."""
+        major = self.compute_capability.partition(".")[0]
+        return major.isdecimal() and int(major) >= 9
+
+    @property
+    def about(self) -> str:
+        """Its model."""
+        return self.model.removeprefix("NVIDIA ")
+
+    @property
+    def node(self) -> int:
+        """Index of the nearest NUMA node."""
+        return self.numa
+
+
+GPU = DeviceKind(
+    name="gpu",
+    words=("GPU", "GPUs"),
+    record=Gpu,
+    memories=(MemoryKind.DEVICE,),
+    engines=(Engine.CE, Engine.SM, Engine.SM_BULK, Engine.SM_SPLIT),
+    key_figures=(("device_stream_triad",), ("device_stream_copy",), ("device_local_copy",)),
+    testcases=("device_local", "device_stream", "device_saxpy"),
+    ranks=True,
+)

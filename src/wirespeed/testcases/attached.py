@@ -1,0 +1,54 @@
+"""Testcases of each kind of device that other packages add: its own memory, and copies with the host."""
+
+from __future__ import annotations
+
+from ..devices import added
+from ..devices.kind import DeviceKind
+from ..model import Access, Axis, Memory, MemoryKind, Transfer
+from ..topology import Machine
+from .base import Cells, Pattern, Plan, PlanOptions, Testcase, single
+from .patterns import attached, within
+
+_HOST_ROW = Axis("CPU", ("host",))
+
+
+def _with_host(kind: DeviceKind, *, to_host: bool) -> Pattern:
+    """1 x devices: copies between each device and the host memory nearest to it; the device executes."""
+    group_of = attached(kind)
+
+    def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+        group, size = group_of(machine), case.buffer_size(machine, options)
+        if reason := group.lacks(1):
+            return Plan.waive(reason)
+        cells: Cells = []
+        nodes = {node.index: node.name for node in machine.numa}
+        for column, device in enumerate(machine.others[kind.name]):
+            if device.node not in nodes:
+                cells.append((0, column, f"the NUMA node of {device.name} is unknown"))
+                continue
+            party = group.parties[column]
+            host = Memory(nodes[device.node], MemoryKind.PINNED)
+            ends = (party.memory, host) if to_host else (host, party.memory)
+            cells.append((0, column, (Transfer(*ends, party.executor, case.engine, size),)))
+        return single(case, _HOST_ROW, group.axis, cells)
+
+    return pattern
+
+
+def of_kind(kind: DeviceKind) -> tuple[Testcase, ...]:
+    """Return the testcases of a kind of device; none if it executes no transfers."""
+    if not kind.engines:
+        return ()
+    name, (one, _), engine = kind.name, kind.words, kind.engines[0]
+    return (
+        Testcase(f"{name}_local_copy", f"each {one} copies within its own memory", within(attached(kind)),
+                 f"{one} local copy", engine),
+        Testcase(f"{name}_from_host", f"each {one} reads the host memory nearest to it",
+                 _with_host(kind, to_host=False), f"memcpy CPU(row) -> {one}(column) bandwidth", engine),
+        Testcase(f"{name}_to_host", f"each {one} writes to the host memory nearest to it",
+                 _with_host(kind, to_host=True), f"memcpy CPU(row) <- {one}(column) bandwidth", engine,
+                 Access.WRITE),
+    )  # fmt: skip
+
+
+TESTCASES = tuple(case for kind in added() for case in of_kind(kind))
