@@ -53,7 +53,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 def test_python_examples_run() -> None:
     for path in [ROOT / "README.md", *DOCS]:
         for example in re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL):
-            exec(compile(example, str(path), "exec"), {})
+            exec(compile(example, str(path), "exec", dont_inherit=True), {})
 
 
 def test_the_commands_of_the_procedure_for_slow_machines_run(

@@ -1,0 +1,144 @@
+"""A kind of device that another package adds, the example of the documentation, works in every command.
+
+wirespeed finds the package like any installed one, by its entry point, so each command is a process.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from wirespeed.devices import kind_of, kinds, parse
+from wirespeed.devices.gpu import GPU
+from wirespeed.devices.numa import NUMA
+from wirespeed.errors import MachineError
+from wirespeed.topology import Machine
+
+DOCS = Path(__file__).parents[2] / "docs"
+CASES = ("drive_local_copy", "drive_from_host", "drive_to_host")
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the package of the documentation is installed, with its machine."""
+    folder = tmp_path_factory.mktemp("drives")
+    section = (DOCS / "extending.md").read_text().partition("## A kind of device\n")[2].partition("\n## ")[0]
+    blocks = dict(re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL))
+    (folder / "drives.py").write_text(blocks["python"])
+    (folder / "drives.json").write_text(blocks["json"])
+    group, name, target = re.findall(r'entry-points."(.*?)"]\n(\w+) = "(.*?)"', blocks["toml"])[0]
+    about = folder / "drives-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: drives\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[{group}]\n{name} = {target}\n")
+    return folder
+
+
+def wirespeed(folder: Path, *arguments: str, code: int = 0, path: Sequence[Path] = ()) -> str:
+    """Run a command in the folder; return what it prints."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path or [folder])), "COLUMNS": "100"}
+    command = [sys.executable, "-P", "-m", "wirespeed", *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def measured(installed: Path) -> Path:
+    """The installed package, with a saved run."""
+    wirespeed(installed, "run", "-t", *CASES, "--machine", "simulated:drives.json", "-o", "run.json")
+    return installed
+
+
+def test_a_machine_shows_its_devices(installed: Path) -> None:
+    shown = wirespeed(installed, "machine", "--machine", "simulated:drives.json")
+    assert "drive0: SSD, 1 TiB" in shown
+    again = wirespeed(installed, "machine", "--machine", "simulated:drives.json", "--format", "json")
+    described = json.loads((installed / "drives.json").read_text())["others"]["drive"]
+    written = json.loads(again)["others"]["drive"]
+    assert [device.items() <= full.items() for device, full in zip(described, written, strict=True)] == [
+        True
+    ] * 4
+
+
+def test_its_testcases_are_listed(installed: Path) -> None:
+    shown = wirespeed(installed, "list", "--machine", "simulated:drives.json")
+    runnable = shown.partition("cannot run")[0]
+    assert all(case in runnable for case in CASES)
+
+
+def test_its_testcases_are_skipped_on_machines_without_it(installed: Path) -> None:
+    shown = wirespeed(installed, "run", "-t", "drive_to_host", "--machine", "simulated:hgx-h200-2", code=4)
+    assert "no drive was found" in shown
+
+
+def test_the_language_of_transfers_names_it(installed: Path) -> None:
+    line = "numa0 -> drive0; drives -> numa0; near(drive1) -> drive1"
+    shown = wirespeed(installed, "transfer", line, "--machine", "simulated:drives.json")
+    assert "numa0->drive0" in shown and "drive3->numa0" in shown
+    wrong = wirespeed(installed, "transfer", "drive7 -> numa0", "--machine", "simulated:drives.json", code=2)
+    assert "this machine has drive0 to drive3" in wrong
+    wrong = wirespeed(
+        installed, "transfer", "numa0 -> drive0 sm", "--machine", "simulated:drives.json", code=2
+    )
+    assert "drive0 executes with ce, not with sm" in wrong
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "markdown", "prometheus", "html"])
+def test_formats_export_it(measured: Path, format: str) -> None:
+    wirespeed(measured, "report", "run.json", "--format", format, "-o", f"report.{format}")
+    text = (measured / f"report.{format}").read_text()
+    assert "drive3" in text
+    assert format == "prometheus" or all(case in text for case in CASES)  # it has paths and devices
+    if format == "csv":
+        rows = list(csv.DictReader(text.splitlines()))
+        assert {row["column"] for row in rows} == {f"drive{i}" for i in range(4)}
+        assert {row["verdict"] for row in rows} == {"pass"} and all(row["limit"] for row in rows)
+    if format == "markdown":
+        assert "4 drives" in text
+    if format == "prometheus":
+        assert 'device="drive0",path="drive_memory"' in text
+    if format == "html":
+        assert "1 NUMA node, 0 GPUs, 4 drives" in text
+        boxes = re.findall(r'<rect [^>]*width="120" height="58" rx="2" class="box"[^>]*><title>SSD', text)
+        assert len(boxes) == 4
+
+
+def test_a_slow_one_is_found(installed: Path) -> None:
+    healthy = wirespeed(installed, "check", "--allow-simulated", "--machine", "simulated:drives.json")
+    assert "drive memory" in healthy and "host ↔ drive" in healthy
+    slow = "simulated:drives.json+speed@drive0=0.5"
+    shown = wirespeed(installed, "check", "--allow-simulated", "--machine", slow, code=1)
+    assert re.search(r"FAIL +memory of drive0 runs at 4\d% of expected", shown)
+    assert "nvidia-smi" not in shown
+
+
+def test_without_its_package_the_error_names_the_kind(installed: Path, tmp_path: Path) -> None:
+    arguments = ("machine", "--machine", "simulated:drives.json")
+    shown = wirespeed(installed, *arguments, code=2, path=[tmp_path])
+    assert "no installed package knows devices of the kind 'drive'" in shown
+
+
+def test_only_one_function_parses_names() -> None:
+    assert parse("gpu3") == parse("1/gpu3") == parse("node7:gpu3") == (GPU, 3)
+    assert kind_of("numa0") is NUMA
+    assert parse("pcie0") is None and parse("gpu") is None and parse("gpus1x") is None
+    with pytest.raises(MachineError, match="'disk0' is not the name of a device"):
+        kind_of("disk0")
+    source = Path(sys.modules["wirespeed"].__file__ or "").parent
+    prefixes = re.compile(rf"""startswith\(f?["']({"|".join(kind.name for kind in kinds())})["']""")
+    assert [str(path) for path in source.rglob("*.py") if prefixes.search(path.read_text())] == []
+
+
+def test_every_kind_is_complete() -> None:
+    for kind in kinds():
+        assert kind.record.prefix == kind.name and kind.memories
+    assert Machine("empty").devices == ()
