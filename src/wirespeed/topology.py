@@ -228,7 +228,7 @@ class Machine(Tabular):
 
     def __post_init__(self) -> None:
         """Turn decoded devices of other kinds into their records."""
-        if any(isinstance(device, dict) for device in chain(*self.others.values())):
+        if not all(isinstance(device, DeviceRecord) for device in chain(*self.others.values())):
             object.__setattr__(self, "others", _recorded(self.others))
 
     @property
@@ -420,8 +420,8 @@ def check(machine: Machine) -> Machine:
     ]  # fmt: skip
     problems += [f"it has {len(devices)} {kind.words[1]}" for kind, devices in _by_kind(machine)
                  if len(devices) > _MOST_DEVICES]  # fmt: skip
-    problems += [f"rank {rank.index} owns {rank.device!r}, which is not the name of a device"
-                 for rank in machine.ranks if parse(rank.device) is None]  # fmt: skip
+    problems += [f"rank {rank.index} owns {rank.device!r}, which no process can own"
+                 for rank in machine.ranks if not _can_be_owned(rank.device)]  # fmt: skip
     if [rank.index for rank in machine.ranks] != list(range(len(machine.ranks))):
         problems.append("ranks are not numbered 0, 1, 2, ...")
     if not 0 <= machine.noise < 0.5:
@@ -436,6 +436,11 @@ def _by_kind(machine: Machine) -> Iterator[tuple[DeviceKind, Sequence[DeviceReco
     yield GPU, machine.gpus
     for kind in added() if machine.others else ():
         yield kind, machine.others.get(kind.name, ())
+
+
+def _can_be_owned(name: str) -> bool:
+    found = parse(name)
+    return found is not None and found[0].ranks
 
 
 def _duplicates(numbers: Iterable[int]) -> list[int]:

@@ -127,6 +127,25 @@ def test_without_its_package_the_error_names_the_kind(installed: Path, tmp_path:
     assert "no installed package knows devices of the kind 'drive'" in shown
 
 
+@pytest.mark.parametrize(
+    ("device", "problem"),
+    [("5", "Expected `object`"), ('{"index": "first"}', "Expected `int`"), ('{"model": "SSD"}', "missing")],
+)
+def test_an_invalid_record_is_named(installed: Path, tmp_path: Path, device: str, problem: str) -> None:
+    file = tmp_path / "machine.json"
+    file.write_text(f'{{"name": "bad", "simulated": true, "others": {{"drive": [{device}]}}}}')
+    shown = wirespeed(installed, "machine", "--machine", f"simulated:{file}", code=2)
+    assert "is not a valid machine file" in shown and problem in shown
+
+
+def test_a_process_owns_no_drive(installed: Path) -> None:
+    machine = json.loads((installed / "drives.json").read_text())
+    machine["ranks"] = [{"index": 0, "host": "a", "device": "drive0"}]
+    (installed / "job.json").write_text(json.dumps(machine))
+    shown = wirespeed(installed, "machine", "--machine", "simulated:job.json", code=2)
+    assert "rank 0 owns 'drive0', which no process can own" in shown
+
+
 def test_only_one_function_parses_names() -> None:
     assert parse("gpu3") == parse("1/gpu3") == parse("node7:gpu3") == (GPU, 3)
     assert kind_of("numa0") is NUMA

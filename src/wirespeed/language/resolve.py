@@ -319,7 +319,7 @@ class _Resolver:
             if node is None:
                 raise self.wrong(f"the NUMA node of {end.memory.device} is unknown", devices.span)
             return _End(end.base, Memory(node, MemoryKind.PINNED))
-        if not is_host(end.memory.device):
+        if MemoryKind.PAGEABLE not in kind_of(end.memory.device).memories:
             raise self.wrong("pageable() takes host memory, such as numa0 or near(gpu0)", devices.span)
         return replace(end, memory=replace(end.memory, kind=MemoryKind.PAGEABLE))
 
