@@ -16,11 +16,11 @@ from wirespeed.facts import Fact, Known
 from wirespeed.judging.advice import AT
 from wirespeed.judging.culprits import Culprit, Suspect, SuspectKind
 from wirespeed.judging.diagnosis import diagnose
+from wirespeed.judging.judge import judge
 from wirespeed.judging.localise import Observation, localise
 from wirespeed.judging.next_testcases import distinguishing
 from wirespeed.judging.overview import overview
 from wirespeed.judging.predictions import Hypothesis
-from wirespeed.judging.verdicts import judge
 from wirespeed.limits import allowances
 from wirespeed.network import Network
 from wirespeed.testcases import find

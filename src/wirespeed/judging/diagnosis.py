@@ -18,9 +18,10 @@ from ..vertices import MachineVertices
 from .cause import Cause, Weight
 from .causes import CAUSES
 from .commands import at_device
+from .judge import judge
 from .run_facts import facts_of
 from .seen_cells import slow_keys
-from .verdicts import Check, Verdict, judge
+from .verdicts import Check, Verdict
 
 if TYPE_CHECKING:
     from .fit import Explanation
