@@ -52,7 +52,6 @@ from ..errors import (
 from ..facts import Fact
 from ..model import Engine, Measurement
 from ..network import Network
-from ..stopping import Fixed
 from ..testcases import Testcase
 from ..testcases.coverage import by_value
 from ..topology import Machine
@@ -204,8 +203,8 @@ class Session:
 
         Fixed counts measure one testcase after the other, as the tools do whose command lines have them.
         """
-        following, counted = self.options.following, isinstance(self.options.rule, Fixed)
-        yield from (((case,) for case in cases) if counted else (cases,))
+        following = self.options.following
+        yield from ((cases,) if self.options.rule.interleaved else ((case,) for case in cases))
         while more := tuple(following(self._document)) if following and not self._is_late else ():
             more = self._ordered(more)
             cases += more

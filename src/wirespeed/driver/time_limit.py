@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 from ..backends.base import Backend, KeepsVirtualTime
 from ..durations import connect_seconds, end_seconds, least_seconds, start_seconds, usual_seconds
 from ..errors import WirespeedError
 from ..model import Measurement
 from ..network import Network
-from ..stopping import Fixed, Rule
+from ..stopping import Rule
 from ..testcases import Plan, Testcase
 from ..testcases.coverage import COVERING
 from .session_options import SessionOptions
@@ -125,13 +124,12 @@ class TimeLimit:
         """Return the rule for a testcase: smaller budgets if those that cover the machine lack time."""
         needed = sum(self._covering.values())
         self._covering.pop(case.name, None)
-        return rule if needed <= 0 else shrunk(rule, max(self.left, 0.0) / needed)
+        return rule if needed <= 0 else rule.shrunk(max(self.left, 0.0) / needed)
 
     def rule(self, rule: Rule, measurements: int) -> Rule:
         """Return the rule for the next of several Measurements."""
-        if isinstance(rule, Fixed):
-            return rule
-        return shrunk(rule, max(self.left, 0.0) / max(1, measurements) / rule.time_budget)
+        budget = rule.time_budget
+        return rule.shrunk(max(self.left, 0.0) / max(1, measurements) / budget) if budget else rule
 
     def starts(self, case: Testcase, measurements: Sequence[Measurement], *, partly: bool) -> bool:
         """Return whether a testcase begins.
@@ -150,14 +148,6 @@ class TimeLimit:
     def measured(self, measurement: Measurement) -> None:
         """Know that a Measurement was made."""
         self._estimates.measured(measurement)
-
-
-def shrunk(rule: Rule, factor: float) -> Rule:
-    """Return a rule with smaller time budgets; a factor above 1 changes nothing."""
-    if isinstance(rule, Fixed) or factor >= 1:
-        return rule
-    factor = max(factor, 1e-3)
-    return replace(rule, time_budget=rule.time_budget * factor, testcase_budget=rule.testcase_budget * factor)
 
 
 def limit_of(

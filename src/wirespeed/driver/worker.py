@@ -23,7 +23,7 @@ from ..errors import (
 from ..limits import allowances
 from ..model import Measurement, Sample
 from ..network import Network
-from ..stopping import Precise, Rule
+from ..stopping import Rule
 from ..testcases import Testcase
 from ..units import many
 from .cells_of_samples import cell_of
@@ -151,7 +151,7 @@ class Worker:
         """Measure one after the other; after the last round, separately the pairs that look low."""
         outcome, limit, rule = self.outcome, self.limit, self._rule
         jobs = self.unfinished if number else list(self.jobs)
-        if number and isinstance(rule, Precise):
+        if number and rule.interleaved:
             random.Random(f"{self.options.run.seed} {self.case.name} {number}").shuffle(jobs)
         for done, (backend, measurement) in enumerate(jobs):
             if outcome.cancelled:
@@ -283,7 +283,10 @@ class Worker:
                 wrong.append(found)
 
         def warm_up() -> None:
-            staged("warming up", prepared.warm_up if isinstance(prepared, WarmsUp) else lambda: sample(1))
+            if isinstance(prepared, WarmsUp):
+                staged("warming up", prepared.warm_up)
+            else:
+                sample(1)
 
         prepared: Prepared = staged("preparing", lambda: backend.prepare(measurement, self.options.run))
         with prepared:
