@@ -212,7 +212,7 @@ class Precise(Rule):
     def done(
         self, samples: int, seconds: float, precise: Callable[[float], bool], wanted: int | None = None
     ) -> bool:
-        """Return whether the samples are precise or as many as wanted, or the budget of the round is spent."""
+        """Return whether the samples are precise, or as many as wanted, or the budget is spent."""
         fewest, budget = self.round_samples, self.round_budget
         if samples >= MAX_SAMPLES or (seconds >= budget and (samples >= fewest or seconds >= 3 * budget)):
             return True

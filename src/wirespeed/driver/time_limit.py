@@ -166,12 +166,12 @@ def limit_of(
     started : float
         When its Session began, in s of the monotonic clock.
     """
-    within, machine = options.plan.within, network.machine
+    within, machine = options.run.within, network.machine
     if within is None:
         return None
     sample_s = max((backend.sample_seconds for backend in backends), default=0.0)
     estimates = Estimates(
-        network, options.rule, verify=options.verify, sample_s=sample_s, earlier=options.earlier
+        network, options.run.rule, verify=options.run.verify, sample_s=sample_s, earlier=options.earlier
     )
     starting, ending = start_seconds(machine), end_seconds(machine)
     for backend in backends:

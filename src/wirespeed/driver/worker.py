@@ -57,7 +57,7 @@ class Worker:
     network : Network
         Links of the machine, for limits.
     options : SessionOptions
-        Rule, verification, seed.
+        How to run it.
     outcome : PartialResult
         Where the results go.
     jobs : Sequence[tuple[Backend, Measurement]]
@@ -95,7 +95,7 @@ class Worker:
         self.limit = limit
         self.backends = tuple(dict.fromkeys(backend for backend, _ in jobs))
         self.finished = threading.Event()
-        self._rule = limit.begin(case, options.rule) if limit else options.rule
+        self._rule = limit.begin(case, options.run.rule) if limit else options.run.rule
         self._rule = self._rule.share(len(jobs))
         self._stopped = False
 
@@ -279,7 +279,7 @@ class Worker:
                 outcome.running = ()
 
         def verify() -> None:
-            if self.options.verify and (found := staged("verifying", prepared.verify)) is not None:
+            if self.options.run.verify and (found := staged("verifying", prepared.verify)) is not None:
                 wrong.append(found)
 
         def warm_up() -> None:
@@ -306,8 +306,7 @@ class Worker:
         def cells(rounds: Rounds) -> list[Filled]:
             return [
                 (place.table, cell_of(
-                    measurement, place, by, rounds, skip=options.run.collectives.skip,
-                    use_mean=options.use_mean,
+                    measurement, place, by, rounds, skip=options.skip, use_mean=options.run.use_mean,
                 ))
                 for place, by in zip(measurement.places, allowed, strict=True)
             ]  # fmt: skip
