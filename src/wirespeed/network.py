@@ -130,7 +130,7 @@ class Network:
         self.machine = machine
         self.links = machine.links
         vertices, gpus = MachineVertices(machine), {gpu.name for gpu in machine.gpus}
-        #: MachineVertices that forward nothing.
+        #: Vertices that forward nothing.
         self._gpus = {link.source for link in machine.links if vertices.of(link.source).device in gpus}
         self._memory: dict[str, int] = {}
         self._out: dict[str, list[int]] = {}

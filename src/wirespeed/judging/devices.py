@@ -10,7 +10,8 @@ from ..topology import Machine
 from ..vertices import MachineVertices
 from .diagnosis import Diagnosis, Finding
 from .overview import KeyFigure, PathKind
-from .verdicts import Check, Verdict
+from .verdict import Verdict, worst
+from .verdicts import Check
 
 #: Links of which a transfer uses less than this fraction do not make their ends devices of the transfer.
 _USED = 0.2
@@ -97,9 +98,8 @@ def device_lowest(
 def _worst(verdicts: set[Verdict], busy: bool) -> Verdict:
     """Return the worst verdict. Values of idle devices that could not be judged count only alone."""
     if busy and Verdict.BUSY in verdicts:
-        return Verdict.FAIL if verdicts & {Verdict.FAIL, Verdict.IMPLAUSIBLE} else Verdict.BUSY
-    judged = verdicts - {Verdict.UNKNOWN, Verdict.BUSY}
-    return min(judged or verdicts or {Verdict.UNKNOWN}, key=lambda one: one.rank)
+        return Verdict.FAIL if any(verdict.is_failure for verdict in verdicts) else Verdict.BUSY
+    return worst({verdict for verdict in verdicts if verdict.is_judged} or verdicts)
 
 
 def _wrong(check: Check) -> Iterator[tuple[str, Verdict]]:

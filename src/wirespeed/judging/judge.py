@@ -28,6 +28,7 @@ from .inventory import missing
 from .judgement import BELOW_PEERS, BELOW_RANGE, Judgement
 from .localise import Observation, localise
 from .omissions import baseline_use, doubts
+from .peers import ComparableCells
 from .usual_ranges import LEAST_PART, SIZES, UsualRange, UsualRanges
 from .verdict import Verdict, worst
 from .verdicts import TOLERANCE, Check
@@ -201,7 +202,7 @@ def _judge(
         why = "the runs of the baseline differ too much"
         return replace(ranged, why=why) if ranged.verdict is Verdict.UNKNOWN else ranged
     compared = _by_baseline(_passed(one), value, entry, tolerance)
-    only_tightens = compared.verdict is Verdict.PASS and ranged.verdict in (Verdict.FAIL, Verdict.WARN)
+    only_tightens = compared.verdict is Verdict.PASS and ranged.verdict.is_worse
     return ranged if only_tightens else compared
 
 
@@ -332,32 +333,23 @@ def _blame(
 ) -> list[Culprit]:
     """Find the culprits and record them with the cells; cells that would pass get a warning."""
     indices, observations = [], []
-    kind_of = [link.kind for link in machine.links]
-    alone = without_peers(machine)
-    kinds: dict[tuple[int, ...], str] = {}  # of the links of a cell; many cells share them
-    bounds: dict[tuple[float, float], str] = {}
+    peers, alone = ComparableCells(machine), without_peers(machine)
     for i, (judgement, one) in enumerate(zip(judged, cells, strict=True)):
         cell = one.cell
         if i in exempt or not cell.value or not cell.limit or not cell.expected:
             continue
         if judgement.verdict is Verdict.BUSY or (cell.shared and judgement.verdict is not Verdict.PASS):
             continue  # another activity explains the value
-        used = tuple([link for link, _, _ in cell.links])
-        if judgement.verdict is Verdict.PASS and not alone.isdisjoint(used):
+        is_alone = any(link in alone for link, _, _ in cell.links)
+        if judgement.verdict is Verdict.PASS and is_alone:
             continue
-        if used not in kinds:
-            kinds[used] = " ".join(sorted({kind_of[link] for link in used}))
-        bound = cell.limit, cell.expected[1]
-        if bound not in bounds:
-            bounds[bound] = f"{cell.limit:.3g} {cell.expected[1]:.3g}"
         normal = (judgement.normal or cell.expected[1]) / cell.limit
         low = judgement.verdict is Verdict.FAIL
         if low and cell.expect:
             if not judgement.least or cell.value >= judgement.least:
                 continue  # too high
             normal = judgement.least / cell.limit
-        size = one.key.column if one.result.collective else ""  # the rate of a collective grows with it
-        group = (one.key.testcase, one.key.table, size, kinds[used], bounds[bound])
+        group = peers.group(one, cell.expected[1])
         indices.append(i)
         reached = max(cell.value / cell.limit, _LOWEST)
         observations.append(Observation(group, reached, normal, cell.links, low))

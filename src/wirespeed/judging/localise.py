@@ -15,11 +15,10 @@ from typing import NamedTuple
 
 from ..topology import Link, LinkKind, Machine
 from .culprits import Culprit, Suspect, Suspects
+from .peers import normal_of, quantile
 
 #: A cell is low if it is below its peers by this fraction, and by this many of their deviations.
 LOW_FRACTION, LOW_DEVIATIONS = 0.06, 5
-#: Minimum number of comparable cells for a comparison with peers.
-_MIN_PEERS = 4
 #: Distance between the quantiles 0.75 and 0.9 of a normal distribution, in standard deviations.
 _QUANTILE_DISTANCE = 1.2816 - 0.6745
 #: A cell without enough peers acquits a link only if it is below the typical value by at most this fraction.
@@ -104,10 +103,10 @@ def _relative(
     references: dict[Hashable, float] = {}
     deviations: dict[frozenset[LinkKind], list[float]] = {}
     for group, members in groups.items():
-        if len(members) >= _MIN_PEERS:
-            ratios = sorted([observations[i].ratio for i in members])
-            references[group] = normal = _quantile(ratios, 0.75)
-            high = _quantile(ratios, 0.9)
+        ratios = sorted([observations[i].ratio for i in members])
+        if normal := normal_of(ratios):
+            references[group] = normal
+            high = quantile(ratios, 0.9)
             deviations.setdefault(kinds[group], []).append((high / normal - 1) / _QUANTILE_DISTANCE)
     spread = {kind: statistics.median(found) for kind, found in deviations.items()}
     found, doubtful = {}, set()
@@ -123,13 +122,6 @@ def _relative(
             elif one.ratio < (near or one.normal * (1 - _ACQUITTAL_MARGIN)):
                 doubtful.add(i)
     return found, frozenset(doubtful)
-
-
-def _quantile(ordered: Sequence[float], fraction: float) -> float:
-    """Return a quantile of sorted values, interpolated between neighbours."""
-    position = fraction * (len(ordered) - 1)
-    i = int(position)
-    return ordered[i] + (position - i) * (ordered[min(i + 1, len(ordered) - 1)] - ordered[i])
 
 
 @dataclass(frozen=True, eq=False)

@@ -367,7 +367,10 @@ def _answer(
 def _covered(document: Document, check: Check, reservation: str = "") -> str:
     """Return which testcases are as fast as expected, and how many were not judged or not measured."""
     counts = Counter(check.testcases.values())
-    passed, unjudged = counts[Verdict.PASS], sum(counts[one] for one in _UNJUDGED)
+    passed, unjudged = (
+        counts[Verdict.PASS],
+        sum(counts[verdict] for verdict in Verdict if verdict.is_unjudged),
+    )
     if not passed:
         return "no testcase was judged"
     kinds = {
@@ -384,8 +387,6 @@ def _covered(document: Document, check: Check, reservation: str = "") -> str:
     return "; ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:])
 
 
-#: Verdicts on testcases that were measured, or would have been, and of which nothing is known.
-_UNJUDGED = (Verdict.UNKNOWN, Verdict.BUSY, Verdict.INTERRUPTED)
 #: Maximum number of reasons why no value was judged.
 _REASONS = 2
 
@@ -447,6 +448,6 @@ def _extent(check: Check, counts: Counter[Verdict], found: Diagnosis, named: Fin
         counted = not_as_expected(check.judgements)
         parts += [f"{many(count, 'value')} {what}" for what, count in counted.items()]
     parts.append(f"{counts[Verdict.PASS]} normal")
-    if unjudged := sum(counts[one] for one in _UNJUDGED):
+    if unjudged := sum(counts[verdict] for verdict in Verdict if verdict.is_unjudged):
         parts.append(f"{unjudged} not judged")
     return ", ".join(parts)
