@@ -193,6 +193,8 @@ _JUDGED_COPY_S = 1e-3
 HELD = 0.9
 #: Links below this load are omitted.
 NOTED = 0.05
+#: Links below this load do not matter to a value: it says nothing about them, nor they about it.
+MATTERS = 0.2
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..document import Document
+from ..limits import MATTERS
 from ..results.cells import Key, placed
 from ..topology import Machine
 from ..vertices import MachineVertices
@@ -12,9 +13,6 @@ from .diagnosis import Diagnosis, Finding
 from .overview import KeyFigure, PathKind
 from .verdict import Verdict, worst
 from .verdicts import Check
-
-#: Links of which a transfer uses less than this fraction do not make their ends devices of the transfer.
-_USED = 0.2
 
 
 def _devices(vertices: MachineVertices) -> tuple[str, ...]:
@@ -30,7 +28,7 @@ def devices_of_cells(document: Document) -> dict[Key, frozenset[str]]:
     for one in placed(document):
         if one.cell.links not in used:
             used[one.cell.links] = frozenset(
-                end for i, taken, _ in one.cell.links if taken >= _USED
+                end for i, taken, _ in one.cell.links if taken >= MATTERS
                 for end in (links[i].source, links[i].destination) if end in known
             )  # fmt: skip
         found[one.key] = used[one.cell.links] | ({one.key.row, one.key.column} & known)

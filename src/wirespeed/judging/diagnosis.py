@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..document import Document
 from ..facts import Fact
+from ..limits import MATTERS
 from ..results.cells import Key, placed
 from ..tabular import Tabular
 from ..terminal import brief
@@ -25,9 +26,6 @@ from .verdicts import Check, Verdict
 
 if TYPE_CHECKING:
     from .fit import Explanation
-
-#: A cell depends on a link that its transfers load by this fraction of the capacity.
-_LOADED = 0.2
 
 
 @dataclass(frozen=True)
@@ -249,7 +247,7 @@ def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
             frozenset(
                 (links[i].kind, *places[end])
                 for i, taken, _ in one.cell.links
-                if taken >= _LOADED
+                if taken >= MATTERS
                 for end in (links[i].source, links[i].destination)
             )
             | (network if one.result.collective or not one.cell.links else frozenset()),

@@ -18,53 +18,61 @@ from ..document import Document
 from ..effects import EFFECTS, Effect, scaled
 from ..errors import MachineError
 from ..facts import Facts
+from ..limits import MATTERS
 from ..network import Network
 from ..results.cells import Key
 from ..topology import Machine
 from .cause import Cause, Sign, Weight, devices_at, heaviest, speaking
 from .causes import CAUSES
 from .predictions import Hypothesis, Predictions, Routes, typical_rates
-from .seen_cells import Seen, seen_cells, slow_keys
+from .seen_cells import SLOWEST, Seen, seen_cells, slow_keys
 from .verdicts import Check
 
-#: Standard deviation (of the logarithm) of a good cell around comparable ones, and of all of these around the
-#: typical value of the expected range.
-_DEVIATION, _DEVIATION_OF_GROUP = 0.02, 0.08
-#: A prediction is uncertain by these fractions of its effect: of a slower link, of a different route.
-_UNSURE, _UNSURE_OF_ROUTE = 0.02, 0.08
-#: Largest number of deviations of a cell that counts: one cell must not decide.
+# Points are half squared deviations, and so logarithms of odds: 4 points are odds of 55 to 1. Where no other
+# reason is given, ``benchmarks/diagnose.py`` shows that a constant is good enough.
+
+#: Noise: standard deviation (of the logarithm) of a good cell around comparable ones, and of the effect of a
+#: slower link, whose load is known only roughly.
+_NOISE = 0.02
+#: How well typical rates, and rates over another route, are known: most ranges end two or three times
+#: as far below. Values this close to a prediction agree with it; values this far below typical are low.
+_KNOWN = 0.08
+#: Largest number of deviations of a cell that counts: one cell, however far off, must not decide.
 _MOST_DEVIATIONS = 4.0
-#: A cell is explained if its value is this close to the prediction, which is this far below normal. What
-#: comparable cells have in common is subtracted up to this.
-_EXPLAINED, _LOWERED, _MOST_SHARED = 0.08, 0.03, 0.12
-#: A cell may be predicted as no slower than this fraction of normal.
-_LEAST_RATIO = 1e-3
-#: A cell depends on a link that its transfers load by this fraction.
-_DEPENDS, _TOUCHES = 0.85, 0.2
-#: Quantiles of the ratios of rerouted data that are tried as the rate of the new route. Faster is not slow.
-_PARTS, _HARDLY = (0.1, 0.3, 0.5, 0.7, 0.9), 0.99
-#: Factors that differ by at most this fraction are tried as one.
-_SAME = 0.04
+#: An explained cell is predicted at least this far below normal: less is noise.
+_LOWERED = 0.03
+#: If all comparable cells are predicted as low, what they have in common is subtracted up to this: the rest
+#: is for the cause to explain.
+_MOST_SHARED = 0.12
+#: A cell whose transfers load a link by this fraction shows the rate of the link.
+_DEPENDS = 0.85
+#: Quantiles of the ratios of rerouted data that are tried as the rate of the new route, which cells share to
+#: different extents. Factors closer to 1 are noise; those that differ by less than the last are tried once.
+_PARTS, _HARDLY, _SAME = (0.1, 0.3, 0.5, 0.7, 0.9), 0.99, 0.04
 #: A hypothesis is examined if this fraction of the cells that depend on its links is slow, or if it may
-#: explain this fraction of the slow cells.
+#: explain this fraction of the slow cells; others cannot win.
 _SUSPECT = 0.3
-#: Points for facts that speak for a cause, for an amount that had to be estimated (with such facts, and
-#: without), and for a slow link or device without a known cause.
-_SUPPORTED, _ESTIMATED, _UNSUPPORTED, _NAMELESS = 25.0, -3.0, -12.0, -6.0
-#: Facts that speak for a cause add this fraction of what its predictions gain.
+#: Points for facts that speak for a cause: odds that values near noise cannot turn.
+_SUPPORTED = 25.0
+#: Points for an amount that had to be estimated, which is one more free parameter: with facts, and without.
+_ESTIMATED, _UNSUPPORTED = -3.0, -12.0
+#: Points for no known cause: between causes without facts whose amount is known and is estimated.
+_NAMELESS = -6.0
+#: Facts that speak for a cause add this fraction of what its predictions gain: of two causes with facts, the
+#: one that explains more wins.
 _TRUSTED = 0.25
-#: Values below the typical one by this fraction are low. Where none is slow, facts must speak for a cause,
-#: and its predictions must gain at least this many points.
-_BELOW_TYPICAL, _CLEAR = 0.08, 4.0
-#: The effective speed of a link differs by up to this fraction from its nominal one.
+#: The effective speed of a link differs by up to this fraction from its nominal one: generations of PCIe
+#: encode data in different ways.
 _ROUGHLY = 0.1
-#: Explanations whose points differ from the best by at most this cannot be told apart.
+#: Explanations whose points differ by at most this cannot be told apart. Where no value is slow, a cause with
+#: facts must gain at least as much.
 _EQUAL = 4.0
-#: An explanation counts if it explains this fraction of the slow cells that are left.
+#: An explanation counts if it explains this fraction of the slow cells that are left: most of them.
 _ENOUGH = 0.5
-#: A hypothesis that concerns less than this fraction of what another one explains is not examined.
+#: A hypothesis that concerns less than this fraction of what another one explains is not examined: one GPU of
+#: 72 does not explain why all are slow. Without it, such a run takes four times as long to diagnose.
 _HOPELESS = 1 / 16
-#: Maximum number of causes at once.
+#: Maximum number of causes at once: each is fitted to what the others leave.
 _MOST_CAUSES = 3
 
 
@@ -125,7 +133,7 @@ def explain(document: Document, check: Check, facts: Facts) -> tuple[Explanation
         return ()
     seen = seen_cells(document, check)
     slow = {i for i, one in enumerate(seen) if one.slow}
-    low = {i for i, one in enumerate(seen) if one.slow or one.typical <= 1 - _BELOW_TYPICAL}
+    low = {i for i, one in enumerate(seen) if one.slow or one.typical <= 1 - _KNOWN}
     fitter = _Fitter(document, seen, low, facts, evidence)
     if not slow and not any(evidence.values()):
         return ()
@@ -135,7 +143,7 @@ def explain(document: Document, check: Check, facts: Facts) -> tuple[Explanation
     while len(found) < _MOST_CAUSES:
         scored = [
             one for one in (fitter.scored(machine, effects, low - done) if low - done else ())
-            if one.explained & slow - done or (one.evidence and one.gain >= _CLEAR)
+            if one.explained & slow - done or (one.evidence and one.gain >= _EQUAL)
         ]  # fmt: skip
         wanted = _ENOUGH * len(slow - done) / (1 + len(found))
         if not scored or (scored[0].explained & slow and len(scored[0].explained & slow - done) < wanted):
@@ -177,7 +185,7 @@ def _explains(one: Seen, predicted: float, shared: float, unsure: float) -> bool
     """Return whether a prediction explains a low cell, given how comparable cells differ from typical."""
     effect = math.log(predicted)
     off = min(abs(math.log(one.typical) - effect - shared), abs(math.log(one.ratio) - effect))
-    return off <= max(_EXPLAINED, 2 * unsure * abs(effect)) and predicted <= 1 - _LOWERED
+    return off <= max(_KNOWN, 2 * unsure * abs(effect)) and predicted <= 1 - _LOWERED
 
 
 #: For each cell, the logarithm of its predicted ratio to normal.
@@ -205,7 +213,7 @@ class _Fitter:
         loads: dict[int, list[tuple[int, float]]] = {}
         for i, one in enumerate(seen):
             for link, taken, part in one.links:
-                if taken >= _TOUCHES:
+                if taken >= MATTERS:
                     loads.setdefault(link, []).append((i, taken * part))
         #: Link -> the cells that load it, and how far each of them depends on it.
         self.by_link = {link: tuple(map(np.array, zip(*found, strict=True))) for link, found in loads.items()}
@@ -340,7 +348,7 @@ class _Fitter:
             ratios = {i: self._ratio(self.seen[i], changed) for i in touched.tolist()}
         except MachineError:  # no path is left
             return None
-        unsure = _UNSURE_OF_ROUTE if effect and effect.reroutes else _UNSURE
+        unsure = _KNOWN if effect and effect.reroutes else _NOISE
         after = before.copy()
         after[list(ratios)] = np.log(list(ratios.values()))
         score, shared = 0.0, dict[int, float]()
@@ -349,7 +357,7 @@ class _Fitter:
             alone = bool((after[self.groups[group]] < math.log(1 - _LOWERED)).all())  # no other cell shows it
             shared[group] = max(-_MOST_SHARED, min(common, _MOST_SHARED)) if alone else common
             if group not in self._costs_before:
-                self._costs_before[group] = self._cost(group, before, _UNSURE)[0]
+                self._costs_before[group] = self._cost(group, before, _NOISE)[0]
             score += self._costs_before[group] - cost
         gain, evidence, weight = score, "", Weight.CONDITION
         if cause is None or effect is None:
@@ -371,7 +379,7 @@ class _Fitter:
     def _ratio(self, one: Seen, changed: Predictions) -> float:
         """Return the predicted value on a changed machine over that on the good one."""
         good, then = (values.of(one.measurement)[one.place] for values in (self._good, changed))
-        return max(then / good, _LEAST_RATIO) if good and then else 1.0
+        return max(then / good, SLOWEST) if good and then else 1.0
 
     def _cost(self, group: int, effects: Effects, unsure: float) -> tuple[float, float]:
         """Return half the squared deviation of comparable cells from their predictions, and what they share.
@@ -381,8 +389,8 @@ class _Fitter:
         members = self.groups[group]
         effect = effects[members]
         off = self.typical[members] - effect
-        deviations = np.hypot(_DEVIATION, unsure * effect)
-        deviation = math.hypot(_DEVIATION_OF_GROUP, _UNSURE_OF_ROUTE * float(np.abs(effect).max()))
+        deviations = np.hypot(_NOISE, unsure * effect)
+        deviation = math.hypot(_KNOWN, _KNOWN * float(np.abs(effect).max()))
         costs = []
         for common in np.sort(off)[[len(off) * k // 8 for k in (2, 4, 6)]].tolist():
             own = np.minimum(np.abs(off - common) / deviations, _MOST_DEVIATIONS)

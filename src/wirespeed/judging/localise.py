@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..limits import MATTERS
 from ..topology import Link, LinkKind, Machine
 from .culprits import Culprit, Suspect, Suspects
 from .peers import normal_of, quantile
@@ -23,9 +24,8 @@ LOW_FRACTION, LOW_DEVIATIONS = 0.06, 5
 _QUANTILE_DISTANCE = 1.2816 - 0.6745
 #: A cell without enough peers acquits a link only if it is below the typical value by at most this fraction.
 _ACQUITTAL_MARGIN = 0.07
-#: A link matters to a cell that loads or depends on it by this fraction. A cell that loads it fully and
-#: depends on nothing else shows whether the link is slow.
-_MIN_LINK_WEIGHT, _FULL_LINK_WEIGHT = 0.2, 0.98
+#: A cell that loads a link by this fraction and depends on nothing else shows whether the link is slow.
+_FULL_LINK_WEIGHT = 0.98
 #: Order of candidates that are a device or switch; links have lower ones, pairs higher ones.
 _DEVICE_ORDER = 2
 
@@ -177,13 +177,13 @@ def _candidates(
         alike.setdefault(observation.links, []).append(i)
     suspected = {
         key for links, members in alike.items() if not low.isdisjoint(members)
-        for link, taken, _ in links if taken >= _MIN_LINK_WEIGHT for key in suspects_of[link]
+        for link, taken, _ in links if taken >= MATTERS for key in suspects_of[link]
     }  # fmt: skip
     carried = _carried(observations, low)
     for links, members in alike.items():
         of_keys: dict[int, float] = {}
         for link, taken, part in links:
-            if taken < _MIN_LINK_WEIGHT:
+            if taken < MATTERS:
                 continue
             by_link.setdefault(link, set()).update(members)
             for key in (key for key in suspects_of[link] if key in suspected):
@@ -270,7 +270,7 @@ class _Graph:
         return frozenset(
             link
             for link, taken, part in links
-            if min(taken, part) >= _MIN_LINK_WEIGHT and self.links[link].kind is not LinkKind.MEMORY
+            if min(taken, part) >= MATTERS and self.links[link].kind is not LinkKind.MEMORY
         )
 
     def reverse(self, path: Iterable[int]) -> frozenset[int]:

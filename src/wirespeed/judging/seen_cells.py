@@ -11,8 +11,8 @@ from .expectations import planned
 from .peers import ComparableCells, normal_of
 from .verdicts import Check, Verdict
 
-#: Lower ratios to normal count as this one, because 0 has no logarithm.
-_SLOWEST = 1e-6
+#: Lower ratios to normal, measured or predicted, count as this one, because 0 has no logarithm.
+SLOWEST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def seen_cells(document: Document, check: Check) -> list[Seen]:
         best = normal_of(sorted(reached for _, (reached, _, _) in members)) or 0.0
         for one, (reached, normal, least) in members:
             good = best if best >= least else normal
-            typical, ratio = (max(reached / usual, _SLOWEST) for usual in (normal, good))
+            typical, ratio = (max(reached / usual, SLOWEST) for usual in (normal, good))
             where = plans[one.key._replace(bytes=0)]
             seen.append(Seen(one.key, number, typical, ratio, one.key in slow, one.cell.links, *where))
     return seen
