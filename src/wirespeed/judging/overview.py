@@ -159,12 +159,9 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
     """
     found = diagnosis or diagnose(document, check)
     counts = Counter(one.verdict for one in check.judgements if one.key.column)
-    bad = sum(count for verdict, count in counts.items() if verdict.is_bad)
-    named = next((one for one in found.findings if one.cells), None)
-    if named is None and _is_defect_only(document, check, bad):
-        named = next((one for one in found.findings if one.weight is Weight.DEFECT), None)
-    answer = named if named is not None and _answers(named, check) and not _absent(check) else None
-    sentence, advice = _answer(document, check, answer, counts, bad)
+    named, answers = _named(document, check, found)
+    answer = named if answers else None
+    sentence, advice = _problem(document, check, answer, counts) or _no_problem(document, check)
     return Overview(
         check.verdict.word.upper(),
         check.verdict,
@@ -174,14 +171,23 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
         named,
         found,
         advice if check.verdict is not Verdict.INTERRUPTED else Advice(),
-        answer is not None,
+        answers,
     )
 
 
-def _is_defect_only(document: Document, check: Check, bad: int) -> bool:
-    """Return whether defects that the facts show are all that is wrong."""
-    failed = any(compared.failed for compared in check.gates)
-    return bool(check.defects) and not (bad or check.wrong or failed or failures(document))
+def _named(document: Document, check: Check, found: Diagnosis) -> tuple[Finding | None, bool]:
+    """Return the cause that explains most, and whether it is what the reader needs first.
+
+    Without slow values, a defect counts if nothing else is wrong. Missing devices and wrong data are surer than
+    any cause, and culprits than one that is not likely.
+    """
+    named = next((finding for finding in found.findings if finding.cells), None)
+    is_wrong = check.wrong or failures(document) or any(compared.failed for compared in check.gates)
+    if named is None and check.defects and not is_wrong and not not_as_expected(check.judgements):
+        named = next((finding for finding in found.findings if finding.weight is Weight.DEFECT), None)
+    if named is None or check.wrong or _absent(check):
+        return named, False
+    return named, named.likely or not check.culprits
 
 
 def users(document: Document) -> dict[str, tuple[str, list[str]]]:
@@ -288,11 +294,6 @@ def failures(document: Document) -> list[TestcaseResult]:
     return [one for one in document.testcases if one.status.is_failure]
 
 
-def _answers(finding: Finding, check: Check) -> bool:
-    """Return whether a cause is what the reader needs first: not if there is a surer finding."""
-    return not check.wrong and (finding.likely or not check.culprits)
-
-
 def _absent(check: Check) -> list[Missing]:
     """Return what should be there and is not."""
     return [one for one in check.missing if one.verdict is Verdict.FAIL]
@@ -304,10 +305,10 @@ def _first(lacking: Sequence[Missing]) -> tuple[str, Advice]:
     return f"{lacking[0]}{more}", lacking[0].advice
 
 
-def _answer(
-    document: Document, check: Check, answer: Finding | None, counts: Counter[Verdict], bad: int
-) -> tuple[str, Advice]:
-    """Return what is wrong, and where, or that nothing is; and what to do about it."""
+def _problem(
+    document: Document, check: Check, answer: Finding | None, counts: Counter[Verdict]
+) -> tuple[str, Advice] | None:
+    """Return what is wrong, and where, the surest first, and what to do about it; None if nothing is."""
     if check.stale:
         return f"{check.stale}; this is not a pass", STALE
     if lacking := _absent(check):
@@ -331,7 +332,7 @@ def _answer(
         return f"{failed[0].name}: {how}{failed[0].reason}", FAILED
     if above := counts[Verdict.IMPLAUSIBLE]:
         return f"{many(above, 'value')} above the limits: values or capacities are wrong", ABOVE
-    if bad:
+    if bad := counts[Verdict.FAIL] + counts[Verdict.WARN]:
         return (
             f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; no cause is known",
             NO_CAUSE,
@@ -342,6 +343,11 @@ def _answer(
         return f"{gate.measures}: below the threshold of {gate.at_least}{others}", NO_CAUSE
     if doubtful := [one for one in check.missing if one.verdict is Verdict.WARN]:
         return _first(doubtful)
+    return None
+
+
+def _no_problem(document: Document, check: Check) -> tuple[str, Advice]:
+    """Return what was judged although nothing is wrong, or why not, and what to do about it."""
     if document.interrupted:
         return f"the run was interrupted: {document.interrupted}", Advice()
     short = [one for one in document.testcases if one.status is Status.NO_MEMORY]
