@@ -178,8 +178,8 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
 def _named(document: Document, check: Check, found: Diagnosis) -> tuple[Finding | None, bool]:
     """Return the cause that explains most, and whether it is what the reader needs first.
 
-    Without slow values, a defect counts if nothing else is wrong. Missing devices and wrong data are surer than
-    any cause, and culprits than one that is not likely.
+    Without slow values, a defect counts if nothing else is wrong. Missing devices and wrong data are surer
+    than any cause, and culprits than one that is not likely.
     """
     named = next((finding for finding in found.findings if finding.cells), None)
     is_wrong = check.wrong or failures(document) or any(compared.failed for compared in check.gates)
