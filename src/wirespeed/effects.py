@@ -92,7 +92,7 @@ def _with(kind: LinkKind) -> Places:
 
 def _switches(machine: Machine) -> tuple[str, ...]:
     ends = {
-        end for one in machine.links if one.kind is LinkKind.PCIE for end in (one.source, one.destination)
+        end for link in machine.links if link.kind is LinkKind.PCIE for end in (link.source, link.destination)
     }
     return tuple(sorted(ends - set(_gpus(machine)) - {node.name for node in machine.numa}))
 
@@ -299,8 +299,8 @@ def _together(*several: Reports) -> Reports:
     """Return a function that reports several facts."""
 
     def facts(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-        for one in several:
-            yield from one(machine, place, amount)
+        for reports in several:
+            yield from reports(machine, place, amount)
 
     return facts
 

@@ -344,7 +344,7 @@ def slowest_sender(machine: Machine, members: Sequence[Memory]) -> float | None:
     for member in members:
         vertex = machine.vertex(member)
         for kind in (LinkKind.NVLINK, LinkKind.PCIE):
-            found = [x.capacity for x in machine.links if x.source == vertex and x.kind is kind]
+            found = [link.capacity for link in machine.links if link.source == vertex and link.kind is kind]
             if found:
                 rates.append(sum(c for c in found if c) if all(found) else None)
                 break

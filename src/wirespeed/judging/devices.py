@@ -56,15 +56,15 @@ def device_verdicts(
     """
     vertices = MachineVertices(document.machine)
     found: dict[str, set[Verdict]] = {device: set() for device in _devices(vertices)}
-    for one in check.judgements:
-        if one.verdict in (Verdict.WAIVED, Verdict.INTERRUPTED) or not one.key.column:
+    for judgement in check.judgements:
+        if judgement.verdict in (Verdict.WAIVED, Verdict.INTERRUPTED) or not judgement.key.column:
             continue
-        touched = cells.get(one.key, frozenset())
-        if one.verdict.is_bad:
-            blamed = {end for suspect in one.culprits for end in suspect.ends if end in found}
+        touched = cells.get(judgement.key, frozenset())
+        if judgement.verdict.is_bad:
+            blamed = {end for suspect in judgement.culprits for end in suspect.ends if end in found}
             touched = frozenset(blamed) or touched
         for device in touched:
-            found[device].add(one.verdict)
+            found[device].add(judgement.verdict)
     for device, verdict in (*_wrong(check), *_named(diagnosis.findings, vertices)):
         if device in found:
             found[device].add(verdict)
@@ -85,11 +85,11 @@ def device_lowest(
     own = vertices.nodes if figure.kind is PathKind.HOST_MEMORY else vertices.gpus
     ends = [vertex.name for vertex in own]
     found: dict[str, float] = {}
-    for one in check.judgements:
-        if one.value is None or one.key.testcase not in figure.testcases or one.key.table:
+    for judgement in check.judgements:
+        if judgement.value is None or judgement.key.testcase not in figure.testcases or judgement.key.table:
             continue
-        for device in cells.get(one.key, frozenset()).intersection(ends):
-            found[device] = min(found.get(device, one.value), one.value)
+        for device in cells.get(judgement.key, frozenset()).intersection(ends):
+            found[device] = min(found.get(device, judgement.value), judgement.value)
     return {device: found[device] for device in ends if device in found}
 
 
@@ -102,8 +102,8 @@ def _worst(verdicts: set[Verdict], busy: bool) -> Verdict:
 
 def _wrong(check: Check) -> Iterator[tuple[str, Verdict]]:
     """Yield the devices that delivered wrong data; the ends of the paths if no device explains it."""
-    for one in check.wrong:
-        for device in (one.device,) if one.device else {end for path in one.paths for end in path}:
+    for wrong in check.wrong:
+        for device in (wrong.device,) if wrong.device else {end for path in wrong.paths for end in path}:
             yield device, Verdict.FAIL
 
 

@@ -125,7 +125,8 @@ class Diagnosis(Tabular):
     def __repr__(self) -> str:
         """Return one line; ``wirespeed doctor`` shows everything."""
         causes = "; ".join(
-            f"{one.cause.name}{f' ({one.where})' if one.where else ''}" for one in self.findings
+            f"{finding.cause.name}{f' ({finding.where})' if finding.where else ''}"
+            for finding in self.findings
         )
         left = f", {self.unexplained} unexplained" if self.unexplained else ""
         kind = " (simulated)" if self.simulated else ""
@@ -157,8 +158,8 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     facts = facts_of(document)
     check = check or judge(document)
     explanations = explain(document, check, facts)
-    done = frozenset[Key]().union(*(one.keys for one in explanations))
-    known = [_known(document, one) for one in explanations if one.cause is not None]
+    done = frozenset[Key]().union(*(explanation.keys for explanation in explanations))
+    known = [_known(document, explanation) for explanation in explanations if explanation.cause is not None]
     vertices = MachineVertices(document.machine)
     named = {
         (finding.cause.name, vertex.host, device)
@@ -192,7 +193,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
                 explained |= cells
     found.sort(key=lambda one: -one.cells)  # stable: the order of the causes decides between equals
     unreadable = tuple(fact for of_host in facts.of_each_host for fact in of_host if fact.value is None)
-    nameless = sum(len(one.keys) for one in explanations if one.cause is None)
+    nameless = sum(len(explanation.keys) for explanation in explanations if explanation.cause is None)
     unexplained = len(left) - len(explained) + nameless
     has_facts, simulated = bool(document.facts), document.simulated
     return Diagnosis((*known, *found), len(slow), unexplained, unreadable, has_facts, simulated)

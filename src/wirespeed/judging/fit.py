@@ -132,8 +132,8 @@ def explain(document: Document, check: Check, facts: Facts) -> tuple[Explanation
     if not slow_keys(check) and not any(evidence.values()):  # healthy: the rest would find nothing
         return ()
     seen = seen_cells(document, check)
-    slow = {i for i, one in enumerate(seen) if one.slow}
-    low = {i for i, one in enumerate(seen) if one.slow or one.typical <= 1 - _KNOWN}
+    slow = {i for i, cell in enumerate(seen) if cell.slow}
+    low = {i for i, cell in enumerate(seen) if cell.slow or cell.typical <= 1 - _KNOWN}
     fitter = _Fitter(document, seen, low, facts, evidence)
     if not slow and not any(evidence.values()):
         return ()
@@ -211,19 +211,19 @@ class _Fitter:
         }  # fmt: skip
         self.hosts = {host for host, _, _ in self.known}
         loads: dict[int, list[tuple[int, float]]] = {}
-        for i, one in enumerate(seen):
-            for link, taken, part in one.links:
+        for i, cell in enumerate(seen):
+            for link, taken, part in cell.links:
                 if taken >= MATTERS:
                     loads.setdefault(link, []).append((i, taken * part))
         #: Link -> the cells that load it, and how far each of them depends on it.
         self.by_link = {link: tuple(map(np.array, zip(*found, strict=True))) for link, found in loads.items()}
-        self.collective = np.array([one.measurement.collective is not None for one in seen], bool)
-        self.ratios = np.array([one.ratio for one in seen])
+        self.collective = np.array([cell.measurement.collective is not None for cell in seen], bool)
+        self.ratios = np.array([cell.ratio for cell in seen])
         self.evidence = evidence
-        self.typical: Effects = np.log([one.typical for one in seen] or [1.0])
+        self.typical: Effects = np.log([cell.typical for cell in seen] or [1.0])
         groups: dict[int, list[int]] = {}
-        for i, one in enumerate(seen):
-            groups.setdefault(one.group, []).append(i)
+        for i, cell in enumerate(seen):
+            groups.setdefault(cell.group, []).append(i)
         self.groups = {group: np.array(members) for group, members in groups.items()}
         #: Name and place of the last effect that moved data, and its routes: factors do not change them.
         self._rerouted: tuple[tuple[str, str], Routes] = (("", ""), {})

@@ -90,12 +90,12 @@ class GateComparison(Tabular):
     @property
     def compared(self) -> int:
         """Number of gates that values of the run were compared with."""
-        return sum(one.lowest is not None for one in self.results)
+        return sum(result.lowest is not None for result in self.results)
 
     @property
     def failures(self) -> list[GateResult]:
         """The failed gates."""
-        return [one for one in self.results if one.verdict is GateVerdict.FAIL]
+        return [result for result in self.results if result.verdict is GateVerdict.FAIL]
 
     @property
     def failed(self) -> int:
@@ -104,7 +104,7 @@ class GateComparison(Tabular):
 
     def __repr__(self) -> str:
         """Return one line; ``wirespeed check --gates`` shows everything."""
-        counts = Counter(one.verdict for one in self.results)
+        counts = Counter(result.verdict for result in self.results)
         verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in GateVerdict if counts[verdict])
         kind = " (simulated)" if self.simulated else ""
         return brief(f"GateComparison{kind}: {self.gates.name}; thresholds: {verdicts or 'none'}")
@@ -166,11 +166,11 @@ def _compare(
     if why := gate.needs or _other_size(gate, machine, len(machine.gpus) - len(others)):
         return GateResult(gate, GateVerdict.NOT_APPLICABLE, why=why)
     found = [
-        one
-        for one in judgements
-        if one.key.column and any(fnmatchcase(one.key.testcase, name) for name in gate.testcases)
-        and one.unit is Unit.RATE and not {one.key.row, one.key.column} & others
-        and (one.verdict is not Verdict.BUSY if one.value is not None else one.verdict is Verdict.FAIL)
+        judgement
+        for judgement in judgements
+        if judgement.key.column and any(fnmatchcase(judgement.key.testcase, name) for name in gate.testcases)
+        and judgement.unit is Unit.RATE and not {judgement.key.row, judgement.key.column} & others
+        and (judgement.verdict is not Verdict.BUSY if judgement.value is not None else judgement.verdict is Verdict.FAIL)
     ]  # fmt: skip
     if not found:
         return GateResult(gate, GateVerdict.NOT_APPLICABLE, why="testcases without a value in this run")

@@ -89,7 +89,7 @@ def judge(
     machine = document.machine
     check_links(overrides, machine)
     lacking = missing(document, expected, baseline.inventory(machine) if baseline else None)
-    is_lesser = any(one.verdict is Verdict.FAIL and one.expected is not None for one in lacking)
+    is_lesser = any(absent.verdict is Verdict.FAIL and absent.expected is not None for absent in lacking)
     entries = baseline.entries(machine, is_lesser=is_lesser) if baseline else {}
     cells = [one for one in placed(document) if one.key in entries or not _restated(one)]
     memories = _measured_memories(cells, machine)
@@ -111,7 +111,10 @@ def judge(
         of_testcase.setdefault(judgement.key.testcase, set()).add(judgement.verdict)
     return Check(
         tuple(judged),
-        {one.name: _of_testcase(one, of_testcase.get(one.name, ())) for one in document.testcases},
+        {
+            result.name: _of_testcase(result, of_testcase.get(result.name, ()))
+            for result in document.testcases
+        },
         tuple(culprits),
         accepted,
         {r.name: found for r in document.testcases if (found := hardware_changes(r, machine))},

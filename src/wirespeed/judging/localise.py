@@ -256,7 +256,7 @@ class _Graph:
     def __init__(self, machine: Machine) -> None:
         self.links = machine.links
         self.all = Suspects(machine)
-        self.index = {(x.source, x.destination, x.kind): i for i, x in enumerate(machine.links)}
+        self.index = {(link.source, link.destination, link.kind): i for i, link in enumerate(machine.links)}
 
     def suspects(self, link: Link) -> list[_Key]:
         """Return the candidates that a link belongs to, each with its order."""

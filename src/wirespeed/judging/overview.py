@@ -158,7 +158,7 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
         Its causes; None to find them.
     """
     found = diagnosis or diagnose(document, check)
-    counts = Counter(one.verdict for one in check.judgements if one.key.column)
+    counts = Counter(judgement.verdict for judgement in check.judgements if judgement.key.column)
     named, answers = _named(document, check, found)
     answer = named if answers else None
     sentence, advice = _problem(document, check, answer, counts) or _no_problem(document, check)
@@ -206,10 +206,10 @@ def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
     """Return a key figure for each kind of path that has a rate."""
     collectives = {result.name for result in document.testcases if result.collective}
     by_kind: dict[PathKind, list[Judgement]] = {}
-    for one in check.judgements:
-        if one.value is not None and one.key.column:
-            kind = path_kind(one.key.testcase, collective=one.key.testcase in collectives)
-            by_kind.setdefault(kind, []).append(one)
+    for judgement in check.judgements:
+        if judgement.value is not None and judgement.key.column:
+            kind = path_kind(judgement.key.testcase, collective=judgement.key.testcase in collectives)
+            by_kind.setdefault(kind, []).append(judgement)
     figures = (_key_figure(kind, by_kind.get(kind, [])) for kind in PathKind if kind in _KEY_FIGURES)
     failed = () if check.stale else failures(document)
     broken = {path_kind(one.name, collective=one.name in collectives) for one in failed}
@@ -222,7 +222,7 @@ def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
 
 def _key_figure(kind: PathKind, judgements: Sequence[Judgement]) -> KeyFigure | None:
     """Return the key figure of a kind of path; None if it has no rate."""
-    rates = [one for one in judgements if one.unit is Unit.RATE]
+    rates = [judgement for judgement in judgements if judgement.unit is Unit.RATE]
     if not rates:
         return None
     groups = (
@@ -291,12 +291,12 @@ def _fraction(one: Judgement) -> float:
 
 def failures(document: Document) -> list[TestcaseResult]:
     """Return the testcases that failed; not those that the user interrupted."""
-    return [one for one in document.testcases if one.status.is_failure]
+    return [result for result in document.testcases if result.status.is_failure]
 
 
 def _absent(check: Check) -> list[Missing]:
     """Return what should be there and is not."""
-    return [one for one in check.missing if one.verdict is Verdict.FAIL]
+    return [absent for absent in check.missing if absent.verdict is Verdict.FAIL]
 
 
 def _first(lacking: Sequence[Missing]) -> tuple[str, Advice]:
@@ -341,7 +341,7 @@ def _problem(
         gate, more = failed_gates[0].gate, len(failed_gates) - 1
         others = f", and {many(more, 'more threshold')}" if more else ""
         return f"{gate.measures}: below the threshold of {gate.at_least}{others}", NO_CAUSE
-    if doubtful := [one for one in check.missing if one.verdict is Verdict.WARN]:
+    if doubtful := [absent for absent in check.missing if absent.verdict is Verdict.WARN]:
         return _first(doubtful)
     return None
 
@@ -350,7 +350,7 @@ def _no_problem(document: Document, check: Check) -> tuple[str, Advice]:
     """Return what was judged although nothing is wrong, or why not, and what to do about it."""
     if document.interrupted:
         return f"the run was interrupted: {document.interrupted}", Advice()
-    short = [one for one in document.testcases if one.status is Status.NO_MEMORY]
+    short = [result for result in document.testcases if result.status is Status.NO_MEMORY]
     if check.verdict is Verdict.BUSY:
         memory = "'s memory" if short else ""
         used = users(document).items()
@@ -380,9 +380,9 @@ def _covered(document: Document, check: Check, reservation: str = "") -> str:
     if not passed:
         return "no testcase was judged"
     kinds = {
-        path_kind(one.name, collective=one.collective is not None)
-        for one in document.testcases
-        if check.testcases[one.name] is Verdict.PASS
+        path_kind(result.name, collective=result.collective is not None)
+        for result in document.testcases
+        if check.testcases[result.name] is Verdict.PASS
     }
     what = "judged" if unjudged else "measured"
     head = f"the {passed} testcases {what} are" if passed > 1 else f"the testcase {what} is"
@@ -399,7 +399,11 @@ _REASONS = 2
 
 def _judging(check: Check) -> Advice:
     """Return what to do if nothing was judged."""
-    reasons = Counter(one.why for one in check.judgements if one.verdict is Verdict.UNKNOWN and one.why)
+    reasons = Counter(
+        judgement.why
+        for judgement in check.judgements
+        if judgement.verdict is Verdict.UNKNOWN and judgement.why
+    )
     why = "; ".join(f"{many(n, 'value')}: {why}" for why, n in reasons.most_common(_REASONS))
     return Advice(f"judge by a baseline of good machines (--baseline); {why}" if why else "")
 
@@ -413,10 +417,10 @@ _MEMORY = (
 def missing(document: Document, check: Check) -> str:
     """Return how to give the capacity of host memory; empty if it is known or was not required."""
     required = any(
-        one.verdict in (Verdict.UNKNOWN, Verdict.BUSY)
-        and one.limit is None
-        and path_kind(one.key.testcase) is PathKind.HOST_MEMORY
-        for one in check.judgements
+        judgement.verdict in (Verdict.UNKNOWN, Verdict.BUSY)
+        and judgement.limit is None
+        and path_kind(judgement.key.testcase) is PathKind.HOST_MEMORY
+        for judgement in check.judgements
     )
     if not required or not document.machine.unknown_memories or UsualRanges(document).bounds_memory:
         return ""
@@ -425,19 +429,21 @@ def missing(document: Document, check: Check) -> str:
 
 def judged_by_baseline(document: Document, check: Check) -> bool:
     """Return whether only a baseline would judge some values; not if the capacity of memory would."""
-    unknown = any(one.verdict is Verdict.UNKNOWN and one.value is not None for one in check.judgements)
+    unknown = any(
+        judgement.verdict is Verdict.UNKNOWN and judgement.value is not None for judgement in check.judgements
+    )
     return unknown and check.baseline is None and not missing(document, check)
 
 
 def not_as_expected(judgements: Iterable[Judgement]) -> dict[str, int]:
     """Return how many values are not as expected, by what they are, in words."""
     found = dict.fromkeys(("worse than expected", "below their peers", "above the limit", "failed"), 0)
-    for one in judgements:
-        if one.key.column and one.verdict.is_bad:
+    for judgement in judgements:
+        if judgement.key.column and judgement.verdict.is_bad:
             what = (
-                "failed" if one.value is None
-                else "above the limit" if one.verdict is Verdict.IMPLAUSIBLE
-                else "below their peers" if one.why == BELOW_PEERS
+                "failed" if judgement.value is None
+                else "above the limit" if judgement.verdict is Verdict.IMPLAUSIBLE
+                else "below their peers" if judgement.why == BELOW_PEERS
                 else "worse than expected"
             )  # fmt: skip
             found[what] += 1

@@ -267,7 +267,8 @@ class UsualRanges:
         """Return the described time that the links between two nodes add to a load."""
         ends = (node.name, other.name)
         return max(
-            (x.latency or 0.0 for x in self._machine.links if (x.source, x.destination) == ends), default=0.0
+            (link.latency or 0.0 for link in self._machine.links if (link.source, link.destination) == ends),
+            default=0.0,
         )
 
     def _of_ladder(self, one: Placed, node: NumaNode) -> UsualRange | None:
