@@ -58,7 +58,9 @@ def unjudged(check: Check, why: str) -> Check:
     """Return a Check that judges nothing, for one reason."""
     judgements = tuple(
         judgement if judgement.verdict is Verdict.WAIVED
-        else replace(judgement, verdict=Verdict.UNKNOWN, why=why, least=None, normal=None, culprits=(), basis="")
+        else replace(
+            judgement, verdict=Verdict.UNKNOWN, why=why, least=None, normal=None, culprits=(), basis=""
+        )
         for judgement in check.judgements
     )  # fmt: skip
     testcases = {

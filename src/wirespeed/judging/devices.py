@@ -25,13 +25,13 @@ def devices_of_cells(document: Document) -> dict[Key, frozenset[str]]:
     links, known = document.machine.links, set(_devices(MachineVertices(document.machine)))
     used: dict[tuple[tuple[int, float, float], ...], frozenset[str]] = {}  # many cells share their links
     found = {}
-    for one in placed(document):
-        if one.cell.links not in used:
-            used[one.cell.links] = frozenset(
-                end for i, taken, _ in one.cell.links if taken >= MATTERS
+    for measured in placed(document):
+        if measured.cell.links not in used:
+            used[measured.cell.links] = frozenset(
+                end for i, taken, _ in measured.cell.links if taken >= MATTERS
                 for end in (links[i].source, links[i].destination) if end in known
             )  # fmt: skip
-        found[one.key] = used[one.cell.links] | ({one.key.row, one.key.column} & known)
+        found[measured.key] = used[measured.cell.links] | ({measured.key.row, measured.key.column} & known)
     return found
 
 

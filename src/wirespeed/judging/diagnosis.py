@@ -199,17 +199,18 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     return Diagnosis((*known, *found), len(slow), unexplained, unreadable, has_facts, simulated)
 
 
-def _known(document: Document, one: Explanation) -> Finding:
+def _known(document: Document, explanation: Explanation) -> Finding:
     """Return a cause that predicts slow cells."""
     from .next_testcases import distinguishing
 
-    assert one.cause is not None
-    others = tuple(rival.cause for rival in one.rivals[1:] if rival.cause is not None)
-    following = distinguishing(document, one.rivals) if others else None
+    assert explanation.cause is not None
+    others = tuple(rival.cause for rival in explanation.rivals[1:] if rival.cause is not None)
+    following = distinguishing(document, explanation.rivals) if others else None
     return Finding(
-        one.cause, one.place, one.evidence, len(one.keys), one.factor, others, one.lower, one.weight,
-        next=following, residual=one.residual,
-        commands=_commands(document.machine, one.place, one.cause, *others),
+        explanation.cause, explanation.place, explanation.evidence, len(explanation.keys),
+        explanation.factor, others, explanation.lower, explanation.weight,
+        next=following, residual=explanation.residual,
+        commands=_commands(document.machine, explanation.place, explanation.cause, *others),
     )  # fmt: skip
 
 

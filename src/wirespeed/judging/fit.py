@@ -151,16 +151,18 @@ def explain(document: Document, check: Check, facts: Facts) -> tuple[Explanation
         best = scored[0]
         chosen = best
         if best.hypothesis.cause is None:  # a cause that explains as much is better than none
-            named = (one for one in scored if one.hypothesis.cause is not None)
-            chosen = next((one for one in named if best.score - one.score <= _EQUAL / 2), best)
+            named = (candidate for candidate in scored if candidate.hypothesis.cause is not None)
+            chosen = next(
+                (candidate for candidate in named if best.score - candidate.score <= _EQUAL / 2), best
+            )
         rivals = {chosen.hypothesis.cause: chosen.hypothesis}
-        for one in scored:
+        for candidate in scored:
             if (
-                one.hypothesis.cause is not None and bool(one.evidence) is bool(chosen.evidence)
-                and chosen.gain - one.gain <= _EQUAL
-                and 2 * len(one.explained & chosen.explained) > len(chosen.explained)
+                candidate.hypothesis.cause is not None and bool(candidate.evidence) is bool(chosen.evidence)
+                and chosen.gain - candidate.gain <= _EQUAL
+                and 2 * len(candidate.explained & chosen.explained) > len(chosen.explained)
             ):  # fmt: skip
-                rivals.setdefault(one.hypothesis.cause, one.hypothesis)
+                rivals.setdefault(candidate.hypothesis.cause, candidate.hypothesis)
         hypothesis = chosen.hypothesis
         found.append(
             Explanation(
@@ -181,10 +183,10 @@ def explain(document: Document, check: Check, facts: Facts) -> tuple[Explanation
     return tuple(found)
 
 
-def _explains(one: Seen, predicted: float, shared: float, unsure: float) -> bool:
+def _explains(cell: Seen, predicted: float, shared: float, unsure: float) -> bool:
     """Return whether a prediction explains a low cell, given how comparable cells differ from typical."""
     effect = math.log(predicted)
-    off = min(abs(math.log(one.typical) - effect - shared), abs(math.log(one.ratio) - effect))
+    off = min(abs(math.log(cell.typical) - effect - shared), abs(math.log(cell.ratio) - effect))
     return off <= max(_KNOWN, 2 * unsure * abs(effect)) and predicted <= 1 - _LOWERED
 
 
@@ -330,9 +332,9 @@ class _Fitter:
             for factor in np.atleast_1d(np.quantile(shown * parts, _PARTS if reroutes else 0.5)).tolist()
         ]
         distinct: list[float] = []
-        for one in sorted(one for one in found if one < _HARDLY):
-            if not distinct or one > distinct[-1] * (1 + _SAME):
-                distinct.append(one)
+        for factor in sorted(factor for factor in found if factor < _HARDLY):
+            if not distinct or factor > distinct[-1] * (1 + _SAME):
+                distinct.append(factor)
         return distinct
 
     def _score(self, hypothesis: Hypothesis, touched: Cells, before: Effects) -> _Scored | None:
@@ -376,9 +378,9 @@ class _Fitter:
         )
         return _Scored(gain, score, hypothesis, ratios, explained, evidence, weight)
 
-    def _ratio(self, one: Seen, changed: Predictions) -> float:
+    def _ratio(self, cell: Seen, changed: Predictions) -> float:
         """Return the predicted value on a changed machine over that on the good one."""
-        good, then = (values.of(one.measurement)[one.place] for values in (self._good, changed))
+        good, then = (values.of(cell.measurement)[cell.place] for values in (self._good, changed))
         return max(then / good, SLOWEST) if good and then else 1.0
 
     def _cost(self, group: int, effects: Effects, unsure: float) -> tuple[float, float]:

@@ -149,8 +149,11 @@ def _limits(document: Document) -> _Limits:
     document = renewed(document)
     links = document.machine.links
     return {
-        one.key: (one.cell.peak or one.cell.limit, {links[i].kind for i, *_ in one.cell.links})
-        for one in placed(document)
+        measured.key: (
+            measured.cell.peak or measured.cell.limit,
+            {links[i].kind for i, *_ in measured.cell.links},
+        )
+        for measured in placed(document)
     }
 
 
@@ -170,7 +173,10 @@ def _compare(
         for judgement in judgements
         if judgement.key.column and any(fnmatchcase(judgement.key.testcase, name) for name in gate.testcases)
         and judgement.unit is Unit.RATE and not {judgement.key.row, judgement.key.column} & others
-        and (judgement.verdict is not Verdict.BUSY if judgement.value is not None else judgement.verdict is Verdict.FAIL)
+        and (
+            judgement.verdict is not Verdict.BUSY if judgement.value is not None
+            else judgement.verdict is Verdict.FAIL
+        )
     ]  # fmt: skip
     if not found:
         return GateResult(gate, GateVerdict.NOT_APPLICABLE, why="testcases without a value in this run")
@@ -227,7 +233,7 @@ def _beyond_links(
     The limit of NVLink counts only active links. A threshold above it says nothing about the gate if a GPU
     has inactive links, or the path has no NVLink at all.
     """
-    known = [limits[one.key] for one in found if one.key in limits]
+    known = [limits[judgement.key] for judgement in found if judgement.key in limits]
     if gate.link and not all(gate.link in kinds for _, kinds in known):
         return ""
     facts = Facts(document.facts)

@@ -91,13 +91,13 @@ def judge(
     lacking = missing(document, expected, baseline.inventory(machine) if baseline else None)
     is_lesser = any(absent.verdict is Verdict.FAIL and absent.expected is not None for absent in lacking)
     entries = baseline.entries(machine, is_lesser=is_lesser) if baseline else {}
-    cells = [one for one in placed(document) if one.key in entries or not _restated(one)]
+    cells = [measured for measured in placed(document) if measured.key in entries or not _restated(measured)]
     memories = _measured_memories(cells, machine)
     usual = UsualRanges(document)
     judged = [
-        (None if ignore_busy or not one.result.busy else _busy(one, machine))
-        or _judge(one, machine, memories, usual, entries.get(one.key), tolerance)
-        for one in cells
+        (None if ignore_busy or not measured.result.busy else _busy(measured, machine))
+        or _judge(measured, machine, memories, usual, entries.get(measured.key), tolerance)
+        for measured in cells
     ]
     for i, why in unconfirmed(machine, cells, IMPLAUSIBLE).items():
         if judged[i].why == BELOW_RANGE or judged[i].verdict is Verdict.IMPLAUSIBLE:
@@ -147,32 +147,34 @@ def gates(document: Document, name: GateSetName | str | Path, check: Check | Non
     return compare_gates(load(str(name)), document, (check or judge(document)).judgements)
 
 
-def _restated(one: Placed) -> bool:
+def _restated(measured: Placed) -> bool:
     """Return whether a cell is a table of a collective other than its bus bandwidth, which is judged."""
-    return one.result.collective is not None and one.key.table != BUSBW
+    return measured.result.collective is not None and measured.key.table != BUSBW
 
 
-def _busy(one: Placed, machine: Machine) -> Judgement | None:
+def _busy(measured: Placed, machine: Machine) -> Judgement | None:
     """Return the judgement on a cell of a device that another process used; None for other cells."""
-    why = "; ".join(f"{device} is {how}" for device, how in busy_devices(one, machine).items())
+    why = "; ".join(f"{device} is {how}" for device, how in busy_devices(measured, machine).items())
     if not why:
         return None
-    return Judgement(one.key, one.unit, Verdict.BUSY, one.cell.value, one.cell.limit, why=why)
+    return Judgement(
+        measured.key, measured.unit, Verdict.BUSY, measured.cell.value, measured.cell.limit, why=why
+    )
 
 
 def _measured_memories(cells: Sequence[Placed], machine: Machine) -> dict[int, float]:
     """Return the rate that the CPUs reached in each memory: link index -> bytes read and written, in B/s."""
     found: dict[int, float] = {}
-    for one in cells:
-        if one.result.name in _STREAM and one.cell.value and len(one.cell.links) == 1:
-            ((link, *_),) = one.cell.links
+    for measured in cells:
+        if measured.result.name in _STREAM and measured.cell.value and len(measured.cell.links) == 1:
+            ((link, *_),) = measured.cell.links
             if machine.links[link].kind is LinkKind.MEMORY:
-                found[link] = max(found.get(link, 0.0), one.cell.value)
+                found[link] = max(found.get(link, 0.0), measured.cell.value)
     return found
 
 
 def _judge(
-    one: Placed,
+    measured: Placed,
     machine: Machine,
     memories: Mapping[int, float],
     usual: UsualRanges,
@@ -180,31 +182,31 @@ def _judge(
     tolerance: float,
 ) -> Judgement:
     """Judge one cell independently of the others."""
-    cell, value = one.cell, one.cell.value
+    cell, value = measured.cell, measured.cell.value
     if value is None:
-        if one.result.status is Status.PASSED and not cell.reason:
-            return Judgement(one.key, one.unit, Verdict.FAIL, why="no value, and no reason why")
-        return Judgement(one.key, one.unit, _without_value(one.result), why=cell.reason)
+        if measured.result.status is Status.PASSED and not cell.reason:
+            return Judgement(measured.key, measured.unit, Verdict.FAIL, why="no value, and no reason why")
+        return Judgement(measured.key, measured.unit, _without_value(measured.result), why=cell.reason)
     peak = cell.peak or cell.limit
     if cell.expected and peak and value > peak * (1 + IMPLAUSIBLE):
         why = f"{value / peak - 1:.0%} above the limit: the value or a link capacity is wrong"
         least, normal = cell.expected
-        return Judgement(one.key, one.unit, Verdict.IMPLAUSIBLE, value, peak, least, normal, why)
+        return Judgement(measured.key, measured.unit, Verdict.IMPLAUSIBLE, value, peak, least, normal, why)
     if cell.expect:
-        ranged = _by_expectation(_passed(one), value, cell.limit, cell.expect)
+        ranged = _by_expectation(_passed(measured), value, cell.limit, cell.expect)
     elif cell.expected:
-        ranged = _by_range(one, value, cell.expected, machine, memories)
-    elif known := None if entry and entry.judges else usual.of(one):
-        ranged = _by_usual_range(_passed(one), value, known)
+        ranged = _by_range(measured, value, cell.expected, machine, memories)
+    elif known := None if entry and entry.judges else usual.of(measured):
+        ranged = _by_usual_range(_passed(measured), value, known)
     else:
-        why = _unjudged(one, machine)
-        ranged = Judgement(one.key, one.unit, Verdict.UNKNOWN, value, cell.limit, why=why)
+        why = _unjudged(measured, machine)
+        ranged = Judgement(measured.key, measured.unit, Verdict.UNKNOWN, value, cell.limit, why=why)
     if entry is None:
         return ranged
     if not entry.judges:
         why = "the runs of the baseline differ too much"
         return replace(ranged, why=why) if ranged.verdict is Verdict.UNKNOWN else ranged
-    compared = _by_baseline(_passed(one), value, entry, tolerance)
+    compared = _by_baseline(_passed(measured), value, entry, tolerance)
     only_tightens = compared.verdict is Verdict.PASS and ranged.verdict.is_worse
     return ranged if only_tightens else compared
 
@@ -218,9 +220,9 @@ def _without_value(result: TestcaseResult) -> Verdict:
     return Verdict.WAIVED if result.status.good else Verdict.FAIL
 
 
-def _passed(one: Placed) -> Judgement:
+def _passed(measured: Placed) -> Judgement:
     """Return the judgement of a cell that passes."""
-    return Judgement(one.key, one.unit, Verdict.PASS, one.cell.value, one.cell.limit)
+    return Judgement(measured.key, measured.unit, Verdict.PASS, measured.cell.value, measured.cell.limit)
 
 
 def _of_testcase(result: TestcaseResult, verdicts: Collection[Verdict]) -> Verdict:
@@ -247,22 +249,22 @@ def _by_expectation(
 
 
 def _by_range(
-    one: Placed,
+    measured: Placed,
     value: float,
     expected: tuple[float, float],
     machine: Machine,
     memories: Mapping[int, float],
 ) -> Judgement:
     """Judge a value by its expected range."""
-    cell, (least, normal) = one.cell, expected
+    cell, (least, normal) = measured.cell, expected
     verdict, why = Verdict.PASS, ""
     if value < least * (1 + WARN):
         if cell.shared:
-            return _by_memories(_passed(one), value, cell, machine, memories)
+            return _by_memories(_passed(measured), value, cell, machine, memories)
         verdict, why = Verdict.WARN, "at the low end of the expected range"
         if value < least:
             verdict, why = Verdict.FAIL, BELOW_RANGE
-    return Judgement(one.key, one.unit, verdict, value, cell.limit, least, normal, why)
+    return Judgement(measured.key, measured.unit, verdict, value, cell.limit, least, normal, why)
 
 
 def _by_usual_range(judgement: Judgement, value: float, known: UsualRange) -> Judgement:
@@ -316,15 +318,15 @@ def _by_baseline(judgement: Judgement, value: float, entry: Entry, tolerance: fl
     return replace(judgement, verdict=verdict, least=least, normal=entry.median, why=why)
 
 
-def _unjudged(one: Placed, machine: Machine) -> str:
+def _unjudged(measured: Placed, machine: Machine) -> str:
     """Return why a cell with a value cannot be judged."""
-    if one.unit is Unit.TIME:
+    if measured.unit is Unit.TIME:
         return "latency needs a baseline"
-    if one.cell.limit is not None:
+    if measured.cell.limit is not None:
         return "not limited by link bandwidth"
-    unknown = [link for i, *_ in one.cell.links if (link := machine.links[i]).capacity is None]
+    unknown = [link for i, *_ in measured.cell.links if (link := machine.links[i]).capacity is None]
     cores = max((len(node.cores) for node in machine.numa), default=1)
-    if one.result.name == SIZES and one.cell.bytes < LEAST_PART * cores:
+    if measured.result.name == SIZES and measured.cell.bytes < LEAST_PART * cores:
         return "the start of the threads takes longer than so small a copy"
     kinds = {LinkKind.MEMORY: "memory"}
     what = dict.fromkeys(kinds.get(link.kind, f"{link.kind} links") for link in unknown)

@@ -270,22 +270,22 @@ class Share:
         return f"{self.fraction:.0%} of {self.of}"
 
 
-def share(one: Judgement) -> Share | None:
+def share(judgement: Judgement) -> Share | None:
     """Return the share of what is expected; of the limit, if a value is above it or no range is known.
 
     None if neither is known, if only what is usual is known of the CPU, or there is no value.
     """
-    if one.limit is None and one.basis:
+    if judgement.limit is None and judgement.basis:
         return None
-    of, whole = ("expected", one.normal) if one.verdict is not Verdict.IMPLAUSIBLE else ("limit", one.limit)
-    if not whole:
-        of, whole = "limit", one.limit
-    return Share(one.value / whole, of, whole) if one.value is not None and whole else None
+    of, whole = "expected", judgement.normal
+    if not whole or judgement.verdict is Verdict.IMPLAUSIBLE:
+        of, whole = "limit", judgement.limit
+    return Share(judgement.value / whole, of, whole) if judgement.value is not None and whole else None
 
 
-def _fraction(one: Judgement) -> float:
+def _fraction(judgement: Judgement) -> float:
     """Return the fraction of a share; 0 if there is none."""
-    found = share(one)
+    found = share(judgement)
     return found.fraction if found else 0.0
 
 
@@ -337,7 +337,7 @@ def _problem(
             f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; no cause is known",
             NO_CAUSE,
         )
-    if failed_gates := [one for compared in check.gates for one in compared.failures]:
+    if failed_gates := [result for compared in check.gates for result in compared.failures]:
         gate, more = failed_gates[0].gate, len(failed_gates) - 1
         others = f", and {many(more, 'more threshold')}" if more else ""
         return f"{gate.measures}: below the threshold of {gate.at_least}{others}", NO_CAUSE

@@ -34,21 +34,22 @@ class ComparableCells:
         self._kinds: dict[tuple[int, ...], str] = {}  # many cells share their links and bounds
         self._bounds: dict[tuple[float | None, float], str] = {}
 
-    def group(self, one: Placed, normal: float) -> Hashable:
+    def group(self, measured: Placed, normal: float) -> Hashable:
         """Return what comparable cells have in common: testcase, kinds of links, limit and typical value.
 
         Parameters
         ----------
-        one : Placed
+        measured : Placed
             The cell.
         normal : float
             Its typical value.
         """
-        used = tuple([link for link, _, _ in one.cell.links])
+        key, cell, _, result = measured
+        used = tuple([link for link, _, _ in cell.links])
         if used not in self._kinds:
             self._kinds[used] = " ".join(sorted({self._kind_of[link] for link in used}))
-        bound = one.cell.limit, normal
+        bound = cell.limit, normal
         if bound not in self._bounds:
-            self._bounds[bound] = f"{one.cell.limit:.3g} {normal:.3g}"
-        size = one.key.column if one.result.collective else ""  # the rate of a collective grows with it
-        return one.key.testcase, one.key.table, size, self._kinds[used], self._bounds[bound]
+            self._bounds[bound] = f"{cell.limit:.3g} {normal:.3g}"
+        size = key.column if result.collective else ""  # the rate of a collective grows with it
+        return key.testcase, key.table, size, self._kinds[used], self._bounds[bound]

@@ -66,20 +66,20 @@ def seen_cells(document: Document, check: Check) -> list[Seen]:
     slow, plans, peers = slow_keys(check), planned(document), ComparableCells(document.machine)
     judgements = {judgement.key: judgement for judgement in check.judgements}
     groups: dict[object, list[tuple[Placed, tuple[float, float, float]]]] = {}
-    for one in placed(document):
-        judgement = judgements.get(one.key)
-        if judgement is None or judgement.verdict is Verdict.BUSY or one.key._replace(bytes=0) not in plans:
+    for measured in placed(document):
+        cell, judgement = measured.cell, judgements.get(measured.key)
+        if judgement is None or judgement.verdict is Verdict.BUSY:
             continue
-        value, limit, normal, least = one.cell.value, one.cell.limit, judgement.normal, judgement.least
-        if value and limit and normal and least:
-            members = groups.setdefault(peers.group(one, normal), [])
-            members.append((one, (value / limit, normal / limit, least / limit)))
+        value, limit, normal, least = cell.value, cell.limit, judgement.normal, judgement.least
+        if value and limit and normal and least and measured.key._replace(bytes=0) in plans:
+            members = groups.setdefault(peers.group(measured, normal), [])
+            members.append((measured, (value / limit, normal / limit, least / limit)))
     seen = []
     for number, members in enumerate(groups.values()):
         best = normal_of(sorted(reached for _, (reached, _, _) in members)) or 0.0
-        for one, (reached, normal, least) in members:
+        for (key, cell, _, _), (reached, normal, least) in members:
             good = best if best >= least else normal
             typical, ratio = (max(reached / usual, SLOWEST) for usual in (normal, good))
-            where = plans[one.key._replace(bytes=0)]
-            seen.append(Seen(one.key, number, typical, ratio, one.key in slow, one.cell.links, *where))
+            where = plans[key._replace(bytes=0)]
+            seen.append(Seen(key, number, typical, ratio, key in slow, cell.links, *where))
     return seen
