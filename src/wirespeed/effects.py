@@ -333,8 +333,9 @@ def _of_use(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
 
 
 def _of_dimms(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-    del machine
-    yield Fact(Known.DIMM_BYTES, CONTROLLER_BYTES * amount / 8, "B", f"mc{place.removeprefix('numa')}")
+    for node in machine.numa:
+        if node.name == place:
+            yield Fact(Known.DIMM_BYTES, CONTROLLER_BYTES * amount / 8, "B", f"mc{node.index}")
 
 
 def _of_cpus(machine: Machine, place: str, amount: float) -> Iterator[Fact]:

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 from ..document import Document
 from ..units import format_age
-from .verdicts import Check, Verdict
+from .verdict import Verdict
+from .verdicts import Check
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from .commands import at_device
 from .judge import judge
 from .run_facts import facts_of
 from .seen_cells import slow_keys
-from .verdicts import Check, Verdict
+from .verdict import Verdict
+from .verdicts import Check
 
 if TYPE_CHECKING:
     from .fit import Explanation

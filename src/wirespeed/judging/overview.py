@@ -22,8 +22,8 @@ from .inventory import Missing
 from .judgement import BELOW_PEERS, Judgement
 from .omissions import is_verified, unmeasured
 from .usual_ranges import UsualRanges
-from .verdict import worst
-from .verdicts import Check, Verdict
+from .verdict import Verdict, worst
+from .verdicts import Check
 
 
 class PathKind(StrEnum):

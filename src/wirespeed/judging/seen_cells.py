@@ -9,7 +9,8 @@ from ..model import Measurement
 from ..results.cells import Key, Placed, placed
 from .expectations import planned
 from .peers import ComparableCells, normal_of
-from .verdicts import Check, Verdict
+from .verdict import Verdict
+from .verdicts import Check
 
 #: Lower ratios to normal, measured or predicted, count as this one, because 0 has no logarithm.
 SLOWEST = 1e-6
