@@ -8,7 +8,7 @@ from wirespeed.judging.culprits import Culprit, Suspect, SuspectKind, of_expecte
 from wirespeed.judging.overview import KeyFigure, PathKind, share
 from wirespeed.judging.verdicts import Judgement, Verdict
 from wirespeed.model import Unit
-from wirespeed.reports._overview import extent
+from wirespeed.reports.key_figures import extent
 from wirespeed.results.cells import Key
 
 KEY = Key("host_to_device_memcpy_ce", "", "host", "gpu0")

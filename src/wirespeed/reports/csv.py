@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 
 from ..document import Cell, Document, Table, TestcaseResult
 from ..results.cells import key_of
-from . import Style
-from ._signs import data_word
+from .signs import data_word
+from .style import Style
 
 _COLUMNS = (
     "testcase", "table", "verdict", "row", "column", "value", "unit", "reason", "n", "median", "mean", "min",

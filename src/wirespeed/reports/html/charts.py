@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from ...document import Table
 from ...model import Axis, Unit
 from ...units import fitting, format_quantity, many
-from .._curves import Curve, curves_of, outliers_first
-from .._plots import levels, short, steps
+from ..curves import Curve, curves_of, outliers_first
+from ..plots import levels, short, steps
 from .svg import LETTER, Element, add, drawing, fitted
 
 _WIDTH, _HEIGHT = 480.0, 260.0

@@ -15,7 +15,7 @@ from ...results.cells import Key, Placed, placed
 from ...results.compare import Change, Comparison, Outcome, compare
 from ...summary import median
 from ...units import fitting, many
-from .._compare import CHANGED
+from ..comparisons import CHANGED
 from .deviation import step
 from .tables import three
 

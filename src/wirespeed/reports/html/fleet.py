@@ -23,13 +23,13 @@ from ...judging.fleet import (
 )
 from ...judging.verdict import Verdict
 from ...results.attributes import NVLINKS
+from ...results.many_files import ReadRuns, read_many
 from ...summary import median
 from ...terminal import visible
 from ...units import GB, many
 from ...version import __version__
-from .. import SIMULATED, Criteria, Judged
-from .._grid import number
-from .._many_files import ReadRuns, read_many
+from ..grid import number
+from ..style import SIMULATED, Criteria, Judged
 from .headline import capital, date
 from .page import _policy, _source
 from .signs import Shown, shown

@@ -13,8 +13,8 @@ from ...judging.verdicts import Check
 from ...terminal import one_line
 from ...topology import Machine
 from ...units import fitting, format_time, many
-from .._overview import extent, of_limit, rate, short, worst_word
-from .._signs import SIGNS, verification
+from ..key_figures import extent, of_limit, rate, short, worst_word
+from ..signs import SIGNS, verification
 from .signs import Shown, shown
 from .svg import Element, add, markup
 

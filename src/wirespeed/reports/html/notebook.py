@@ -13,10 +13,10 @@ from ...model import Unit
 from ...tabular import Tabular
 from ...terminal import one_line
 from ...units import fitting, format_time, many
-from .. import SIMULATED
-from .._overview import extent, rate
-from .._records import NUMBERS, WHOLES, Record, Section, records
-from .._signs import SIGNS
+from ..key_figures import extent, rate
+from ..records import NUMBERS, WHOLES, Record, Section, records
+from ..signs import SIGNS
+from ..style import SIMULATED
 from .causes import notes
 from .headline import headline
 from .measurements import families, grouped

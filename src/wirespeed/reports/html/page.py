@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from ...document import Document
 from ...errors import UsageError
 from ...judging.verdicts import Verdict
+from ...results.many_files import no_collections
 from ...terminal import visible
 from ...units import many
 from ...version import __version__
-from .. import BY_LIMITS, SIMULATED, Criteria, Judged
-from .._many_files import no_collections
+from ..style import BY_LIMITS, SIMULATED, Criteria, Judged
 from .comparison import Changes, compared
 from .embedded_data import ROOM, packed
 from .headline import Headline

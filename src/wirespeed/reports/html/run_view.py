@@ -12,7 +12,7 @@ from ...judging.verdicts import Check, Verdict
 from ...results.cells import placed
 from ...terminal import one_line
 from ...units import GB, format_size
-from .. import SIMULATED, Judged
+from ..style import SIMULATED, Judged
 from .causes import causes, explained_causes, gates, notes
 from .comparison import letter
 from .embedded_data import packed_document

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...results.compare import Comparison
+from ...results.many_files import Unreadable
 from ...units import many
 from ...version import __version__
-from .. import SIMULATED
-from .._compare import CHANGED, counted, moved, not_compared, notes, pairing, remarks, side_of
-from .._many_files import Unreadable
+from ..comparisons import CHANGED, counted, moved, not_compared, notes, pairing, remarks, side_of
+from ..style import SIMULATED
 from .comparison import CSS, MARKS
 from .page import _environment, _policy, _source
 

@@ -13,7 +13,7 @@ from ...judging.verdicts import Judgement, Verdict
 from ...results.cells import key_of
 from ...terminal import one_line, visible
 from ...units import fitting
-from .._grid import Grid, digest, mark
+from ..grid import Grid, digest, mark
 from .charts import curve_chart
 from .deviation import ColorScale, Judgements
 from .embedded_data import packed

@@ -15,7 +15,7 @@ from ...judging.verdict import Verdict, worst
 from ...terminal import one_line
 from ...topology import LinkKind, Machine
 from ...units import GB, format_size, many
-from .._signs import SIGNS
+from ..signs import SIGNS
 from .deviation import step
 from .link_use import Use
 from .svg import Element, add, drawing, fitted

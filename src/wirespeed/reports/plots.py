@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ..model import Axis, Unit
 from ..units import SMALL, fitting, format_quantity, many
-from ._curves import Curve, outliers_first
+from .curves import Curve, outliers_first
 
 _HEIGHT = 16
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")

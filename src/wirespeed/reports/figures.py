@@ -20,11 +20,11 @@ from ..results.compare import Comparison, Outcome
 from ..terminal import one_line
 from ..topology import Machine
 from ..units import GB, fitting, format_quantity, many, parse_rate
-from . import SIMULATED
-from ._curves import curves_of, outliers_first
-from ._judged import applicable
-from ._plots import binned, scale_of
-from ._records import Section
+from .curves import curves_of, outliers_first
+from .findings import applicable
+from .plots import binned, scale_of
+from .records import Section
+from .style import SIMULATED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,8 +19,8 @@ from ..results.cells import Key
 from ..results.compare import Comparison, Outcome
 from ..topology import Machine
 from ..units import parse_rate
-from ._judged import applicable, certainty
 from .csv import cells, origin
+from .findings import applicable, certainty
 
 if TYPE_CHECKING:
     import pandas
