@@ -25,15 +25,14 @@ from ...judging.verdict import Verdict
 from ...results.attributes import NVLINKS
 from ...results.many_files import ReadRuns, read_many
 from ...summary import median
-from ...terminal import visible
 from ...units import GB, many
 from ...version import __version__
 from ..grid import number
 from ..style import SIMULATED, Criteria, Judged
 from .headline import capital, date
-from .page import _policy, _source
 from .signs import Shown, shown
 from .svg import Element, add, drawing, fitted, markup
+from .templates import rendered, source
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -102,16 +101,8 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
     failures : Sequence[str]
         A line for each file that could not be read.
     """
-    import jinja2
-    from markupsafe import Markup
-
-    def harmless(value: Any) -> Any:
-        return visible(value) if type(value) is str else value
-
-    environment = jinja2.Environment(autoescape=True, finalize=harmless, trim_blocks=True, lstrip_blocks=True)
     fleet = analyse(nodes)
     outliers, names = _outliers(fleet), _names([node.file for node in fleet.nodes])
-    style, script = _source("style.css") + _source("fleet.css"), _source("fleet.js")
     titles = list(dict.fromkeys(figure.title for node in fleet.nodes for figure in node.figures))
     counts = Counter(node.word for node in fleet.nodes)
     findings, dates = _findings(fleet), sorted(date(node.started) for node in fleet.nodes)
@@ -119,8 +110,10 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
     banner = _banner([node.simulated for node in fleet.nodes])
     between = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
     letters = {model: _letter(i) for i, model in enumerate(fleet.models)}
-    text: str = environment.from_string(_source("fleet.html")).render(
-        many=many,
+    return rendered(
+        "fleet.html",
+        source("style.css") + source("fleet.css"),
+        source("fleet.js"),
         total=len(fleet.nodes),
         title=" · ".join(
             filter(
@@ -155,12 +148,7 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
         more_models=max(0, len(fleet.models) - _MOST_MODELS),
         titles=titles,
         rows=[_row(fleet, letters, i, titles) | {"file": names[i]} for i in range(len(fleet.nodes))],
-        style=Markup(style),
-        script=Markup(script),
-        policy=_policy(style, script),
-        version=__version__,
     )
-    return text
 
 
 def _sentence(counts: Counter[str], total: int) -> str:

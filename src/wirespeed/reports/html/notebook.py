@@ -20,8 +20,8 @@ from ..style import SIMULATED
 from .causes import notes
 from .headline import headline
 from .measurements import families, grouped
-from .page import _environment, _source
 from .tables import spelled, three
+from .templates import rendered, source
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -103,11 +103,7 @@ def _statistics(cell: Cell, unit: Unit) -> Markup | str:
 
 def _rendered(**variables: Any) -> str:
     """Return the template with its variables."""
-    from markupsafe import Markup
-
-    template = _environment().get_template("notebook.html")
-    text: str = template.render(style=Markup(_source("notebook.css")), **variables)
-    return text
+    return rendered("notebook.html", source("notebook.css"), **variables)
 
 
 def _key_figures(figures: tuple[KeyFigure, ...]) -> Markup | str:
