@@ -12,7 +12,7 @@ from ..results.many_files import Unreadable
 from ..results.significance import CONFIDENCE, FALSE_CHANGES
 from ..units import fitting, many
 from .explanations import explanations
-from .grid import number
+from .numbers import number
 
 #: Maximum number of reasons why cells were not compared, and of hosts named.
 _REASONS, _HOSTS = 3, 3

@@ -8,7 +8,7 @@ from itertools import chain, repeat
 from ..judging.diagnosis import Finding
 from ..judging.gate_verdicts import GateComparison, GateResult, GateVerdict
 from ..units import displayed, many
-from .grid import number
+from .numbers import number
 
 
 def certainty(finding: Finding) -> str:

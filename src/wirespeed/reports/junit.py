@@ -18,7 +18,7 @@ from ..units import fitting, many
 from .checked_runs import CheckedRun
 from .explanations import explanations
 from .findings import applicable, cause_text, gate_text
-from .grid import number
+from .numbers import number
 from .signs import data_word, verification
 from .style import SIMULATED, Style
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 from ..judging.overview import KeyFigure, share
 from ..judging.verdicts import Judgement, Verdict
 from ..units import fitting
+from .numbers import GLANCE, number
 
 
 def rate(judgement: Judgement) -> str:
     """Return the value with its unit."""
     scale, unit = fitting(judgement.unit, [judgement.value or 0.0])
-    return f"{short(judgement.value or 0.0, scale)} {unit}"
-
-
-def short(value: float, scale: float) -> str:
-    """Format a rate with two to four digits."""
-    found = value / scale
-    return f"{found:.0f}" if found >= 100 else f"{found:.1f}" if found >= 1 else f"{found:.2g}"
+    return f"{number(judgement.value or 0.0, scale, GLANCE)} {unit}"
 
 
 def extent(figure: KeyFigure) -> str:
@@ -29,8 +24,8 @@ def typical_share(figure: KeyFigure) -> str:
     one, found = figure.typical, share(figure.typical)
     scale, unit = fitting(one.unit, [one.value or 0.0])
     if found is None:
-        return f"expected ≥ {short(one.least, scale)} {unit}" if one.least else "no limit known"
-    return f"{found} {short(found.whole, scale)} {unit}"
+        return f"expected ≥ {number(one.least, scale, GLANCE)} {unit}" if one.least else "no limit known"
+    return f"{found} {number(found.whole, scale, GLANCE)} {unit}"
 
 
 def worst_share(figure: KeyFigure) -> str:

@@ -19,7 +19,8 @@ from ..model import Axis, Unit
 from ..summary import summarise
 from ..units import fitting, format_time, many
 from .console import heading, pieces, printed, warnings
-from .grid import Grid, GridCell, footnotes, is_large, number
+from .grid import Grid, GridCell, footnotes, is_large
+from .numbers import number
 from .signs import SIGNS, closing, data_word
 from .style import SIMULATED, Style
 

@@ -18,7 +18,7 @@ from ..reports import SIMULATED, Judged, Style
 from ..reports.checked_runs import CheckedRun
 from ..reports.console import heading, printed
 from ..reports.explanations import explanations
-from ..reports.grid import number
+from ..reports.numbers import number
 from ..reports.signs import SIGNS
 from ..results.many_files import Unreadable
 from ..terminal import one_line

@@ -15,7 +15,7 @@ from ..judging.overview import PathKind
 from ..reports import SIMULATED, Style
 from ..reports.checked_runs import ERROR, PASS, CheckedRun, counted_words
 from ..reports.console import printed
-from ..reports.key_figures import short
+from ..reports.numbers import GLANCE, number
 from ..reports.signs import SIGNS
 from ..results.many_files import Unreadable
 from ..units import GB, many
@@ -177,8 +177,8 @@ def _figure(figure: FleetFigure | None) -> Text:
     if figure is None:
         return Text("-", style="dim")
     if figure.bad:
-        return Text(f"✖ {short(figure.lowest, GB)}", style="bold red")
-    return Text(short(figure.typical, GB))
+        return Text(f"✖ {number(figure.lowest, GB, GLANCE)}", style="bold red")
+    return Text(number(figure.typical, GB, GLANCE))
 
 
 def _finding(members: Sequence[_Line], style: Style, *, short: bool) -> str:

@@ -27,7 +27,7 @@ from ...results.many_files import ReadRuns, read_many
 from ...summary import median
 from ...units import GB, many
 from ...version import __version__
-from ..grid import number
+from ..numbers import GLANCE, number
 from ..style import SIMULATED, Criteria, Judged
 from .headline import capital, date
 from .signs import Shown, shown
@@ -239,8 +239,8 @@ def _group(fleet: Fleet, letters: Mapping[str, str], two: TwoGroups) -> dict[str
     of = f" (model {letters[two.model]})" if two.model and len(letters) > 1 else ""
     return {
         "title": f"{what}{of}",
-        "text": f"{many(len(two.slow), 'node')} at {number(two.slow_median, GB)} GB/s, "
-        f"{many(len(two.fast), 'node')} at {number(two.fast_median, GB)} GB/s "
+        "text": f"{many(len(two.slow), 'node')} at {number(two.slow_median, GB, GLANCE)} GB/s, "
+        f"{many(len(two.fast), 'node')} at {number(two.fast_median, GB, GLANCE)} GB/s "
         f"({1 - two.slow_median / two.fast_median:.0%} slower)",
         "separations": two.separations,
         "hosts": [(i, fleet.nodes[i].host) for i in two.slow],
@@ -291,8 +291,8 @@ def _cell(fleet: Fleet, index: int, title: str, figure: FleetFigure | None) -> d
     return {
         "title": title,
         "sort": f"{figure.typical:.6g}",
-        "typical": number(figure.typical, GB),
-        "lowest": number(figure.lowest, GB),
+        "typical": number(figure.typical, GB, GLANCE),
+        "lowest": number(figure.lowest, GB, GLANCE),
         "notes": notes,
     }
 
@@ -328,7 +328,7 @@ def _chart(fleet: Fleet, title: str, strips: Sequence[tuple[str, Mapping[int, fl
     for row, (name, values) in enumerate(strips):
         top = row * (_NAME + _BAND)
         middle = median(sorted(values.values()))
-        label = f"{name}; median {number(middle)} GB/s"
+        label = f"{name}; median {number(middle, digits=GLANCE)} GB/s"
         add(svg, "text", "soft", fitted(label, _WIDTH - _LEFT), x=_LEFT, y=top + 13)
         x = _LEFT + (middle - low) * scale
         add(svg, "line", "median", x1=x, y1=top + _NAME, x2=x, y2=top + _NAME + _BAND)
@@ -343,7 +343,7 @@ def _dot(svg: Element, node: FleetNode, index: int, value: float, x: float, y: f
     css = _SHOWN[node.word].css
     where = f"translate({x:.1f} {y:.1f})"
     dot = add(svg, "path", f"dot {css}", d=_SHAPES[css], transform=where, data_node=str(index))
-    add(dot, "title", text=f"{node.host}: {number(value)} GB/s, {node.word}")
+    add(dot, "title", text=f"{node.host}: {number(value, digits=GLANCE)} GB/s, {node.word}")
 
 
 def _range(values: Iterable[float]) -> tuple[float, float]:

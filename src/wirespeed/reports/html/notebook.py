@@ -14,13 +14,14 @@ from ...tabular import Tabular
 from ...terminal import one_line
 from ...units import fitting, format_time, many
 from ..key_figures import extent, rate
+from ..numbers import GLANCE, number
 from ..records import NUMBERS, WHOLES, Record, Section, records
 from ..signs import SIGNS
 from ..style import SIMULATED
 from .causes import notes
 from .headline import headline
 from .measurements import families, grouped
-from .tables import spelled, three
+from .tables import spelled
 from .templates import rendered, source
 
 if TYPE_CHECKING:
@@ -144,5 +145,5 @@ def _text(name: str, row: Record) -> str:
         return format_time(value)
     if name in NUMBERS:
         scale, unit = fitting(Unit(row.get("unit", Unit.RATE)), [value])
-        return f"{three(value / scale)} {unit}"
+        return f"{number(value, scale, GLANCE)} {unit}"
     return f"{_SIGNS[value]} {value}" if value in _SIGNS else str(value)
