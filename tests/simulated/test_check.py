@@ -17,7 +17,8 @@ from tests.conftest import SPECS, still
 from wirespeed.cli.main import main
 from wirespeed.document import THROTTLED, Quantity, Status
 from wirespeed.judging.fleet import node_summary
-from wirespeed.judging.verdicts import Verdict, judge
+from wirespeed.judging.judge import judge
+from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Judged, Style
 from wirespeed.reports.checked_runs import CheckedRun
 from wirespeed.screens import check as check_screen

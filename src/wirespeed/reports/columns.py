@@ -70,7 +70,8 @@ def _share(_: TestcaseResult, __: Table, cell: Cell) -> float | None:
 def _label(name: str) -> Callable[[TestcaseResult, Table, Cell], str]:
     def get(_: TestcaseResult, table: Table, cell: Cell) -> str:
         labels: tuple[str, ...] = getattr(table, f"{name}s").labels
-        return labels[getattr(cell, name)]
+        index: int = getattr(cell, name)
+        return labels[index]
 
     return get
 

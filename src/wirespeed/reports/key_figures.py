@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ..judging.judgement import Judgement
 from ..judging.overview import KeyFigure, share
-from ..judging.verdicts import Judgement, Verdict
+from ..judging.verdict import Verdict
 from ..units import fitting
 from .numbers import GLANCE, number
 

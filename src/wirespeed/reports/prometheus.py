@@ -11,7 +11,8 @@ from ..judging.devices import device_lowest, device_verdicts, devices_of_cells
 from ..judging.fleet import WORDS
 from ..judging.gate_verdicts import GateVerdict
 from ..judging.overview import Overview, overview
-from ..judging.verdicts import Check, Verdict
+from ..judging.verdict import Verdict
+from ..judging.verdicts import Check
 from ..model import Unit
 from ..results.cells import Placed, placed
 from ..results.many_files import Unreadable

@@ -14,7 +14,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import SKEW, Cell, Document, Status, Table, TestcaseResult
-from ..judging.verdicts import Check, Verdict
+from ..judging.verdict import Verdict
+from ..judging.verdicts import Check
 from ..model import Axis, Unit
 from ..summary import summarise
 from ..units import fitting, format_time, many

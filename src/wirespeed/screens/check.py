@@ -11,9 +11,11 @@ from rich.text import Text
 
 from ..document import Document
 from ..judging.gate_verdicts import GateComparison
+from ..judging.judgement import BELOW_RANGE, Judgement
 from ..judging.omissions import omitted
 from ..judging.overview import Overview, judged_by_baseline, missing, overview, share
-from ..judging.verdicts import BELOW_RANGE, Check, Judgement, Verdict
+from ..judging.verdict import Verdict
+from ..judging.verdicts import Check
 from ..reports import SIMULATED, Judged, Style
 from ..reports.checked_runs import CheckedRun
 from ..reports.console import heading, printed

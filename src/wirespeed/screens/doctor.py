@@ -15,7 +15,8 @@ from ..judging.adaptive import Step
 from ..judging.diagnosis import Diagnosis, Finding, concluded
 from ..judging.omissions import measurable
 from ..judging.run_facts import facts_of
-from ..judging.verdicts import Check, Verdict
+from ..judging.verdict import Verdict
+from ..judging.verdicts import Check
 from ..reports import SIMULATED, Style
 from ..reports.console import heading, printed, warnings
 from ..reports.findings import certainty, described, explained

@@ -8,7 +8,7 @@ from importlib.resources import files
 
 import msgspec
 
-from ..judging.verdicts import Verdict
+from ..judging.verdict import Verdict
 from ..language.dry_run import DryRun, PlannedMeasurement, PlannedWork
 from ..model import Unit
 from ..reports import SIMULATED

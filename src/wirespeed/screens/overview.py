@@ -15,7 +15,8 @@ from ..document import Document
 from ..judging.inventory import Missing
 from ..judging.omissions import omitted
 from ..judging.overview import KeyFigure, Overview, missing, overview
-from ..judging.verdicts import Check, Verdict
+from ..judging.verdict import Verdict
+from ..judging.verdicts import Check
 from ..reports import Style
 from ..reports.console import printed
 from ..reports.key_figures import extent, of_limit, rate, typical_share

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from ...document import Document
 from ...judging.gate_verdicts import GateComparison, GateResult, GateVerdict
 from ...judging.overview import Overview
-from ...judging.verdicts import Check, Verdict
+from ...judging.verdict import Verdict
+from ...judging.verdicts import Check
 from ...units import many
 from ..documentation import markup, topic
 from ..explanations import explanations

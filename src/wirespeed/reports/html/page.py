@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...document import Document
 from ...errors import UsageError
-from ...judging.verdicts import Verdict
+from ...judging.verdict import Verdict
 from ...results.many_files import no_collections
 from ...units import many
 from ..style import BY_LIMITS, SIMULATED, Criteria, Judged

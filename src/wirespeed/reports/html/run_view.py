@@ -8,7 +8,8 @@ from typing import Any
 
 from ...document import Document, Status
 from ...judging.overview import Overview, overview
-from ...judging.verdicts import Check, Verdict
+from ...judging.verdict import Verdict
+from ...judging.verdicts import Check
 from ...results.cells import placed
 from ...terminal import one_line
 from ...units import GB, format_size
