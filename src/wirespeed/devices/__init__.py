@@ -15,7 +15,7 @@ from .gpu import GPU
 from .kind import DeviceKind
 from .numa import NUMA
 
-_NAME = re.compile(r"(?:.*[/:])?([a-z]+)(\d+)", re.ASCII | re.DOTALL)
+_NAME = re.compile(r"([a-z]+)(\d+)", re.ASCII)
 
 
 def kinds() -> tuple[DeviceKind, ...]:
@@ -41,7 +41,7 @@ def parse(name: str) -> tuple[DeviceKind, int] | None:
     Parameters
     ----------
     name : str
-        Name of a device, or of its vertex in a job or of many hosts: ``gpu0``, ``3/gpu0``, ``node7:gpu0``.
+        Name of a device, without its rank or host: ``gpu0``.
     """
     match = _NAME.fullmatch(name)
     kind = next((kind for kind in kinds() if match and kind.name == match[1]), None)

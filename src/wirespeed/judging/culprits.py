@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import chain
 
-from ..effects import device_of
 from ..summary import median
 from ..topology import Link, LinkKind, Machine
+from ..vertices import MachineVertices
 
 
 class SuspectKind(StrEnum):
@@ -133,8 +132,8 @@ class Suspects:
     """What may be slow on a machine."""
 
     def __init__(self, machine: Machine) -> None:
-        self._hosts = {node.name for node in machine.numa}
-        self._others = {device.name for device in chain(*machine.others.values())}
+        vertices = MachineVertices(machine)
+        self._is_host, self._is_other = vertices.is_node, vertices.is_other
         self._devices = {link.source for link in machine.links if link.kind is LinkKind.MEMORY}
         self._pcie = {
             end for link in machine.links if link.kind is LinkKind.PCIE
@@ -172,9 +171,3 @@ class Suspects:
         gpus = sum(not self._is_host(end) for end in ends)
         kind = SuspectKind.PAIR_OF_DEVICES if any(map(self._is_other, ends)) else _PAIRS[gpus]
         return Suspect(kind, ends if one_way else tuple(sorted(ends)), one_way)
-
-    def _is_other(self, vertex: str) -> bool:
-        return device_of(vertex) in self._others
-
-    def _is_host(self, vertex: str) -> bool:
-        return device_of(vertex) in self._hosts

@@ -18,9 +18,10 @@ from ...errors import BackendError, BackendLost, MeasurementTimeout, OutOfMemory
 from ...faults import FaultKind
 from ...model import Collective, Engine, Measurement, Message, Operation, Role, Sample, Sharing, Transfer
 from ...network import Demand, Network, completions, fair_shares
+from ...options import RunOptions
 from ...topology import Machine
 from ...units import format_size
-from ..base import BackendOptions, Prepared
+from ..base import Prepared
 from .faults import faulty
 from .noise import Noise
 
@@ -75,7 +76,7 @@ class SimulatedBackend:
         del measurement
         return None
 
-    def prepare(self, measurement: Measurement, options: BackendOptions) -> Prepared:
+    def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
         """Compute the times of a Measurement without noise.
 
         Raises
@@ -114,7 +115,7 @@ class SimulatedBackend:
                     f"{format_size(fault.factor)} is free"
                 )
 
-    def _of_collectives(self, run: Collective, options: BackendOptions) -> CollectiveBackend:
+    def _of_collectives(self, run: Collective, options: RunOptions) -> CollectiveBackend:
         if self._collectives is None:
             self.overhead += CONNECT_S
             from .simulated_collectives import connect
@@ -222,7 +223,7 @@ def _identity(measurement: Measurement) -> str:
 class SimulatedMeasurement:
     """A Measurement with its times without noise; ``seconds`` in s per copy, ``rates`` in B/s."""
 
-    def __init__(self, backend: SimulatedBackend, measurement: Measurement, options: BackendOptions) -> None:
+    def __init__(self, backend: SimulatedBackend, measurement: Measurement, options: RunOptions) -> None:
         self.backend = backend
         self.measurement = measurement
         self.options = options

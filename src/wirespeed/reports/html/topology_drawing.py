@@ -12,18 +12,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from ...devices import parse
 from ...devices.gpu import GPU
 from ...devices.kind import Picture
 from ...judging.verdict import Verdict, worst
 from ...terminal import one_line
 from ...topology import LinkKind, Machine
 from ...units import GB, many
-from .._signs import SIGNS
+from ...vertices import MachineVertices
+from ..numbers import GLANCE, number
+from ..signs import SIGNS
 from .deviation import step
 from .link_use import Use
 from .svg import Element, add, drawing, fitted
-from .tables import three
 
 _WIDTH = 1120.0
 _MARGIN, _GAP = 12.0, 14.0
@@ -87,7 +87,7 @@ class Vertices:
 
 def used(uses: Sequence[Use]) -> str:
     """Return measured rate of limit, forward / backward, in GB/s."""
-    measured = [three(use.measured / GB) if use.measured else "–" for use in uses]
+    measured = [number(use.measured, GB, GLANCE) if use.measured else "–" for use in uses]
     capacities = dict.fromkeys(use.link.capacity for use in uses)
     limits = [f"{capacity / GB:.4g}" if capacity else "?" for capacity in capacities]
     shown = measured[:1] if len(set(measured)) == 1 else measured
@@ -140,12 +140,6 @@ def draw(
     return _Drawing(machine, uses, found, marked or {}).svg()
 
 
-def _picture(name: str) -> Picture:
-    """Return how a vertex is drawn."""
-    found = parse(name)
-    return found[0].picture if found else Picture()
-
-
 class _Drawing:
     """Place the boxes, then draw links below and labels above them."""
 
@@ -154,6 +148,7 @@ class _Drawing:
     ) -> None:
         self.machine = machine
         self.vertices = found
+        self.kind = MachineVertices(machine).kind
         self.marked = marked
         self.memory = {u.link.source: u for u in uses if u.link.kind is LinkKind.MEMORY}
         self.between: dict[tuple[str, str], list[Use]] = {}
@@ -229,7 +224,7 @@ class _Drawing:
         step_ = (_WIDTH - 2 * _MARGIN) / max(1, len(names))
         heights = [0.0]
         for i, name in enumerate(names):
-            picture = _picture(name) if size is None else Picture(*size)
+            picture = self._picture(name) if size is None else Picture(*size)
             width = max(26.0, min(picture.width, step_ - _GAP))
             self.boxes[name] = Box(_MARGIN + (i + 0.5) * step_ - width / 2, y, width, picture.height)
             heights.append(picture.height)
@@ -263,7 +258,7 @@ class _Drawing:
 
     def _counted(self) -> str:
         """Return how many devices of each kind there are except NUMA nodes."""
-        found = [known[0] for name in self.vertices.devices if (known := parse(name))]
+        found = [kind for name in self.vertices.devices if (kind := self.kind(name))]
         counts = {GPU: 0} | Counter(found)
         return ", ".join(many(count, *kind.words) for kind, count in counts.items())
 
@@ -365,11 +360,15 @@ class _Drawing:
         path = f"M{left.middle:.1f},{y:.1f} Q{middle:.1f},{y + 2 * depth:.1f} {right.middle:.1f},{y:.1f}"
         return path, (middle, y + depth + 12)
 
+    def _picture(self, name: str) -> Picture:
+        kind = self.kind(name)
+        return kind.picture if kind else Picture()
+
     def _box(self, svg: Element, name: str, box: Box) -> None:
         """Draw a vertex with what is known of it."""
         group = self._place_of(svg, name, self.at.get(name, ()))
         verdict = self.marked.get(name)
-        picture = _picture(name)
+        picture = self._picture(name)
         css = f"{picture.css} {verdict or ''}".rstrip()
         rect = add(
             group, "rect", css, x=box.x, y=box.y, width=box.width, height=box.height, rx=picture.radius
