@@ -77,6 +77,7 @@ LAYERS = (
     ("facts", "vertices"),
     ("document", "summary"),
     ("data", "durations", "effects", "network", "limits", "testcases"),
+    ("collective_options",),
     ("worlds",),
     ("backends",),
     ("driver",),
