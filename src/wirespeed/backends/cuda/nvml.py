@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from ctypes import byref
 from itertools import takewhile
-from pathlib import Path
 from typing import Any, TypeVar
 
 from ...document import GENERATION, IDLE, RETRAINED, THROTTLED, THROTTLED_BY, Quantity, State
 from ...topology import Gpu
-from ...units import format_size
 from ..pci import LinkSpeed
 
 K = TypeVar("K", bound=Hashable)
@@ -235,15 +233,6 @@ def decoded(answer: str | bytes) -> str:
 def reasons_of(bits: int) -> tuple[str, ...]:
     """Return the throttle reasons in NVML's bits."""
     return tuple(text for bit, text in _REASONS.items() if bits & bit)
-
-
-def process_name(pid: int, used: int | None = None) -> str:
-    """Return a process by name, if visible, and ID, with the bytes that it uses, if known."""
-    try:
-        name = Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:  # in another container, or ended
-        name = "a process"
-    return f"{name} (PID {pid}{f', {format_size(used)}' if used else ''})"
 
 
 def _value(answer: Any) -> float:

@@ -7,18 +7,15 @@ from ctypes import addressof, c_double, c_uint64
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cuda.bindings import driver
-
 from ...errors import VerificationError
 from ...model import BUFFERS, MOST_DESTINATIONS, Engine, Memory, MemoryKind, Operation, Role, Transfer
 from ..base import BackendOptions
 from ..patterns import keys_of
 from .arguments import Arguments, narrow, pointer, wide
 from .device import Device, Peers, TimedStream
-from .driver import check
 from .fill_verify import SCALAR, Contents, Expected, Region, near, pattern_of
 from .launch_config import WORD, shape
-from .memory import CudaBufferPool, GpuBuffer
+from .memory import GpuBuffer, GpuBufferPool
 from .paced import ALIGNMENT_BYTES, Paced, pieces_of
 from .stream_ops import Chase, EngineCopy, Kernel, Work
 from .ticks import Ticks
@@ -111,7 +108,7 @@ class BoundCopy:
         if self.sums and isinstance(work, Kernel):
             self.device.use()
             found = (c_uint64 * 2)()
-            check(driver.cuMemcpyDtoH, addressof(found), self.sums, _SUMS_BYTES)
+            self.device.driver.read(addressof(found), self.sums, _SUMS_BYTES)
             if (found[0] - found[1] * work.done) % 2**64:
                 raise VerificationError(str(self.transfer), 0, words, words)
 
@@ -138,7 +135,7 @@ class Binder:
 
     def __init__(
         self,
-        pool: CudaBufferPool,
+        pool: GpuBufferPool,
         device: Callable[[str], Device],
         contents: Callable[[Device], Contents],
         options: BackendOptions,
