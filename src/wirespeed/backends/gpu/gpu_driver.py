@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -343,8 +342,8 @@ def driver_of(backend: str) -> GpuDriver:
     BackendError
         If there is no such function, or the driver cannot be loaded.
     """
-    own = f"{__package__.rpartition('.')[0]}.{backend}"
-    module = import_module(own if find_spec(own) else backend)
+    own = (Path(__file__).parents[1] / backend).is_dir()
+    module = import_module(f"..{backend}" if own else backend, __package__)
     if not hasattr(module, "open_driver"):
         raise BackendError(f"the backend {backend} offers no access to the memory of its GPUs")
     driver: GpuDriver = module.open_driver()
