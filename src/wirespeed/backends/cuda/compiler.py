@@ -110,7 +110,7 @@ def _target(architecture: str, known: Sequence[int]) -> str:
     number = int(architecture.removeprefix("sm_"))
     if number in known:
         return architecture
-    older = [each for each in known if each < number]
+    older = [earlier for earlier in known if earlier < number]
     if not older:
         raise BackendError(
             f"NVRTC {nvrtc_version()} does not support {architecture}; use CUDA 12: "

@@ -57,7 +57,7 @@ def _capability(device: Any) -> tuple[int, int]:
 
 
 class CudaDriver:
-    """The CUDA driver.
+    """The CUDA driver; ``GpuDriver`` describes its methods.
 
     Methods that are functions of the driver are bound to ``check``, not wrapped: each call in a loop that is
     timed takes one Python frame.
@@ -113,7 +113,6 @@ class CudaDriver:
         self.close_allocation = partial(check, driver.cuIpcCloseMemHandle)
 
     def properties(self, device: Any) -> GpuProperties:
-        """Return the properties of a GPU."""
         # CAN_USE_STREAM_MEM_OPS describes the first version of these calls, and is 0 on Hopper with current
         # drivers; this attribute describes the version in use. Integrated GPUs (GB10) accept a wait, but then
         # block the host at the next launch.
@@ -127,20 +126,16 @@ class CudaDriver:
         )
 
     def allocate(self, size: int) -> int:
-        """Allocate memory of the current GPU."""
         return int(check(driver.cuMemAlloc, size))
 
     def enqueue_zeros(self, address: int, size: int, stream: Any) -> None:
-        """Enqueue clearing memory."""
         check(driver.cuMemsetD8Async, address, 0, size, stream)
 
     def bind_copy(self, to: int, origin: int, size: int, stream: Any) -> Callable[[], object]:
-        """Return a call that enqueues a copy."""
         ends = driver.CUdeviceptr(to), driver.CUdeviceptr(origin)
         return partial(check, driver.cuMemcpyAsync, *ends, size, stream)
 
     def allocate_host(self, size: int) -> int:
-        """Allocate pinned memory."""
         return int(check(driver.cuMemHostAlloc, size, _ALLOCATE_FOR_ALL))
 
     def pin(self, host: int, size: int) -> None:
@@ -148,29 +143,18 @@ class CudaDriver:
         check(driver.cuMemHostRegister, host, size, _PIN_FOR_ALL)
 
     def address_of(self, host: int) -> int:
-        """Return the address for GPUs of pinned memory."""
         return int(check(driver.cuMemHostGetDevicePointer, host, 0))
 
     def stream(self) -> Any:
-        """Create a stream that does not wait for the default stream."""
         return check(driver.cuStreamCreate, driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
 
     def event(self) -> Any:
-        """Create an event that records the time."""
         return check(driver.cuEventCreate, driver.CUevent_flags.CU_EVENT_DEFAULT)
 
     def elapsed(self, start: Any, stop: Any) -> float:
-        """Return the time between two events, in s."""
         return float(check(driver.cuEventElapsedTime, start, stop)) * _S_PER_MS
 
     def module(self, source: str, device: Any, headers: Headers | None = None) -> Any:
-        """Return the module of a source, compiled for a device whose context is current.
-
-        Raises
-        ------
-        BackendError
-            If NVRTC or the driver rejects it.
-        """
         architecture = "sm_{}{}".format(*_capability(device))
         code = compiler.compiled(source, architecture, headers=headers)
         try:
@@ -184,41 +168,33 @@ class CudaDriver:
             ) from error
 
     def function(self, module: Any, name: str) -> Any:
-        """Return a kernel of a module."""
         return check(driver.cuModuleGetFunction, module, name.encode())
 
     def variable(self, module: Any, name: str) -> tuple[int, int]:
-        """Return the address and the size of a variable."""
         address, size = check(driver.cuModuleGetGlobal, module, name.encode())
         return int(address), int(size)
 
     def allow_shared_memory(self, function: Any, size: int) -> None:
-        """Allow blocks of a kernel to use this much shared memory, in bytes."""
         most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         check(driver.cuFuncSetAttribute, function, most, size)
 
     def bind_launch(
         self, function: Any, blocks: int, threads: int, shared: int, stream: Any, arguments: Arguments
     ) -> Callable[[], object]:
-        """Return a call that enqueues a kernel."""
         grid = blocks, 1, 1, threads, 1, 1
         return partial(check, driver.cuLaunchKernel, function, *grid, shared, stream, arguments.address, 0)
 
     def begin_capture(self, stream: Any) -> None:
-        """Capture what this thread enqueues in a stream."""
         check(driver.cuStreamBeginCapture, stream, _THREAD_LOCAL)
 
     def executable(self, graph: Any) -> Any:
-        """Return a graph that can be launched."""
         return check(driver.cuGraphInstantiate, graph, 0)
 
     def destroy_graph(self, graph: Any, executable: Any) -> None:
-        """Destroy a graph and its executable."""
         check(driver.cuGraphExecDestroy, executable)
         check(driver.cuGraphDestroy, graph)
 
     def export_allocation(self, address: int) -> tuple[bytes, int]:
-        """Return the handle of an allocation, and the offset of an address in it."""
         base, _ = check(driver.cuMemGetAddressRange, address)
         handle = check(driver.cuIpcGetMemHandle, base)
         return ctypes.string_at(int(handle.getPtr()), _HANDLE_BYTES), address - int(base)
@@ -231,30 +207,24 @@ class CudaDriver:
 
 
 class CudaNativeCalls:
-    """Calls of the CUDA driver by the names of its C functions."""
+    """``NativeCalls`` of the CUDA driver."""
 
     def library(self) -> ctypes.CDLL:
-        """Return the loaded library."""
         return ctypes.CDLL("libcuda.so.1")
 
     def use(self, context: int) -> Call:
-        """Return the call that makes a context current."""
         return "cuCtxSetCurrent", (context,)
 
     def synchronize(self, stream: int) -> Call:
-        """Return the call that waits for a stream."""
         return "cuStreamSynchronize", (stream,)
 
     def record(self, event: int, stream: int) -> Call:
-        """Return the call that records an event."""
         return "cuEventRecord", (event, stream)
 
     def copy(self, to: int, origin: int, size: int, stream: int) -> Call:
-        """Return the call that copies within a GPU."""
         return "cuMemcpyDtoDAsync_v2", (to, origin, size, stream)
 
     def launch(
         self, function: int, blocks: int, threads: int, shared: int, stream: int, arguments: int
     ) -> Call:
-        """Return the call that enqueues a kernel."""
         return "cuLaunchKernel", (function, blocks, 1, 1, threads, 1, 1, shared, stream, arguments, 0)

@@ -37,8 +37,8 @@ class Cuda:
 
     def uuid(self, bus_id: str) -> str:
         """Return the UUID in the form of ``nvidia-smi -L``."""
-        found = check(driver.cuDeviceGetUuid, self._handles[bus_id])
-        return f"GPU-{UUID(bytes=bytes(found.bytes)[:16])}"
+        uuid = check(driver.cuDeviceGetUuid, self._handles[bus_id])
+        return f"GPU-{UUID(bytes=bytes(uuid.bytes)[:16])}"
 
     def memory_bytes(self, bus_id: str) -> int:
         """Return the size of its memory."""

@@ -343,8 +343,8 @@ class GpuBackend(ABC):
         """Return the other users of a GPU."""
         monitor = self._monitor()
         own = self._own.get(gpu.name, {os.getpid()})
-        found = monitor.processes(gpu) if monitor else {}
-        return ", ".join(process_name(pid, found[pid]) for pid in sorted(set(found) - own))
+        used = monitor.processes(gpu) if monitor else {}
+        return ", ".join(process_name(pid, used[pid]) for pid in sorted(set(used) - own))
 
     def _without_room(self, gpu: Gpu, error: OutOfMemory) -> OutOfMemory:
         """Return why a GPU has no memory for a context: who uses it."""

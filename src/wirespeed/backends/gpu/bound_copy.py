@@ -107,9 +107,9 @@ class BoundCopy:
             raise VerificationError(text, 0, words, words)
         if self.sums and isinstance(work, Kernel):
             self.device.use()
-            found = (c_uint64 * 2)()
-            self.device.driver.read(addressof(found), self.sums, _SUMS_BYTES)
-            if (found[0] - found[1] * work.done) % 2**64:
+            sums = (c_uint64 * 2)()
+            self.device.driver.read(addressof(sums), self.sums, _SUMS_BYTES)
+            if (sums[0] - sums[1] * work.done) % 2**64:
                 raise VerificationError(str(self.transfer), 0, words, words)
 
 
@@ -264,11 +264,11 @@ class Binder:
         size, source, destination = bound.transfer.bytes, bound.buffers.sources[0], bound.buffers.destination
         assert destination is not None
         to, origin = destination.address or destination.host, source.address or source.host
-        each = _aligned(-(-size // engines))
-        for begin in range(0, size, each):
-            lane, part = self._lane(bound.device), min(each, size - begin)
-            work = EngineCopy(lane, to + begin, origin + begin, part)
-            bound.lanes.append((lane, self._held(bound, lane, work, part)))
+        part_bytes = _aligned(-(-size // engines))
+        for begin in range(0, size, part_bytes):
+            lane, size_here = self._lane(bound.device), min(part_bytes, size - begin)
+            work = EngineCopy(lane, to + begin, origin + begin, size_here)
+            bound.lanes.append((lane, self._held(bound, lane, work, size_here)))
 
     def _kernel(self, bound: BoundCopy, keys: tuple[int, int]) -> None:
         transfer, device, buffers = bound.transfer, bound.device, bound.buffers

@@ -255,9 +255,9 @@ class GpuPart:
         assert self._prepared is not None
         sample = self._prepared.finish(self._copies)
         timings = [
-            TransferTiming(each.index, seconds, amount, sample.wall)
+            TransferTiming(sent_piece.index, seconds, amount, sample.wall)
             for piece, seconds, amount in zip(self._streamed, sample.seconds, sample.amounts, strict=True)
-            for each in (self._sent if piece.means == NCCL else (piece,))
+            for sent_piece in (self._sent if piece.means == NCCL else (piece,))
         ]
         timeout = self._side.options.timeout
         if self._running is not None:

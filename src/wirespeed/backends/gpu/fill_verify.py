@@ -135,7 +135,7 @@ class Contents:
         self.lane.record(self.lane.stop)
         return self.lane.stop
 
-    def found(self) -> list[tuple[Expected, int, int]]:
+    def compared(self) -> list[tuple[Expected, int, int]]:
         """Return each compared region with the number of wrong words and the index of the first."""
         self.device.use()
         size = len(self._expected) * _SLOT_BYTES
@@ -143,12 +143,12 @@ class Contents:
             self.device.driver.read(ctypes.addressof(self._read), self._results, size)
         pairs = zip(self._read[0::2], self._read[1::2], strict=True)
         last = 2**64 - 1
-        found = [
+        compared = [
             (expected, wrong, last - first)
             for expected, (wrong, first) in zip(self._expected, pairs, strict=False)
         ]
         self._expected.clear()
-        return found
+        return compared
 
     def close(self) -> None:
         """Release all resources."""

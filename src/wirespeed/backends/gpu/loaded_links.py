@@ -48,14 +48,14 @@ class LoadedLinks:
             speed = self._slowest(name)
             if speed is not None:
                 self._readings[name] += 1
-                self._best[name] = max(filter(None, (best, speed)), key=lambda one: one.share)
+                self._best[name] = max(filter(None, (best, speed)), key=lambda seen: seen.share)
 
     def _slowest(self, name: str) -> pci.LinkSpeed | None:
         gpu = self._gpus[name]
-        found = pci.slowest(pci.entry(gpu.bus_id, self._root))
-        if found is None and (monitor := self._monitor()) is not None:
-            found = monitor.pcie(gpu)
-        return found
+        speed = pci.slowest(pci.entry(gpu.bus_id, self._root))
+        if speed is None and (monitor := self._monitor()) is not None:
+            speed = monitor.pcie(gpu)
+        return speed
 
     def facts(self) -> Iterator[Fact]:
         """Yield the speeds that were seen."""

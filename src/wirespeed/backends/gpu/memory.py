@@ -113,11 +113,11 @@ class GpuBufferPool:
 
     def give_way(self) -> bool:
         """Free all unused buffers; return whether there were any."""
-        found = [*self._retired, *self._free]
+        unused = [*self._retired, *self._free]
         self._retired, self._free = [], []
-        for buffer in found:
+        for buffer in unused:
             self._release(buffer)
-        return bool(found)
+        return bool(unused)
 
     def renew(self) -> None:
         """Use other memory from now on.
@@ -181,10 +181,10 @@ class GpuBufferPool:
         node = next(n for n in self._machine.numa if n.name == memory.device)
         cpus = node.cpus if affinity else ()
         host = self._host.take(node.index, size, lambda b: self._touch(b, cpus))
-        found = huge_bytes(host.address) if huge else host.bytes
-        if found is None or found < host.bytes:
+        in_huge_pages = huge_bytes(host.address) if huge else host.bytes
+        if in_huge_pages is None or in_huge_pages < host.bytes:
             self._host.give(host)
-            part = "an unknown part" if found is None else f"only {format_size(found)}"
+            part = "an unknown part" if in_huge_pages is None else f"only {format_size(in_huge_pages)}"
             raise BackendError(
                 f"{part} of a buffer of {format_size(host.bytes)} on {memory} is in huge pages; {HUGE_REMEDY}"
             )
@@ -208,12 +208,12 @@ class GpuBufferPool:
     def _touch(self, buffer: HostBuffer, cpus: Sequence[int]) -> None:
         """Place the pages with threads on the CPUs of its node."""
         threads = min(_TOUCHERS, max(1, len(cpus)), buffer.bytes // GRANULE)
-        each = -(-buffer.bytes // GRANULE // threads) * GRANULE
-        ends = range(0, buffer.bytes, each)
+        part_bytes = -(-buffer.bytes // GRANULE // threads) * GRANULE
+        ends = range(0, buffer.bytes, part_bytes)
 
         def touch(begin: int) -> None:
             self.bind(cpus)
-            size = min(each, buffer.bytes - begin)
+            size = min(part_bytes, buffer.bytes - begin)
             if _libc.madvise(buffer.address + begin, size, _MADV_POPULATE_WRITE):
                 ctypes.memset(buffer.address + begin, 0, size)  # for older kernels
 

@@ -71,14 +71,14 @@ def _try(backend: str, bus_id: str) -> int:
     driver = driver_of(backend)
     driver.use(driver.open(driver.devices()[bus_id]))
     source, destination = (driver.allocate(_TEST_BYTES) for _ in range(2))
-    sent, found = (ctypes.c_uint8 * _TEST_BYTES)(*b"\x5a" * _TEST_BYTES), (ctypes.c_uint8 * _TEST_BYTES)()
+    sent, received = (ctypes.c_uint8 * _TEST_BYTES)(*b"\x5a" * _TEST_BYTES), (ctypes.c_uint8 * _TEST_BYTES)()
     driver.write(source, ctypes.addressof(sent), _TEST_BYTES)
-    driver.write(destination, ctypes.addressof(found), _TEST_BYTES)
+    driver.write(destination, ctypes.addressof(received), _TEST_BYTES)
     driver.synchronize_context()
     to, origin = (mpi.memory.fromaddress(address, _TEST_BYTES) for address in (destination, source))
     mpi.COMM_SELF.Sendrecv([origin, mpi.BYTE], 0, 0, [to, mpi.BYTE], 0, 0)
-    driver.read(ctypes.addressof(found), destination, _TEST_BYTES)
-    return _RIGHT if bytes(found) == bytes(sent) else _WRONG
+    driver.read(ctypes.addressof(received), destination, _TEST_BYTES)
+    return _RIGHT if bytes(received) == bytes(sent) else _WRONG
 
 
 if __name__ == "__main__":

@@ -179,7 +179,7 @@ class GpuPrepared:
         failures = [
             VerificationError(expected.text, 8 * index, wrong, expected.words)
             for contents in fillers
-            for expected, wrong, index in contents.found()
+            for expected, wrong, index in contents.compared()
             if wrong
         ]
         if failures:

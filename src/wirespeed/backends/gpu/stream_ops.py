@@ -181,9 +181,9 @@ class Chase:
     def strayed(self) -> int:
         """Return the number of multiprocessors that stopped at a wrong position."""
         self._lane.device.use()
-        found = (ctypes.c_uint64 * self._multiprocessors)()
-        self._lane.device.driver.read(ctypes.addressof(found), self._ends, ctypes.sizeof(found))
-        return sum(a != b for a, b in zip(found, self._expected, strict=True))
+        positions = (ctypes.c_uint64 * self._multiprocessors)()
+        self._lane.device.driver.read(ctypes.addressof(positions), self._ends, ctypes.sizeof(positions))
+        return sum(a != b for a, b in zip(positions, self._expected, strict=True))
 
     def _follow(self, block: int, accesses: int) -> None:
         start, count, where, _ = self._arguments.values

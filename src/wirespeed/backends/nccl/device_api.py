@@ -70,8 +70,8 @@ def headers(version: int, maps: Path = Path("/proc/self/maps")) -> Headers:
     for folder in folders:
         if not (folder / "nccl_device" / "core.h").is_file():
             continue
-        found = re.search(r"define NCCL_VERSION_CODE (\d+)", (folder / "nccl.h").read_text())
-        if not found or int(found[1]) != version:
+        code = re.search(r"define NCCL_VERSION_CODE (\d+)", (folder / "nccl.h").read_text())
+        if not code or int(code[1]) != version:
             raise Refused(f"-D requires the headers of NCCL {version}, which is loaded; {folder} has others")
         return Headers(folder, str(version), _ABSENT)
     raise Refused(

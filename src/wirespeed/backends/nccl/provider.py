@@ -294,8 +294,8 @@ class NcclProvider:
 
     def _in_threads(self, work: Callable[..., T], *arguments: Sequence[Any]) -> list[T]:
         if self._pool is None:
-            return [work(*one) for one in zip(*arguments, strict=True)]
-        futures = [self._pool.submit(work, *one) for one in zip(*arguments, strict=True)]
+            return [work(*given) for given in zip(*arguments, strict=True)]
+        futures = [self._pool.submit(work, *given) for given in zip(*arguments, strict=True)]
         done, _ = wait(futures, return_when=FIRST_EXCEPTION)
         for future in done:
             future.result()  # raises an error without waiting for the other threads, which may hang
@@ -339,7 +339,7 @@ class NcclProvider:
     def _register(self) -> None:
         size = max(self._room, _MIN_BUFFER_BYTES)
 
-        def one(rank: _Rank) -> tuple[Any, Any]:
+        def register(rank: _Rank) -> tuple[Any, Any]:
             rank.gpu.use()
             if self.options.registration == 2:
                 function = partial(self._nccl.comm_window_register, win_flags=_SYMMETRIC_WINDOW)
@@ -354,7 +354,7 @@ class NcclProvider:
             return made
 
         with ThreadPoolExecutor(len(self._ranks)) as pool:  # symmetric registration waits for all ranks
-            for rank, handles in zip(self._ranks, pool.map(one, self._ranks), strict=True):
+            for rank, handles in zip(self._ranks, pool.map(register, self._ranks), strict=True):
                 rank.handles = handles
 
     def _release(self) -> None:
@@ -448,14 +448,14 @@ class NcclProvider:
         """Compare the results with kernels; return the number of wrong elements."""
         case = self._bound()
         format = format_of(case.setting.type, case.setting.operator, case.ranks)
-        found = 0
+        wrong = 0
         for rank in self._ranks:
             assert rank.site is not None
             pieces = case.setting.operation.holds(
                 case.counts, case.width, rank.number, case.ranks, case.setting.root
             )
-            found += rank.gpu.wrong(addresses(case, rank.site, 0)[1], pieces, format, seed)
-        return found
+            wrong += rank.gpu.wrong(addresses(case, rank.site, 0)[1], pieces, format, seed)
+        return wrong
 
     # Ending.
 
