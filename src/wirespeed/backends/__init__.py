@@ -5,7 +5,7 @@ discovers, and ``glance(machine) -> Machine`` does so without slow initialisatio
 Iterable[Fact]`` reads what ``doctor`` derives causes from. ``connect(machine) -> Backend | None`` returns a
 backend for a Machine, or None if it does not support the Machine. ``warm_up()`` starts slow initialisation.
 None of them may fail if hardware or a library is missing; ``Machine.notes`` contains what could not be
-determined. ``open_driver()`` returns the ``GpuDriver`` of the GPUs that it discovered; it raises BackendError.
+determined. ``open_driver()`` returns the ``GpuDriver`` of the GPUs that it discovered, or raises an error.
 
 A GPU belongs to the backend that discovered it: its field ``backend`` has the name, and only that backend
 uses the GPU.
