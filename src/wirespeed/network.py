@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from .errors import MachineError
 from .model import BUFFERS, Access, Engine, Operation, Transfer
 from .topology import EngineRate, LinkKind, Machine
+from .vertices import MachineVertices
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,9 @@ class Network:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.links = machine.links
-        self._gpus = {gpu.name for gpu in machine.gpus}
+        vertices, gpus = MachineVertices(machine), {gpu.name for gpu in machine.gpus}
+        #: MachineVertices that forward nothing.
+        self._gpus = {link.source for link in machine.links if vertices.of(link.source).device in gpus}
         self._memory: dict[str, int] = {}
         self._out: dict[str, list[int]] = {}
         by_ends: dict[tuple[str, str, LinkKind], int] = {}
@@ -190,7 +193,7 @@ class Network:
         waiting = [(0, source)]
         while waiting:
             cost, vertex = heapq.heappop(waiting)
-            forwards = vertex == source or vertex.rpartition("/")[2] not in self._gpus
+            forwards = vertex == source or vertex not in self._gpus
             for i in self._out.get(vertex, ()) if forwards and cost == costs[vertex] else ():
                 link = self.links[i]
                 further = cost + _HOP_COST.get(link.kind, 10)

@@ -37,7 +37,7 @@ class Link:
     Parameters
     ----------
     source, destination : str
-        Vertices that the link connects.
+        MachineVertices that the link connects.
     kind : LinkKind
         Kind of the link.
     capacity : float or None

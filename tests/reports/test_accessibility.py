@@ -12,7 +12,7 @@ import wirespeed
 from wirespeed.document import Document
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.fleet import node_summary
-from wirespeed.judging.verdicts import judge
+from wirespeed.judging.judge import judge
 from wirespeed.reports._many_files import Unreadable
 from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.notebook import notebook_html

@@ -9,8 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
+from wirespeed.judging.judge import judge
+from wirespeed.judging.judgement import Judgement
 from wirespeed.judging.overview import overview
-from wirespeed.judging.verdicts import Judgement, Verdict, judge
+from wirespeed.judging.verdict import Verdict
 from wirespeed.model import Unit
 from wirespeed.reports.html.deviation import STEPS, ColorScale, step
 from wirespeed.reports.html.link_use import Use, uses

@@ -17,7 +17,8 @@ from tests.conftest import SPECS, still
 from wirespeed.cli.main import main
 from wirespeed.document import THROTTLED, Quantity, Status
 from wirespeed.judging.fleet import node_summary
-from wirespeed.judging.verdicts import Verdict, judge
+from wirespeed.judging.judge import judge
+from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Judged, Style, _check, _compare, _machine, _nodes
 from wirespeed.units import MIB
 

@@ -13,10 +13,10 @@ import pytest
 import wirespeed
 from wirespeed import backends
 from wirespeed.backends import cuda
-from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.cuda.backend import CudaBackend
 from wirespeed.document import Document, Quantity, State
 from wirespeed.model import Access, Engine, Measurement, Sample, Unit
+from wirespeed.options import RunOptions
 from wirespeed.reports import Style, formats
 from wirespeed.testcases import Testcase
 from wirespeed.testcases.patterns import bisect, gpus
@@ -77,7 +77,7 @@ class ExactBackend:
     def refuses(self, measurement: Measurement) -> str | None:
         return None if measurement.transfers[0].engine is Engine.CE else "it has copy engines only"
 
-    def prepare(self, measurement: Measurement, options: BackendOptions) -> Exact:
+    def prepare(self, measurement: Measurement, options: RunOptions) -> Exact:
         return Exact(measurement)
 
     def now(self) -> float:

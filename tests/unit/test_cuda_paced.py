@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("cuda.bindings")
 
 from tests.fakes.cuda import FakeCuda
-from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.cuda import compiler
 from wirespeed.backends.cuda.backend import CudaBackend
 from wirespeed.backends.gpu.device import TimedStream
@@ -23,10 +22,11 @@ from wirespeed.backends.gpu.paced import pieces_of
 from wirespeed.backends.gpu.prepared import GpuPrepared
 from wirespeed.backends.gpu.ticks import Ticks
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Role, Transfer
+from wirespeed.options import RunOptions
 from wirespeed.topology import Gpu, Machine, NumaNode
 from wirespeed.units import KIB, MIB
 
-OPTIONS = BackendOptions(timeout=5)
+OPTIONS = RunOptions(timeout=5)
 
 
 class Noting(FakeCuda):

@@ -13,13 +13,13 @@ import pytest
 import wirespeed
 from tests.fakes import gpu as fake
 from tests.fakes.gpu import MemoryBackend, MemoryDriver
-from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.gpu.gpu_buffers import GpuBuffers
 from wirespeed.backends.gpu.gpu_driver import FABRIC, IPC, VMM_FD, driver_of
 from wirespeed.backends.shared_memory import Handle
 from wirespeed.document import TestcaseResult
 from wirespeed.errors import BackendError
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Transfer
+from wirespeed.options import RunOptions
 from wirespeed.topology import Gpu, Machine, NumaNode
 from wirespeed.units import KIB, MIB
 
@@ -105,7 +105,7 @@ def test_a_copy_that_goes_wrong_is_found(driver: MemoryDriver, backend: MemoryBa
 def test_what_waits_for_the_gate_does_not_run(backend: MemoryBackend) -> None:
     ends = (Memory(f"gpu{i}", MemoryKind.DEVICE) for i in range(2))
     transfer = Transfer(*ends, Executor("gpu0"), engine=Engine.CE, bytes=MIB)
-    with backend.prepare(Measurement((transfer,), ()), BackendOptions(timeout=5)) as prepared:
+    with backend.prepare(Measurement((transfer,), ()), RunOptions(timeout=5)) as prepared:
         lane = prepared._bound[0].lane
         prepared._gate.close_all()
         prepared.arm(3)

@@ -74,7 +74,7 @@ LAYERS = (
     ),
     ("stopping", "options"),
     ("topology",),
-    ("facts",),
+    ("facts", "vertices"),
     ("document", "summary"),
     ("data", "durations", "effects", "network", "limits", "testcases"),
     ("worlds",),

@@ -19,8 +19,8 @@ from wirespeed.facts import COUNTED, OFF, ON, Fact, Facts, Known
 from wirespeed.judging.cause import Weight
 from wirespeed.judging.causes import CAUSES
 from wirespeed.judging.diagnosis import _slow, diagnose
+from wirespeed.judging.judge import judge
 from wirespeed.judging.seen_cells import slow_keys
-from wirespeed.judging.verdicts import judge
 from wirespeed.reports import Style, _doctor
 from wirespeed.topology import Rank
 

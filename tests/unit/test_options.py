@@ -14,7 +14,6 @@ import pytest
 
 import wirespeed
 from wirespeed import RunOptions, UsageError
-from wirespeed.backends.base import BackendOptions
 from wirespeed.bandwidth.arguments import GpuEngine, NumaEngine
 from wirespeed.cli.common import add_measuring, run_options
 from wirespeed.cli.job import add_job
@@ -181,7 +180,7 @@ def test_a_wrong_value_is_found_when_the_record_is_made(wrong: dict[str, Any], s
     with pytest.raises(UsageError, match=says):
         RunOptions(**wrong)
     with pytest.raises(UsageError, match=says):
-        replace(BackendOptions(), **wrong)
+        replace(RunOptions(), **wrong)
 
 
 def test_the_rule_comes_from_the_tier_and_what_is_given() -> None:
@@ -193,7 +192,6 @@ def test_the_rule_comes_from_the_tier_and_what_is_given() -> None:
 
 def test_what_changes_the_plan_is_part_of_what_a_run_takes() -> None:
     assert {field.name for field, _ in declared(PlanOptions)} < DECLARED.keys()
-    assert {field.name for field, _ in declared(BackendOptions)} == DECLARED.keys()
 
 
 def test_choices_have_one_source() -> None:

@@ -27,7 +27,7 @@ from wirespeed.errors import UsageError
 from wirespeed.facts import OFF, Facts, Known
 from wirespeed.judging.causes import CAUSES
 from wirespeed.judging.diagnosis import diagnose
-from wirespeed.judging.verdicts import judge
+from wirespeed.judging.judge import judge
 from wirespeed.reports import Style, _doctor
 from wirespeed.results.store import encode
 from wirespeed.topology import LinkKind, Machine

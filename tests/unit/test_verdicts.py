@@ -27,7 +27,8 @@ from wirespeed.document import (
     TestcaseResult,
 )
 from wirespeed.judging.hardware_changes import hardware_changes
-from wirespeed.judging.verdicts import Verdict, judge
+from wirespeed.judging.judge import judge
+from wirespeed.judging.verdict import Verdict
 from wirespeed.limits import JUDGED_BYTES, JUDGED_COPY_BYTES
 from wirespeed.results.baseline import make
 from wirespeed.topology import Machine, NumaNode

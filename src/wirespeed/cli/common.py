@@ -441,7 +441,7 @@ def code_of(verdict: Verdict) -> ExitCode:
 
 def measured_code(document: Document) -> ExitCode:
     """Return the exit code of a command that measures: whether anything failed, or nothing has a value."""
-    from ..judging.verdicts import judge
+    from ..judging.judge import judge
 
     if judge(document).verdict.is_failure:
         return ExitCode.FAIL

@@ -95,7 +95,8 @@ def _document(options: Namespace, adaptive: Adaptive | None) -> Document:
 def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) -> int:
     """Print what was found; return the exit code."""
     from ..judging.diagnosis import concluded, diagnose
-    from ..judging.verdicts import Verdict, judge
+    from ..judging.judge import judge
+    from ..judging.verdict import Verdict
     from ..reports._doctor import render
 
     if adaptive and adaptive.concluded:

@@ -8,8 +8,9 @@ from ..document import Document
 from ..results.inventory import Inventory
 from ..testcases import TABLE, Testcase
 from .diagnosis import Diagnosis, diagnose
+from .judge import judge
 from .next_testcases import suspected
-from .verdicts import Check, judge
+from .verdicts import Check
 
 #: Maximum number of times that testcases are measured to tell causes apart.
 _MOST_ROUNDS = 2

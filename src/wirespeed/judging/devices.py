@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..document import Document
-from ..effects import gpus_at, host_of
 from ..results.cells import Key, placed
 from ..topology import Machine
+from ..vertices import MachineVertices
 from .diagnosis import Diagnosis, Finding
 from .overview import KeyFigure, PathKind
 from .verdicts import Check, Verdict
@@ -16,23 +16,14 @@ from .verdicts import Check, Verdict
 _USED = 0.2
 
 
-def gpus_of(machine: Machine) -> tuple[str, ...]:
-    """Return the vertices of the GPUs."""
-    return gpus_at(machine, "")
-
-
-def nodes_of(machine: Machine) -> tuple[str, ...]:
-    """Return the vertices of the NUMA nodes."""
-    names = {node.name for node in machine.numa}
-    ends = {end for link in machine.links for end in (link.source, link.destination)}
-    others = (end for end in sorted(ends) if end.rpartition("/")[2].rpartition(":")[2].startswith("numa"))
-    return tuple(dict.fromkeys((*sorted(names), *others)))
+def _devices(vertices: MachineVertices) -> tuple[str, ...]:
+    """Return the names of the GPUs and NUMA nodes."""
+    return tuple(vertex.name for vertex in (*vertices.gpus, *vertices.nodes))
 
 
 def devices_of_cells(document: Document) -> dict[Key, frozenset[str]]:
     """Return the GPUs and NUMA nodes that each cell of a run uses."""
-    links = document.machine.links
-    known = {*gpus_of(document.machine), *nodes_of(document.machine)}
+    links, known = document.machine.links, set(_devices(MachineVertices(document.machine)))
     used: dict[tuple[tuple[int, float, float], ...], frozenset[str]] = {}  # many cells share their links
     found = {}
     for one in placed(document):
@@ -64,9 +55,8 @@ def device_verdicts(
     cells : Mapping[Key, frozenset[str]]
         Devices of each cell (``devices_of_cells``).
     """
-    machine = document.machine
-    devices = (*gpus_of(machine), *nodes_of(machine))
-    found: dict[str, set[Verdict]] = {device: set() for device in devices}
+    vertices = MachineVertices(document.machine)
+    found: dict[str, set[Verdict]] = {device: set() for device in _devices(vertices)}
     for one in check.judgements:
         if one.verdict in (Verdict.WAIVED, Verdict.INTERRUPTED) or not one.key.column:
             continue
@@ -76,7 +66,7 @@ def device_verdicts(
             touched = frozenset(blamed) or touched
         for device in touched:
             found[device].add(one.verdict)
-    for device, verdict in (*_wrong(check), *_named(diagnosis.findings, machine)):
+    for device, verdict in (*_wrong(check), *_named(diagnosis.findings, vertices)):
         if device in found:
             found[device].add(verdict)
     busy = {device for result in document.testcases for device in result.busy}
@@ -92,7 +82,9 @@ def device_lowest(
     """
     if figure.kind is PathKind.COLLECTIVES:
         return {}
-    ends = nodes_of(machine) if figure.kind is PathKind.HOST_MEMORY else gpus_of(machine)
+    vertices = MachineVertices(machine)
+    own = vertices.nodes if figure.kind is PathKind.HOST_MEMORY else vertices.gpus
+    ends = [vertex.name for vertex in own]
     found: dict[str, float] = {}
     for one in check.judgements:
         if one.value is None or one.key.testcase not in figure.testcases or one.key.table:
@@ -117,12 +109,12 @@ def _wrong(check: Check) -> Iterator[tuple[str, Verdict]]:
             yield device, Verdict.FAIL
 
 
-def _named(findings: Iterable[Finding], machine: Machine) -> Iterator[tuple[str, Verdict]]:
+def _named(findings: Iterable[Finding], vertices: MachineVertices) -> Iterator[tuple[str, Verdict]]:
     """Yield the GPUs at the place of each cause: one that explains slow values fails, another warns."""
     for finding in findings:
-        place = finding.place
-        if not place:
+        if not finding.place:
             continue
-        for device in (*gpus_at(machine, place), place):
-            if not finding.host or host_of(machine, device) == finding.host:
-                yield device, Verdict.FAIL if finding.cells and finding.likely else Verdict.WARN
+        for vertex in (*vertices.gpus_at(finding.place), vertices.of(finding.place)):
+            if finding.host in ("", vertex.host):
+                verdict = Verdict.FAIL if finding.cells and finding.likely else Verdict.WARN
+                yield vertex.name, verdict

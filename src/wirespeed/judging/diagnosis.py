@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..document import Document
-from ..effects import device_of, gpus_at, host_of
 from ..facts import Fact
 from ..results.cells import Key, placed
 from ..tabular import Tabular
@@ -15,12 +14,14 @@ from ..terminal import brief
 from ..testcases import Testcase
 from ..topology import LinkKind, Machine
 from ..units import many
+from ..vertices import MachineVertices
 from .cause import Cause, Weight
 from .causes import CAUSES
 from .commands import at_device
+from .judge import judge
 from .run_facts import facts_of
 from .seen_cells import slow_keys
-from .verdicts import Check, Verdict, judge
+from .verdicts import Check, Verdict
 
 if TYPE_CHECKING:
     from .fit import Explanation
@@ -160,11 +161,12 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     explanations = explain(document, check, facts)
     done = frozenset[Key]().union(*(one.keys for one in explanations))
     known = [_known(document, one) for one in explanations if one.cause is not None]
+    vertices = MachineVertices(document.machine)
     named = {
-        (one.cause.name, host_of(document.machine, vertex), device)
-        for one in known
-        for vertex in (one.place, *gpus_at(document.machine, one.place))
-        for device in ("", device_of(vertex))
+        (finding.cause.name, vertex.host, device)
+        for finding in known
+        for vertex in (vertices.of(finding.place), *vertices.gpus_at(finding.place))
+        for device in ("", vertex.device)
     }
     slow = slow_keys(check)
     left = _slow(document, slow - done)
@@ -238,11 +240,10 @@ def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
     """
     if not keys:
         return []
-    links = document.machine.links
-    hosts = {host_of(document.machine, f"{rank.index}/{rank.device}") for rank in document.machine.ranks}
-    network = frozenset((LinkKind.NETWORK, host, "") for host in hosts if len(hosts) > 1)
+    links, vertices = document.machine.links, MachineVertices(document.machine)
+    network = frozenset((LinkKind.NETWORK, host, "") for host in vertices.hosts if len(vertices.hosts) > 1)
     ends = {end for link in links for end in (link.source, link.destination)}
-    places = {end: (host_of(document.machine, end), device_of(end)) for end in ends}
+    places = {end: vertices.of(end)[1:] for end in ends}
     return [
         _Slow(
             frozenset(

@@ -8,7 +8,7 @@ and devices without a known cause compete with the causes, so that "no known cau
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,9 +21,9 @@ from ..facts import Facts
 from ..network import Network
 from ..results.cells import Key
 from ..topology import Machine
-from .cause import Cause, Sign, Weight, heaviest
+from .cause import Cause, Sign, Weight, devices_at, heaviest, speaking
 from .causes import CAUSES
-from .predictions import Hypothesis, Predictions, Routes, devices_at, typical_rates
+from .predictions import Hypothesis, Predictions, Routes, typical_rates
 from .seen_cells import Seen, seen_cells, slow_keys
 from .verdicts import Check
 
@@ -253,10 +253,9 @@ class _Fitter:
                 factors = self._factors(machine, changed, left, effect.collectives, effect.reroutes)
                 for factor in factors:
                     yield self._nearest(machine, place, cause, effect, factor)
-        for place in self._places(machine):
-            chosen = set(machine.links_at(place))
+        for chosen in self._nameless(machine):
             for factor in self._factors(machine, scaled(machine, chosen, 0.5), left):
-                yield Hypothesis(scaled(machine, chosen, factor), place, factor=factor)
+                yield Hypothesis(scaled(machine, chosen, factor), factor=factor)
 
     @staticmethod
     def _nearest(machine: Machine, place: str, cause: Cause, effect: Effect, factor: float) -> Hypothesis:
@@ -273,12 +272,14 @@ class _Fitter:
         return Hypothesis(effect.apply(machine, place, value), place, cause, effect, amount, value)
 
     @staticmethod
-    def _places(machine: Machine) -> list[str]:
-        found: dict[str, None] = {}
-        for one in machine.links:
-            ends = sorted((one.source, one.destination))
-            found[f"{one.source}->{one.destination}"] = found["-".join(ends)] = found[one.source] = None
-        return list(found)
+    def _nameless(machine: Machine) -> Iterable[frozenset[int]]:
+        """Return the links that may be slow without a known cause: one, both ways, or all of a vertex."""
+        found: dict[object, set[int]] = {}
+        for i, link in enumerate(machine.links):
+            ends = (link.source, link.destination)
+            for place in (ends, frozenset(ends), *((end,) for end in ends)):
+                found.setdefault(place, set()).add(i)
+        return dict.fromkeys(map(frozenset, found.values()))
 
     def _touched(self, machine: Machine, changed: Machine, collectives: bool) -> tuple[Cells, Effects]:
         """Return the cells that load a link which is different on a changed machine, and how far."""
@@ -390,19 +391,13 @@ class _Fitter:
 
     def _by_facts(self, cause: Cause, effect: Effect, hypothesis: Hypothesis) -> tuple[str, Weight, bool]:
         """Return the facts that speak for a cause at a place, their weight, and whether facts contradict."""
-        place, local = hypothesis.place, devices_at(self.document.machine, hypothesis.place, self.hosts)
-        hosts = {host for host, _ in local}
-        signs = self.evidence[cause.name]
-        about = [
-            sign for sign in signs
-            if (sign.host, sign.device) in local or (not sign.device and (not place or sign.host in hosts))
-        ]  # fmt: skip
-        covered = {(sign.host, sign.device) for sign in signs}
-        if about and (place or covered.issuperset(local) or not all(sign.device for sign in signs)):
+        machine, place = self.document.machine, hypothesis.place
+        if about := speaking(self.evidence[cause.name], machine, place, self.hosts, of_all=not place):
             texts = dict.fromkeys(": ".join(filter(None, (sign.host, sign.text))) for sign in about)
             return "; ".join(texts), heaviest(about, cause), False
-        expected = list(effect.facts(self.document.machine, place, hypothesis.amount))
-        contradicted = bool(expected and local) and all(
+        hosts = {host for host, _ in devices_at(machine, place, self.hosts)}
+        expected = list(effect.facts(machine, place, hypothesis.amount))
+        contradicted = bool(expected and hosts) and all(
             (host, fact.device, fact.name) in self.known for fact in expected for host in hosts
         )
         return "", cause.weight, contradicted

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 from ..document import Document
 from ..errors import UsageError
 from ..facts import Facts, Known
 from ..model import Unit
 from ..results.cells import Key, placed
-from ..results.published_gates import GateSet, GateSetName, PublishedGate, load
+from ..results.published_gates import GateSet, PublishedGate
 from ..tabular import Tabular
 from ..terminal import brief
 from ..topology import LinkKind, Machine
 from ..units import displayed, format_size, many, parse_rate, parse_size
 from .expectations import renewed
-from .verdicts import Check, Judgement, Verdict, judge
+from .judgement import Judgement
+from .verdict import Verdict
 
 #: A gate below this fraction of the lowest expected value is meaningless: a link at half speed passes.
 MEANINGLESS = 1 / 3
@@ -110,30 +110,10 @@ class GateComparison(Tabular):
         return brief(f"GateComparison{kind}: {self.gates.name}; thresholds: {verdicts or 'none'}")
 
 
-def gates(document: Document, name: GateSetName | str | Path, check: Check | None = None) -> GateComparison:
-    """Compare a run with published gates.
-
-    Parameters
-    ----------
-    document : Document
-        The run.
-    name : {'aws', 'azure', 'dcgm', 'gcp', 'oci'}, str or Path
-        Name of a set that wirespeed contains, or the path of a TOML file.
-    check : Check or None
-        The verdicts on the run; None for those of ``judge(document)``.
-
-    Raises
-    ------
-    UsageError
-        If there is no such set or file, or the file is invalid.
-    """
-    return compare_gates(load(str(name)), document, judge(document) if check is None else check)
-
-
-def compare_gates(gates: GateSet, document: Document, check: Check) -> GateComparison:
+def compare_gates(gates: GateSet, document: Document, judgements: Sequence[Judgement]) -> GateComparison:
     """Compare a judged run with a set of gates."""
     limits = _limits(document)
-    results = tuple(_compare(gate, document, check, limits) for gate in gates.gates)
+    results = tuple(_compare(gate, document, judgements, limits) for gate in gates.gates)
     return GateComparison(gates, results, document.simulated)
 
 
@@ -174,7 +154,9 @@ def _limits(document: Document) -> _Limits:
     }
 
 
-def _compare(gate: PublishedGate, document: Document, check: Check, limits: _Limits) -> GateResult:
+def _compare(
+    gate: PublishedGate, document: Document, judgements: Sequence[Judgement], limits: _Limits
+) -> GateResult:
     machine, threshold = document.machine, parse_rate(gate.at_least)
     others = _others(gate, machine)
     if gate.models and len(others) == len(machine.gpus):
@@ -185,7 +167,7 @@ def _compare(gate: PublishedGate, document: Document, check: Check, limits: _Lim
         return GateResult(gate, GateVerdict.NOT_APPLICABLE, why=why)
     found = [
         one
-        for one in check.judgements
+        for one in judgements
         if one.key.column and any(fnmatchcase(one.key.testcase, name) for name in gate.testcases)
         and one.unit is Unit.RATE and not {one.key.row, one.key.column} & others
         and (one.verdict is not Verdict.BUSY if one.value is not None else one.verdict is Verdict.FAIL)

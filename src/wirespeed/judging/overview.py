@@ -19,10 +19,11 @@ from .cause import Weight
 from .commands import at_device
 from .diagnosis import Diagnosis, Finding, diagnose
 from .inventory import Missing
+from .judgement import BELOW_PEERS, Judgement
 from .omissions import is_verified, unmeasured
 from .usual_ranges import UsualRanges
 from .verdict import worst
-from .verdicts import BELOW_PEERS, Check, Judgement, Verdict
+from .verdicts import Check, Verdict
 
 
 class PathKind(StrEnum):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ..document import THROTTLED_BY, Document, Quantity, TestcaseResult, courses
 from ..facts import COUNTED, Fact, Facts, Known
+from ..vertices import MachineVertices
 
 #: Shortest time, in s, in which a share of throttled time means something.
 _MIN_OBSERVED_S = 1.0
@@ -57,10 +58,11 @@ def _throttled(document: Document) -> Iterator[Fact]:
 
 
 def _used(document: Document, result: TestcaseResult) -> set[str]:
-    """Return the devices whose links the cells of a testcase load."""
-    links = document.machine.links
+    """Return the devices of this host whose links the cells of a testcase load."""
+    links, vertices = document.machine.links, MachineVertices(document.machine)
     used = {link[0] for table in result.tables for cell in table.cells for link in cell.links}
-    return {end.rpartition("/")[2] for i in used for end in (links[i].source, links[i].destination)}
+    ends = {vertices.of(end) for i in used for end in (links[i].source, links[i].destination)}
+    return {vertex.device for vertex in ends if not vertex.host}
 
 
 def _increase(course: Sequence[Quantity]) -> float:

@@ -9,7 +9,8 @@ from ..document import Document
 from ..model import Measurement
 from ..results.cells import Key, placed
 from .expectations import planned
-from .verdicts import Check, Judgement, Verdict
+from .judgement import Judgement
+from .verdicts import Check, Verdict
 
 #: Minimum number of comparable cells that say what is normal.
 _MIN_PEERS = 4

@@ -110,6 +110,7 @@ class UsualRanges:
         self._machine = document.machine
         self._facts = Facts(document.facts)
         self._nodes = {node.name: node for node in self._machine.numa if node.cpus}
+        self._without_cores = {node.name for node in self._machine.numa} - self._nodes.keys()
         self._sheet = sheet_of(self._machine.cpu, self._facts.text(Known.CPU_DESIGN))
         self._cases = {case.name: case for case in TABLE if case.engine is Engine.CPU}
 
@@ -139,8 +140,8 @@ class UsualRanges:
         if size < self._uncached:
             return None
         other = self._nodes.get(column, node) if row != "local" else node
-        if column.startswith("numa") and column not in self._nodes:
-            return None  # memory without cores: of another kind
+        if column in self._without_cores:
+            return None  # memory of another kind
         if other is not node:
             return self._remote(node)
         reads = case.operation is Operation.READ
@@ -376,7 +377,8 @@ class UsualRanges:
         )
         if gpu is None:
             return None
-        there = f"numa{gpu.numa}" if ends == "host" else column
+        near = (node.name for node in self._machine.numa if node.index == gpu.numa)
+        there = next(near, "") if ends == "host" else column
         try:
             kinds = {self._machine.links[i].kind for i in self._network.route(gpu.name, there)}
         except MachineError:  # the path is unknown

@@ -84,7 +84,7 @@ class Criteria:
             If an override matches no cell, or the baseline is for a different kind of machine.
         """
         from ..judging.age import unjudged
-        from ..judging.verdicts import judge
+        from ..judging.judge import judge
 
         check = judge(
             document, self.overrides, self.baseline, self.tolerance, self.ignore_busy, self.expected
@@ -127,7 +127,7 @@ class Judged:
         check = by.judge(document)
         if check.stale:
             return cls(check, Diagnosis((), 0, 0, (), bool(document.facts), document.simulated))
-        compared = tuple(compare_gates(one, document, check) for one in gates)
+        compared = tuple(compare_gates(one, document, check.judgements) for one in gates)
         return cls(replace(check, gates=compared), diagnose(document, check))
 
 

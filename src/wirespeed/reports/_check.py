@@ -11,9 +11,10 @@ from rich.text import Text
 
 from ..document import Document
 from ..judging.gate_verdicts import GateComparison
+from ..judging.judgement import BELOW_RANGE, Judgement
 from ..judging.omissions import omitted
 from ..judging.overview import Overview, judged_by_baseline, missing, overview, share
-from ..judging.verdicts import BELOW_RANGE, Check, Judgement, Verdict
+from ..judging.verdicts import Check, Verdict
 from ..units import fitting, many
 from . import SIMULATED, Judged, Style
 from ._console import heading, printed

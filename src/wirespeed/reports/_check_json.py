@@ -12,8 +12,9 @@ from ..document import Document
 from ..judging.diagnosis import Finding
 from ..judging.gate_verdicts import GateComparison
 from ..judging.inventory import Missing
+from ..judging.judgement import Judgement
 from ..judging.omissions import left_out
-from ..judging.verdicts import Judgement, Verdict
+from ..judging.verdict import Verdict
 from ..terminal import escaped
 from ..version import __version__
 from . import Judged

@@ -13,7 +13,8 @@ from ..document import Document, Table
 from ..errors import MissingPackage
 from ..judging.diagnosis import Diagnosis
 from ..judging.gate_verdicts import GateComparison
-from ..judging.verdicts import Check, judge
+from ..judging.judge import judge
+from ..judging.verdicts import Check
 from ..model import Unit
 from ..results.baseline import Baseline
 from ..results.compare import Comparison, Outcome

@@ -13,9 +13,10 @@ from rich.text import Text
 
 from ..document import Document
 from ..judging.inventory import Missing
+from ..judging.judgement import Judgement
 from ..judging.omissions import omitted
 from ..judging.overview import KeyFigure, Overview, missing, overview, share
-from ..judging.verdicts import Check, Judgement, Verdict
+from ..judging.verdicts import Check, Verdict
 from ..units import fitting, format_time
 from . import Style
 from ._console import printed

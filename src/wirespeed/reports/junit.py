@@ -10,8 +10,9 @@ from ..document import Document, Status, TestcaseResult
 from ..judging.culprits import any_of
 from ..judging.gate_verdicts import GateResult, GateVerdict
 from ..judging.inventory import Missing
+from ..judging.judgement import Judgement
 from ..judging.omissions import UNVERIFIED, is_verified
-from ..judging.verdicts import Judgement, Verdict
+from ..judging.verdict import Verdict
 from ..terminal import visible
 from ..units import fitting, many
 from . import SIMULATED, Style

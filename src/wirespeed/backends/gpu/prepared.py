@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
 from ...model import Measurement, Sample, Transfer
-from ..base import BackendOptions
+from ...options import RunOptions
 from .bound_copy import Binder, BoundCopy, Buffers
 from .device import TimedStream
 from .gate import Gate
@@ -60,7 +60,7 @@ class GpuPrepared:
         binder: Binder,
         gate: Gate,
         signals: Signals,
-        options: BackendOptions,
+        options: RunOptions,
     ) -> None:
         self._measurement = measurement
         self._binder, self._gate = binder, gate

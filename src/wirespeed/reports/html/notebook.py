@@ -7,8 +7,8 @@ from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 from ...document import Cell, Document
+from ...judging.judge import judge
 from ...judging.overview import KeyFigure, overview
-from ...judging.verdicts import judge
 from ...model import Unit
 from ...tabular import Tabular
 from ...terminal import one_line

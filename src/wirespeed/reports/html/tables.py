@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...document import Cell, Table, TestcaseResult
-from ...judging.verdict import worst
-from ...judging.verdicts import Judgement, Verdict
+from ...judging.judgement import Judgement
+from ...judging.verdict import Verdict, worst
 from ...results.cells import key_of
 from ...terminal import one_line, visible
 from ...units import fitting
