@@ -406,13 +406,15 @@ def check(machine: Machine) -> Machine:
     """
     names = {gpu.name for gpu in machine.gpus}
     problems = [
-        *(f"link {x.source}->{x.destination} has capacity {x.capacity}" for x in machine.links
-          if x.capacity is not None and not 0 < x.capacity < 1e18),
-        *(f"link {x.source}->{x.destination} has latency {x.latency}" for x in machine.links
-          if x.latency is not None and not 0 <= x.latency < 1),
-        *(f"{x.engine} over {x.link} has efficiency {x.efficiency}, reverse {x.reverse}, cap {x.cap}"
-          for x in machine.rates
-          if not 0 < x.efficiency <= 1 or not 0 <= x.reverse < 10 or (x.cap is not None and x.cap <= 0)),
+        *(f"link {link.source}->{link.destination} has capacity {link.capacity}" for link in machine.links
+          if link.capacity is not None and not 0 < link.capacity < 1e18),
+        *(f"link {link.source}->{link.destination} has latency {link.latency}" for link in machine.links
+          if link.latency is not None and not 0 <= link.latency < 1),
+        *(f"{rate.engine} over {rate.link} has efficiency {rate.efficiency}, reverse {rate.reverse}, "
+          f"cap {rate.cap}"
+          for rate in machine.rates
+          if not 0 < rate.efficiency <= 1 or not 0 <= rate.reverse < 10
+          or (rate.cap is not None and rate.cap <= 0)),
         *(f"duplicate {kind.words[0]} {index}" for kind, devices in _by_kind(machine)
           for index in _duplicates(device.index for device in devices)),
         *(f"{gpu.name} has the peer {peer}, which does not exist"

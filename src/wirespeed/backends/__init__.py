@@ -168,8 +168,8 @@ def facts(machine: Machine, root: TreePath = HERE) -> tuple[Fact, ...]:
     """
     asked = _own() if root.tree.recorded else providers()
     own = [provider for provider in asked if (name_of(provider) == "simulated") is machine.simulated]
-    read = (provider.facts for provider in own if hasattr(provider, "facts"))
-    return tuple(fact.checked() for one in read for fact in one(machine, root))
+    readers = (provider.facts for provider in own if hasattr(provider, "facts"))
+    return tuple(fact.checked() for read in readers for fact in read(machine, root))
 
 
 def connect(machine: Machine) -> list[Backend]:

@@ -169,7 +169,9 @@ class TreePath:
             if place is None or place.stat().st_rdev != _MESSAGES_DEVICE:
                 return self.read(keep)  # of a recorded tree
             with FileIO(os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)) as log:
-                text = "\n".join(found.group() for one in _records(log) for found in keep.finditer(one))
+                text = "\n".join(
+                    found.group() for message in _records(log) for found in keep.finditer(message)
+                )
         except (OSError, ValueError):  # a NUL in a name that a file gave
             return None
         self.tree.note(self.path, text)
@@ -211,15 +213,15 @@ class TreePath:
         found = [self]
         for part in pattern.split("/"):
             if not set(part) & set("*?["):
-                found = [one / part for one in found]
+                found = [path / part for path in found]
             else:
-                found = [one / name for one in found for name in one._names() if fnmatchcase(name, part)]
-        return [one for one in found if one.exists()]
+                found = [path / name for path in found for name in path._names() if fnmatchcase(name, part)]
+        return [path for path in found if path.exists()]
 
     def _names(self) -> list[str]:
         place = self.tree.real(self.path)
         try:
-            names = [one.name for one in place.iterdir()] if place is not None else []
+            names = [file.name for file in place.iterdir()] if place is not None else []
         except OSError:
             return []
         return sorted(n for n in names if n.isascii() and n.isprintable() and not n.startswith("."))

@@ -41,12 +41,12 @@ def share_cores(
     """
     found: dict[int, tuple[int, ...]] = {}
     places: dict[tuple[str, int | None], list[int]] = {}
-    for i, one in enumerate(transfers):
-        if one is not None and one.engine is Engine.CPU and not one.executor.cpus:
-            places.setdefault((one.executor.device, one.executor.rank), []).append(i)
-    named = {cpu for one in transfers if one is not None for cpu in one.executor.cpus}
+    for i, transfer in enumerate(transfers):
+        if transfer is not None and transfer.engine is Engine.CPU and not transfer.executor.cpus:
+            places.setdefault((transfer.executor.device, transfer.executor.rank), []).append(i)
+    named = {cpu for transfer in transfers if transfer is not None for cpu in transfer.executor.cpus}
     for (device, _), indices in places.items():
-        executor = next(one.executor for i in indices if (one := transfers[i]) is not None)
+        executor = next(transfer.executor for i in indices if (transfer := transfers[i]) is not None)
         cores = cores_of(executor)
         free = [cpu for cpu in cores if cpu not in named]
         for i in (i for i in indices if wanted[i]):

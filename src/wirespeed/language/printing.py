@@ -62,50 +62,51 @@ def written(transfers: Sequence[Transfer], machine: Machine) -> list[str]:
     UsageError
         If the language has no words for it.
     """
-    nodes = Counter(str(one.executor) for one in transfers if one.engine is Engine.CPU)
-    return [_written(one, machine, alone=nodes[str(one.executor)] == 1) for one in transfers]
+    nodes = Counter(str(transfer.executor) for transfer in transfers if transfer.engine is Engine.CPU)
+    return [_written(transfer, machine, alone=nodes[str(transfer.executor)] == 1) for transfer in transfers]
 
 
-def _written(one: Transfer, machine: Machine, *, alone: bool) -> str:
+def _written(transfer: Transfer, machine: Machine, *, alone: bool) -> str:
     """Return one transfer; ``alone``: whether no other uses the cores of its node."""
-    of_cpus = one.engine is Engine.CPU
-    source, *destinations = (_name(end, of_cpus) for end in one.ends)
+    of_cpus = transfer.engine is Engine.CPU
+    source, *destinations = (_name(end, of_cpus) for end in transfer.ends)
     destination = ", ".join(destinations)
-    executor = one.executor.device if one.executor.rank is None else f"rank{one.executor.rank}"
+    executor = transfer.executor.device if transfer.executor.rank is None else f"rank{transfer.executor.rank}"
     at_source = executor == source.removeprefix("pageable(").removesuffix(")")
-    if one.operation is Operation.CHASE:
+    if transfer.operation is Operation.CHASE:
         text = f"latency {executor} <- {source}"
-    elif one.operation in (Operation.READ, Operation.WRITE):
-        remote = one.source if one.operation is Operation.READ else one.destination
-        own = one.destination if one.operation is Operation.READ else one.source
-        if (own.device, own.rank) != (one.executor.device, one.executor.rank):
-            raise UsageError(f"the language has no words for {one}")
+    elif transfer.operation in (Operation.READ, Operation.WRITE):
+        remote = transfer.source if transfer.operation is Operation.READ else transfer.destination
+        own = transfer.destination if transfer.operation is Operation.READ else transfer.source
+        if (own.device, own.rank) != (transfer.executor.device, transfer.executor.rank):
+            raise UsageError(f"the language has no words for {transfer}")
         name = _name(remote, of_cpus)
-        text = f"{name} -> void" if one.operation is Operation.READ else f"void -> {name}"
+        text = f"{name} -> void" if transfer.operation is Operation.READ else f"void -> {name}"
         text += "" if name == executor else f" by {executor}"
     elif at_source:
         text = f"{source} -> {destination}"
     elif executor == destination:
-        of_host = is_host(one.source.device) and not of_cpus  # the device executes in any case
+        of_host = is_host(transfer.source.device) and not of_cpus  # the device executes in any case
         text = f"{source} -> {destination}" if of_host else f"{destination} <- {source}"
     else:
         text = f"{source} -> {destination} by {executor}"
     usual = (
         Engine.CPU if of_cpus
-        else kind_of(one.executor.device).engines[0] if one.operation is Operation.COPY and not one.also
+        else kind_of(transfer.executor.device).engines[0]
+        if transfer.operation is Operation.COPY and not transfer.also
         else Engine.SM
     )  # fmt: skip
     words = [text]
-    if one.operation not in (Operation.COPY, Operation.CHASE, Operation.READ, Operation.WRITE):
-        words.append(str(one.operation))
-    words += ["broadcast"] if one.also else []
-    words += [str(one.engine)] if one.engine is not usual else []
-    words += [exact_size(one.bytes), *_shape(one, machine, alone=alone)]
-    words += [f"counted={one.counted}"] if one.counted != 1 else []
-    words += [f"rate={one.pace!r}"] if one.pace != 1 else []
-    words += [f"rate={exact_rate(one.rate)}"] if one.is_paced else []
-    words += [f"start={exact_time(one.start)}"] if one.start else []
-    return ("load " if one.role is Role.LOAD else "") + " ".join(words)
+    if transfer.operation not in (Operation.COPY, Operation.CHASE, Operation.READ, Operation.WRITE):
+        words.append(str(transfer.operation))
+    words += ["broadcast"] if transfer.also else []
+    words += [str(transfer.engine)] if transfer.engine is not usual else []
+    words += [exact_size(transfer.bytes), *_shape(transfer, machine, alone=alone)]
+    words += [f"counted={transfer.counted}"] if transfer.counted != 1 else []
+    words += [f"rate={transfer.pace!r}"] if transfer.pace != 1 else []
+    words += [f"rate={exact_rate(transfer.rate)}"] if transfer.is_paced else []
+    words += [f"start={exact_time(transfer.start)}"] if transfer.start else []
+    return ("load " if transfer.role is Role.LOAD else "") + " ".join(words)
 
 
 def _name(memory: Memory, of_cpus: bool) -> str:
@@ -116,17 +117,17 @@ def _name(memory: Memory, of_cpus: bool) -> str:
     )
 
 
-def _shape(one: Transfer, machine: Machine, *, alone: bool) -> list[str]:
+def _shape(transfer: Transfer, machine: Machine, *, alone: bool) -> list[str]:
     """Return the words for the shape of a kernel, or for CPUs that are not all cores."""
-    executor = one.executor
-    if one.engine is not Engine.CPU:
+    executor = transfer.executor
+    if transfer.engine is not Engine.CPU:
         given = (("blocks", executor.blocks), ("threads", executor.threads))
         return [f"{name}={count}" for name, count in given if count]
     if executor.rank is not None:
         cores = machine.ranks[executor.rank].cpus
     else:
         cores = next((node.cores for node in machine.numa if node.name == executor.device), ())
-    usual = cores[:1] if one.operation is Operation.CHASE else cores
+    usual = cores[:1] if transfer.operation is Operation.CHASE else cores
     if alone and executor.cpus == usual:
         return []
     if alone and executor.cpus == cores[: len(executor.cpus)]:

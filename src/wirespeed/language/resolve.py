@@ -122,18 +122,18 @@ def _ordered(found: list[Labelled], line: Line) -> tuple[Labelled, ...]:
     LanguageError
         If a line has two collectives, or measures a collective and transfers at once.
     """
-    collectives = [one.work for one in found if isinstance(one.work, Collective)]
+    collectives = [labelled.work for labelled in found if isinstance(labelled.work, Collective)]
     if not collectives:
         return tuple(found)
-    own = next(one for one in line.statements if isinstance(one, CollectiveStatement))
+    own = next(statement for statement in line.statements if isinstance(statement, CollectiveStatement))
     if len(collectives) > 1:
         raise own.source.error("a line has at most one collective", *own.span)
     if len(found) == 1:
         alone = f"`wirespeed run -t {own.operation}` measures it alone"
         raise own.source.error(f"there is no transfer next to the collective; {alone}", *own.span)
-    roles = {one.work.role for one in found if one.work is not collectives[0]}
-    late = [one.label for one in found if isinstance(one.work, Transfer)
-            and one.work.role is Role.LOAD and one.work.start]  # fmt: skip
+    roles = {labelled.work.role for labelled in found if labelled.work is not collectives[0]}
+    late = [labelled.label for labelled in found if isinstance(labelled.work, Transfer)
+            and labelled.work.role is Role.LOAD and labelled.work.start]  # fmt: skip
     if late:
         raise own.source.error(
             f"the load {late[0]} has no start offset next to a collective: it runs all the time", *own.span
@@ -143,7 +143,7 @@ def _ordered(found: list[Labelled], line: Line) -> tuple[Labelled, ...]:
             "a collective and transfers cannot be measured at once: put load before the collective, or "
             "before all transfers", *own.span,
         )  # fmt: skip
-    return tuple(sorted(found, key=lambda one: one.work.role is Role.LOAD))
+    return tuple(sorted(found, key=lambda labelled: labelled.work.role is Role.LOAD))
 
 
 def devices_of(devices: Sequence[Devices], source: Source, machine: Machine) -> list[str]:
@@ -451,7 +451,7 @@ class _Resolver:
         self, works: Sequence[Labelled], statements: Sequence[Statement | CollectiveStatement]
     ) -> list[Labelled]:
         """Give cores to the transfers by CPUs that do not name theirs."""
-        transfers = [one.work if isinstance(one.work, Transfer) else None for one in works]
+        transfers = [labelled.work if isinstance(labelled.work, Transfer) else None for labelled in works]
         wanted = [
             0 if work is None or isinstance(statement, CollectiveStatement)
             else 1 if work.operation is Operation.CHASE
@@ -464,9 +464,9 @@ class _Resolver:
 
         cores = share_cores(transfers, wanted, self._cores, refuse)
         return [
-            replace(one, work=replace(work, executor=replace(work.executor, cpus=cores[i])))
-            if work is not None and i in cores else one
-            for i, (one, work) in enumerate(zip(works, transfers, strict=True))
+            replace(labelled, work=replace(work, executor=replace(work.executor, cpus=cores[i])))
+            if work is not None and i in cores else labelled
+            for i, (labelled, work) in enumerate(zip(works, transfers, strict=True))
         ]  # fmt: skip
 
     def _cores(self, executor: Executor) -> tuple[int, ...]:
