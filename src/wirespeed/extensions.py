@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from importlib import metadata
@@ -15,13 +17,26 @@ BACKENDS, DEVICES = "wirespeed.backends", "wirespeed.devices"
 
 def registered(group: str) -> tuple[metadata.EntryPoint, ...]:
     """Return the entry points of a group."""
-    return tuple(_all(tuple(sys.path)).select(group=group))
+    return _of_group(group, tuple(sys.path))
+
+
+@lru_cache(maxsize=8)
+def _of_group(group: str, path: tuple[str, ...]) -> tuple[metadata.EntryPoint, ...]:
+    if group not in _texts(path):
+        return ()
+    from importlib import metadata  # it takes tens of ms, and few systems have such packages
+
+    return tuple(metadata.entry_points(group=group))
 
 
 @lru_cache(maxsize=1)
-def _all(path: tuple[str, ...]) -> Any:
-    """Return the entry points of all groups; a search of hundreds of packages takes tens of ms."""
-    del path  # part of the cache key
-    from importlib import metadata
-
-    return metadata.entry_points()
+def _texts(path: tuple[str, ...]) -> str:
+    """Return the descriptions of the entry points of all installed packages."""
+    texts = []
+    for folder in map(Path, path):
+        with suppress(OSError):  # not a folder
+            for about in folder.iterdir():
+                if about.name.endswith("-info"):
+                    with suppress(OSError):
+                        texts.append((about / "entry_points.txt").read_text(errors="replace"))
+    return "\n".join(texts)
