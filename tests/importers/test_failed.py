@@ -357,18 +357,6 @@ def test_numbers_have_a_largest_value() -> None:
             number(word)
 
 
-@pytest.mark.parametrize(("depth", "read"), [(60, True), (61, False), (500, False)])
-def test_incomplete_json_is_read_to_a_depth(depth: int, read: bool, tmp_path: Path) -> None:
-    """The outer object is one level; 64 are read."""
-    inner = LOGS["nvbandwidth-json"].strip()[1:-40]
-    text = '{"x": ' + "[" * (depth + 3) + "]" * (depth + 3) + ", " + inner
-    if read:
-        assert judge(imported(tmp_path, text)).verdict is Verdict.FAIL
-    else:
-        with pytest.raises(UsageError, match="contains no output"):
-            imported(tmp_path, text)
-
-
 def test_a_log_cut_between_two_writes_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = LOGS["nvbandwidth"]
     (tmp_path / "log").write_text(text[: text.rindex("\n", 0, text.index("Write2 bandwidth"))])

@@ -85,6 +85,7 @@ LAYERS = (
     ("judging",),
     ("language",),
     ("reports", "progress"),
+    ("screens",),
     ("api",),
     ("bandwidth",),
     ("cli", "__main__"),

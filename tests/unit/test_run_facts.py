@@ -22,7 +22,7 @@ from wirespeed.judging.cause import Weight
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.run_facts import facts_of
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
-from wirespeed.reports._explanations import explanations
+from wirespeed.reports.explanations import explanations
 from wirespeed.reports.html.telemetry import charts_and_texts
 from wirespeed.topology import Link, LinkKind, Machine
 

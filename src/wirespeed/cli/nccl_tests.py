@@ -144,14 +144,12 @@ def _measure(
     UsageError
         If the ranks have different options, or none of the requested settings can run here.
     """
-    from ..backends.base import BackendOptions
     from ..backends.collective_backend import CollectiveBackend
     from ..backends.rank_groups import colors_of, group_of, settings, smallest
     from ..driver.session import Session
     from ..driver.session_options import SessionOptions
+    from ..options import RunOptions
     from ..results.store import Saver
-    from ..stopping import Fixed
-    from ..testcases import PlanOptions
     from ..testcases.collectives import collective, names
     from ..worlds.agreement import agree_on
 
@@ -174,7 +172,9 @@ def _measure(
         wanted = lines.wanted = _fitting(wanted, world.broadcast(least, "agreeing on the largest size"))
     room_for(wanted.operation, wanted.sizes[-1], group.ranks)
     make = _maker(options, wanted, provider, simulated)
-    backend = CollectiveBackend(provider, world, group, make, virtual=simulated is not None)
+    backend = CollectiveBackend(
+        provider, world, group, make, options=wanted.collectives, virtual=simulated is not None
+    )
     cases = []
     for name, setting in zip(names(run), run, strict=True):
         case = collective(
@@ -188,9 +188,12 @@ def _measure(
     if first and options.output:
         listeners.insert(0, Saver(options.output, options.force))
     asked_for = SessionOptions(
-        tuple(cases), PlanOptions(), Fixed(1, options.iters, options.run_cycles),
-        BackendOptions(timeout=float(options.timeout or _NO_LIMIT_S), collectives=wanted.collectives),
-        bool(options.check),
+        tuple(cases),
+        RunOptions(
+            samples=1, copies=options.iters, rounds=options.run_cycles, verify=bool(options.check),
+            timeout=float(options.timeout or _NO_LIMIT_S),
+        ),
+        skip=wanted.collectives.skip,
         command=" ".join(["wirespeed", *wanted.described["arguments"]]),
         described=wanted.described,
     )  # fmt: skip
