@@ -11,7 +11,8 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.document import Document, State
 from wirespeed.judging.judge import judge
-from wirespeed.judging.verdicts import Check, Verdict
+from wirespeed.judging.verdict import Verdict
+from wirespeed.judging.verdicts import Check
 from wirespeed.model import Engine, Measurement, Role, Sample, Transfer
 from wirespeed.options import RunOptions
 from wirespeed.topology import Gpu, Link, LinkKind, Machine, NumaNode
