@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from ..document import Document
-from ..judging.diagnosis import Finding
 from ..judging.gate_verdicts import GateComparison
 from ..judging.inventory import Missing
 from ..judging.judgement import Judgement
@@ -19,11 +18,17 @@ from ..results.many_files import Unreadable
 from ..results.store import encode
 from ..version import __version__
 from .checked_runs import CheckedRun
+from .findings import views
 from .signs import verification
 from .style import Judged, Style
 
 #: Version of the shape, which docs/reports.md describes.
 _SHAPE = 1
+#: Fields of causes.
+_OF_CAUSES = (
+    "cause", "title", "host", "place", "likely", "cells", "factor", "evidence", "others", "next", "confirm",
+    "remedy",
+)  # fmt: skip
 #: Verdict of a file that cannot be read or judged.
 UNREADABLE = "unreadable"
 
@@ -98,7 +103,7 @@ def _run(document: Document, judged: Judged) -> dict[str, Any]:
         "data": verification(document),
         "left_out": left_out(document),
         "baseline": vars(check.baseline) if check.baseline else None,
-        "causes": [_cause(one) for one in diagnosis.findings],
+        "causes": [{name: view.data[name] for name in _OF_CAUSES} for view in views(diagnosis)],
         "slow": diagnosis.slow,
         "unexplained": diagnosis.unexplained,
         "gates": [gate for compared in judged.check.gates for gate in _gates(compared)],
@@ -133,23 +138,6 @@ def _absent(one: Missing) -> dict[str, Any]:
         "found": one.found,
         "remedy": one.advice.do,
         "confirm": one.advice.command,
-    }
-
-
-def _cause(one: Finding) -> dict[str, Any]:
-    return {
-        "cause": one.cause.name,
-        "title": one.cause.title,
-        "host": one.host,
-        "place": one.place,
-        "likely": one.likely,
-        "cells": one.cells,
-        "factor": one.factor,
-        "evidence": one.evidence,
-        "others": [other.name for other in one.others],
-        "next": one.next.name if one.next else None,
-        "confirm": one.commands[0],
-        "remedy": one.cause.remedy,
     }
 
 

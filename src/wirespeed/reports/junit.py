@@ -18,7 +18,7 @@ from ..terminal import visible
 from ..units import fitting, many
 from .checked_runs import CheckedRun
 from .explanations import explanations
-from .findings import applicable, cause_text, gate_text
+from .findings import applicable, gate_text, views
 from .numbers import number
 from .signs import data_word, verification
 from .style import SIMULATED, Style
@@ -98,7 +98,7 @@ def part(document: Document, style: Style) -> ET.Element:
              "command": document.command, "simulated": SIMULATED if document.simulated else "",
              "imported": document.origin}  # fmt: skip
     warnings = [("warning", text) for text in explanations(document, lacking=check.missing)]
-    causes = [("cause", cause_text(one)) for one in (judged.diagnosis.findings if judged else ())]
+    causes = [("cause", view.line) for view in (views(judged.diagnosis) if judged else ())]
     words = [("verdict", str(check.verdict)), ("data", verification(document))]
     for name, value in [*words, *warnings, *causes, *facts.items()]:
         if value:

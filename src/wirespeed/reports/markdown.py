@@ -13,7 +13,7 @@ from ..terminal import one_line
 from ..units import many
 from .checked_runs import ERROR, PASS, CheckedRun, counted_words
 from .explanations import explanations
-from .findings import applicable, cause_text, gate_text
+from .findings import applicable, gate_text, views
 from .grid import Grid, digest, footnotes, is_large
 from .signs import closing, counted, data_word
 from .style import SIMULATED, Judged, Style
@@ -104,7 +104,7 @@ def _lines(document: Document, style: Style) -> Iterator[str]:
 
 def _judged(judged: Judged) -> Iterator[str]:
     """Yield the likely causes, and the gates that apply."""
-    yield from (f"- {escaped(cause_text(one))}" for one in judged.diagnosis.findings)
+    yield from (f"- {escaped(view.line)}" for view in views(judged.diagnosis))
     for compared in filter(applicable, judged.check.gates):
         yield from (
             "",

@@ -19,6 +19,7 @@ from ..results.many_files import Unreadable
 from ..terminal import one_line
 from .checked_runs import CheckedRun
 from .explanations import explanations
+from .findings import views
 from .style import Judged, Style
 
 #: Labels and value of a series.
@@ -227,9 +228,9 @@ def _values(check: Check) -> Iterator[Sample]:
 
 def _causes(judged: Judged) -> Iterator[Sample]:
     """Yield the number of slow values that each cause explains."""
-    for one in judged.diagnosis.findings:
-        likely = "true" if one.likely else "false"
-        yield {"cause": one.cause.name, "place": one.where, "likely": likely}, one.cells
+    for cause in (view.data for view in views(judged.diagnosis)):
+        likely = "true" if cause["likely"] else "false"
+        yield {"cause": cause["cause"], "place": cause["where"], "likely": likely}, cause["cells"]
 
 
 def _missing(check: Check) -> Iterator[Sample]:

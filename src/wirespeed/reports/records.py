@@ -21,7 +21,7 @@ from ..topology import Machine
 from ..units import parse_rate
 from .columns import COLUMNS, cells
 from .csv import origin
-from .findings import applicable, certainty
+from .findings import applicable, views
 
 if TYPE_CHECKING:
     import pandas
@@ -136,16 +136,8 @@ def _(check: Check) -> Records:
 @records.register
 def _(found: Diagnosis) -> Records:
     rows = [
-        {name: getattr(one, name) for name in ("cells", "lower", "factor", "evidence", "weight")}
-        | {name: getattr(one.cause, name) for name in ("title", "remedy")}
-        | {
-            "confirm": one.commands[0],
-            "certainty": certainty(one),
-            "cause": one.cause.name,
-            "place": one.where,
-            "others": " or ".join(other.name for other in one.others),
-        }
-        for one in found.findings
+        view.data | {"place": view.finding.where, "others": " or ".join(view.data["others"])}
+        for view in views(found)
     ]
     return _named(
         "certainty cause title place cells lower factor evidence others weight confirm remedy",

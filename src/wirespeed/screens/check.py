@@ -20,6 +20,7 @@ from ..reports import SIMULATED, Judged, Style
 from ..reports.checked_runs import CheckedRun
 from ..reports.console import heading, printed
 from ..reports.explanations import explanations
+from ..reports.findings import views
 from ..reports.numbers import number
 from ..reports.signs import SIGNS
 from ..results.many_files import Unreadable
@@ -95,12 +96,14 @@ def _places(check: Check, first: Overview) -> Iterator[RenderableType]:
 def _findings(first: Overview) -> Iterator[RenderableType]:
     """Yield defects that explain no value, and the number of causes that are not shown."""
     said = _BUSY if first.verdict is Verdict.BUSY else ()  # in the first sentence
-    found = first.diagnosis.findings
-    others = [one for one in found if one is not first.finding and one.cause.name not in said]
-    defects = [one for one in others if not one.cells]
-    for one in defects[:_FOUND]:
-        where = f" ({one.where})" if one.where else ""
-        yield from notes([("also found", f"{one.cause.title}{where}; remedy: {one.cause.remedy}")], "yellow")
+    others = [
+        view
+        for view in views(first.diagnosis)
+        if view.finding is not first.finding and view.finding.cause.name not in said
+    ]
+    defects = [view for view in others if not view.finding.cells]
+    for view in defects[:_FOUND]:
+        yield from notes([("also found", f"{view.title}; remedy: {view.advice}")], "yellow")
     if more := len(others) - len(defects[:_FOUND]):
         yield Text(f"{many(more, 'more possible cause')}: wirespeed doctor", style="dim")
 

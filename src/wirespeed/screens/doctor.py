@@ -12,14 +12,14 @@ from rich.text import Text
 from ..document import Document, Status
 from ..facts import Fact, Facts
 from ..judging.adaptive import Step
-from ..judging.diagnosis import Diagnosis, Finding, concluded
+from ..judging.diagnosis import Diagnosis, concluded
 from ..judging.omissions import measurable
 from ..judging.run_facts import facts_of
 from ..judging.verdict import Verdict
 from ..judging.verdicts import Check
 from ..reports import SIMULATED, Style
 from ..reports.console import heading, printed, warnings
-from ..reports.findings import certainty, described, explained
+from ..reports.findings import FindingView, views
 from ..reports.signs import SIGNS
 from ..units import GB, format_size, format_time, many
 from .help import HELP, linked
@@ -59,8 +59,8 @@ def render(
     for one in check.culprits:
         cells = many(len(one.cells), "value")
         parts.append(Text(f"slow: {one} at {one.share} ({cells})"))
-    for finding in found.findings:
-        parts += ["", *_finding(finding, found.slow)]
+    for view in views(found):
+        parts += ["", named(view), details(view)]
     parts.append("")
     parts.append(Text(_closing(document, found, check), style="bold"))
     if found.unreadable and not style.verbose:
@@ -84,16 +84,22 @@ def _measured(document: Document, steps: Sequence[Step]) -> Iterator[RenderableT
         yield Text(line + (f": {', '.join(names)}" if len(names) <= _MOST_NAMED else ""), style="dim")
 
 
-def _finding(finding: Finding, slow: int) -> Iterator[RenderableType]:
-    """Yield a finding: what, on which device, how it was found, and what to do."""
-    yield named(finding, slow)
-    yield details(finding)
+def named(view: FindingView) -> Text:
+    """Return a line that names a cause, and how many slow values it explains."""
+    finding = view.finding
+    line = Text(f"{view.certainty}: ", style="bold")
+    line.append(finding.cause.title, style="bold red" if view.is_explaining else "yellow")
+    if finding.where:
+        line.append(f" ({finding.where})")
+    if view.share:
+        line.append(f", {view.share}", style="default")
+    return line
 
 
-def details(finding: Finding, *, briefly: bool = False) -> RenderableType:
+def details(view: FindingView, *, briefly: bool = False) -> RenderableType:
     """Return how a cause was found, how to confirm it, and what to do; ``briefly``: not what it predicts."""
-    found = [(name, text) for name, text in described(finding) if not (briefly and name == "predicted")]
-    return Padding(rows([*found, ("more", f"{HELP} {finding.cause.name}")]), (0, 0, 0, 2))
+    lines = [(line.name, line.text) for line in view.details if not (briefly and line.name == "predicted")]
+    return Padding(rows([*lines, ("more", f"{HELP} {view.finding.cause.name}")]), (0, 0, 0, 2))
 
 
 def rows(named: Iterable[tuple[str, str]]) -> RenderableType:
@@ -102,17 +108,6 @@ def rows(named: Iterable[tuple[str, str]]) -> RenderableType:
     for name, text in named:
         table.add_row(Text(name, style="dim"), linked(text))
     return table
-
-
-def named(finding: Finding, slow: int) -> Text:
-    """Return a line that names a finding, and how many slow cells it explains."""
-    line = Text(f"{certainty(finding)}: ", style="bold")
-    line.append(finding.cause.title, style="bold red" if finding.cells or finding.lower else "yellow")
-    if finding.where:
-        line.append(f" ({finding.where})")
-    if text := explained(finding, slow):
-        line.append(f", {text}", style="default")
-    return line
 
 
 def _closing(document: Document, found: Diagnosis, check: Check) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...document import Document
+from ...judging.diagnosis import Finding
 from ...judging.gate_verdicts import GateComparison, GateResult, GateVerdict
 from ...judging.overview import Overview
 from ...judging.verdict import Verdict
@@ -14,7 +15,7 @@ from ...judging.verdicts import Check
 from ...units import many
 from ..documentation import markup, topic
 from ..explanations import explanations
-from ..findings import applicable, certainty, described, explained, gate_text
+from ..findings import FindingView, applicable, gate_text, views
 from .signs import Shown, shown
 
 if TYPE_CHECKING:
@@ -27,36 +28,6 @@ _OF_GATES = {
 }  # fmt: skip
 #: Maximum number of testcases that a note names.
 _NAMED = 4
-#: Names of the parts of a cause whose text is a command.
-_COMMANDS = ("to confirm", "")
-
-
-@dataclass(frozen=True)
-class CauseView:
-    """A cause as the page shows it.
-
-    Parameters
-    ----------
-    certainty : str
-        How sure it is.
-    css : str
-        CSS class: whether it explains slow values.
-    title : str
-        The cause, and its place.
-    explained : str
-        How many slow values it explains.
-    rows : tuple[tuple[str, str, bool], ...]
-        Evidence, confirmation and remedy: name, text, and whether the text is a command.
-    name : str
-        Short name, of which the page has an explanation.
-    """
-
-    certainty: str
-    css: str
-    title: str
-    explained: str
-    rows: tuple[tuple[str, str, bool], ...]
-    name: str
 
 
 @dataclass(frozen=True)
@@ -92,20 +63,14 @@ def _gate(result: GateResult) -> tuple[str, str, Shown, str]:
     return result.gate.measures, str(result.gate.at_least), verdict, gate_text(result)
 
 
-def causes(found: Overview) -> tuple[CauseView, ...]:
-    """Return all causes of a run, the one that explains most first."""
-    diagnosis = found.diagnosis
-    return tuple(
-        CauseView(
-            certainty(one),
-            "fail" if one.cells and one.likely else "warn" if one.cells or one.lower else "unknown",
-            f"{one.cause.title} ({one.where})" if one.where else one.cause.title,
-            explained(one, diagnosis.slow),
-            tuple((name, text, name in _COMMANDS) for name, text in described(one)),
-            one.cause.name,
-        )
-        for one in diagnosis.findings
-    )
+def causes(found: Overview) -> tuple[tuple[FindingView, str], ...]:
+    """Return all causes of a run, the one that explains most first, each with its CSS class."""
+    return tuple((view, _css(view.finding, explains=view.is_explaining)) for view in views(found.diagnosis))
+
+
+def _css(finding: Finding, *, explains: bool) -> str:
+    """Return the CSS class of a cause: whether it explains slow values."""
+    return "fail" if finding.cells and finding.likely else "warn" if explains else "unknown"
 
 
 def explained_causes(found: Overview) -> tuple[tuple[str, Markup], ...]:
