@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...document import Document
 from ...judging.diagnosis import Finding
-from ...judging.gate_verdicts import GateComparison, GateResult, GateVerdict
+from ...judging.gate_verdicts import GateComparison, GateResult
 from ...judging.overview import Overview
 from ...judging.verdict import Verdict
 from ...judging.verdicts import Check
@@ -16,16 +16,11 @@ from ...units import many
 from ..documentation import markup, topic
 from ..explanations import explanations
 from ..findings import FindingView, applicable, gate_text, views
-from .signs import Shown, shown
+from ..signs import Shown, shown
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-#: Verdicts of gates by the verdict that looks alike.
-_OF_GATES = {
-    GateVerdict.FAIL: Verdict.FAIL, GateVerdict.IMPOSSIBLE: Verdict.UNKNOWN,
-    GateVerdict.UNCLEAR: Verdict.UNKNOWN, GateVerdict.PASS: Verdict.PASS,
-}  # fmt: skip
 #: Maximum number of testcases that a note names.
 _NAMED = 4
 
@@ -59,7 +54,7 @@ def gates(comparisons: Iterable[GateComparison]) -> tuple[GatesView, ...]:
 
 def _gate(result: GateResult) -> tuple[str, str, Shown, str]:
     """Return the row of a gate."""
-    verdict = shown(_OF_GATES[result.verdict], result.verdict)
+    verdict = shown(result.verdict)
     return result.gate.measures, str(result.gate.at_least), verdict, gate_text(result)
 
 

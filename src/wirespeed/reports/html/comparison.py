@@ -17,13 +17,11 @@ from ...summary import median
 from ...units import fitting, many
 from ..comparisons import CHANGED
 from ..numbers import GLANCE, number
+from ..signs import SIGNS, css_of, marked
 from .deviation import step
 
 #: Maximum number of changed cells shown for each run.
 _MOST_CELLS = 40
-#: Sign and class of each change.
-MARKS = {Outcome.WORSE: "✖", Outcome.LOST: "✖", Outcome.BETTER: "✓"}
-CSS = {Outcome.WORSE: "fail", Outcome.LOST: "fail", Outcome.BETTER: "pass"}
 
 
 @dataclass(frozen=True)
@@ -190,7 +188,7 @@ def _changes(index: int, comparison: Comparison) -> Changes:
     return Changes(
         index,
         summary,
-        next((CSS[outcome] for outcome in CHANGED if counts[outcome]), "pass" if moved else "unknown"),
+        next((SIGNS[outcome].css for outcome in CHANGED if counts[outcome]), "pass" if moved else "unknown"),
         tuple(_places(comparison)),
         tuple(map(_moved, moved[:_MOST_CELLS])),
         f"the worst {_MOST_CELLS} of {len(moved)}" if len(moved) > _MOST_CELLS else "",
@@ -240,8 +238,8 @@ def _place(name: str, outcome: Outcome, changes: Sequence[Change]) -> Moved:
     ratios = [one.change for one in changes if one.before and one.after]
     return Moved(
         name,
-        CSS[outcome],
-        f"{MARKS[outcome]} {outcome}",
+        SIGNS[outcome].css,
+        marked(outcome),
         _percent(statistics.median(ratios)) if ratios else "",
         f"{extreme.key.testcase} {extreme.key.place}".strip(),
         _values(extreme),
@@ -253,8 +251,8 @@ def _moved(change: Change) -> Moved:
     """Return a changed cell as texts."""
     return Moved(
         f"{change.key.testcase} {change.key.place}".strip(),
-        CSS.get(change.outcome, ""),
-        f"{MARKS.get(change.outcome, '')} {change.outcome}",
+        css_of(change.outcome),
+        marked(change.outcome),
         _difference(change),
         "",
         _values(change) + (f" ({change.reason})" if change.reason else ""),
@@ -323,4 +321,4 @@ def _against(changes: Sequence[Change]) -> Against:
     text = _difference(extreme) or "no value"
     where = ", ".join(filter(None, (extreme.key.row, extreme.key.column)))
     speed = 1 + extreme.change if _difference(extreme) else 0.0
-    return Against(step(speed), difference, f"{MARKS[extreme.outcome]} {text} {where}")
+    return Against(step(speed), difference, f"{SIGNS[extreme.outcome].mark} {text} {where}")

@@ -16,9 +16,9 @@ from ...judging.verdicts import Check
 from ...model import Engine, Unit
 from ...terminal import one_line
 from ...units import many
+from ..signs import Shown, shown
 from .deviation import Judgements
 from .headline import extent, rate
-from .signs import Shown, shown
 from .tables import Part, curve, matrix, rows, vector_key
 
 if TYPE_CHECKING:

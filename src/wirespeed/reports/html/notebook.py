@@ -16,7 +16,7 @@ from ...units import fitting, format_time, many
 from ..key_figures import extent, rate
 from ..numbers import GLANCE, number
 from ..records import NUMBERS, WHOLES, Record, Section, records
-from ..signs import SIGNS
+from ..signs import SIGNS, marked
 from ..style import SIMULATED
 from .causes import notes
 from .headline import headline
@@ -35,12 +35,6 @@ _FRACTIONS = {
     "share": ".0%", "change": "+.1%", "change_low": "+.1%", "change_high": "+.1%", "spread": ".1%",
     "factor": ".0%", "margin": ".2f",
 }  # fmt: skip
-#: Signs of words that are not verdicts.
-_SIGNS = {str(verdict): sign.mark for verdict, sign in SIGNS.items()} | {
-    "worse": "✖",
-    "lost": "✖",
-    "better": "✓",
-}
 
 
 @singledispatch
@@ -146,4 +140,4 @@ def _text(name: str, row: Record) -> str:
     if name in NUMBERS:
         scale, unit = fitting(Unit(row.get("unit", Unit.RATE)), [value])
         return f"{number(value, scale, GLANCE)} {unit}"
-    return f"{_SIGNS[value]} {value}" if value in _SIGNS else str(value)
+    return marked(str(value))

@@ -14,6 +14,7 @@ from ...results.cells import placed
 from ...terminal import one_line
 from ...units import GB, format_size
 from ..numbers import GLANCE, number
+from ..signs import shown
 from ..style import SIMULATED, Judged
 from .causes import causes, explained_causes, gates, notes
 from .comparison import letter
@@ -22,7 +23,6 @@ from .headline import headline, tiles
 from .link_use import Use, uses
 from .measurements import group_id, grouped
 from .pair_matrix import pair_matrix
-from .signs import shown
 from .svg import markup
 from .telemetry import charts_and_texts
 from .topology_drawing import MOST_DRAWN, draw, vertices
