@@ -40,7 +40,7 @@ def render(document: Document, style: Style) -> str:
     writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     check = style.check(document)
-    verdicts = {one.key: one.verdict for one in check.judgements}
+    verdicts = {judgement.key: judgement.verdict for judgement in check.judgements}
     about = origin(document) | {"simulated": "SIMULATED" if document.simulated else ""}
     about["run_verdict"] = str(check.verdict)
     for result in document.testcases:

@@ -144,7 +144,7 @@ def views(diagnosis: Diagnosis) -> list[FindingView]:
 def applicable(compared: GateComparison) -> list[GateResult]:
     """Return the gates that apply to the machine, the worst first."""
     order = list(GateVerdict)
-    found = [one for one in compared.results if one.verdict is not GateVerdict.NOT_APPLICABLE]
+    found = [result for result in compared.results if result.verdict is not GateVerdict.NOT_APPLICABLE]
     return sorted(found, key=lambda one: order.index(one.verdict))
 
 

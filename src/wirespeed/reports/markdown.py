@@ -46,7 +46,7 @@ def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: 
     """Return a table of several runs, the worst first; ``verbose`` adds those that pass, and the reports."""
     ordered = sorted(runs, key=lambda run: run.node.order)
     nodes = [run.node for run in ordered]
-    rows = [(ERROR, one.file, "", str(one), "") for one in unreadable]
+    rows = [(ERROR, file.file, "", str(file), "") for file in unreadable]
     for run in ordered:
         if style.verbose or run.node.word != PASS:
             wrong = "; ".join((run.node.sentence, *run.remarks))
@@ -87,7 +87,7 @@ def _lines(document: Document, style: Style) -> Iterator[str]:
         yield ""
         yield from (f"- **warning**: {escaped(text)}" for text in found)
     check = style.check(document)
-    counts = counted(one.verdict for one in check.judgements if one.key.column)
+    counts = counted(judgement.verdict for judgement in check.judgements if judgement.key.column)
     yield from ("", f"**{check.verdict.word.upper()}**: {counts or 'no values'}")
     yield from _judged(style.judged) if style.judged else ()
     for result in document.testcases:

@@ -122,7 +122,7 @@ def data_word(document: Document, result: TestcaseResult) -> str:
 
 def verification(document: Document) -> str:
     """Return whether the data of a run is right; empty for a log of another tool that does not say."""
-    wrong = any(one.status is Status.FAILED for one in document.testcases)
+    wrong = any(result.status is Status.FAILED for result in document.testcases)
     return WRONG_DATA if wrong else _verification(document)
 
 
@@ -134,7 +134,7 @@ def _verification(document: Document, result: TestcaseResult | None = None) -> s
 
 def closing(document: Document, check: Check) -> str:
     """Return the verdict on a run, how many testcases have each, and whether the data was verified."""
-    counts = counted(check.testcases[one.name] for one in document.testcases) or "nothing was run"
+    counts = counted(check.testcases[result.name] for result in document.testcases) or "nothing was run"
     data = verification(document)
     took = document.origin or f"in {format_time(document.seconds)}"
     return f"{check.verdict.word.upper()}  {counts}" + (f" · {data}" if data else "") + f" · {took}"

@@ -29,7 +29,7 @@ def render(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable
             line.append(f" · {SIMULATED}", style="bold magenta")
         parts.append(line)
         parts += [Text(text, style="bold yellow") for text in remarks(side)]
-    parts += [Text(f"unreadable: {one}", style="bold red") for one in unreadable]
+    parts += [Text(f"unreadable: {file}", style="bold red") for file in unreadable]
     parts += [Text(text, style="yellow") for text in pairing(comparison)]
     shown = comparison.differences[: None if style.verbose else _DIFFERENCES]
     parts += [Text(f"differs: {one}", style="cyan") for one in shown]

@@ -48,17 +48,17 @@ def render(
     """
     parts: list[RenderableType] = [heading(document)]
     parts += [
-        Text(f"{'note' if one.verdict is Verdict.WAIVED else 'missing'}: {one}", "bold")
-        for one in check.missing
+        Text(f"{'note' if absence.verdict is Verdict.WAIVED else 'missing'}: {absence}", "bold")
+        for absence in check.missing
     ]
     if document.testcases:
         parts += [*warnings(document), *_measured(document, steps)]
     verdict = concluded(document, check, found)
     slow = many(found.slow, "slow value") if document.testcases else "nothing was measured"
     parts.append(Text(f"{verdict.word.upper()}  {slow}", style=SIGNS[verdict].style))
-    for one in check.culprits:
-        cells = many(len(one.cells), "value")
-        parts.append(Text(f"slow: {one} at {one.share} ({cells})"))
+    for culprit in check.culprits:
+        cells = many(len(culprit.cells), "value")
+        parts.append(Text(f"slow: {culprit} at {culprit.share} ({cells})"))
     for view in views(found):
         parts += ["", named(view), details(view)]
     parts.append("")
@@ -118,11 +118,11 @@ def _closing(document: Document, found: Diagnosis, check: Check) -> str:
         return f"no known cause for {found.unexplained} of {many(found.slow, 'slow value')}"
     if found.slow:
         return "every slow value has a possible cause; fix the cause and run again"
-    count = len(found.findings) + sum(one.verdict is not Verdict.WAIVED for one in check.missing)
+    count = len(found.findings) + sum(absence.verdict is not Verdict.WAIVED for absence in check.missing)
     seen = many(count, "finding") if count else "nothing found"
     if not document.testcases:
         return seen
-    judged = any(one.verdict.is_judged for one in check.judgements)
+    judged = any(judgement.verdict.is_judged for judgement in check.judgements)
     return f"{seen}; {'nothing is slow' if judged else 'no value could be judged'}"
 
 

@@ -107,8 +107,8 @@ def _rows(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable]) -> list[
     ]  # fmt: skip
     failed = sum(row.word == WORDS[0] for row in rows)
     files = [
-        _Line(ERROR, Path(one.file).name or one.file, (), (ERROR, one.kind), one.why, one.kind)
-        for one in unreadable
+        _Line(ERROR, Path(file.file).name or file.file, (), (ERROR, file.kind), file.why, file.kind)
+        for file in unreadable
     ]
     return [*rows[:failed], *files, *rows[failed:]]
 

@@ -79,10 +79,10 @@ _ABSENT = {
 
 def absent(lacking: Iterable[Missing], said: str = "") -> Iterator[RenderableType]:
     """Yield a line for everything that is missing, or left out on purpose, but for what was said."""
-    for one in lacking:
-        if str(one) not in said:
-            kind, style = _ABSENT[one.verdict]
-            yield from notes([(kind, str(one))], style)
+    for absence in lacking:
+        if str(absence) not in said:
+            kind, style = _ABSENT[absence.verdict]
+            yield from notes([(kind, str(absence))], style)
 
 
 def figures(found: Overview, width: int) -> RenderableType:

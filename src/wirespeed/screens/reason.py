@@ -39,6 +39,6 @@ def reason_of_diagnosis(document: Document, check: Check, found: Diagnosis) -> s
     defects = [view for view in known if view.finding.weight is Weight.DEFECT] or known
     if check.verdict.is_failure or (document.testcases and not defects):
         return reason(document, check, found)
-    named = [str(one) for one in check.missing if one.verdict.is_bad]
+    named = [str(absence) for absence in check.missing if absence.verdict.is_bad]
     named += [view.title for view in defects]
     return "; ".join(named) or "the system reports no defect; nothing was measured"

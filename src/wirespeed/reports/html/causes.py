@@ -45,10 +45,11 @@ def gates(comparisons: Iterable[GateComparison]) -> tuple[GatesView, ...]:
     """Return the comparisons with gates of which some apply."""
     return tuple(
         GatesView(
-            f"Published thresholds of {one.gates.name} (read {one.gates.read})", tuple(map(_gate, found))
+            f"Published thresholds of {comparison.gates.name} (read {comparison.gates.read})",
+            tuple(map(_gate, found)),
         )
-        for one in comparisons
-        if (found := applicable(one))
+        for comparison in comparisons
+        if (found := applicable(comparison))
     )
 
 
@@ -70,7 +71,7 @@ def _css(finding: Finding, *, explains: bool) -> str:
 
 def explained_causes(found: Overview) -> tuple[tuple[str, Markup], ...]:
     """Return name and explanation of each cause of a run, from the documentation."""
-    names = dict.fromkeys(one.cause.name for one in found.diagnosis.findings)
+    names = dict.fromkeys(finding.cause.name for finding in found.diagnosis.findings)
     return tuple((name, markup(about)) for name in names if (about := topic(name)))
 
 

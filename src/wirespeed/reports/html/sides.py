@@ -27,7 +27,7 @@ def sides_page(comparison: Comparison, unreadable: Sequence[Unreadable] = ()) ->
         The files that cannot be read.
     """
     changed = comparison.those(*CHANGED)
-    others = [one for one in comparison.changes if one.outcome not in CHANGED]
+    others = [change for change in comparison.changes if change.outcome not in CHANGED]
     worst = next((outcome for outcome in CHANGED if comparison.those(outcome)), None)
     word = "CHANGED" if changed else "SAME" if comparison.compared else "NOT COMPARED"
     return rendered(
@@ -41,7 +41,7 @@ def sides_page(comparison: Comparison, unreadable: Sequence[Unreadable] = ()) ->
             for name, side in (("A, before", comparison.before), ("B, after", comparison.after))
         ],
         remarks=[
-            *(f"unreadable: {one}" for one in unreadable),
+            *(f"unreadable: {file}" for file in unreadable),
             *(one for one in (*pairing(comparison), not_compared(comparison)) if one),
         ],
         differences=list(map(str, comparison.differences)),
