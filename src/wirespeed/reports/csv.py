@@ -35,7 +35,8 @@ def render(document: Document, style: Style) -> str:
     as a formula begins with an apostrophe.
     """
     text = io.StringIO()
-    known = [column.name for column in COLUMNS if style.verbose or column.kind is not tuple]
+    fields = (column for column in COLUMNS if column.field)
+    known = [column.name for column in fields if style.verbose or column.kind is not tuple]
     columns = sorted(dict.fromkeys((*_FIRST, *known)), key=lambda name: name == _LAST)
     writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()

@@ -21,8 +21,8 @@ def section(compared: GateComparison, style: Style) -> Iterator[RenderableType]:
     gates, results = compared.gates, compared.results
     yield Text(f"published thresholds of {gates.name} (read {gates.read})", style="bold")
     for result in applicable(compared):
-        line = Text(f"{result.verdict:<12}", style=SIGNS[result.verdict].style)
-        yield line.append(f"{result.gate.measures}: at least {result.gate.at_least}", style="default")
+        line = Text().append(f"{result.verdict:<12}", style=SIGNS[result.verdict].style)
+        yield line.append(f"{result.gate.measures}: at least {result.gate.at_least}")
         yield from (Padding(Text(text, style="dim"), (0, 0, 0, 2)) for text in _details(result, style))
     other = Counter(one.why for one in results if one.verdict is GateVerdict.NOT_APPLICABLE)
     if other:
