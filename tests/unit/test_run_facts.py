@@ -12,8 +12,8 @@ import wirespeed
 from tests.unit.test_cuda_discovery import FakeNvml
 from tests.unit.test_gpu_facts import GPU, bus
 from wirespeed.backends.cuda import nvml
-from wirespeed.backends.cuda.loaded_links import LoadedLinks
 from wirespeed.backends.cuda.nvml import Nvml
+from wirespeed.backends.gpu.loaded_links import LoadedLinks
 from wirespeed.backends.nccl.debug import Debug, transports
 from wirespeed.backends.tree import Tree
 from wirespeed.document import RETRAINED, THROTTLED_BY, Document, Quantity, State
@@ -85,6 +85,20 @@ def test_throttled_time_as_a_share_of_the_time_in_which_the_gpu_was_used() -> No
     none = facts_of(document(((throttled("power cap", 3.0),), (throttled("power cap", 3.0),))))
     assert none.number(Known.THROTTLED_TIME, OF_GPU0) == 0
     assert none.text(Known.THROTTLED_BY, OF_GPU0) == "nothing"
+
+
+def test_copies_of_a_gpu_of_another_host_do_not_use_the_one_with_the_same_name_here() -> None:
+    states = ((throttled("power cap", 0.0),), (throttled("power cap", 4.0),))
+    run = document(states)
+    job = wirespeed.machine("simulated:nvl72")
+    (result,) = run.testcases
+    (table,) = result.tables
+    for rank, seconds in (("4", None), ("0", 10)):  # of node01 and of this host
+        links = tuple((link, 1.0, 1.0) for link in job.links_at(f"{rank}/gpu0"))
+        cells = tuple(replace(cell, links=links) for cell in table.cells)
+        results = (replace(result, tables=(replace(table, cells=cells),)),)
+        found = facts_of(replace(run, machine=job, testcases=results))
+        assert found.number(Known.OBSERVED, OF_GPU0) == seconds
 
 
 def test_throttled_time_that_says_nothing() -> None:
