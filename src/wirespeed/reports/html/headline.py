@@ -15,8 +15,7 @@ from ...topology import Machine
 from ...units import fitting, format_time, many
 from ..key_figures import extent, of_limit, rate, worst_word
 from ..numbers import GLANCE, number
-from ..signs import SIGNS, verification
-from .signs import Shown, shown
+from ..signs import SIGNS, Shown, shown, verification
 from .svg import Element, add, markup
 
 if TYPE_CHECKING:
