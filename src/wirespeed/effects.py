@@ -92,7 +92,7 @@ def _with(kind: LinkKind) -> Places:
 
 def _switches(machine: Machine) -> tuple[str, ...]:
     ends = {
-        end for one in machine.links if one.kind is LinkKind.PCIE for end in (one.source, one.destination)
+        end for link in machine.links if link.kind is LinkKind.PCIE for end in (link.source, link.destination)
     }
     return tuple(sorted(ends - set(_gpus(machine)) - {node.name for node in machine.numa}))
 
@@ -299,8 +299,8 @@ def _together(*several: Reports) -> Reports:
     """Return a function that reports several facts."""
 
     def facts(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-        for one in several:
-            yield from one(machine, place, amount)
+        for reports in several:
+            yield from reports(machine, place, amount)
 
     return facts
 
@@ -333,8 +333,9 @@ def _of_use(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
 
 
 def _of_dimms(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-    del machine
-    yield Fact(Known.DIMM_BYTES, CONTROLLER_BYTES * amount / 8, "B", f"mc{place.removeprefix('numa')}")
+    for node in machine.numa:
+        if node.name == place:
+            yield Fact(Known.DIMM_BYTES, CONTROLLER_BYTES * amount / 8, "B", f"mc{node.index}")
 
 
 def _of_cpus(machine: Machine, place: str, amount: float) -> Iterator[Fact]:

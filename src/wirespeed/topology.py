@@ -37,7 +37,7 @@ class Link:
     Parameters
     ----------
     source, destination : str
-        MachineVertices that the link connects.
+        Vertices that the link connects.
     kind : LinkKind
         Kind of the link.
     capacity : float or None

@@ -26,6 +26,11 @@ class Vertex(NamedTuple):
     device: str
 
 
+def whole(name: str) -> str:
+    """Return the name of a vertex without the part of it that a link enters or leaves (``pcie0 up``)."""
+    return name.partition(" ")[0]
+
+
 class MachineVertices:
     """The vertices of one machine."""
 

@@ -152,7 +152,7 @@ def links_above(
     device : TreePath
         The GPU's entry in ``sys/bus/pci/devices``: a link to its place below its bridges.
     gpu, node : str
-        MachineVertices at the two ends.
+        Vertices at the two ends.
     known : Sequence[Link]
         Links that are already described. GPUs below one switch share its uplink, which is one link.
 

@@ -77,7 +77,7 @@ class JsonLines(Listener):
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
         """Print its values in base units, or why it has none."""
-        from ..reports._signs import data_word
+        from ..reports.signs import data_word
 
         head = {"testcase": result.name, "data": data_word(document, result), "simulated": document.simulated}
         rows: list[dict[str, object]] = [
@@ -102,6 +102,6 @@ class JsonLines(Listener):
 def _ending(document: Document, options: argparse.Namespace) -> str:
     """Return verdict, cause and key figures of a run of everything."""
     from ..judging.judge import judge
-    from ..reports._overview import render
+    from ..screens.overview import render
 
     return render(document, judge(document), style(options))

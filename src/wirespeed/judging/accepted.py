@@ -44,4 +44,4 @@ def accept(
 def _is_accepted(override: Override, judgement: Judgement) -> bool:
     if override.accept is None:
         return judgement.verdict.is_bad
-    return judgement.verdict in (Verdict.FAIL, Verdict.WARN) and judgement.margin >= override.accept
+    return judgement.verdict.is_worse and judgement.margin >= override.accept

@@ -22,7 +22,7 @@ def at_device(command: str, machine: Machine, *places: str) -> str:
     machine : Machine
         The machine with the GPU. Its bus ID names the GPU, since programs number GPUs differently.
     *places : str
-        MachineVertices: devices, switches.
+        Vertices: devices, switches.
 
     Returns
     -------

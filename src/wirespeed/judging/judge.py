@@ -28,6 +28,7 @@ from .inventory import missing
 from .judgement import BELOW_PEERS, BELOW_RANGE, Judgement
 from .localise import Observation, localise
 from .omissions import baseline_use, doubts
+from .peers import ComparableCells
 from .usual_ranges import LEAST_PART, SIZES, UsualRange, UsualRanges
 from .verdict import Verdict, worst
 from .verdicts import TOLERANCE, Check
@@ -88,15 +89,15 @@ def judge(
     machine = document.machine
     check_links(overrides, machine)
     lacking = missing(document, expected, baseline.inventory(machine) if baseline else None)
-    is_lesser = any(one.verdict is Verdict.FAIL and one.expected is not None for one in lacking)
+    is_lesser = any(absent.verdict is Verdict.FAIL and absent.expected is not None for absent in lacking)
     entries = baseline.entries(machine, is_lesser=is_lesser) if baseline else {}
-    cells = [one for one in placed(document) if one.key in entries or not _restated(one)]
+    cells = [measured for measured in placed(document) if measured.key in entries or not _restated(measured)]
     memories = _measured_memories(cells, machine)
     usual = UsualRanges(document)
     judged = [
-        (None if ignore_busy or not one.result.busy else _busy(one, machine))
-        or _judge(one, machine, memories, usual, entries.get(one.key), tolerance)
-        for one in cells
+        (None if ignore_busy or not measured.result.busy else _busy(measured, machine))
+        or _judge(measured, machine, memories, usual, entries.get(measured.key), tolerance)
+        for measured in cells
     ]
     for i, why in unconfirmed(machine, cells, IMPLAUSIBLE).items():
         if judged[i].why == BELOW_RANGE or judged[i].verdict is Verdict.IMPLAUSIBLE:
@@ -110,7 +111,10 @@ def judge(
         of_testcase.setdefault(judgement.key.testcase, set()).add(judgement.verdict)
     return Check(
         tuple(judged),
-        {one.name: _of_testcase(one, of_testcase.get(one.name, ())) for one in document.testcases},
+        {
+            result.name: _of_testcase(result, of_testcase.get(result.name, ()))
+            for result in document.testcases
+        },
         tuple(culprits),
         accepted,
         {r.name: found for r in document.testcases if (found := hardware_changes(r, machine))},
@@ -143,32 +147,34 @@ def gates(document: Document, name: GateSetName | str | Path, check: Check | Non
     return compare_gates(load(str(name)), document, (check or judge(document)).judgements)
 
 
-def _restated(one: Placed) -> bool:
+def _restated(measured: Placed) -> bool:
     """Return whether a cell is a table of a collective other than its bus bandwidth, which is judged."""
-    return one.result.collective is not None and one.key.table != BUSBW
+    return measured.result.collective is not None and measured.key.table != BUSBW
 
 
-def _busy(one: Placed, machine: Machine) -> Judgement | None:
+def _busy(measured: Placed, machine: Machine) -> Judgement | None:
     """Return the judgement on a cell of a device that another process used; None for other cells."""
-    why = "; ".join(f"{device} is {how}" for device, how in busy_devices(one, machine).items())
+    why = "; ".join(f"{device} is {how}" for device, how in busy_devices(measured, machine).items())
     if not why:
         return None
-    return Judgement(one.key, one.unit, Verdict.BUSY, one.cell.value, one.cell.limit, why=why)
+    return Judgement(
+        measured.key, measured.unit, Verdict.BUSY, measured.cell.value, measured.cell.limit, why=why
+    )
 
 
 def _measured_memories(cells: Sequence[Placed], machine: Machine) -> dict[int, float]:
     """Return the rate that the CPUs reached in each memory: link index -> bytes read and written, in B/s."""
     found: dict[int, float] = {}
-    for one in cells:
-        if one.result.name in _STREAM and one.cell.value and len(one.cell.links) == 1:
-            ((link, *_),) = one.cell.links
+    for measured in cells:
+        if measured.result.name in _STREAM and measured.cell.value and len(measured.cell.links) == 1:
+            ((link, *_),) = measured.cell.links
             if machine.links[link].kind is LinkKind.MEMORY:
-                found[link] = max(found.get(link, 0.0), one.cell.value)
+                found[link] = max(found.get(link, 0.0), measured.cell.value)
     return found
 
 
 def _judge(
-    one: Placed,
+    measured: Placed,
     machine: Machine,
     memories: Mapping[int, float],
     usual: UsualRanges,
@@ -176,32 +182,32 @@ def _judge(
     tolerance: float,
 ) -> Judgement:
     """Judge one cell independently of the others."""
-    cell, value = one.cell, one.cell.value
+    cell, value = measured.cell, measured.cell.value
     if value is None:
-        if one.result.status is Status.PASSED and not cell.reason:
-            return Judgement(one.key, one.unit, Verdict.FAIL, why="no value, and no reason why")
-        return Judgement(one.key, one.unit, _without_value(one.result), why=cell.reason)
+        if measured.result.status is Status.PASSED and not cell.reason:
+            return Judgement(measured.key, measured.unit, Verdict.FAIL, why="no value, and no reason why")
+        return Judgement(measured.key, measured.unit, _without_value(measured.result), why=cell.reason)
     peak = cell.peak or cell.limit
     if cell.expected and peak and value > peak * (1 + IMPLAUSIBLE):
         why = f"{value / peak - 1:.0%} above the limit: the value or a link capacity is wrong"
         least, normal = cell.expected
-        return Judgement(one.key, one.unit, Verdict.IMPLAUSIBLE, value, peak, least, normal, why)
+        return Judgement(measured.key, measured.unit, Verdict.IMPLAUSIBLE, value, peak, least, normal, why)
     if cell.expect:
-        ranged = _by_expectation(_passed(one), value, cell.limit, cell.expect)
+        ranged = _by_expectation(_passed(measured), value, cell.limit, cell.expect)
     elif cell.expected:
-        ranged = _by_range(one, value, cell.expected, machine, memories)
-    elif known := None if entry and entry.judges else usual.of(one):
-        ranged = _by_usual_range(_passed(one), value, known)
+        ranged = _by_range(measured, value, cell.expected, machine, memories)
+    elif known := None if entry and entry.judges else usual.of(measured):
+        ranged = _by_usual_range(_passed(measured), value, known)
     else:
-        why = _unjudged(one, machine)
-        ranged = Judgement(one.key, one.unit, Verdict.UNKNOWN, value, cell.limit, why=why)
+        why = _unjudged(measured, machine)
+        ranged = Judgement(measured.key, measured.unit, Verdict.UNKNOWN, value, cell.limit, why=why)
     if entry is None:
         return ranged
     if not entry.judges:
         why = "the runs of the baseline differ too much"
         return replace(ranged, why=why) if ranged.verdict is Verdict.UNKNOWN else ranged
-    compared = _by_baseline(_passed(one), value, entry, tolerance)
-    only_tightens = compared.verdict is Verdict.PASS and ranged.verdict in (Verdict.FAIL, Verdict.WARN)
+    compared = _by_baseline(_passed(measured), value, entry, tolerance)
+    only_tightens = compared.verdict is Verdict.PASS and ranged.verdict.is_worse
     return ranged if only_tightens else compared
 
 
@@ -214,9 +220,9 @@ def _without_value(result: TestcaseResult) -> Verdict:
     return Verdict.WAIVED if result.status.good else Verdict.FAIL
 
 
-def _passed(one: Placed) -> Judgement:
+def _passed(measured: Placed) -> Judgement:
     """Return the judgement of a cell that passes."""
-    return Judgement(one.key, one.unit, Verdict.PASS, one.cell.value, one.cell.limit)
+    return Judgement(measured.key, measured.unit, Verdict.PASS, measured.cell.value, measured.cell.limit)
 
 
 def _of_testcase(result: TestcaseResult, verdicts: Collection[Verdict]) -> Verdict:
@@ -243,22 +249,22 @@ def _by_expectation(
 
 
 def _by_range(
-    one: Placed,
+    measured: Placed,
     value: float,
     expected: tuple[float, float],
     machine: Machine,
     memories: Mapping[int, float],
 ) -> Judgement:
     """Judge a value by its expected range."""
-    cell, (least, normal) = one.cell, expected
+    cell, (least, normal) = measured.cell, expected
     verdict, why = Verdict.PASS, ""
     if value < least * (1 + WARN):
         if cell.shared:
-            return _by_memories(_passed(one), value, cell, machine, memories)
+            return _by_memories(_passed(measured), value, cell, machine, memories)
         verdict, why = Verdict.WARN, "at the low end of the expected range"
         if value < least:
             verdict, why = Verdict.FAIL, BELOW_RANGE
-    return Judgement(one.key, one.unit, verdict, value, cell.limit, least, normal, why)
+    return Judgement(measured.key, measured.unit, verdict, value, cell.limit, least, normal, why)
 
 
 def _by_usual_range(judgement: Judgement, value: float, known: UsualRange) -> Judgement:
@@ -312,15 +318,15 @@ def _by_baseline(judgement: Judgement, value: float, entry: Entry, tolerance: fl
     return replace(judgement, verdict=verdict, least=least, normal=entry.median, why=why)
 
 
-def _unjudged(one: Placed, machine: Machine) -> str:
+def _unjudged(measured: Placed, machine: Machine) -> str:
     """Return why a cell with a value cannot be judged."""
-    if one.unit is Unit.TIME:
+    if measured.unit is Unit.TIME:
         return "latency needs a baseline"
-    if one.cell.limit is not None:
+    if measured.cell.limit is not None:
         return "not limited by link bandwidth"
-    unknown = [link for i, *_ in one.cell.links if (link := machine.links[i]).capacity is None]
+    unknown = [link for i, *_ in measured.cell.links if (link := machine.links[i]).capacity is None]
     cores = max((len(node.cores) for node in machine.numa), default=1)
-    if one.result.name == SIZES and one.cell.bytes < LEAST_PART * cores:
+    if measured.result.name == SIZES and measured.cell.bytes < LEAST_PART * cores:
         return "the start of the threads takes longer than so small a copy"
     kinds = {LinkKind.MEMORY: "memory"}
     what = dict.fromkeys(kinds.get(link.kind, f"{link.kind} links") for link in unknown)
@@ -332,32 +338,23 @@ def _blame(
 ) -> list[Culprit]:
     """Find the culprits and record them with the cells; cells that would pass get a warning."""
     indices, observations = [], []
-    kind_of = [link.kind for link in machine.links]
-    alone = without_peers(machine)
-    kinds: dict[tuple[int, ...], str] = {}  # of the links of a cell; many cells share them
-    bounds: dict[tuple[float, float], str] = {}
+    peers, alone = ComparableCells(machine), without_peers(machine)
     for i, (judgement, one) in enumerate(zip(judged, cells, strict=True)):
         cell = one.cell
         if i in exempt or not cell.value or not cell.limit or not cell.expected:
             continue
         if judgement.verdict is Verdict.BUSY or (cell.shared and judgement.verdict is not Verdict.PASS):
             continue  # another activity explains the value
-        used = tuple([link for link, _, _ in cell.links])
-        if judgement.verdict is Verdict.PASS and not alone.isdisjoint(used):
+        is_alone = any(link in alone for link, _, _ in cell.links)
+        if judgement.verdict is Verdict.PASS and is_alone:
             continue
-        if used not in kinds:
-            kinds[used] = " ".join(sorted({kind_of[link] for link in used}))
-        bound = cell.limit, cell.expected[1]
-        if bound not in bounds:
-            bounds[bound] = f"{cell.limit:.3g} {cell.expected[1]:.3g}"
         normal = (judgement.normal or cell.expected[1]) / cell.limit
         low = judgement.verdict is Verdict.FAIL
         if low and cell.expect:
             if not judgement.least or cell.value >= judgement.least:
                 continue  # too high
             normal = judgement.least / cell.limit
-        size = one.key.column if one.result.collective else ""  # the rate of a collective grows with it
-        group = (one.key.testcase, one.key.table, size, kinds[used], bounds[bound])
+        group = peers.group(one, cell.expected[1])
         indices.append(i)
         reached = max(cell.value / cell.limit, _LOWEST)
         observations.append(Observation(group, reached, normal, cell.links, low))

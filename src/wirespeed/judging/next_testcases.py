@@ -166,16 +166,18 @@ class _Compared:
         self._predictions = [
             (
                 Predictions(
-                    Network(one.machine), good.rates, good.routes if _ends(one.machine) == ends else None
+                    Network(hypothesis.machine),
+                    good.rates,
+                    good.routes if _ends(hypothesis.machine) == ends else None,
                 ),
-                one.effect is not None and one.effect.collectives,
+                hypothesis.effect is not None and hypothesis.effect.collectives,
             )
-            for one in hypotheses
+            for hypothesis in hypotheses
         ]
         #: Links whose speed differs between the machines; None if routes differ, too.
         self._differing: frozenset[int] | None = None
-        if all(_ends(one.machine) == ends for one in hypotheses):
-            speeds = ([link.capacity for link in one.machine.links] for one in hypotheses)
+        if all(_ends(hypothesis.machine) == ends for hypothesis in hypotheses):
+            speeds = ([link.capacity for link in hypothesis.machine.links] for hypothesis in hypotheses)
             self._differing = frozenset(
                 i for i, of_link in enumerate(zip(*speeds, strict=True)) if len(set(of_link)) > 1
             )

@@ -67,5 +67,5 @@ def _used(document: Document, result: TestcaseResult) -> set[str]:
 
 def _increase(course: Sequence[Quantity]) -> float:
     """Return the increase of a counter; 0 if it was reset."""
-    numbers = [one.value for one in course if isinstance(one.value, (int, float))]
+    numbers = [reading.value for reading in course if isinstance(reading.value, (int, float))]
     return max(0.0, numbers[-1] - numbers[0]) if numbers else 0.0

@@ -89,7 +89,7 @@ class Check(Tabular):
         """
         if self.stale:
             return Verdict.UNKNOWN
-        of_run = (one.verdict for one in self.judgements if not one.key.testcase)
+        of_run = (judgement.verdict for judgement in self.judgements if not judgement.key.testcase)
         values = worst((*self.testcases.values(), *of_run))
         absent = {one.verdict for one in self.missing}
         if values.is_failure or Verdict.FAIL in absent or any(compared.failed for compared in self.gates):

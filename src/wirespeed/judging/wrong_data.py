@@ -63,11 +63,11 @@ def wrong_data(cells: Iterable[Placed], machine: Machine) -> tuple[WrongData, ..
     ends.
     """
     found: dict[_Path, dict[str, None]] = {}
-    for one in cells:
-        if one.cell.corrupted:
-            source, _, destinations = one.cell.corrupted.partition("->")
+    for measured in cells:
+        if measured.cell.corrupted:
+            source, _, destinations = measured.cell.corrupted.partition("->")
             path = (source, *filter(None, destinations.split("+")))
-            found.setdefault(path, {})[one.result.name] = None
+            found.setdefault(path, {})[measured.result.name] = None
     paths = sorted(found, key=lambda path: -len(found[path]))
     of_device: dict[str, list[_Path]] = {}
     for path in paths:

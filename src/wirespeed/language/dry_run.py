@@ -44,7 +44,7 @@ class PlannedWork:
     load : bool
         Whether it is load, whose rate is not reported.
     route : tuple[str, ...]
-        MachineVertices from the source over the executor to the (first) destination; empty if unknown.
+        Vertices from the source over the executor to the (first) destination; empty if unknown.
     limit : float or None
         Rate that the links allow while all transfers of the measurement run, in B/s; None if unknown.
     alone : float or None

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ...document import Document, Status, TestcaseResult
 from ...judging.judgement import Judgement
 from ...judging.overview import KeyFigure, PathKind, not_as_expected, path_kind
-from ...judging.verdict import worst
-from ...judging.verdicts import Check, Verdict
+from ...judging.verdict import Verdict, worst
+from ...judging.verdicts import Check
 from ...model import Engine, Unit
 from ...terminal import one_line
 from ...units import many
