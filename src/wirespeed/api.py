@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import backends as _backends
-from .backends.base import Backend, ReportsBusy
+from .backends.base import Backend
 from .caching import refusal
 from .document import DEVICES, REQUESTED, SCHEMA, Document
 from .driver.jobs import gather_facts, gather_machine, gather_observed
@@ -280,8 +280,7 @@ def wait_idle(machine: Machine, seconds: float) -> float:
     connected = _backends.connect(machine)
     end = time.monotonic() + seconds
     try:
-        watching = [backend for backend in connected if isinstance(backend, ReportsBusy)]
-        while busy := "; ".join(f"{device} is {how}" for b in watching for device, how in b.busy().items()):
+        while busy := "; ".join(f"{device} is {how}" for b in connected for device, how in b.busy().items()):
             left = end - time.monotonic()
             if left <= 0:
                 raise NotIdle(f"waiting for an idle machine: {busy}", seconds)

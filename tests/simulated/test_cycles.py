@@ -14,7 +14,7 @@ from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.cli.main import main
 from wirespeed.document import Quantity, State, Status
-from wirespeed.driver import session, worker
+from wirespeed.driver import hardware_state, worker
 from wirespeed.driver.cells_of_samples import cell_of
 from wirespeed.driver.session import Session
 from wirespeed.driver.session_options import SessionOptions
@@ -86,7 +86,7 @@ class Half(SimulatedBackend):
 
 
 def test_a_recent_state_of_other_backends_is_not_reused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "STATE_MAX_AGE_S", float("inf"))
+    monkeypatch.setattr(hardware_state, "STATE_MAX_AGE_S", float("inf"))
     halves = [Half("numa"), Half("gpu")]
     options = SessionOptions(select(["0", "1"]), RunOptions(samples=1, copies=1))
     document = Session(backends.describe(TWO), halves, options).run()

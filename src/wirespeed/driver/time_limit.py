@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from ..backends.base import Backend, KeepsVirtualTime
+from ..backends.base import Backend
 from ..durations import connect_seconds, end_seconds, least_seconds, start_seconds, usual_seconds
 from ..errors import WirespeedError
 from ..model import Measurement
@@ -175,7 +175,7 @@ def limit_of(
     )
     starting, ending = start_seconds(machine), end_seconds(machine)
     for backend in backends:
-        if isinstance(backend, KeepsVirtualTime):
+        if backend.virtual:
             end = backend.elapsed() + within - starting - ending
             return TimeLimit(end, backend.elapsed, estimates, virtual=True)
     since = started if options.since is None else options.since

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,6 +19,7 @@ from ...options import RunOptions
 from ...topology import Gpu, Machine
 from ...units import MIB, format_size
 from .. import pci
+from ..base import Backend, BackendDetails
 from .launch_config import NODE, WORD, unfit
 from .loaded_links import LoadedLinks
 from .nvml import Nvml, process_name
@@ -46,7 +46,7 @@ _SPREAD_FROM_BYTES = 16 * MIB
 _SPREAD_TRIALS = 3
 
 
-class CudaBackend:
+class CudaBackend(Backend):
     """Backend for transfers of GPUs: copy engines, kernels, chases.
 
     Parameters
@@ -62,7 +62,7 @@ class CudaBackend:
     sample_seconds = 4e-3
 
     def __init__(self, machine: Machine, gate: str = "wait_value") -> None:
-        self.warnings: list[str] = []
+        super().__init__()
         self._machine = machine
         self._gate_kind = gate
         self._gpus = {gpu.name: gpu for gpu in machine.gpus}
@@ -218,7 +218,7 @@ class CudaBackend:
             raise BackendError(self._unusable)
         device = self._device(job.device)
         if users := self._users(device.gpu):
-            self._warn(f"{job.device} is in use by {users}; values may be lower than its maximum")
+            self.warn(f"{job.device} is in use by {users}; values may be lower than its maximum")
         kind = GateKind(self._gate_kind)
         return CudaEndpoint(job, device, self._contents_of(device), kind, self._buffers())
 
@@ -226,10 +226,6 @@ class CudaBackend:
         """Use other memory from now on."""
         if self._pool is not None:
             self._pool.renew()
-
-    def now(self) -> float:
-        """Return the monotonic clock in s."""
-        return time.monotonic()
 
     def state(self) -> State:
         """Return clocks, temperatures, links and error counters of all GPUs, as NVML reports them."""
@@ -258,9 +254,9 @@ class CudaBackend:
         """Look at the PCIe links of GPUs that copy from or to the host now."""
         self._loaded.observe(transfers)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> BackendDetails:
         """Return the facts of the links that were seen while they were in use."""
-        return {"facts": tuple(self._loaded.facts())}
+        return BackendDetails(facts=tuple(self._loaded.facts()))
 
     def busy(self) -> dict[str, str]:
         """Return the other processes that use the GPUs; empty if there are none."""
@@ -347,7 +343,7 @@ class CudaBackend:
         from .memory import CudaBufferPool
 
         if self._pool is None:
-            self._pool = CudaBufferPool(self._machine, self._device, self._warn)
+            self._pool = CudaBufferPool(self._machine, self._device, self.warn)
         return self._pool
 
     def _contents_of(self, device: Device) -> Contents:
@@ -364,10 +360,6 @@ class CudaBackend:
             with suppress(pynvml.NVMLError):  # discovery has reported the reason
                 self._nvml = Nvml(pynvml)
         return self._nvml
-
-    def _warn(self, message: str) -> None:
-        if message not in self.warnings:
-            self.warnings.append(message)
 
 
 def _unusable(machine: Machine) -> str:

@@ -36,7 +36,7 @@ class CudaEndpoint:
 
     #: On one host the first two are as fast as the third and need no permission. The first is also fast if a
     #: process does not see the other's GPU; copy engines were 6 % slower with the second.
-    means = (IPC, VMM_FD, FABRIC)
+    means: tuple[str, ...] = (IPC, VMM_FD, FABRIC)
     plain = IPC
 
     def __init__(

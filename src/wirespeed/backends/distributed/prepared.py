@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendLost, OutOfMemory, WirespeedError
 from ...model import Engine, Measurement, Memory, Role, Sample, Transfer
 from ...summary import summarise
+from ..base import Prepared
 from ..shared_memory import Handle
 from .endpoint import LocalPrepared, LocalTransfer
 from .transports import TWO_SIDED
@@ -27,7 +28,7 @@ _LOAD_LASTS, _MOST_REPEATS = 1.5, 10_000
 Failures = list[tuple[int, str]]
 
 
-class DistributedPrepared:
+class DistributedPrepared(Prepared):
     """This process' part of a common Measurement; all processes call every method together.
 
     Parameters
@@ -77,9 +78,6 @@ class DistributedPrepared:
         self._exchange.together(self._fill, f"filling the buffers of {text}")
         return []
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -93,7 +91,7 @@ class DistributedPrepared:
         if len(self._skews) > _WARM_UP_SAMPLES and len(movers) > 1:
             skews, walls = zip(*self._skews[_WARM_UP_SAMPLES:], strict=True)
             skew, wall = summarise(skews).median, summarise(walls).median
-            self._running.start.judge(skew, wall, self._backend.warnings)
+            self._running.start.judge(skew, wall)
         self._skews.clear()
         self._own.clear()
         self._running.pool.give_back()

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from ...document import State
 from ...errors import BackendError, Unreachable, WirespeedError
 from ...model import Engine, Measurement, MemoryKind, Message, Sharing
 from ...options import RunOptions
 from ...topology import Machine
-from ..base import Prepared
+from ..base import Backend, Prepared
 from ..cpu_sharing import NO_CPU, current_cpu, sharing
 from ..distributed.exchange import Exchange
 from .base import Ends, PairMemory, Wire
@@ -22,7 +21,7 @@ from .message_patterns import PreparedMessages
 from .sharing_phases import PreparedSharing
 
 
-class PairsBackend:
+class PairsBackend(Backend):
     """Runs messages and the phases of sharing a buffer between two ranks of a job.
 
     Parameters
@@ -48,14 +47,14 @@ class PairsBackend:
 
     name = "pairs"
     sample_seconds = 5e-3
-    setup_s = 0.0
     can_cancel = False  # a message that was sent cannot be cancelled
 
     def __init__(
         self, exchange: Exchange, machine: Machine, local: Machine, options: RunOptions, grace: float = 0.0
     ) -> None:
-        self.warnings: list[str] = []
+        super().__init__()
         self.exchange, self.ends = exchange, Ends.of(exchange.world)
+        self.processes = exchange.world.size
         self.tried: set[tuple[str, MemoryKind]] = set()
         self._machine, self._local, self._options, self._grace = machine, local, options, grace
         self._places: dict[MemoryKind, PairMemory] = {}
@@ -217,24 +216,21 @@ class PairsBackend:
             raise self.exchange.lose(error) from error
         cpu = current_cpu() if engine is Engine.MPI and self.measures else NO_CPU
         everyone = self.exchange.gather([mine, cpu], doing, self._grace)
-        found = sharing(self.exchange.world.members, [[cpu] for _, cpu in everyone])
-        self.warnings += [text for text in found if text not in self.warnings]
+        for text in sharing(self.exchange.world.members, [[cpu] for _, cpu in everyone]):
+            self.warn(text)
         return [value for value, _ in everyone]
 
     def now(self) -> float:
         """Return the time of rank 0 at the last exchange, in s; equal in all processes."""
         return self.exchange.now
 
-    def state(self) -> State:
-        """Return no readings: the backends of the hardware read its state."""
-        return ()
-
     def libraries(self) -> dict[str, str]:
         """Return the versions of the libraries that carry the messages."""
         return {k: v for wire in self._wires.values() if wire for k, v in wire.libraries().items()}
 
-    def cancel(self) -> None:
-        """Do nothing: a message cannot be cancelled."""
+    def gone(self) -> str:
+        """Return which other process ended."""
+        return self.exchange.gone
 
     def interrupted(self) -> str:
         """Return which process ended, if the launcher interrupted this one for that reason; else empty."""

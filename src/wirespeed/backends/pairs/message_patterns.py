@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from ...errors import WirespeedError
 from ...model import Measurement, Message, MessagePattern, Sample
+from ..base import Prepared
 from .base import Window, pattern, verify
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 _RETURNING = (MessagePattern.ROUND_TRIP, MessagePattern.WINDOW_BOTH)
 
 
-class PreparedMessages:
+class PreparedMessages(Prepared):
     """Prepared messages in one process. All processes call each method at the same time."""
 
     def __init__(self, backend: PairsBackend, measurement: Measurement, message: Message) -> None:
@@ -27,9 +28,6 @@ class PreparedMessages:
         self._held: list[int] = []
         if not measurement.uses_new_buffers:
             self._renew()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._free(self._held)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import BackendError, BackendLost, OutOfMemory, Unreachable
 from ...model import (
@@ -21,6 +21,7 @@ from ...model import (
     Sample,
     Sharing,
 )
+from ..base import Prepared
 from ..shared_memory import Allocation, Handle
 from .base import PairMemory, Wire, pattern, verify
 
@@ -55,7 +56,7 @@ class _Clock:
         self.found[NEXT_COPIES] = (time.perf_counter() - start) / _NEXT_COPY_COUNT
 
 
-class PreparedSharing:
+class PreparedSharing(Prepared):
     """Prepared sharing of new buffers in one process. All processes call each method at the same time."""
 
     def __init__(self, backend: PairsBackend, measurement: Measurement, works: tuple[Sharing, ...]) -> None:
@@ -66,12 +67,6 @@ class PreparedSharing:
         self._place: PairMemory | None = backend.place(kind) if backend.measures else None
         if (works[0].mechanism, kind) not in backend.tried:
             self._try()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Do nothing: no buffer is kept between samples."""
 
     def sample(self, copies: int) -> Sample:
         """Share a new buffer for each over-allocation in turn, and return the times of all phases.
@@ -85,9 +80,6 @@ class PreparedSharing:
         found = [(work, self._phases(work)) for work in self._works]
         seconds = tuple(times[phase] for work, times in found for phase in work.phases)
         return Sample(seconds, (1.0,) * len(seconds), sum(seconds))
-
-    def verify(self) -> None:
-        """Do nothing: each buffer is compared before it is freed."""
 
     def _try(self) -> None:
         """Share a small buffer, so that set-up is not timed, and to find out whether the mechanism works.

@@ -10,9 +10,8 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
-from ...document import State
 from ...durations import CONNECT_S, prepare_seconds, verify_seconds
 from ...errors import BackendError, BackendLost, MeasurementTimeout, OutOfMemory, VerificationError
 from ...model import Collective, Engine, Measurement, Message, Operation, Role, Sample, Sharing, Transfer
@@ -20,7 +19,7 @@ from ...network import Demand, Network, completions, fair_shares
 from ...options import RunOptions
 from ...topology import FaultKind, Machine
 from ...units import format_size
-from ..base import Prepared
+from ..base import Backend, BackendDetails, Prepared
 from .faults import faulty
 from .noise import Noise
 
@@ -33,7 +32,7 @@ _LAUNCH_S = 2e-6
 _CHASE_LOADS = 2**16
 
 
-class SimulatedBackend:
+class SimulatedBackend(Backend):
     """Run Measurements on a machine description.
 
     Parameters
@@ -59,12 +58,13 @@ class SimulatedBackend:
 
     name = "simulated"
     sample_seconds = 1e-3
+    virtual = True
 
     def __init__(self, machine: Machine) -> None:
+        super().__init__()
         self.machine = machine
         self.network = Network(faulty(machine))
         self.clock = self.overhead = 0.0
-        self.warnings: list[str] = []
         self.released = threading.Event()
         self._collectives: CollectiveBackend | None = None
         self.capacities = self.network.capacities()
@@ -122,9 +122,9 @@ class SimulatedBackend:
             self._collectives = connect(self.machine, run.ranks, options.seed)
         return self._collectives
 
-    def describe(self) -> dict[str, Any]:
-        """Return the fields of the Document that collectives add."""
-        return self._collectives.describe() if self._collectives else {}
+    def describe(self) -> BackendDetails:
+        """Return what collectives add to the Document."""
+        return self._collectives.describe() if self._collectives else BackendDetails()
 
     def now(self) -> float:
         """Return the virtual time, in s."""
@@ -134,20 +134,12 @@ class SimulatedBackend:
         """Return the virtual time of the run, in s."""
         return self.now() + self.overhead
 
-    def state(self) -> State:
-        """Return no readings: a simulated machine has no state."""
-        return ()
-
     def busy(self) -> dict[str, str]:
         """Return the devices with a ``busy`` or ``full`` fault: one, or all if the fault names none."""
         using = (FaultKind.BUSY, FaultKind.FULL)
         places = [fault.where for fault in self.machine.faults if fault.kind in using]
         devices = [*(gpu.name for gpu in self.machine.gpus), *(node.name for node in self.machine.numa)]
         return {d: "in use by a simulated load" for d in devices if any(p in ("", d) for p in places)}
-
-    def libraries(self) -> dict[str, str]:
-        """Return no libraries."""
-        return {}
 
     def cancel(self) -> None:
         """End a simulated hang."""
@@ -219,7 +211,7 @@ def _identity(measurement: Measurement) -> str:
     return "; ".join(does + fills)
 
 
-class SimulatedMeasurement:
+class SimulatedMeasurement(Prepared):
     """A Measurement with its times without noise; ``seconds`` in s per copy, ``rates`` in B/s."""
 
     def __init__(self, backend: SimulatedBackend, measurement: Measurement, options: RunOptions) -> None:
@@ -228,12 +220,6 @@ class SimulatedMeasurement:
         self.options = options
         self.noise = backend.noise.of(options.seed, _identity(measurement))
         self.seconds, self.rates = self._flow()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
 
     def _flow(self, copies: int = 1) -> tuple[list[float], list[float]]:
         """Return the time of some copies of each transfer in s, and its rate while all of them run."""

@@ -6,19 +6,20 @@ The collective is modelled as in ``simulated_collectives``: every rank sends to 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from ...limits import ring
 from ...model import Collective, Measurement, Role, Sample, Transfer
 from ...options import RunOptions
 from ...testcases.collective_ops import OPERATIONS
+from ..base import Prepared
 from .simulated_collectives import HOP_S, LAUNCH_S, LEVELS
 
 if TYPE_CHECKING:
     from .backend import SimulatedBackend
 
 
-class SimulatedMix:
+class SimulatedMix(Prepared):
     """A Measurement of one collective and transfers; ``seconds`` in s per copy of each work."""
 
     def __init__(self, backend: SimulatedBackend, measurement: Measurement, options: RunOptions) -> None:
@@ -33,12 +34,6 @@ class SimulatedMix:
             rates[i] = min(rates[i], share)
         self.seconds = [_seconds(work, rate) for work, rate in zip(self.works, rates, strict=True)]
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
     def sample(self, copies: int) -> Sample:
         """Return times with noise, and advance the virtual clock."""
         seconds, amounts = [], []
@@ -49,9 +44,6 @@ class SimulatedMix:
         wall = max(measured)
         self.backend.clock += wall
         return Sample(tuple(seconds), tuple(amounts), wall)
-
-    def verify(self) -> None:
-        """Do nothing: there are no buffers."""
 
 
 def _seconds(work: Transfer | Collective, rate: float) -> float:
