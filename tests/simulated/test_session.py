@@ -18,7 +18,8 @@ import wirespeed
 from wirespeed import backends as _backends
 from wirespeed.backends.base import Backend, BackendDetails, Prepared
 from wirespeed.backends.simulated import parse
-from wirespeed.backends.simulated.backend import SimulatedBackend, SimulatedMeasurement
+from wirespeed.backends.simulated.backend import SimulatedBackend
+from wirespeed.backends.simulated.measurement import SimulatedMeasurement
 from wirespeed.document import UNFINISHED, Document, Quantity, State, Status, TestcaseResult
 from wirespeed.driver import session
 from wirespeed.driver.listener import Listener

@@ -84,7 +84,7 @@ def test_transfers_whose_clocks_start_at_their_turn_were_serialised(wall: float,
 
 
 def test_the_warning_is_in_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
-    from wirespeed.backends.simulated.backend import SimulatedMeasurement
+    from wirespeed.backends.simulated.measurement import SimulatedMeasurement
 
     one = measurement("gpu0 -> gpu1; gpu0 -> gpu1")
     late = sample(one, 1, 2)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import msgspec
 from msgspec.structs import replace
@@ -24,7 +23,7 @@ from ...worlds.mpi import in_use
 from ..base import Backend, BackendDetails
 from .endpoint import Endpoint, JobContext
 from .exchange import Exchange
-from .prepared import DistributedPrepared
+from .prepared import DistributedPrepared, Running
 from .release import SynchronisedStart, share_page
 from .shared_pool import SharedBufferPool
 from .transport_selection import TransportSelector
@@ -32,31 +31,6 @@ from .transports import TWO_SIDED
 
 #: Interval at which the state of the other hosts is read.
 _STATE_INTERVAL_S = 5.0
-
-
-@dataclass(frozen=True)
-class Running:
-    """Resources of a process once all processes have connected.
-
-    Parameters
-    ----------
-    side : Endpoint
-        Hardware of this process.
-    pool : SharedBufferPool
-        Its buffers, and those of others that it has opened.
-    start : SynchronisedStart
-        The common start.
-    choice : TransportSelector
-        Selects the transport of each transfer.
-    descriptors : Descriptors
-        Serves the descriptors that this process exports.
-    """
-
-    side: Endpoint
-    pool: SharedBufferPool
-    start: SynchronisedStart
-    choice: TransportSelector
-    descriptors: Descriptors
 
 
 class DistributedBackend(Backend):
@@ -159,7 +133,7 @@ class DistributedBackend(Backend):
                         f"{transfer}: messages by {by} have no rate and no start offset, and are no load; "
                         "copies through shared memory can be"
                     )
-            prepared = DistributedPrepared(self, measurement, means)
+            prepared = DistributedPrepared(self.exchange, self.running, measurement, means)
             try:
                 failures = prepared.set_up()
             except OutOfMemory:
@@ -251,14 +225,6 @@ class DistributedBackend(Backend):
             self.running.descriptors.close()
         for backend in self._local:
             backend.close()
-
-    def arriving(self, transfers: Sequence[Transfer]) -> int:
-        """Return the number of arrivals at this host's gate."""
-        here = {rank for rank, host in enumerate(self.hosts) if host == self.hosts[self.rank]}
-        by_messages = [t for t in transfers if t.engine in TWO_SIDED]
-        messengers = here & {rank for t in by_messages for rank in (t.source.rank, t.destination.rank)}
-        executed = [t for t in transfers if t not in by_messages and t.executor.rank in here]
-        return self.running.side.threads(executed, len(messengers))
 
     def drain_warnings(self) -> tuple[str, ...]:
         """Return the warnings since the last call, with the worst start skew since then."""
