@@ -14,8 +14,8 @@ from ...units import NANO
 from ...worlds.mpi import Messages, MessagesRefused, Move
 from ..distributed.endpoint import LINE, JobContext, LocalTransfer, TransferTiming
 from ..distributed.transports import MPI, NCCL, TWO_SIDED
-from ..patterns import keys_of
 from ..shared_memory import Mechanism
+from ..word_pattern import keys_of
 from .bound_copy import Binder, BoundCopy, Buffers
 from .device import Device, Peers, TimedStream
 from .fill_verify import Contents

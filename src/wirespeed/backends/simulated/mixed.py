@@ -13,7 +13,7 @@ from ...options import RunOptions
 from ...testcases.collective_ops import OPERATIONS
 from ..base import Prepared
 from .hardware import SimulatedHardware
-from .simulated_collectives import HOP_S, LAUNCH_S, LEVELS
+from .simulated_collectives import HOP_S, LAUNCH_S, levels
 
 
 class SimulatedMix(Prepared):
@@ -47,4 +47,4 @@ def _seconds(work: Transfer | Collective, rate: float) -> float:
     if isinstance(work, Transfer):
         return LAUNCH_S + work.bytes / rate
     passing = work.counted * OPERATIONS[work.operation].factor(work.ranks)
-    return LAUNCH_S + HOP_S * LEVELS[work.operation](work.ranks) + passing / rate
+    return LAUNCH_S + HOP_S * levels(work.ranks) + passing / rate

@@ -18,7 +18,7 @@ from ...errors import BackendError, MachineError, MeasurementTimeout, OutOfMemor
 from ...facts import Fact
 from ...limits import ring
 from ...network import Network, fair_shares
-from ...testcases.collective_ops import Setting
+from ...testcases.collective_ops import OPERATIONS, Setting
 from ...testcases.collectives import members
 from ...topology import FaultKind, Machine
 from ...worlds.launchers import alone
@@ -31,25 +31,9 @@ from .noise import Noise
 LAUNCH_S, HOP_S = 6e-6, 1.5e-6
 
 
-def _tree(ranks: int) -> int:
-    """Return the number of levels of a binary tree."""
+def levels(ranks: int) -> int:
+    """Return the number of latencies in sequence: the levels of a binary tree, for every operation."""
     return math.ceil(math.log2(ranks)) if ranks > 1 else 0
-
-
-#: Operation -> number of latencies in sequence, for a number of ranks.
-LEVELS: dict[str, Callable[[int], int]] = {
-    "all_reduce": _tree,
-    "all_gather": _tree,
-    "reduce_scatter": _tree,
-    "alltoall": _tree,
-    "alltoallv": _tree,
-    "broadcast": _tree,
-    "reduce": _tree,
-    "gather": _tree,
-    "scatter": _tree,
-    "sendrecv": _tree,
-    "hypercube": _tree,
-}
 
 
 def connect(machine: Machine, ranks: int, seed: int = 0) -> CollectiveBackend:
@@ -88,7 +72,7 @@ class SimulatedProvider:
 
     name = "simulated"
     can_cancel = True
-    operations = LEVELS.keys()
+    operations = tuple(OPERATIONS)
 
     def __init__(self, machine: Machine, ranks: int, seed: int = 0, colors: Sequence[int] = ()) -> None:
         self.machine = machine
@@ -187,7 +171,7 @@ class SimulatedProvider:
         assert case is not None
         operation, ranks = case.setting.operation, case.ranks
         passing = operation.moved(case.counts, case.width, ranks) * operation.factor(ranks)
-        exact = LAUNCH_S + HOP_S * LEVELS[operation.name](ranks) + passing / self._rate
+        exact = LAUNCH_S + HOP_S * levels(ranks) + passing / self._rate
         exact *= self._alike(self._clock)
         iterations = tuple(self._noisy(exact) for _ in range(case.timing.iterations))
         mean = sum(iterations) / len(iterations)
