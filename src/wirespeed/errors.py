@@ -7,7 +7,7 @@
     ├── UsageError                  invalid option or argument (exit code 2)
     │   ├── UnknownTestcase
     │   ├── MachineError            unknown machine or invalid machine file
-    │   ├── DocumentError           not a Document, or a newer schema
+    │   ├── DocumentError           not a Document, or another schema
     │   └── MissingPackage          an optional package is not installed
     ├── StorageError                the Document cannot be written
     ├── BackendError                the hardware or a library refused

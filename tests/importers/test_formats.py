@@ -158,12 +158,13 @@ def test_a_truncated_log_has_what_it_contains(tmp_path: Path) -> None:
     assert any("the log ends early: its table is incomplete" in one.why for one in check.judgements)
 
 
-def test_truncated_json_has_what_it_contains(tmp_path: Path) -> None:
-    text = (GOLDEN / "hgx-h200-2/nvbandwidth-json.json").read_text()
-    whole = imported(tmp_path, text)
-    part = imported(tmp_path, text[: len(text) * 2 // 3])
-    assert 0 < len(part.testcases) < len(whole.testcases)
-    assert any("the JSON is incomplete" in w for w in part.warnings)
+@pytest.mark.parametrize("name", ["hgx-h200-2/nvbandwidth-json", "collectives/all_reduce"])
+def test_broken_json_is_one_clear_line(name: str, tmp_path: Path) -> None:
+    text = (GOLDEN / f"{name}.json").read_text()
+    deep = text.replace("{", '{"version": ' + "[" * 10**5, 1)
+    for broken in (text[: len(text) * 2 // 3], text[:-3], f"{STREAM}{text[:99]}", deep):
+        with pytest.raises(UsageError, match=r"^log\.txt: the JSON is broken or incomplete at line \d+$"):
+            imported(tmp_path, broken)
 
 
 def test_a_sum_that_does_not_fit_is_a_warning(tmp_path: Path) -> None:

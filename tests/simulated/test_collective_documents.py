@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,16 +13,11 @@ from hypothesis import strategies as st
 import wirespeed
 from tests.reports.test_hostile import STRINGS, hostile
 from wirespeed.cli.main import main
-from wirespeed.document import CollectiveInfo, Document, RankInfo
+from wirespeed.document import CollectiveInfo, Document
 from wirespeed.errors import DocumentError
 from wirespeed.results import store
 
 FORMATS = ("nccl-tests", "nccl-tests-json")
-#: Written by the version before the fields; the text that it made of it.
-OLD = Path(__file__).parents[1] / "recorded/all_reduce-0.1.json"
-OLD_ROW = (
-    "        1024           256     float     sum      -1     7.50    0.14    0.14       1     7.49     7.51"
-)
 
 
 @pytest.fixture(scope="module")
@@ -165,23 +159,3 @@ def test_a_changed_document_is_shown_or_refused(plain: Any, data: st.DataObject)
             wirespeed.render(document(other), name)
         except DocumentError as error:
             assert "\n" not in str(error)
-
-
-def test_an_older_document_is_shown_as_it_was() -> None:
-    found = wirespeed.load(OLD)
-    assert found.testcases[0].collective == CollectiveInfo("all_reduce", "float", 2, "sum", -1)
-    assert found.ranks[1] == RankInfo(1, 0, 31850, "vm", 1, "00000000:02:00", "NVIDIA H200")
-    text, plain = (wirespeed.render(found, name) for name in FORMATS)
-    assert OLD_ROW in text and "# Out of bounds values : 4 FAILED" in text
-    assert "#  Rank  1 Group  0 Pid  31850 on         vm device  1 [00000000:02:00] NVIDIA H200" in text
-    assert [r["in_place"]["nwrong"] for r in json.loads(plain)["results"]] == [1.0, 1.0]
-    assert document(msgspec.to_builtins(found)) == found
-
-
-@pytest.mark.parametrize("old", ["elements are wrong", "Rank", "Pid", "float|sum|-1", "float|", "|-1"])
-def test_an_older_document_with_a_changed_word_is_shown_or_refused(old: str) -> None:
-    other = json.loads(OLD.read_text().replace(old, "other words"))
-    text, _ = shown(other)
-    assert "Collective test concluded" in text or "has no collectives" in text
-    if old == "elements are wrong":
-        assert [line.split()[8] for line in text.splitlines() if line[0] == " "] == ["N/A", "N/A"]

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.backends.base import Backend, Prepared
 from wirespeed.document import Document
-from wirespeed.judging.verdicts import Check, Verdict, judge
+from wirespeed.judging.judge import judge
+from wirespeed.judging.verdicts import Check, Verdict
 from wirespeed.model import Engine, Measurement, Role, Sample, Transfer
 from wirespeed.options import RunOptions
 from wirespeed.topology import Gpu, Link, LinkKind, Machine, NumaNode

@@ -20,8 +20,9 @@ from wirespeed.driver.run_plan import run_plan
 from wirespeed.driver.time_limit import NO_TIME
 from wirespeed.durations import end_seconds, least_seconds, start_seconds, usual_seconds
 from wirespeed.errors import UsageError
+from wirespeed.judging.judge import judge
 from wirespeed.judging.omissions import left_out
-from wirespeed.judging.verdicts import Verdict, judge
+from wirespeed.judging.verdict import Verdict
 from wirespeed.network import Network
 from wirespeed.options import RULES, RunOptions
 from wirespeed.stopping import Fixed, Precise

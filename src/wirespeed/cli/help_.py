@@ -17,7 +17,8 @@ from .common import parser
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code; the options of other commands are not its business."""
     from ..reports import Style
-    from ..reports._documentation import causes, render, topic, topics
+    from ..reports.documentation import causes, topic, topics
+    from ..screens.help import render
 
     listed = {"pages": topics(), "causes of doctor": causes()}
     filled = textwrap.TextWrapper(78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)

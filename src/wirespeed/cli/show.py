@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
+    from ..reports import find
+
     arguments = parser(name, "Print any report of saved runs.")
     arguments.add_argument(
         "files", nargs="+", metavar="FILE.json", help="saved runs; - for one on standard input"
@@ -36,7 +38,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     check_format(options.format)
     documents = [_chosen(load_run(file), options) for file in options.files]
     for i, (file, document) in enumerate(zip(options.files, documents, strict=True)):
-        if len(documents) > 1 and options.format in ("table", "plot"):
+        if len(documents) > 1 and find(options.format).form == "terminal":
             print(f"{chr(10) if i else ''}{one_line(file)}:")
         print_report(document, options)
         sys.stdout.flush()

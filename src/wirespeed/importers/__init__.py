@@ -39,8 +39,10 @@ _PREFIX = re.compile(
     r"^(\[\d+,\d+\]<std(out|err)>:\s?|\d+: (?=[#\s])|\d{4}-\d\d-\d\d[T ][\d:.,]+(Z|[+-]\d\d:?\d\d)?\s(?=\S))"
 )
 _COLOR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-#: Nesting of truncated JSON that is read, and number of lines at which JSON is looked for.
-_DEEPEST, _MOST_OBJECTS = 64, 64
+#: Number of lines at which JSON is looked for.
+_MOST_OBJECTS = 64
+#: How the JSON of the tools begins.
+_OF_TOOL = re.compile(r'\{\s*"(nvbandwidth|version)"\s*:')
 
 
 def load_log(
@@ -128,7 +130,10 @@ def _logs(file: str) -> list[FoundLog]:
     """Return the logs in a file."""
     content = _text(file)
     name = "standard input" if file == STDIN else text(Path(file).name)
-    found = [log for log in list(_sections(content)) if not log.is_empty]
+    try:
+        found = [log for log in list(_sections(content)) if not log.is_empty]
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from error
     for log in found:
         log.file = name
     if not found:
@@ -192,53 +197,23 @@ def _also(log: FoundLog, lines: Sequence[str]) -> None:
 
 
 def _json(lines: Sequence[str], at: int) -> tuple[FoundLog, int] | None:
-    """Read a JSON object that begins at a line; return the log and the index of the next line."""
+    """Read a JSON object that begins at a line; return the log and the index of the next line.
+
+    Raises
+    ------
+    UsageError
+        If it begins like that of a tool and is broken.
+    """
     rest = "\n".join(lines[at:])
-    truncated = False
     try:
         content, end = json.JSONDecoder().raw_decode(rest)
-    except RecursionError:
-        return None
-    except ValueError:
-        content, end, truncated = _repaired(rest), len(rest), True
-    if not isinstance(content, dict):
+    except (RecursionError, ValueError) as error:
+        if _OF_TOOL.match(rest):
+            line = at + getattr(error, "lineno", 1)
+            raise UsageError(f"the JSON is broken or incomplete at line {line}") from error
         return None
     for tool in UNDERSTOOD.values():
         log: FoundLog | None = tool.of_json(content) if hasattr(tool, "of_json") else None
         if log is not None:
-            if truncated:
-                log.failures.append("the log ends early: the JSON is incomplete")
             return log, at + rest.count("\n", 0, end) + 1
     return None
-
-
-def _repaired(rest: str) -> object:
-    """Return what a truncated JSON text contains, up to the last complete object or array; else None."""
-    stack: list[str] = []
-    ends: tuple[int, str] | None = None
-    quoted = False
-    skip = False
-    for i, char in enumerate(rest):
-        if skip:
-            skip = False
-        elif quoted:
-            skip, quoted = char == "\\", char != '"'
-        elif char == '"':
-            quoted = True
-        elif char in "{[":
-            stack.append("}" if char == "{" else "]")
-            if len(stack) > _DEEPEST:
-                return None
-        elif char in "}]":
-            if not stack or stack.pop() != char:
-                break
-            ends = i + 1, "".join(reversed(stack))
-            if not stack:
-                break
-    if ends is None:
-        return None
-    try:
-        repaired: object = json.loads(rest[: ends[0]] + ends[1])
-    except ValueError:
-        return None
-    return repaired

@@ -22,7 +22,6 @@ from ..model import Expectation
 from ..terminal import escaped
 from ..topology import check
 from .output import Output
-from .upgrade import from_schema_1, upgraded
 
 if TYPE_CHECKING:
     from ..testcases import Testcase
@@ -71,7 +70,7 @@ def decode(data: bytes, name: str) -> Document:
     Raises
     ------
     DocumentError
-        If it is not a Document, or has a newer schema.
+        If it is not a Document, or has another schema.
     """
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, MachineError):
         document = msgspec.json.decode(data, type=Document)  # usually; what fails is read again below
@@ -83,12 +82,11 @@ def decode(data: bytes, name: str) -> Document:
         raise DocumentError(f"{name} is not a saved run of wirespeed: {error}{_OTHER_TOOL}") from error
     if head.schema > SCHEMA:
         raise DocumentError(
-            f"{name} has schema {head.schema}, this version reads up to {SCHEMA}; use a newer wirespeed"
+            f"{name} has schema {head.schema}, this version reads {SCHEMA}; use a newer wirespeed"
         )
+    if head.schema < SCHEMA:
+        raise DocumentError(f"{name}: schema {head.schema} is not supported: measure again")
     try:
-        if head.schema < SCHEMA:
-            raw = from_schema_1(msgspec.json.decode(data))
-            return upgraded(_checked(msgspec.convert(raw, Document)))
         return _checked(msgspec.json.decode(data, type=Document))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MachineError) as error:
         raise DocumentError(f"{name} is a broken saved run of wirespeed: {error}") from error
@@ -165,7 +163,7 @@ def load(path: str | Path) -> Document:
     Raises
     ------
     DocumentError
-        If the file cannot be read, is not a Document, or has a newer schema.
+        If the file cannot be read, is not a Document, or has another schema.
     """
     try:
         data = read(path)
