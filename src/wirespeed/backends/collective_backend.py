@@ -313,8 +313,8 @@ class CollectiveBackend(Backend):
         everyone = self.gather([rows, self.provider.memory() if memory else {}], doing)
         if memory:
             taken = [one for _, one in everyone]
-            keys = dict.fromkeys(key for one in taken for key in one)
-            self._memory = {key: max(one.get(key, 0) for one in taken) for key in keys}
+            keys = dict.fromkeys(key for use in taken for key in use)
+            self._memory = {key: max(use.get(key, 0) for use in taken) for key in keys}
         return [times for times, _ in everyone]
 
 

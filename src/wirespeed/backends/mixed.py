@@ -179,16 +179,16 @@ class MixedPrepared(Prepared):
         """Take a sample of the measured part while the load runs; the load has no times."""
         self._calibrate()
         with _Load(lambda: self._loading.sample(self._copies)):
-            found = self._measuring.sample(copies)
-        times = zip(found.seconds, found.amounts, strict=True)
+            sample = self._measuring.sample(copies)
+        times = zip(sample.seconds, sample.amounts, strict=True)
         placed = [(0.0, 0.0) if load else next(times) for load in self._loads]
         seconds, amounts = zip(*placed, strict=True)
-        return replace(found, seconds=seconds, amounts=amounts)
+        return replace(sample, seconds=seconds, amounts=amounts)
 
     def verify(self) -> int | None:
         """Verify both parts; return the number of wrong elements of a collective."""
-        found = [one for one in (self._measuring.verify(), self._loading.verify()) if one is not None]
-        return sum(found) if found else None
+        counts = [count for part in (self._measuring, self._loading) if (count := part.verify()) is not None]
+        return sum(counts) if counts else None
 
     def _calibrate(self) -> None:
         """Choose the number of copies of a sample of the load."""

@@ -139,7 +139,7 @@ class TimeLimit:
         """
         if partly or case.name in COVERING:
             return self.left > 0
-        return sum(self._estimates.least(case, one) for one in measurements) <= self.left
+        return sum(self._estimates.least(case, measurement) for measurement in measurements) <= self.left
 
     def allows(self, case: Testcase, measurement: Measurement) -> bool:
         """Return whether there is time for a Measurement."""

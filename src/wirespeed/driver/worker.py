@@ -207,7 +207,7 @@ class Worker:
         try:
             while True:
                 try:
-                    found = self._take(backend, planned, measured, rule)
+                    samples = self._take(backend, planned, measured, rule)
                     break
                 except OutOfMemory as error:
                     short = short or error
@@ -251,7 +251,7 @@ class Worker:
             if short is not None:
                 outcome.warnings.append(smaller_buffers(planned, measured, str(short)))
                 outcome.of(planned).measurement = measured
-            self._fill(planned, measured, *found)
+            self._fill(planned, measured, *samples)
             if self.limit:
                 self.limit.measured(measurement)
         return True

@@ -73,7 +73,7 @@ class SimulatedMeasurement(Prepared):
         if self.measurement.is_staggered:  # how far they overlap depends on the number of copies
             exact, _ = self._flow(copies)
         else:
-            exact = [one * copies for one in self.seconds]
+            exact = [time * copies for time in self.seconds]
         for i, transfer in enumerate(transfers):
             factor = self.noise.factor(self.hardware.clock)
             if transfer.role is Role.LOAD:

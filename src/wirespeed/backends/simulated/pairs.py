@@ -91,7 +91,7 @@ class SimulatedPair(SimulatedMeasurement):
         """Return times with noise, and advance the virtual clock."""
         self._fail()
         now = self.hardware.clock
-        seconds = tuple(one * copies * self.noise.factor(now) for one in self.seconds)
+        seconds = tuple(exact * copies * self.noise.factor(now) for exact in self.seconds)
         work = self.measurement.works[0]
         amount = copies
         if isinstance(work, Message) and work.is_window:

@@ -92,7 +92,7 @@ class SimulatedProvider:
         ]
         self._ring = rings[0]
         network = Network(faulty(machine, collectives=True))
-        demands = [network.demand(transfer, machine.rates) for one in rings for transfer in one]
+        demands = [network.demand(transfer, machine.rates) for hops in rings for transfer in hops]
         self._rate = min(fair_shares(demands, network.capacities())[: len(self._ring)])
         self._random, self._seed = random.Random(seed), seed
         self._noise = Noise(machine)
