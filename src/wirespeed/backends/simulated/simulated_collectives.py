@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from ...errors import BackendError, MachineError, MeasurementTimeout, OutOfMemory
-from ...facts import Fact
 from ...limits import ring
 from ...network import Network, fair_shares
 from ...testcases.collective_ops import OPERATIONS, Setting
@@ -23,7 +22,7 @@ from ...testcases.collectives import members
 from ...topology import FaultKind, Machine
 from ...worlds.launchers import alone
 from ..collective_backend import CollectiveBackend
-from ..provider import Case, Elapsed, Group, RankDevice
+from ..provider import Case, Elapsed, Group, Provider, RankDevice
 from .faults import faulty
 from .noise import Noise
 
@@ -59,7 +58,7 @@ def connect(machine: Machine, ranks: int, seed: int = 0) -> CollectiveBackend:
     )
 
 
-class SimulatedProvider:
+class SimulatedProvider(Provider):
     """Simulates collectives on the first GPUs, or ranks, of a machine.
 
     Parameters
@@ -108,26 +107,13 @@ class SimulatedProvider:
             for gpu, color in zip(gpus, colors, strict=True)
         )
 
-    def libraries(self) -> dict[str, str]:
-        """Return no libraries."""
-        return {}
-
     def transport(self) -> str:
         """Return a text that says that the machine is simulated."""
         return "SIMULATED: no hardware is measured"
 
-    def facts(self) -> tuple[Fact, ...]:
-        """Return no facts."""
-        return ()
-
     def refuses(self, setting: Setting) -> str | None:
         """Return why the operation is not defined for the number of ranks; None if it is."""
         return setting.operation.why_not(self.group.ranks)
-
-    def exceeds(self, case: Case) -> str | None:
-        """Return None: there is no maximum count."""
-        del case
-        return None
 
     def allocate(self, size: int) -> None:
         """Check that two buffers fit into the memory of every GPU.
@@ -139,9 +125,6 @@ class SimulatedProvider:
         """
         if 2 * size > self._memory:
             raise OutOfMemory(f"2 buffers of {size} bytes do not fit into {self._memory} bytes")
-
-    def register(self) -> None:
-        """Do nothing: there are no buffers."""
 
     def bind(self, case: Case) -> None:
         """Prepare a loop."""
@@ -188,13 +171,6 @@ class SimulatedProvider:
             for fault in self.machine.faults
         )
 
-    def memory(self) -> dict[str, int]:
-        """Return no device memory."""
-        return {}
-
     def cancel(self) -> None:
         """End a simulated hang."""
         self._released.set()
-
-    def close(self) -> None:
-        """Do nothing: no resources are held."""
