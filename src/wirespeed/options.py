@@ -74,7 +74,7 @@ class Option:
         Whether the options of the Document contain it.
     agreed : bool
         Whether all ranks must have the same value.
-    choices : tuple[str, ...]
+    choices : tuple
         The possible values; empty for any that ``parse`` accepts.
     """
 
@@ -85,7 +85,7 @@ class Option:
     default: str = ""
     documented: bool = True
     agreed: bool = True
-    choices: tuple[str, ...] = ()
+    choices: tuple[Any, ...] = ()
 
 
 def option(value: object, *about: Any, **more: Any) -> Any:
@@ -93,7 +93,7 @@ def option(value: object, *about: Any, **more: Any) -> Any:
     return field(default=value, metadata={"option": Option(*about, **more)})
 
 
-def declared(record: type[PlanOptions]) -> Iterator[tuple[Field[Any], Option]]:
+def declared(record: type[Any]) -> Iterator[tuple[Field[Any], Option]]:
     """Return the options of a record: the fields and their declarations."""
     return ((entry, entry.metadata["option"]) for entry in fields(record) if "option" in entry.metadata)
 
@@ -309,7 +309,7 @@ def type_of(one: Field[Any], about: Option) -> str:
     return named if one.default is not None else f"{named} or None"
 
 
-def parameters(record: type[PlanOptions]) -> str:
+def parameters(record: type[Any]) -> str:
     """Return the description of the options for a docstring."""
     found = []
     for one, about in declared(record):

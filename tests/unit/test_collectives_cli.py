@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +16,8 @@ from wirespeed.backends.rank_groups import group_of
 from wirespeed.backends.simulated.simulated_collectives import SimulatedProvider
 from wirespeed.cli import nccl_tests, nccl_tests_options
 from wirespeed.cli.main import COLLECTIVES, main
-from wirespeed.cli.nccl_tests_options import check_kernels, nccl, parser
+from wirespeed.cli.nccl_tests_options import check_kernels, given, parser, sizes
+from wirespeed.collective_options import OPTIONS, CollectiveOptions
 from wirespeed.errors import UsageError
 from wirespeed.testcases.collective_ops import OPERATIONS
 from wirespeed.worlds.launchers import alone
@@ -99,7 +100,7 @@ def test_kernels_of_the_device_api_that_cannot_run_are_refused(
 ) -> None:
     program = f"{program}_perf"
     with pytest.raises(UsageError, match=re.escape(reason)):
-        check_kernels(program, parser(program).parse_args(arguments))
+        check_kernels(program, given(program, parser(program).parse_args(arguments), arguments))
 
 
 @pytest.mark.parametrize(
@@ -109,10 +110,9 @@ def test_kernels_of_the_device_api_that_cannot_run_are_refused(
 def test_kernels_of_the_device_api_are_requested(
     arguments: tuple[str, ...], number: int, blocks: int
 ) -> None:
-    options = parser("alltoall_perf").parse_args(arguments)
+    options = given("alltoall_perf", parser("alltoall_perf").parse_args(arguments), arguments)
     check_kernels("alltoall_perf", options)
-    given = nccl(options)
-    assert (given["device_implementation"], given["device_blocks"]) == (number, blocks)
+    assert (options.device_implementation, options.device_blocks) == (number, blocks)
 
 
 def test_the_number_of_ctas_without_their_kernels_is_ignored(capsys: pytest.CaptureFixture[str]) -> None:
@@ -273,10 +273,24 @@ def test_help_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
         assert all(f"-{letter} " in text for letter in "tgbeifnwmNodrczGCRaIKuMSJTpDVyx"), name
 
 
-def test_sizes() -> None:
-    assert nccl_tests_options._sizes(8, 100, 1, 2) == (8, 16, 32, 64)
-    assert nccl_tests_options._sizes(8, 32, 8, 1) == (8, 16, 24, 32)
-    assert nccl_tests_options._sizes(8, 8, 8, 1) == (8,)
+def test_every_field_declares_its_option() -> None:
+    assert list(OPTIONS) == [field.name for field in fields(CollectiveOptions)]
+    for names in (
+        [flag for about in OPTIONS.values() for flag in about.flags],
+        [about.json for about in OPTIONS.values() if about.json],
+    ):
+        assert len(names) == len(set(names))
+    assert all(about.parse for about in OPTIONS.values() if about.flags)
+    assert CollectiveOptions().described("mpi").keys() < CollectiveOptions().described("nccl").keys()
+
+
+@pytest.mark.parametrize(
+    ("step", "factor", "expected"), [(1, 2, (8, 16, 32, 64)), (8, 1, tuple(range(8, 101, 8)))]
+)
+def test_sizes(step: int, factor: int, expected: tuple[int, ...]) -> None:
+    given = CollectiveOptions(first_size=8, last_size=100, step=step, factor=factor)
+    assert sizes(given) == expected
+    assert sizes(replace(given, last_size=8)) == (8,)
 
 
 @pytest.mark.parametrize(
@@ -301,7 +315,7 @@ def test_ranks_are_divided_into_groups(text: str, colors: list[int]) -> None:
 
 @pytest.mark.parametrize(("text", "size"), [("8KB", 8192), ("8K", 8192), ("1gb", 2**30), ("2KiB", 2048)])
 def test_sizes_are_powers_of_1024(text: str, size: int) -> None:
-    assert nccl_tests_options.parser("all_reduce_perf").parse_args(["-b", text]).minbytes == size
+    assert parser("all_reduce_perf").parse_args(["-b", text]).first_size == size
 
 
 def test_a_least_bandwidth_that_is_none(

@@ -13,7 +13,7 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 from wirespeed.backends.cuda import compiler
 from wirespeed.backends.nccl import device_api
 from wirespeed.backends.provider import Refused
-from wirespeed.cli import nccl_tests_options
+from wirespeed.collective_options import MAX_CTAS
 from wirespeed.testcases.data_types import TYPES
 
 LOADED = "7f0-7f1 r-xp 0 00:2f 1   {}\n7f1-7f2 rw-p 0 00:00 0\n"
@@ -55,7 +55,7 @@ def test_missing_headers_are_refused(tmp_path: Path) -> None:
 def test_host_and_kernels_agree() -> None:
     text = device_api.source("float")
     for name, value in (
-        ("THREADS", device_api._THREADS_PER_BLOCK), ("MOST_BLOCKS", nccl_tests_options._MAX_CTAS),
+        ("THREADS", device_api._THREADS_PER_BLOCK), ("MOST_BLOCKS", MAX_CTAS),
     ):  # fmt: skip
         assert re.search(rf"\b{name} = {value}\b", text)
     assert {type.name for type in TYPES} == set(device_api._ELEMENTS) | set(device_api._MOVED)

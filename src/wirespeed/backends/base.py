@@ -22,47 +22,6 @@ if TYPE_CHECKING:
     from .distributed.endpoint import Endpoint, JobContext
 
 
-@dataclass(frozen=True)
-class CollectiveOptions:
-    """How collectives are timed and verified, in the terms of nccl-tests.
-
-    Parameters
-    ----------
-    warmup : int
-        Number of untimed operations before the first sample.
-    checks : int
-        Number of times that the data of a size is verified; 0 to skip verification.
-    average : int
-        How the times of ranks are combined: 0 rank 0, 1 mean, 2 minimum, 3 maximum.
-    aggregate : int
-        Number of operations per iteration, in one group.
-    blocking : int
-        0: wait once, after all operations; 1: wait and synchronise the ranks after each operation; 2: wait
-        after each operation; 3: wait and synchronise the ranks after each iteration, untimed.
-    graphs : int
-        Number of launches of a CUDA graph of all iterations; 0 for no graph.
-    per_iteration : bool
-        Whether each iteration is timed separately.
-    skip : int
-        Number of leading iterations that are left out of statistics over iterations.
-    unalign : int
-        Offset of the buffers from an aligned address, in elements.
-    memory : bool
-        Whether the use of device memory is reported.
-    """
-
-    warmup: int = 1
-    checks: int = 1
-    average: int = 1
-    aggregate: int = 1
-    blocking: int = 0
-    graphs: int = 0
-    per_iteration: bool = False
-    skip: int = 0
-    unalign: int = 0
-    memory: bool = False
-
-
 class Prepared:
     """A Measurement with its buffers, threads, streams and kernels bound; a context manager."""
 

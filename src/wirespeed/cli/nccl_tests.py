@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..collective_options import ALL_ROOTS, MPI, NCCL, SIMULATED
 from ..driver.listener import Filled, Listener
 from ..errors import StorageError, UsageError
 from ..exit_codes import ExitCode
@@ -20,21 +21,18 @@ from ..units import GIB
 from .common import check_format, texts_aside
 from .job import lead
 from .nccl_tests_options import (
+    AUTO,
     FORMAT,
-    MPI,
-    NCCL,
-    SIMULATED,
     Asked,
-    asked,
-    check,
     check_kernels,
     chosen,
-    nccl,
+    given,
     parsed,
+    parser,
     refuse,
     room_for,
+    sizes,
 )
-from .nccl_tests_options import parser as make_parser
 
 if TYPE_CHECKING:
     from ..backends.collective_backend import Make
@@ -56,39 +54,37 @@ _ALIGNED = 2**20
 
 def main(program: str, argv: Sequence[str]) -> int:
     """Run a command of nccl-tests and return its exit code."""
-    from ..backends.rank_groups import minimum
-
-    parser = make_parser(program)
-    options = parsed(parser, argv)
+    arguments = parser(program)
+    options = parsed(arguments, argv)
     check_format(options.format)
     machine = _simulated(options)
     provider = SIMULATED if machine else MPI if options.mpi or not _gpus() else NCCL
+    called = [program, *argv]
     try:
-        check(options)
-        refuse(options, parser, provider)
-        check_kernels(program, options)
-        operation = chosen(program, options)
-        minimum()
+        collectives = given(program, options, called)
+        refuse(collectives, options, provider)
+        check_kernels(program, collectives)
+        operation = chosen(collectives)
     except UsageError as error:
-        parser.error(str(error))
+        arguments.error(str(error))
     from ..backends.collective_backend import SETUP_S
     from ..worlds import join, launched
     from ..worlds.launchers import STARTED
 
-    threads, gpus, alone, processes = options.nthreads or 1, options.ngpus, not launched(), 1
+    ranks, alone, processes = collectives.threads * collectives.gpus, not launched(), 1
     if machine and not alone:
         raise UsageError("a simulated machine runs all ranks in one process: start it without a launcher")
-    by_process = options.launch == "processes" or (options.launch == "auto" and options.nthreads is None)
+    by_process = options.launch == "processes" or (options.launch == AUTO and options.threads is None)
     if provider == NCCL and alone and by_process:
-        processes = threads * gpus
-    each = 1 if processes > 1 or STARTED in os.environ else threads * gpus
-    timeout = options.timeout or _NO_LIMIT_S
-    arguments = [program, *argv]
-    wanted = asked(options, operation, provider, each, arguments)
-    world = join(timeout, mpi=provider == MPI, spawn=processes, arguments=arguments)
+        processes = ranks
+    each = 1 if processes > 1 or STARTED in os.environ else ranks
+    timeout = collectives.timeout or _NO_LIMIT_S
+    stamps: list[str] | None = [] if collectives.stamped else None
+    wanted = Asked(collectives, operation, provider, each, sizes(collectives), stamps)
+    world = join(timeout, mpi=provider == MPI, spawn=processes, arguments=called)
     world.timeout = max(timeout, SETUP_S) + _EXCHANGE_GRACE_S
     with texts_aside(options.output):
-        code = _in(world, options, wanted, provider, machine)
+        code = _in(world, options, wanted, machine)
     if provider == MPI and world.size == 1 and code == ExitCode.PASS:
         from ..worlds.mpirun import mpirun
 
@@ -97,9 +93,7 @@ def main(program: str, argv: Sequence[str]) -> int:
     return code
 
 
-def _in(
-    world: World, options: argparse.Namespace, wanted: Asked, provider: str, machine: Machine | None
-) -> int:
+def _in(world: World, options: argparse.Namespace, wanted: Asked, machine: Machine | None) -> int:
     """Run in a World, and leave it at the end."""
     from ..reports.nccl_tests import View
 
@@ -113,7 +107,7 @@ def _in(
             except (StorageError, UsageError) as error:
                 world.fail(str(error))
                 raise
-        return _measure(world, options, wanted, provider, machine, lines)
+        return _measure(world, options, wanted, machine, lines)
 
     def show(document: Document) -> None:
         _finish(document, options, lines, files)
@@ -134,8 +128,7 @@ def _in(
 
 
 def _measure(
-    world: World, options: argparse.Namespace, wanted: Asked, provider: str, machine: Machine | None,
-    lines: _Lines,
+    world: World, options: argparse.Namespace, wanted: Asked, machine: Machine | None, lines: _Lines
 ) -> Document:  # fmt: skip
     """Run the collectives in all processes.
 
@@ -162,7 +155,9 @@ def _measure(
     group = simulated.group if simulated else group_of(world, wanted.each)
     # All groups run the same settings, with roots that also the smallest group has.
     fewest = simulated.smallest if simulated else wanted.each * smallest(world)
-    run = settings(wanted.operation, wanted.types, wanted.operators, wanted.root, fewest)
+    asked, provider = wanted.options, wanted.provider
+    root = None if asked.root == ALL_ROOTS else asked.root if wanted.operation.rooted else 0
+    run = settings(wanted.operation, asked.types, asked.operators, root, fewest)
     if reason := wanted.operation.why_not(group.ranks):
         raise UsageError(reason)
     first = world.rank == 0
@@ -171,15 +166,13 @@ def _measure(
         least = min((gpu.memory_bytes for gpu in machine.gpus), default=0)
         wanted = lines.wanted = _fitting(wanted, world.broadcast(least, "agreeing on the largest size"))
     room_for(wanted.operation, wanted.sizes[-1], group.ranks)
-    make = _maker(options, wanted, provider, simulated)
-    backend = CollectiveBackend(
-        provider, world, group, make, options=wanted.collectives, virtual=simulated is not None
-    )
+    make = _maker(wanted, simulated)
+    backend = CollectiveBackend(provider, world, group, make, options=asked, virtual=simulated is not None)
     cases = []
     for name, setting in zip(names(run), run, strict=True):
         case = collective(
-            setting, name, ranks=group.ranks, cpu_time=bool(options.report_cputime),
-            lateness=world.size if wanted.collectives.per_iteration and world.size > 1 else 0,
+            setting, name, ranks=group.ranks, cpu_time=asked.cpu_time,
+            lateness=world.size if asked.per_iteration and world.size > 1 else 0,
             judged=provider != MPI and len(world.hosts) == 1,
         )  # fmt: skip
         assert case.swept is not None
@@ -190,11 +183,11 @@ def _measure(
     asked_for = SessionOptions(
         tuple(cases),
         RunOptions(
-            samples=1, copies=options.iters, rounds=options.run_cycles, verify=bool(options.check),
-            timeout=float(options.timeout or _NO_LIMIT_S),
+            samples=1, copies=asked.iterations, rounds=asked.cycles, verify=bool(asked.checks),
+            timeout=asked.timeout or _NO_LIMIT_S,
         ),
-        skip=wanted.collectives.skip,
-        command=" ".join(["wirespeed", *wanted.described["arguments"]]),
+        skip=asked.skip,
+        command=" ".join(["wirespeed", *asked.arguments]),
         described=wanted.described,
     )  # fmt: skip
     try:
@@ -212,11 +205,11 @@ def _fitting(wanted: Asked, memory: int) -> Asked:
 
     If none fits, it has the largest that does.
     """
-    most = (memory - GIB) // (3 if wanted.collectives.checks else 2) // _ALIGNED * _ALIGNED
+    most = (memory - GIB) // (3 if wanted.options.checks else 2) // _ALIGNED * _ALIGNED
     if wanted.sizes[-1] <= most or most <= 0:
         return wanted
-    sizes = tuple(size for size in wanted.sizes if size <= most) or (most,)
-    return replace(wanted, sizes=sizes, described=wanted.described | {"reduced_to": most})
+    fitting = tuple(size for size in wanted.sizes if size <= most) or (most,)
+    return replace(wanted, sizes=fitting, reduced_to=most)
 
 
 class _Lines(Listener):
@@ -295,25 +288,24 @@ def _finish(document: Document, options: argparse.Namespace, lines: _Lines, file
         print(visible(f"wirespeed: error: {document.interrupted}"), file=sys.stderr, flush=True)
 
 
-def _maker(options: argparse.Namespace, wanted: Asked, provider: str, simulated: Provider | None) -> Make:
+def _maker(wanted: Asked, simulated: Provider | None) -> Make:
     """Return the function that creates the provider; the thread that measures calls it."""
     if simulated is not None:
         return lambda world, group: simulated
+    o = wanted.options
 
     def make(world: World, group: Group) -> Provider:
-        if provider == MPI:
+        if wanted.provider == MPI:
             from ..backends.mpi.provider import MpiProvider
 
-            return MpiProvider(world, group, options.unalign)
+            return MpiProvider(world, group, o.unalign)
         from ..backends.nccl.provider import NcclOptions, NcclProvider
 
-        threads, gpus = (options.nthreads or 1, options.ngpus) if wanted.each > 1 else (1, 1)
-        given = nccl(options)
+        threads, gpus = (o.threads, o.gpus) if wanted.each > 1 else (1, 1)
         how = NcclOptions(
-            threads, gpus, given["first"], options.unalign, given["registration"], given["policy"],
-            bool(given["null_stream"]), bool(options.parallel_init),
+            threads, gpus, o.first, o.unalign, o.registration, o.policy, o.null_stream, o.parallel_init,
             p2p_peers=2 if wanted.operation.name == "sendrecv" else 0,
-            implementation=given["device_implementation"], blocks=given["device_blocks"],
+            implementation=o.device_implementation, blocks=o.device_blocks,
         )  # fmt: skip
         return NcclProvider(world, group, how)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..collective_options import OPTIONS, CollectiveOptions
 from ..testcases.collective_ops import OPERATIONS
 from ..units import GB, many
 from .failures import says_failure
@@ -274,14 +275,12 @@ def of_json(content: dict[str, Any]) -> FoundLog | None:
     mentioned = _MENTIONED.search(called)
     own = content.get("wirespeed")
     found.simulated = isinstance(own, dict) and own.get("simulated") is True
-    take: Callable[[str], int] = lambda key: _whole(config.get(key))  # noqa: E731
+    absent = ("factor" if "step_bytes" in config else "step", "blocking")  # or not a number
     found.options |= {
-        "threads": take("nthreads"), "gpus": take("ngpus"), "first_size": take("minimum_bytes"),
-        "last_size": take("maximum_bytes"), "warmup": take("warmup_iters"),
-        "iterations": take("iterations"), "aggregate": take("aggregated_iterations"),
-        "checks": take("validation"), "graphs": take("graph"),
-        **({"step": take("step_bytes")} if "step_bytes" in config else {"factor": take("step_factor")}),
-    }  # fmt: skip
+        name: _whole(config.get(about.json))
+        for name, about in OPTIONS.items()
+        if about.json and name not in absent and not isinstance(getattr(CollectiveOptions, name), bool)
+    }
     devices = config.get("devices")
     for device in devices if isinstance(devices, list) else ():
         if isinstance(device, dict):

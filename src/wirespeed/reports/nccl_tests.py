@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import msgspec
-from msgspec.structs import replace
 
-from ..document import Amount, Cell, CollectiveInfo, Document, Integer, Status, Table, TestcaseResult, Whole
+from ..collective_options import CollectiveOptions
+from ..document import Cell, CollectiveInfo, Document, Status, Table, TestcaseResult, Whole
 from ..errors import DocumentError, UsageError
 from ..terminal import one_line
 from ..testcases.collective_ops import OPERATIONS, CollectiveOp, Setting, division_of, operation_of
@@ -32,8 +32,9 @@ _ITERATION_HEADS = ("i_min", "i_max", "i_p99", "i_cv%")
 _MOST_RANKS = 10**6
 
 
-class Given(msgspec.Struct, frozen=True):
-    """The options of a run of collectives; a Document of ``run`` lacks those that only nccl-tests has.
+@dataclass(frozen=True, kw_only=True)
+class Given(CollectiveOptions):
+    """What a run of collectives was given, and where it ran.
 
     Parameters
     ----------
@@ -43,40 +44,10 @@ class Given(msgspec.Struct, frozen=True):
         What started the processes, and what moves the bytes.
     environment : tuple[str, ...]
         Environment variables of the libraries.
-    operation : str
-        Name of the collective.
-    threads, gpus : int
-        Threads per process, and GPUs per thread.
-    first_size, last_size : int
-        Smallest and largest size, in bytes.
-    step, factor : int
-        Increment of the sizes in bytes, and their factor; one of them applies.
-    warmup, iterations, aggregate : int
-        Number of warm-up iterations, of timed iterations, and of operations in each.
-    checks : int
-        Number of verifications; 0: the data is not verified.
-    blocking, graphs, unalign : int
-        Mode of waiting, number of CUDA graph launches, and offset of buffers in elements.
-    per_iteration : bool
-        Whether each iteration was timed.
-    skip : int
-        Number of leading iterations that statistics leave out.
-    cpu_time, parallel_init : bool
-        Whether times are those of the CPU; whether threads initialised their ranks.
-    timeout : float
-        Maximum time of a stage, in s; 0 for none.
     timestamps : tuple[str, ...] or None
         Time at which each line was measured; None if not requested.
-    minimum_bandwidth : float or None
-        Required mean bus bandwidth, in B/s.
-    summary : bool
-        Whether a line for each rank follows each line of ``alltoallv``.
-    scale : float
-        Factor that the traffic matrix of ``alltoallv`` was multiplied by.
     reduced_to : int
         Largest size that fits the memory of the GPUs, in bytes, if larger ones were requested; else 0.
-    arguments : tuple[str, ...]
-        Command line.
     """
 
     ranks: Whole
@@ -85,31 +56,12 @@ class Given(msgspec.Struct, frozen=True):
     launcher: str
     transport: str
     environment: tuple[str, ...]
-    operation: str = ""
-    threads: Whole = 1
-    gpus: Whole = 1
-    first_size: Integer = 0
-    last_size: Integer = 0
-    step: Integer = 0
-    factor: Integer = 1
-    warmup: Whole = 1
-    iterations: Whole = 0
-    aggregate: Whole = 1
-    checks: Whole = 1
-    blocking: Whole = 0
-    graphs: Whole = 0
-    unalign: Whole = 0
-    per_iteration: bool = False
-    skip: Whole = 0
-    cpu_time: bool = False
-    parallel_init: bool = False
-    timeout: Amount = 0
     timestamps: tuple[str, ...] | None = None
-    minimum_bandwidth: Amount | None = None
-    summary: bool = False
-    scale: Amount = 1
     reduced_to: Whole = 0
-    arguments: tuple[str, ...] = ()
+
+
+#: Options of which a Document of ``run``, or of an imported log, knows nothing.
+_UNKNOWN = {"first_size": 0, "last_size": 0, "step": 0, "iterations": 0, "timeout": 0}
 
 
 @dataclass(frozen=True)
@@ -194,7 +146,7 @@ class View:
     def given(self) -> Given:
         """The requested settings."""
         try:
-            given = msgspec.convert(self.document.options, Given)
+            given = msgspec.convert(_UNKNOWN | self.document.options, Given)
         except msgspec.ValidationError as error:
             raise _refused(f"its options do not describe a run of collectives: {error}") from error
         if given.operation:

@@ -6,6 +6,7 @@ from datetime import datetime
 
 import msgspec
 
+from ..collective_options import OPTIONS
 from ..document import LATE, Document, RankInfo, Status
 from ..units import GB
 from .iteration_times import spread, steady
@@ -78,21 +79,13 @@ def _time(text: str) -> str:
 def _config(view: View) -> dict[str, object]:
     """Return the options of the run."""
     given = view.given
+    unused = "step" if given.factor > 1 else "factor"
+    values = {
+        about.json: getattr(given, name) for name, about in OPTIONS.items() if about.json and name != unused
+    }
+    values["blocking_collectives"] = bool(given.blocking)
     return {
-        "nthreads": given.threads,
-        "ngpus": given.gpus,
-        "minimum_bytes": given.first_size,
-        "maximum_bytes": given.last_size,
-        **({"step_factor": given.factor} if given.factor > 1 else {"step_bytes": given.step}),
-        "warmup_iters": given.warmup,
-        "iterations": given.iterations,
-        "aggregated_iterations": given.aggregate,
-        "validation": given.checks,
-        "graph": given.graphs,
-        "blocking_collectives": _text(bool(given.blocking)),
-        "per_iter_timing": _text(given.per_iteration),
-        "per_iter_skip": given.skip,
-        "parallel_init": _text(given.parallel_init),
+        **{name: _text(value) if isinstance(value, bool) else value for name, value in values.items()},
         "devices": [_device(rank) for rank in view.document.ranks],
     }
 
