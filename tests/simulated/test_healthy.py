@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.document import Document, State
+from wirespeed.backends.base import Backend, Prepared
+from wirespeed.document import Document
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
 from wirespeed.judging.verdicts import Check
@@ -25,13 +26,14 @@ G = 1e9
 Rate = Callable[[Transfer, Measurement], float]
 
 
-class Published:
+class Published(Backend):
     """Moves bytes as fast as a publication says."""
 
     name, sample_seconds = "published", 1e-3
 
     def __init__(self, rate: Rate) -> None:
-        self.rate, self.warnings = rate, list[str]()
+        super().__init__()
+        self.rate = rate
 
     def refuses(self, measurement: Measurement) -> str | None:
         return None
@@ -42,18 +44,8 @@ class Published:
     def now(self) -> float:
         return 0.0
 
-    def state(self) -> State:
-        return ()
 
-    def libraries(self) -> dict[str, str]:
-        return {}
-
-    def cancel(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Taken:
+class Taken(Prepared):
     def __init__(self, measurement: Measurement, rate: Rate) -> None:
         self.measurement, self.rate = measurement, rate
 

@@ -12,7 +12,7 @@ from wirespeed.backends.cuda import backend as module
 from wirespeed.backends.cuda import connect
 from wirespeed.backends.cuda.backend import CudaBackend
 from wirespeed.backends.gpu.launch_config import shape, unfit
-from wirespeed.backends.patterns import keys_of
+from wirespeed.backends.word_pattern import keys_of
 from wirespeed.errors import BackendError
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Role, Transfer
 from wirespeed.topology import Gpu, Machine, NumaNode

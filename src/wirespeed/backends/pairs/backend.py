@@ -1,26 +1,21 @@
-"""The backend of messages and shared buffers between the first and the last rank of a job.
-
-Every step ends with an exchange among all processes, so that a failure at one end is a failure in all of
-them. If a message fails, the other end may wait forever, so the job ends.
-"""
+"""The backend of messages and shared buffers between the first and the last rank of a job."""
 
 from __future__ import annotations
 
 from typing import cast
 
-from ...document import State
 from ...errors import WirespeedError
 from ...model import Measurement, Message, Sharing
 from ...options import RunOptions
 from ...topology import Machine
-from ..base import Prepared
+from ..base import Backend, Prepared
 from ..distributed.exchange import Exchange
-from .connections import Connections
+from .connection import Connection
 from .message_patterns import PreparedMessages
 from .sharing_phases import PreparedSharing
 
 
-class PairsBackend:
+class PairsBackend(Backend):
     """Runs messages and the phases of sharing a buffer between two ranks of a job.
 
     Parameters
@@ -39,15 +34,14 @@ class PairsBackend:
 
     name = "pairs"
     sample_seconds = 5e-3
-    setup_s = 0.0
     can_cancel = False  # a message that was sent cannot be cancelled
 
     def __init__(
         self, exchange: Exchange, machine: Machine, local: Machine, options: RunOptions, grace: float = 0.0
     ) -> None:
-        self.exchange = exchange
-        self._connections = Connections(exchange, machine, local, options, grace)
-        self.warnings = self._connections.warnings
+        super().__init__()
+        self.exchange, self.processes = exchange, exchange.world.size
+        self._connection = Connection(exchange, machine, local, options, grace, self.warn)
 
     def refuses(self, measurement: Measurement) -> str | None:
         """Return None for messages and shared buffers, and an empty reason for all other works."""
@@ -69,25 +63,22 @@ class PairsBackend:
         self.exchange.check()
         work = measurement.works[0]
         kind = work.source.kind if isinstance(work, Message) else cast(Sharing, work).memory.kind
-        self._connections.open(kind)
+        self._connection.open(kind)
         if isinstance(work, Message):
-            return PreparedMessages(self._connections, measurement, work)
-        return PreparedSharing(self._connections, measurement, cast(tuple[Sharing, ...], measurement.works))
+            return PreparedMessages(self._connection, measurement, work)
+        return PreparedSharing(self._connection, measurement, cast(tuple[Sharing, ...], measurement.works))
 
     def now(self) -> float:
         """Return the time of rank 0 at the last exchange, in s; equal in all processes."""
         return self.exchange.now
 
-    def state(self) -> State:
-        """Return no readings: the backends of the hardware read its state."""
-        return ()
-
     def libraries(self) -> dict[str, str]:
         """Return the versions of the libraries that carry the messages."""
-        return self._connections.libraries()
+        return self._connection.libraries()
 
-    def cancel(self) -> None:
-        """Do nothing: a message cannot be cancelled."""
+    def gone(self) -> str:
+        """Return which other process ended."""
+        return self.exchange.gone
 
     def interrupted(self) -> str:
         """Return which process ended, if the launcher interrupted this one for that reason; else empty."""
@@ -103,4 +94,4 @@ class PairsBackend:
         """Release all resources, unless a message may still be on its way."""
         self.exchange.close()
         if not self.exchange.lost:
-            self._connections.close()
+            self._connection.close()

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Self
 
 from ...errors import WirespeedError
 from ...model import Measurement, Message, MessagePattern, Sample
+from ..base import Prepared
 from .base import Window, pattern, verify
-from .connections import Connections
+from .connection import Connection
 
 #: Patterns in which the last end sends messages of the same size.
 _RETURNING = (MessagePattern.ROUND_TRIP, MessagePattern.WINDOW_BOTH)
 
 
-class PreparedMessages:
+class PreparedMessages(Prepared):
     """Prepared messages in one process. All processes call each method at the same time."""
 
-    def __init__(self, connections: Connections, measurement: Measurement, message: Message) -> None:
-        self._connections, self._measurement, self._message = connections, measurement, message
-        self._end = 0 if connections.ends.first else 1
-        self._wire = connections.wire(message.engine, message.source.kind)
-        self._place = connections.place(message.source.kind) if self._wire else None
+    def __init__(self, connection: Connection, measurement: Measurement, message: Message) -> None:
+        self._connection, self._measurement, self._message = connection, measurement, message
+        self._end = 0 if connection.ends.first else 1
+        self._wire = connection.wire(message.engine, message.source.kind)
+        self._place = connection.place(message.source.kind) if self._wire else None
         self._held: list[int] = []
         if not measurement.uses_new_buffers:
             self._renew()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._free(self._held)
@@ -37,7 +34,7 @@ class PreparedMessages:
         message = self._message
         if self._measurement.uses_new_buffers:
             self._renew()
-        everyone = self._connections.moving(
+        everyone = self._connection.moving(
             lambda: self._send(copies), f"measuring {self._measurement}", message.engine
         )
         if message.pattern is MessagePattern.EACH:  # the receiver times the arrival
@@ -68,7 +65,7 @@ class PreparedMessages:
         VerificationError
             If a word differs.
         """
-        self._connections.exchange.together(self._compare, f"verifying {self._measurement}")
+        self._connection.exchange.together(self._compare, f"verifying {self._measurement}")
 
     def _compare(self) -> None:
         message, place = self._message, self._place
@@ -85,7 +82,7 @@ class PreparedMessages:
         The old ones are freed last, so that the new ones are at other addresses.
         """
         try:
-            self._connections.exchange.together(self._allocate, f"allocating for {self._measurement}")
+            self._connection.exchange.together(self._allocate, f"allocating for {self._measurement}")
         except WirespeedError:
             self._free(self._held)
             raise

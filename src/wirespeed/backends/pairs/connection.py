@@ -1,4 +1,8 @@
-"""The memory and the connections of the first and the last rank of a job."""
+"""The two ends of a job with what connects them: their memory, and the messages between them.
+
+Every step ends with an exchange among all processes, so that a failure at one end is a failure in all of
+them. If a message fails, the other end may wait forever, so the job ends.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +18,15 @@ from ..distributed.exchange import Exchange
 from .base import Ends, PairMemory, Wire
 
 
-class Connections:
-    """What connects the two ends in this process, opened on first use.
+class Connection:
+    """What this process has of the two ends.
 
     Parameters
     ----------
-    exchange : Exchange
-        The exchange of the job.
-    machine : Machine
-        The machine of all ranks.
-    local : Machine
-        The host of this process, as this process discovered it.
-    options : RunOptions
-        Options of the run.
-    grace : float
-        Additional time that another process may take at an exchange, in s.
+    exchange, machine, local, options, grace
+        As in ``PairsBackend``.
+    warn : Callable
+        Receives warnings.
 
     Attributes
     ----------
@@ -36,17 +34,16 @@ class Connections:
         The two ranks that measure.
     tried : set[tuple[str, MemoryKind]]
         Mechanisms of sharing that are known to work, with the kind of memory.
-    warnings : list[str]
-        As in ``Backend``.
     """
 
     def __init__(
-        self, exchange: Exchange, machine: Machine, local: Machine, options: RunOptions, grace: float
-    ) -> None:
-        self.warnings: list[str] = []
+        self, exchange: Exchange, machine: Machine, local: Machine, options: RunOptions, grace: float,
+        warn: Callable[[str], None],
+    ) -> None:  # fmt: skip
         self.exchange, self.ends = exchange, Ends.of(exchange.world)
         self.tried: set[tuple[str, MemoryKind]] = set()
         self._machine, self._local, self._options, self._grace = machine, local, options, grace
+        self._warn = warn
         self._places: dict[MemoryKind, PairMemory] = {}
         self._opened: set[MemoryKind] = set()
         self._wires: dict[tuple[Engine, MemoryKind], Wire | None] = {}
@@ -58,15 +55,14 @@ class Connections:
         return self.ends.first or self.ends.last
 
     def open(self, kind: MemoryKind) -> None:
-        """Open the memory of both ends, unless it is open."""
-
-        def here() -> None:
-            if self.measures:
-                self.place(kind)
-
+        """Open the memory of a kind at both ends; all processes do it together."""
         if kind not in self._opened:
-            self.exchange.together(here, f"opening {kind} memory of both ends")
+            self.exchange.together(lambda: self._open(kind), f"opening {kind} memory of both ends")
             self._opened.add(kind)
+
+    def _open(self, kind: MemoryKind) -> None:
+        if self.measures:
+            self.place(kind)
 
     def place(self, kind: MemoryKind) -> PairMemory:
         """Return the memory of a kind in this process; the first call opens it."""
@@ -185,8 +181,8 @@ class Connections:
             raise self.exchange.lose(error) from error
         cpu = current_cpu() if engine is Engine.MPI and self.measures else NO_CPU
         everyone = self.exchange.gather([mine, cpu], doing, self._grace)
-        found = sharing(self.exchange.world.members, [[cpu] for _, cpu in everyone])
-        self.warnings += [text for text in found if text not in self.warnings]
+        for text in sharing(self.exchange.world.members, [[cpu] for _, cpu in everyone]):
+            self._warn(text)
         return [value for value, _ in everyone]
 
     def libraries(self) -> dict[str, str]:
@@ -194,7 +190,7 @@ class Connections:
         return {k: v for wire in self._wires.values() if wire for k, v in wire.libraries().items()}
 
     def close(self) -> None:
-        """Close all connections and memory."""
+        """Close the connections, and free all memory."""
         for wire in self._wires.values():
             if wire is not None:
                 wire.close()
