@@ -24,10 +24,10 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.document import Cell, Document
-from wirespeed.reports._many_files import files_in
 from wirespeed.results.cells import Key, key_of, placed
 from wirespeed.results.compare import Change, Outcome
 from wirespeed.results.evidence import noise_of
+from wirespeed.results.many_files import files_in
 from wirespeed.results.store import load
 from wirespeed.variation import NoiseKind
 

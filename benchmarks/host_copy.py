@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.host import discover
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.model import BUFFERS, Engine, Executor, Measurement, Memory, MemoryKind, Operation, Transfer
+from wirespeed.options import RunOptions
 from wirespeed.topology import Machine, NumaNode
 from wirespeed.units import GB, format_size, parse_size
 
@@ -212,7 +212,7 @@ def compare(size: int, rounds: int) -> bool:
                 for threads in sorted({1, len(node.cores)}):
                     measurement = Measurement((transfer(node, operation, size, threads),), ())
                     theirs, ours = [], []
-                    with backend.prepare(measurement, BackendOptions()) as prepared:
+                    with backend.prepare(measurement, RunOptions()) as prepared:
                         for _ in range(rounds + 1):
                             theirs.append(seconds_in_c(process, operation, threads))
                             ours.append(prepared.sample(1).seconds[0])

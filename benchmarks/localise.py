@@ -26,8 +26,8 @@ import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
 from wirespeed.judging.culprits import Suspect, SuspectKind
+from wirespeed.judging.judge import judge
 from wirespeed.judging.localise import suspects_of_links
-from wirespeed.judging.verdicts import judge
 from wirespeed.topology import LinkKind, Machine
 
 MACHINES = ("dgx-a100-8", "ppu-8")

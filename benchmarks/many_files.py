@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fleet import MIB, make
 
-from wirespeed.cli.check import FORMATS
+from wirespeed.screens import check_formats
 
 
 def check(folder: Path, format: str) -> None:
@@ -44,7 +44,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     arguments.add_argument("--nodes", type=int, default=500)
     arguments.add_argument("--machine", default="dgx-a100-8")
-    arguments.add_argument("--format", default=FORMATS[0], choices=FORMATS)
+    arguments.add_argument("--format", default="text", choices=check_formats())
     arguments.add_argument("--folder", type=Path, help="keep the Documents here, and use those")
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory() as temporary:

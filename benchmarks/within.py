@@ -20,7 +20,8 @@ from pathlib import Path
 import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
-from wirespeed.judging.verdicts import Check, Verdict, judge
+from wirespeed.judging.judge import judge
+from wirespeed.judging.verdicts import Check, Verdict
 
 sys.path.insert(0, str(Path(__file__).parent))
 

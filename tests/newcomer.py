@@ -85,9 +85,10 @@ def views(newcomer: Newcomer) -> None:
     run = ROOT / saved[1]
     newcomer.folder.joinpath("a.json").write_bytes(run.read_bytes())
     newcomer.folder.joinpath("b.json").write_bytes(run.read_bytes())
-    listed = "from wirespeed.reports import formats; from wirespeed.cli.check import FORMATS;"
+    listed = "from wirespeed.reports import formats; from wirespeed.screens import check_formats;"
     names = subprocess.check_output(
-        [BIN / "python", "-c", f"{listed} print(*formats()); print(*FORMATS)"], text=True
+        [BIN / "python", "-c", f"{listed} print(*formats()); print(*check_formats())"],
+        text=True,
     )
     formats, verdicts = (line.split() for line in names.splitlines())
     command = page[1].replace(".venv/bin/", f"{BIN}/").replace(saved[1], "a.json")

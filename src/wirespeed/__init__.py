@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     )
     from .importers import load_log
     from .judging.diagnosis import diagnose
-    from .judging.gate_verdicts import gates
-    from .judging.verdicts import judge
+    from .judging.judge import gates, judge
     from .options import RunOptions
     from .reports import render
     from .results.baseline import make as baseline
@@ -119,8 +118,8 @@ _HOME = {
     "baseline": ("results.baseline", "make"),
     "compare": ("results.compare", "compare"),
     "diagnose": ("judging.diagnosis", "diagnose"),
-    "gates": ("judging.gate_verdicts", "gates"),
-    "judge": ("judging.verdicts", "judge"),
+    "gates": ("judging.judge", "gates"),
+    "judge": ("judging.judge", "judge"),
     "load": ("results.store", "load"),
     "load_log": ("importers", "load_log"),
     "save": ("results.store", "save"),

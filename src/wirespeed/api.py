@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import backends as _backends
-from .backends.base import Backend, BackendOptions, ReportsBusy
+from .backends.base import Backend, ReportsBusy
 from .caching import refusal
 from .document import DEVICES, REQUESTED, SCHEMA, Document
 from .driver.jobs import gather_facts, gather_machine, gather_observed
@@ -156,23 +156,20 @@ def run(
         return tuple(_with_bulk(case) if options.bulk and not lacking else case for case in cases)
 
     chosen, warnings = prepared(chosen), (*_restricted(local), *filter(None, [lacking]))
+    grace = 0.0 if world is None else LATE_RANK_GRACE_S
     settings = SessionOptions(
         chosen,
         options,
-        options.rule,
-        BackendOptions(**vars(options), grace=0.0 if world is None else LATE_RANK_GRACE_S),
-        options.verify,
-        options.use_mean,
-        command,
-        warnings,
-        "" if world is None else world.launcher,
-        options.share,
-        requested | dict(described or {}),
-        facts,
-        (lambda document: prepared(following(document))) if following else None,
-        None if world is None else partial(gather_observed, world),
-        since,
-        run_times.earlier(run_times.kind(where, options)) if options.within is not None else {},
+        grace=grace,
+        command=command,
+        warnings=warnings,
+        launcher="" if world is None else world.launcher,
+        described=requested | dict(described or {}),
+        facts=facts,
+        following=(lambda document: prepared(following(document))) if following else None,
+        gather=None if world is None else partial(gather_observed, world),
+        since=since,
+        earlier=(run_times.earlier(run_times.kind(where, options)) if options.within is not None else {}),
     )
     first = world is None or world.rank == 0  # the others measure and say nothing
     watching = list(listeners) if first else []
@@ -191,10 +188,10 @@ def run(
 
         same = agreed(options) | dict(described or {})
         agree_on(world, same | {"testcases": [case.name for case in chosen]})
-        ranks = DistributedBackend(world, where, own or backends or (), options.share, settings.run)
+        ranks = DistributedBackend(world, where, own or backends or (), options, grace)
         own = [
             ranks,
-            PairsBackend(ranks.exchange, where, local, settings.run),
+            PairsBackend(ranks.exchange, where, local, options, grace),
             _backends.join(world, where, local, ranks.exchange),
         ]
     used = own if backends is None or world is not None else backends

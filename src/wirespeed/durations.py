@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from .errors import MachineError
 from .model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from .network import Network, completions
-from .stopping import FEWEST_ROUNDS, Fixed, Rule
+from .stopping import FEWEST_ROUNDS, Rule
 from .topology import Machine
 
 #: Time to bind buffers, streams and threads of a Measurement, and to reset its gate, in s.
@@ -29,8 +29,6 @@ _END_S, _END_OF_GPU_S = 0.6, 0.1
 _ASSUMED_RATE, _ASSUMED_LATENCY_S = 20e9, 2e-7
 #: Number of loads in one copy of a chase.
 _CHASE_LOADS = 2**16
-#: Number of runs that determine the number of copies of a sample.
-_TRIALS = 2
 
 
 def start_seconds(machine: Machine) -> float:
@@ -134,14 +132,10 @@ def least_seconds(
     sample_s : float
         Minimum duration of a sample, in s.
     """
-    copy = copy_seconds(network, measurement)
     checking = verify_seconds(measurement) if verify else 0.0
-    if isinstance(rule, Fixed):
-        sampling = copy + rule.samples * (copy * rule.copies + checking)
-    else:
-        sample = max(copy, sample_s)
-        sampling = _TRIALS * sample + rule.round_samples * (sample + checking)
-    return prepare_seconds(measurement) + sampling
+    return prepare_seconds(measurement) + rule.least_seconds(
+        copy_seconds(network, measurement), sample_s, checking
+    )
 
 
 def usual_seconds(
@@ -154,7 +148,7 @@ def usual_seconds(
     """
     least = least_seconds(network, measurement, rule, verify=verify, sample_s=sample_s)
     rounds = 1 if measurement.happens_once else max(1, rule.rounds)
-    if isinstance(rule, Fixed) or not _scatters(measurement):
+    if not _scatters(measurement):
         return rounds * least
     usual = rounds * max(least, prepare_seconds(measurement) + rule.round_budget)
     return usual if rounds < FEWEST_ROUNDS else max(usual, rule.time_budget)

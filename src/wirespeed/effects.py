@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from .facts import ON, Fact, Known
 from .topology import Link, LinkKind, Machine
 from .units import GIB, MIB
+from .vertices import MachineVertices
 
 #: Memory clock and memory of a controller that simulated systems report.
 USUAL_CLOCK_HZ, CONTROLLER_BYTES = 1.5e9, 64 * GIB
@@ -60,33 +61,6 @@ class Effect:
     reroutes: bool = False
 
 
-def device_of(vertex: str) -> str:
-    """Return the device of a vertex, as facts name it: without its rank."""
-    return vertex.rpartition("/")[2]
-
-
-def host_of(machine: Machine, vertex: str) -> str:
-    """Return the host of a vertex, as facts name it: empty for the host of the first rank."""
-    if not machine.ranks:
-        return ""
-    first = machine.ranks[0].host
-    rank, _, device = vertex.partition("/")
-    for one in machine.ranks:
-        if (device and rank == str(one.index)) or vertex.startswith(f"{one.host}:"):
-            return "" if one.host == first else one.host
-    return ""
-
-
-def gpus_at(machine: Machine, place: str) -> tuple[str, ...]:
-    """Return the vertices of the GPUs that a place is about: itself, those below a switch, or all."""
-    gpus = _gpus(machine)
-    if not place or place in gpus:
-        return (place,) if place else gpus
-    return tuple(
-        link.destination for link in machine.links if link.source == place and link.destination in gpus
-    )
-
-
 def nvlinks_of(machine: Machine, device: str) -> int:
     """Return the number of NVLinks that a GPU of this kind has; 0 if unknown."""
     models = {gpu.name: gpu for gpu in machine.gpus}
@@ -95,10 +69,7 @@ def nvlinks_of(machine: Machine, device: str) -> int:
 
 
 def _gpus(machine: Machine) -> tuple[str, ...]:
-    hosts = {node.name for node in machine.numa}
-    gpus = ({gpu.name for gpu in machine.gpus} | {rank.device for rank in machine.ranks}) - hosts
-    vertices = (link.source for link in machine.links if link.kind is LinkKind.MEMORY)
-    return tuple(vertex for vertex in vertices if device_of(vertex) in gpus)
+    return tuple(gpu.name for gpu in MachineVertices(machine).gpus)
 
 
 def _sockets(machine: Machine) -> tuple[str, ...]:
@@ -121,7 +92,7 @@ def _with(kind: LinkKind) -> Places:
 
 def _switches(machine: Machine) -> tuple[str, ...]:
     ends = {
-        end for one in machine.links if one.kind is LinkKind.PCIE for end in (one.source, one.destination)
+        end for link in machine.links if link.kind is LinkKind.PCIE for end in (link.source, link.destination)
     }
     return tuple(sorted(ends - set(_gpus(machine)) - {node.name for node in machine.numa}))
 
@@ -169,7 +140,9 @@ def _upwards(machine: Machine, place: str, factor: float) -> Machine:
 
 
 def _memory_of_gpus(machine: Machine, place: str, factor: float) -> Machine:
-    chosen = {machine.links_at(f"{gpu}-{gpu}")[0] for gpu in gpus_at(machine, place)}
+    chosen = {
+        machine.links_at(f"{gpu.name}-{gpu.name}")[0] for gpu in MachineVertices(machine).gpus_at(place)
+    }
     return scaled(machine, chosen, factor)
 
 
@@ -223,8 +196,9 @@ def _translated(machine: Machine, place: str, factor: float) -> Machine:
 def _moved(machine: Machine, place: str, factor: float) -> Machine:
     """Attach a GPU to the other socket."""
     del factor
-    names = {gpu.name: f"numa{gpu.numa}" for gpu in machine.gpus}
-    others = [node.name for node in machine.numa if node.name != names.get(device_of(place))]
+    device = MachineVertices(machine).of(place).device
+    own = next((gpu.numa for gpu in machine.gpus if gpu.name == device), None)
+    others = [node.name for node in machine.numa if node.index != own]
 
     def moved(link: Link) -> Link:
         if link.kind is not LinkKind.PCIE or place not in (link.source, link.destination):
@@ -294,7 +268,11 @@ def _of_generation(machine: Machine, place: str, amount: float) -> float:
 
 def _of_links(machine: Machine, place: str, amount: float) -> float:
     """Return the fraction that some active links are; an amount below 1 is a fraction itself."""
-    return amount / (nvlinks_of(machine, device_of(place)) or 18) if amount >= 1 else amount
+    return (
+        amount / (nvlinks_of(machine, MachineVertices(machine).of(place).device) or 18)
+        if amount >= 1
+        else amount
+    )
 
 
 def _host(name: Known, value: Callable[[float], Value]) -> Reports:
@@ -311,8 +289,8 @@ def _each(name: Known, value: Callable[[float], Value], unit: str = "") -> Repor
     """Return a function that reports a fact of every GPU at a place."""
 
     def facts(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-        for gpu in gpus_at(machine, place):
-            yield Fact(name, value(amount), unit, device_of(gpu))
+        for gpu in MachineVertices(machine).gpus_at(place):
+            yield Fact(name, value(amount), unit, gpu.device)
 
     return facts
 
@@ -321,42 +299,43 @@ def _together(*several: Reports) -> Reports:
     """Return a function that reports several facts."""
 
     def facts(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-        for one in several:
-            yield from one(machine, place, amount)
+        for reports in several:
+            yield from reports(machine, place, amount)
 
     return facts
 
 
 def _of_switch(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
     del amount
-    for i, gpu in enumerate(gpus_at(machine, place)):
-        yield Fact(Known.SWITCH, place, device=device_of(gpu))
-        yield Fact(Known.IOMMU_GROUP, f"{place} {i}", device=device_of(gpu))
+    for i, gpu in enumerate(MachineVertices(machine).gpus_at(place)):
+        yield Fact(Known.SWITCH, place, device=gpu.device)
+        yield Fact(Known.IOMMU_GROUP, f"{place} {i}", device=gpu.device)
 
 
 def _of_missing_links(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-    for device in map(device_of, gpus_at(machine, place)):
-        count = nvlinks_of(machine, device) or 18
+    for gpu in MachineVertices(machine).gpus_at(place):
+        count = nvlinks_of(machine, gpu.device) or 18
         active = round(count * _of_links(machine, place, amount))
-        yield Fact(Known.NVLINKS, active, device=device)
-        yield Fact(Known.NVLINKS_INACTIVE, count - active, device=device)
+        yield Fact(Known.NVLINKS, active, device=gpu.device)
+        yield Fact(Known.NVLINKS_INACTIVE, count - active, device=gpu.device)
 
 
 def _of_unhealthy_fabric(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
     del amount
-    for gpu in gpus_at(machine, place):
-        yield Fact(Known.FABRIC, "not started", device=device_of(gpu))
+    for gpu in MachineVertices(machine).gpus_at(place):
+        yield Fact(Known.FABRIC, "not started", device=gpu.device)
 
 
 def _of_use(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-    for gpu in gpus_at(machine, place):
-        yield Fact(Known.UTILISATION, round(100 * (1 - amount)), "%", device_of(gpu))
-        yield Fact(Known.PROCESSES, 1, device=device_of(gpu))
+    for gpu in MachineVertices(machine).gpus_at(place):
+        yield Fact(Known.UTILISATION, round(100 * (1 - amount)), "%", gpu.device)
+        yield Fact(Known.PROCESSES, 1, device=gpu.device)
 
 
 def _of_dimms(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-    del machine
-    yield Fact(Known.DIMM_BYTES, CONTROLLER_BYTES * amount / 8, "B", f"mc{place.removeprefix('numa')}")
+    for node in machine.numa:
+        if node.name == place:
+            yield Fact(Known.DIMM_BYTES, CONTROLLER_BYTES * amount / 8, "B", f"mc{node.index}")
 
 
 def _of_cpus(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
@@ -366,8 +345,8 @@ def _of_cpus(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
 
 def _of_remapping(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
     del amount
-    for gpu in gpus_at(machine, place):
-        yield Fact(Known.REMAP_PENDING, ON, device=device_of(gpu))
+    for gpu in MachineVertices(machine).gpus_at(place):
+        yield Fact(Known.REMAP_PENDING, ON, device=gpu.device)
 
 
 def _unchanged(machine: Machine, place: str, factor: float) -> Machine:

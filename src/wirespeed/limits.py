@@ -193,6 +193,8 @@ _JUDGED_COPY_S = 1e-3
 HELD = 0.9
 #: Links below this load are omitted.
 NOTED = 0.05
+#: Links below this load do not matter to a value: it says nothing about them, nor they about it.
+MATTERS = 0.2
 
 
 @dataclass(frozen=True)
@@ -342,7 +344,7 @@ def slowest_sender(machine: Machine, members: Sequence[Memory]) -> float | None:
     for member in members:
         vertex = machine.vertex(member)
         for kind in (LinkKind.NVLINK, LinkKind.PCIE):
-            found = [x.capacity for x in machine.links if x.source == vertex and x.kind is kind]
+            found = [link.capacity for link in machine.links if link.source == vertex and link.kind is kind]
             if found:
                 rates.append(sum(c for c in found if c) if all(found) else None)
                 break

@@ -533,6 +533,13 @@ class Measurement:
         """Whether there is only one sample because a second one would measure something else."""
         return any(isinstance(work, Message) and work.age is BufferAge.FIRST for work in self.works)
 
+    def counted(self, place: Place) -> int:
+        """Return the counted bytes of one copy of a Place; 0 for a latency and background load."""
+        transfers = [self.transfers[i] for i in place.transfers if i < len(self.transfers)]
+        if place.reduce is Reduce.LATENCY or any(t.role is Role.LOAD for t in transfers):
+            return 0
+        return sum(t.bytes * t.counted for t in transfers)
+
     def separate(self) -> tuple[Measurement, ...]:
         """Return one Measurement for each group of cells that need the same transfers."""
         groups: list[tuple[set[int], list[Place]]] = []

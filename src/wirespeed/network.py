@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from .errors import MachineError
 from .model import BUFFERS, Access, Engine, Operation, Transfer
 from .topology import EngineRate, LinkKind, Machine
+from .vertices import MachineVertices, whole
 
 
 @dataclass(frozen=True)
@@ -117,18 +118,15 @@ def completions(
 _HOP_COST = {LinkKind.NVLINK: 1, LinkKind.C2C: 3, LinkKind.NETWORK: 100}
 
 
-def _whole(vertex: str) -> str:
-    """Return the name of a vertex without the part of it that a link enters or leaves (``pcie0 up``)."""
-    return vertex.partition(" ")[0]
-
-
 class Network:
     """The links of a Machine as a graph; resources are link indices."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.links = machine.links
-        self._gpus = {gpu.name for gpu in machine.gpus}
+        vertices, gpus = MachineVertices(machine), {gpu.name for gpu in machine.gpus}
+        #: Vertices that forward nothing.
+        self._gpus = {link.source for link in machine.links if vertices.of(link.source).device in gpus}
         self._memory: dict[str, int] = {}
         self._out: dict[str, list[int]] = {}
         by_ends: dict[tuple[str, str, LinkKind], int] = {}
@@ -137,10 +135,10 @@ class Network:
                 self._memory[link.source] = i
             else:
                 self._out.setdefault(link.source, []).append(i)
-                if _whole(link.source) != _whole(link.destination):
-                    by_ends[_whole(link.source), _whole(link.destination), link.kind] = i
+                if whole(link.source) != whole(link.destination):
+                    by_ends[whole(link.source), whole(link.destination), link.kind] = i
         self._opposite = {
-            i: by_ends.get((_whole(link.destination), _whole(link.source), link.kind))
+            i: by_ends.get((whole(link.destination), whole(link.source), link.kind))
             for i, link in enumerate(machine.links)
         }
         self._routes: dict[str, dict[str, int]] = {}
@@ -190,7 +188,7 @@ class Network:
         waiting = [(0, source)]
         while waiting:
             cost, vertex = heapq.heappop(waiting)
-            forwards = vertex == source or vertex.rpartition("/")[2] not in self._gpus
+            forwards = vertex == source or vertex not in self._gpus
             for i in self._out.get(vertex, ()) if forwards and cost == costs[vertex] else ():
                 link = self.links[i]
                 further = cost + _HOP_COST.get(link.kind, 10)

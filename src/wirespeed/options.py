@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from difflib import get_close_matches
+from functools import cached_property
 from operator import index
 from typing import Any, Literal, TypeVar, get_args
 
@@ -273,7 +274,7 @@ class RunOptions(PlanOptions):
         changed = (one for one, _ in declared(type(self)) if getattr(self, one.name) != one.default)
         return f"RunOptions({', '.join(f'{one.name}={getattr(self, one.name)!r}' for one in changed)})"
 
-    @property
+    @cached_property
     def rule(self) -> Rule:
         """The stopping rule: fixed counts if one is given, else a precision.
 
@@ -353,12 +354,12 @@ def changed(options: RunOptions, changes: Mapping[str, Any], function: Callable[
         near = get_close_matches(name, [*known, *inspect.signature(function).parameters], 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
-    return replace(options, **changes)
+    return replace(options, **changes) if changes else options
 
 
-def described(values: Mapping[str, Any]) -> dict[str, Any]:
+def documented(options: RunOptions) -> dict[str, Any]:
     """Return the values of options that a Document contains."""
-    return {one.name: values[one.name] for one, about in declared(RunOptions) if about.documented}
+    return {one.name: getattr(options, one.name) for one, about in declared(RunOptions) if about.documented}
 
 
 def agreed(options: RunOptions) -> dict[str, object]:

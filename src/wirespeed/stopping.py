@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import ClassVar, Self
 
 from .errors import UsageError
+
+#: Maximum number of samples of a Measurement in a round, unless it is fixed.
+MAX_SAMPLES = 400
 
 #: Minimum number of samples for a 95 % confidence interval of the median of the samples of one round.
 _INTERVAL_SAMPLES = 6
@@ -18,13 +24,99 @@ ROUNDS = 7
 MAX_ROUNDS = 1_000_000
 #: Minimum number of samples that show scatter.
 _SCATTER_SAMPLES = 3
+#: Number of runs that determine the number of copies of a sample.
+_TRIALS = 2
 
+#: Smallest factor by which time budgets shrink: a budget is more than 0 s.
+_LEAST_FACTOR = 1e-3
 #: Maximum number of samples and of copies: the bytes of all copies of a buffer still have a number.
 _MOST_COUNT = 2**40
 
 
+class Rule:
+    """When sampling stops: what the driver asks. The methods here are those of a rule without a time budget.
+
+    Attributes
+    ----------
+    rounds : int
+        Number of rounds, or their minimum; 0: until interrupted.
+    copies : int or None
+        Number of copies per sample; None: enough for the clock of the backend.
+    interleaved : bool
+        Whether the rounds of all testcases are interleaved, in random order.
+    time_budget : float
+        Maximum time of a Measurement whose values scatter, in s; 0 if scatter does not matter.
+    """
+
+    rounds: int
+    copies: int | None
+    interleaved: ClassVar[bool]
+    time_budget: float = 0.0
+
+    @property
+    def round_budget(self) -> float:
+        """Maximum time of sampling in one of the first rounds, in s; 0 if scatter does not matter."""
+        return 0.0
+
+    def share(self, measurements: int) -> Self:
+        """Return the rule for each of several Measurements of a testcase."""
+        return self
+
+    def shrunk(self, factor: float) -> Self:
+        """Return the rule with smaller time budgets; a factor above 1 changes nothing."""
+        return self
+
+    def done(
+        self, samples: int, seconds: float, precise: Callable[[float], bool], wanted: int | None = None
+    ) -> bool:
+        """Return whether sampling a Measurement in one round is over.
+
+        Parameters
+        ----------
+        samples : int
+            Number of samples so far.
+        seconds : float
+            Time of this round so far, in s.
+        precise : Callable
+            Returns whether the medians of the samples have a precision, given as a fraction.
+        wanted : int or None
+            Number of samples to take within the time budget; None: until their median is precise.
+        """
+        raise NotImplementedError
+
+    def another(
+        self, done: int, seconds: float, planned: Callable[[float, float], int], *, once: bool
+    ) -> bool:
+        """Return whether another round of a Measurement follows.
+
+        Parameters
+        ----------
+        done : int
+            Number of rounds so far.
+        seconds : float
+            Time of these rounds, in s.
+        planned : Callable
+            Returns the number of rounds that the first ones demand, for a precision and a time budget in s.
+        once : bool
+            Whether what is measured happens only once.
+        """
+        raise NotImplementedError
+
+    def least_seconds(self, copy_s: float, sample_s: float, verify_s: float) -> float:
+        """Return the time of the fewest samples of a round, in s.
+
+        Parameters
+        ----------
+        copy_s, verify_s : float
+            Time of one copy, and of the verification of a sample, in s.
+        sample_s : float
+            Minimum duration of a sample for the clock of the backend, in s.
+        """
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class Fixed:
+class Fixed(Rule):
     """A fixed number of samples and copies, after a warm-up of one copy.
 
     Parameters
@@ -37,6 +129,8 @@ class Fixed:
         Number of rounds, one testcase after the other; 0: until interrupted.
     """
 
+    interleaved = False  #: as in the tools whose command lines have these counts
+
     samples: int = 3
     copies: int = 16
     rounds: int = 1
@@ -47,14 +141,25 @@ class Fixed:
         if self.rounds < 0:
             raise UsageError("the number of rounds must be 0 (until interrupted) or more")
 
-    def share(self, measurements: int) -> Fixed:
-        """Return the rule for each of several Measurements of a testcase: the same rule."""
-        del measurements
-        return self
+    def done(
+        self, samples: int, seconds: float, precise: Callable[[float], bool], wanted: int | None = None
+    ) -> bool:
+        """Return whether there are enough samples."""
+        return samples >= self.samples
+
+    def another(
+        self, done: int, seconds: float, planned: Callable[[float, float], int], *, once: bool
+    ) -> bool:
+        """Return whether there are too few rounds."""
+        return self.rounds == 0 or done < self.rounds
+
+    def least_seconds(self, copy_s: float, sample_s: float, verify_s: float) -> float:
+        """Return the time of the warm-up and all samples, in s."""
+        return copy_s + self.samples * (copy_s * self.copies + verify_s)
 
 
 @dataclass(frozen=True)
-class Precise:
+class Precise(Rule):
     """Measure in rounds until a value has the required precision or the time budget is spent.
 
     Parameters
@@ -72,6 +177,9 @@ class Precise:
     rounds : int
         Minimum number of rounds. More follow only if there are three or more.
     """
+
+    copies = None
+    interleaved = True
 
     precision: float = 0.005
     time_budget: float = 5.0
@@ -92,8 +200,40 @@ class Precise:
             raise UsageError(f"the number of rounds must be from 1 to {MAX_ROUNDS}")
 
     def share(self, measurements: int) -> Precise:
-        """Return the rule for each of several Measurements of a testcase."""
+        """Return the rule for each of several Measurements of a testcase: each has its part of the budget."""
         return replace(self, time_budget=min(self.time_budget, self.testcase_budget / max(1, measurements)))
+
+    def shrunk(self, factor: float) -> Precise:
+        """Return the rule with smaller time budgets; a factor above 1 changes nothing."""
+        factor = min(1.0, max(factor, _LEAST_FACTOR))
+        budgets = self.time_budget * factor, self.testcase_budget * factor
+        return replace(self, time_budget=budgets[0], testcase_budget=budgets[1])
+
+    def done(
+        self, samples: int, seconds: float, precise: Callable[[float], bool], wanted: int | None = None
+    ) -> bool:
+        """Return whether the samples are precise, or as many as wanted, or the budget is spent."""
+        fewest, budget = self.round_samples, self.round_budget
+        if samples >= MAX_SAMPLES or (seconds >= budget and (samples >= fewest or seconds >= 3 * budget)):
+            return True
+        if wanted is not None:
+            return samples >= wanted
+        return samples in _looks(fewest) and precise(self.precision)
+
+    def another(
+        self, done: int, seconds: float, planned: Callable[[float, float], int], *, once: bool
+    ) -> bool:
+        """Return whether the interval may still be too wide, and there is time."""
+        if once:
+            return done < 1
+        if done < self.rounds:  # fewer if they are long, but enough for an interval
+            return seconds < self.time_budget * (1 if done >= FEWEST_ROUNDS else 3)
+        return done >= FEWEST_ROUNDS and done < planned(self.precision, self.time_budget)
+
+    def least_seconds(self, copy_s: float, sample_s: float, verify_s: float) -> float:
+        """Return the time to find the number of copies, and of the fewest samples of a round, in s."""
+        sample = max(copy_s, sample_s)
+        return _TRIALS * sample + self.round_samples * (sample + verify_s)
 
     @property
     def round_samples(self) -> int:
@@ -109,4 +249,10 @@ class Precise:
         return self.time_budget if self.rounds == 1 else self.time_budget / (2 * self.rounds)
 
 
-Rule = Fixed | Precise
+@lru_cache
+def _looks(fewest: int) -> frozenset[int]:
+    """Return the numbers of samples at which their precision is computed: more rarely the more there are."""
+    looks = [fewest]
+    while looks[-1] < MAX_SAMPLES:
+        looks.append(max(looks[-1] + 1, looks[-1] * 5 // 4))
+    return frozenset(looks)

@@ -37,7 +37,7 @@ class Tabular:
         MissingPackage
             If pandas is not installed.
         """
-        return _report("_records").to_pandas(self._section())
+        return _report("records").to_pandas(self._section())
 
     def figure(self) -> Figure:
         """Return a matplotlib figure: bars, curves or a heat map, whichever shows the result best.
@@ -47,7 +47,7 @@ class Tabular:
         MissingPackage
             If matplotlib is not installed.
         """
-        drawn: Figure = _report("_figures").figure(self._section())
+        drawn: Figure = _report("figures").figure(self._section())
         return drawn
 
 

@@ -30,8 +30,6 @@ LARGEST_SIZE = 2**60
 #: Maximum number of sizes of a sweep.
 _MOST_SIZES = 64
 _DISPLAYED = {Unit.RATE: (float(GB), "GB/s"), Unit.TIME: (NANO, "ns"), Unit.FREQUENCY: (1e6, "M/s")}
-#: Below this value in the display unit, show more than two decimals.
-SMALL = 0.05
 
 
 def _split(text: str, units: dict[str, float] | dict[str, int], what: str, example: str) -> float:

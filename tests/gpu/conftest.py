@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from wirespeed.backends import discover
-from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.cuda.backend import CudaBackend
+from wirespeed.options import RunOptions
 from wirespeed.topology import Machine
 
 
@@ -46,5 +46,5 @@ def pair(machine: Machine) -> tuple[str, str]:
 
 
 @pytest.fixture
-def options() -> BackendOptions:
-    return BackendOptions(seed=7, timeout=20)
+def options() -> RunOptions:
+    return RunOptions(seed=7, timeout=20)

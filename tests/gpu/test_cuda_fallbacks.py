@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.cuda.backend import CudaBackend
 from wirespeed.errors import BackendError
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Transfer
+from wirespeed.options import RunOptions
 from wirespeed.topology import Machine
 from wirespeed.units import MIB
 from wirespeed.worlds.descriptors import SharedMemory
@@ -50,7 +50,7 @@ def test_a_stream_tells_the_host_that_the_gate_is_open(
 
 
 def test_peer_access_is_disabled_and_enabled_again(
-    backend: CudaBackend, pair: tuple[str, str], options: BackendOptions
+    backend: CudaBackend, pair: tuple[str, str], options: RunOptions
 ) -> None:
     a, b = (Memory(name, MemoryKind.DEVICE) for name in pair)
     transfer = Transfer(a, b, Executor(a.device), Engine.SM, MIB)
@@ -64,7 +64,7 @@ def test_peer_access_is_disabled_and_enabled_again(
 
 
 def test_ptx_of_an_architecture_before_this_one(
-    machine: Machine, options: BackendOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    machine: Machine, options: RunOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from wirespeed.backends.cuda import compiler
 

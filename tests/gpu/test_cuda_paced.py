@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.cuda.backend import CudaBackend
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Role, Transfer
+from wirespeed.options import RunOptions
 from wirespeed.topology import Machine
 from wirespeed.units import MIB
 
@@ -23,7 +23,7 @@ def local(engine: Engine = Engine.CE, size: int = 64 * MIB) -> Transfer:
 @ENGINES
 @pytest.mark.parametrize("rate", [1e9, 5e9, 20e9])
 def test_a_rate_is_held_and_not_exceeded(
-    backend: CudaBackend, machine: Machine, options: BackendOptions, engine: Engine, rate: float
+    backend: CudaBackend, machine: Machine, options: RunOptions, engine: Engine, rate: float
 ) -> None:
     if engine is Engine.SM_BULK and float(machine.gpus[0].compute_capability) < 9:
         pytest.skip("no bulk copies before compute capability 9.0")
@@ -39,7 +39,7 @@ def test_a_rate_is_held_and_not_exceeded(
 
 @pytest.mark.parametrize("operation", [Operation.READ, Operation.WRITE, Operation.TRIAD, Operation.SCALE])
 def test_other_operations_in_pieces_are_verified(
-    backend: CudaBackend, options: BackendOptions, operation: Operation
+    backend: CudaBackend, options: RunOptions, operation: Operation
 ) -> None:
     one = replace(local(Engine.SM, 16 * MIB + 8), operation=operation, rate=5e9)
     with backend.prepare(Measurement((one,), ()), options) as prepared:
@@ -49,7 +49,7 @@ def test_other_operations_in_pieces_are_verified(
     assert sample.amounts[0] / sample.seconds[0] == pytest.approx(5e9, rel=0.1)
 
 
-def test_a_start_offset_is_no_part_of_the_time(backend: CudaBackend, options: BackendOptions) -> None:
+def test_a_start_offset_is_no_part_of_the_time(backend: CudaBackend, options: RunOptions) -> None:
     one, late = local(Engine.SM), replace(local(Engine.CE), start=3e-3)
     with backend.prepare(Measurement((one, late), ()), options) as prepared:
         prepared.sample(1)
@@ -59,7 +59,7 @@ def test_a_start_offset_is_no_part_of_the_time(backend: CudaBackend, options: Ba
     assert 3e-3 < sample.wall < 3e-3 + 2 * max(sample.seconds) + 1e-3
 
 
-def test_a_load_is_held_to_a_rate(backend: CudaBackend, options: BackendOptions) -> None:
+def test_a_load_is_held_to_a_rate(backend: CudaBackend, options: RunOptions) -> None:
     load = replace(local(Engine.CE, 8 * MIB), rate=2e9, role=Role.LOAD)
     with backend.prepare(Measurement((local(Engine.SM), load), ()), options) as prepared:
         samples = [prepared.sample(100) for _ in range(4)]

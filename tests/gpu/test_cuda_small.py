@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.cuda.backend import CudaBackend
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Transfer
+from wirespeed.options import RunOptions
 
 pytestmark = pytest.mark.gpu
 
@@ -17,7 +17,7 @@ def test_thousands_of_small_copies_between_gpus(
 ) -> None:
     a, b = (Memory(name, MemoryKind.DEVICE) for name in pair)
     transfer = Transfer(a, b, Executor((b if pulls else a).device), Engine.CE, 4096)
-    with backend.prepare(Measurement((transfer,), ()), BackendOptions(timeout=10)) as prepared:
+    with backend.prepare(Measurement((transfer,), ()), RunOptions(timeout=10)) as prepared:
         sample = prepared.sample(3000)
         prepared.verify()
     assert sample.amounts == (3000 * 4096.0,)

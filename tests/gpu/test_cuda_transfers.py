@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.cuda.backend import CudaBackend
 from wirespeed.document import THROTTLED
 from wirespeed.errors import BackendError, MeasurementTimeout, VerificationError
@@ -24,6 +23,7 @@ from wirespeed.model import (
     Sample,
     Transfer,
 )
+from wirespeed.options import RunOptions
 from wirespeed.topology import Machine
 from wirespeed.units import MIB
 
@@ -44,7 +44,7 @@ def copy(source: Memory, destination: Memory, executor: str, engine: Engine, siz
     return Transfer(source, destination, Executor(executor), engine, size)
 
 
-def run(backend: CudaBackend, options: BackendOptions, *transfers: Transfer, copies: int = 2) -> Sample:
+def run(backend: CudaBackend, options: RunOptions, *transfers: Transfer, copies: int = 2) -> Sample:
     measurement = Measurement(transfers, ())
     assert backend.refuses(measurement) is None
     with backend.prepare(measurement, options) as prepared:
@@ -68,7 +68,7 @@ GPU_ENGINES = (Engine.CE, Engine.SM, Engine.SM_BULK, Engine.SM_SPLIT)
 @pytest.mark.parametrize("size", (*SIZES, ODD))
 @pytest.mark.parametrize("engine", GPU_ENGINES)
 def test_copies_between_host_and_gpu(
-    backend: CudaBackend, machine: Machine, options: BackendOptions, engine: Engine, size: int
+    backend: CudaBackend, machine: Machine, options: RunOptions, engine: Engine, size: int
 ) -> None:
     usable(machine, engine)
     for ends in ((host(machine), device("gpu0")), (device("gpu0"), host(machine))):
@@ -80,7 +80,7 @@ def test_copies_between_host_and_gpu(
 @pytest.mark.parametrize("size", (*SIZES, ODD))
 @pytest.mark.parametrize("engine", GPU_ENGINES)
 def test_copies_within_a_gpu(
-    backend: CudaBackend, machine: Machine, options: BackendOptions, engine: Engine, size: int
+    backend: CudaBackend, machine: Machine, options: RunOptions, engine: Engine, size: int
 ) -> None:
     usable(machine, engine)
     run(backend, options, copy(device("gpu0"), device("gpu0"), "gpu0", engine, size))
@@ -93,7 +93,7 @@ def test_copies_within_a_gpu(
 def test_copies_between_gpus(
     backend: CudaBackend,
     machine: Machine,
-    options: BackendOptions,
+    options: RunOptions,
     pair: tuple[str, str],
     engine: Engine,
     size: int,
@@ -112,7 +112,7 @@ def test_copies_between_gpus(
 @pytest.mark.parametrize("size", (*SIZES, ODD))
 @pytest.mark.parametrize("rate", [math.inf, 5e9])
 def test_broadcasts(
-    backend: CudaBackend, machine: Machine, options: BackendOptions, size: int, rate: float
+    backend: CudaBackend, machine: Machine, options: RunOptions, size: int, rate: float
 ) -> None:
     to = device(machine.gpus[0].peers[0] if machine.gpus[0].peers else "gpu0")
     one = replace(copy(device("gpu0"), to, "gpu0", Engine.SM, size), rate=rate)
@@ -125,7 +125,7 @@ def test_broadcasts(
 def test_chosen_grids(
     backend: CudaBackend,
     machine: Machine,
-    options: BackendOptions,
+    options: RunOptions,
     engine: Engine,
     blocks: int,
     threads: int,
@@ -139,7 +139,7 @@ def test_chosen_grids(
 @pytest.mark.parametrize("operation", [o for o in Operation if o not in (Operation.COPY, Operation.CHASE)])
 @pytest.mark.parametrize("size", (*WORDS, 70 * MIB + 8))
 def test_stream_operations(
-    backend: CudaBackend, options: BackendOptions, operation: Operation, size: int
+    backend: CudaBackend, options: RunOptions, operation: Operation, size: int
 ) -> None:
     run(
         backend,
@@ -152,7 +152,7 @@ CHASING = pytest.mark.parametrize("engine", [Engine.SM, Engine.SM_BULK])
 
 
 @CHASING
-def test_chase(backend: CudaBackend, machine: Machine, options: BackendOptions, engine: Engine) -> None:
+def test_chase(backend: CudaBackend, machine: Machine, options: RunOptions, engine: Engine) -> None:
     usable(machine, engine)
     for memory in (device("gpu0"), host(machine)):
         transfer = replace(copy(memory, memory, "gpu0", engine, 2 * MIB), operation=Operation.CHASE)
@@ -162,7 +162,7 @@ def test_chase(backend: CudaBackend, machine: Machine, options: BackendOptions, 
 
 @CHASING
 def test_chase_in_a_peer(
-    backend: CudaBackend, machine: Machine, options: BackendOptions, pair: tuple[str, str], engine: Engine
+    backend: CudaBackend, machine: Machine, options: RunOptions, pair: tuple[str, str], engine: Engine
 ) -> None:
     usable(machine, engine)
     a, b = pair
@@ -171,14 +171,14 @@ def test_chase_in_a_peer(
     assert 200e-9 < sample.seconds[0] / sample.amounts[0] < 20e-6
 
 
-def test_pageable_memory(backend: CudaBackend, machine: Machine, options: BackendOptions) -> None:
+def test_pageable_memory(backend: CudaBackend, machine: Machine, options: RunOptions) -> None:
     pageable = host(machine, MemoryKind.PAGEABLE)
     for ends in ((pageable, device("gpu0")), (device("gpu0"), pageable)):
         for size in (17, 8 * MIB + 3):
             run(backend, options, copy(*ends, "gpu0", Engine.CE, size))
 
 
-def test_loads_run_beside(backend: CudaBackend, machine: Machine, options: BackendOptions) -> None:
+def test_loads_run_beside(backend: CudaBackend, machine: Machine, options: RunOptions) -> None:
     there = copy(host(machine), device("gpu0"), "gpu0", Engine.CE, 32 * MIB)
     back = replace(copy(device("gpu0"), host(machine), "gpu0", Engine.CE, 64 * MIB), role=Role.LOAD)
     sample = run(backend, options, there, back, copies=4)
@@ -187,7 +187,7 @@ def test_loads_run_beside(backend: CudaBackend, machine: Machine, options: Backe
 
 
 def test_a_load_outlasts_what_it_disturbs(
-    backend: CudaBackend, machine: Machine, options: BackendOptions
+    backend: CudaBackend, machine: Machine, options: RunOptions
 ) -> None:
     chase = Transfer(
         device("gpu0"), device("gpu0"), Executor("gpu0"), Engine.SM, 2 * MIB, operation=Operation.CHASE
@@ -200,7 +200,7 @@ def test_a_load_outlasts_what_it_disturbs(
     assert sample.seconds[1] > sample.seconds[0]
 
 
-def test_both_ways_overlap(backend: CudaBackend, options: BackendOptions, pair: tuple[str, str]) -> None:
+def test_both_ways_overlap(backend: CudaBackend, options: RunOptions, pair: tuple[str, str]) -> None:
     a, b = pair
     there = copy(device(a), device(b), a, Engine.CE, 256 * MIB)
     back = copy(device(b), device(a), b, Engine.CE, 256 * MIB)
@@ -210,18 +210,18 @@ def test_both_ways_overlap(backend: CudaBackend, options: BackendOptions, pair: 
     assert both.wall >= 0.99 * max(both.seconds)
 
 
-def test_many_small_copies_pass_the_queue(backend: CudaBackend, options: BackendOptions) -> None:
+def test_many_small_copies_pass_the_queue(backend: CudaBackend, options: RunOptions) -> None:
     sample = run(backend, options, copy(device("gpu0"), device("gpu0"), "gpu0", Engine.CE, 4096), copies=3000)
     assert sample.amounts == (3000 * 4096.0,)
 
 
-def test_all_engines(backend: CudaBackend, options: BackendOptions) -> None:
+def test_all_engines(backend: CudaBackend, options: RunOptions) -> None:
     transfer = copy(device("gpu0"), device("gpu0"), "gpu0", Engine.CE, 256 * MIB + 5)
     run(backend, replace(options, all_engines=True), transfer)
 
 
 @pytest.mark.parametrize("gate", ["wait_value", "spin"])
-def test_both_gates(machine: Machine, options: BackendOptions, gate: str) -> None:
+def test_both_gates(machine: Machine, options: RunOptions, gate: str) -> None:
     backend = CudaBackend(machine, gate)
     run(backend, options, copy(host(machine), device("gpu0"), "gpu0", Engine.CE, MIB))
     backend.close()
@@ -230,7 +230,7 @@ def test_both_gates(machine: Machine, options: BackendOptions, gate: str) -> Non
 @pytest.mark.parametrize("engine", GPU_ENGINES)
 @pytest.mark.parametrize("to_host", [True, False])
 def test_one_wrong_bit_is_found(
-    backend: CudaBackend, machine: Machine, options: BackendOptions, engine: Engine, to_host: bool
+    backend: CudaBackend, machine: Machine, options: RunOptions, engine: Engine, to_host: bool
 ) -> None:
     usable(machine, engine)
     from cuda.bindings import driver
@@ -256,7 +256,7 @@ def test_one_wrong_bit_is_found(
 
 
 def test_what_is_not_written_is_found(
-    backend: CudaBackend, options: BackendOptions, monkeypatch: pytest.MonkeyPatch
+    backend: CudaBackend, options: RunOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from wirespeed.backends.cuda.stream_ops import EngineCopy
 
@@ -273,7 +273,7 @@ def test_what_is_not_written_is_found(
 
 
 def test_a_gate_that_is_never_released(
-    backend: CudaBackend, options: BackendOptions, monkeypatch: pytest.MonkeyPatch
+    backend: CudaBackend, options: RunOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from wirespeed.backends.cuda.gate import Gate
 
@@ -288,7 +288,7 @@ def test_a_gate_that_is_never_released(
 
 
 def test_cancelling_ends_a_sample(
-    backend: CudaBackend, options: BackendOptions, monkeypatch: pytest.MonkeyPatch
+    backend: CudaBackend, options: RunOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from wirespeed.backends.cuda.gate import Gate
 
@@ -304,7 +304,7 @@ def test_cancelling_ends_a_sample(
         timer.join()
 
 
-def test_the_pool_gives_way(machine: Machine, options: BackendOptions) -> None:
+def test_the_pool_gives_way(machine: Machine, options: RunOptions) -> None:
     backend = CudaBackend(machine)
     run(backend, options, copy(device("gpu0"), device("gpu0"), "gpu0", Engine.CE, MIB))
     free, total = backend._device("gpu0").memory()
@@ -319,7 +319,7 @@ def test_the_pool_gives_way(machine: Machine, options: BackendOptions) -> None:
     backend.close()
 
 
-def test_buffers_are_used_again(backend: CudaBackend, options: BackendOptions) -> None:
+def test_buffers_are_used_again(backend: CudaBackend, options: RunOptions) -> None:
     measurement = Measurement((copy(device("gpu0"), device("gpu0"), "gpu0", Engine.CE, 16 * MIB),), ())
     with backend.prepare(measurement, options) as first:
         before = {b.address for b in (first.buffers[0].sources[0], first.buffers[0].destination) if b}

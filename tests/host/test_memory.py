@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.host import kernels, memory
 from wirespeed.backends.host.memory import GRANULE, RESERVE_BYTES, HostBuffer, HostBufferPool
 from wirespeed.backends.host.procfs import available_bytes
 from wirespeed.backends.tree import Tree
 from wirespeed.errors import BackendError, OutOfMemory
 from wirespeed.model import Operation
+from wirespeed.options import RunOptions
 from wirespeed.units import GIB, KIB, MIB
 
 
@@ -88,8 +88,8 @@ def test_unused_buffers_give_way():
 
 def test_too_large_a_buffer_is_refused_before_it_is_touched(backend, measurement):
     with pytest.raises(BackendError, match=r"requested a buffer of 1024 TiB, .* is available"):
-        backend.prepare(measurement(Operation.COPY, 2**50), BackendOptions())
-    with backend.prepare(measurement(), BackendOptions()) as prepared:
+        backend.prepare(measurement(Operation.COPY, 2**50), RunOptions())
+    with backend.prepare(measurement(), RunOptions()) as prepared:
         prepared.sample(1)
 
 
@@ -122,7 +122,7 @@ def test_failure_while_touching_leaves_no_mapping(pool):
 
 
 def test_backend_unmaps_everything(backend, measurement):
-    with backend.prepare(measurement(), BackendOptions()) as prepared:
+    with backend.prepare(measurement(), RunOptions()) as prepared:
         buffers = [prepared.bound[0].sources[0], prepared.bound[0].destination]
         assert all(mapped(buffer) for buffer in buffers)
     assert all(mapped(buffer) for buffer in buffers)  # kept for the next Measurement
@@ -137,7 +137,7 @@ def test_a_cycle_is_built_once_and_again_after_other_use(backend, measurement, m
 
     def run(operation: Operation, size: int, seed: int = 0) -> int:
         built.clear()
-        with backend.prepare(measurement(operation, size), BackendOptions(seed=seed)) as prepared:
+        with backend.prepare(measurement(operation, size), RunOptions(seed=seed)) as prepared:
             prepared.sample(1)
             prepared.verify()
         return len(built)
@@ -183,7 +183,7 @@ def test_without_mbind_the_first_touch_decides(architecture, node, monkeypatch):
 
 def test_a_place_that_cannot_be_checked_is_a_warning(backend, measurement, tmp_path, monkeypatch):
     monkeypatch.setattr(backend, "_pool", HostBufferPool(several=True, root=Tree(tmp_path).root))
-    with backend.prepare(measurement(), BackendOptions()) as prepared:
+    with backend.prepare(measurement(), RunOptions()) as prepared:
         prepared.sample(1)
         prepared.verify()
     assert len(backend.warnings) == 1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.host.bound_transfer import bypasses
 from wirespeed.errors import VerificationError
 from wirespeed.model import BUFFERS, Measurement, Operation, Role
+from wirespeed.options import RunOptions
 from wirespeed.topology import Cache, Machine, NumaNode
 
 OPERATIONS = list(Operation)
@@ -19,7 +19,7 @@ STORING = [o for o in OPERATIONS if BUFFERS[o][1]]
 def test_result_is_verified(operation, size, backend, streaming_backend, measurement, node):
     cpus = node.cpus[:1] if operation is Operation.CHASE else node.cpus
     for each in (backend, streaming_backend):
-        with each.prepare(measurement(operation, size, cpus), BackendOptions(seed=size)) as prepared:
+        with each.prepare(measurement(operation, size, cpus), RunOptions(seed=size)) as prepared:
             for copies in (1, 3, 2):
                 sample = prepared.sample(copies)
                 prepared.verify()
@@ -32,7 +32,7 @@ def test_result_is_verified(operation, size, backend, streaming_backend, measure
 @pytest.mark.parametrize("operation", STORING)
 @pytest.mark.parametrize("word", [0, 1000, 2**17 - 1])
 def test_flipped_word_is_found(operation, word, backend, measurement, node, word_at):
-    with backend.prepare(measurement(operation, 2**20, node.cpus), BackendOptions()) as prepared:
+    with backend.prepare(measurement(operation, 2**20, node.cpus), RunOptions()) as prepared:
         prepared.sample(1)
         word_at(prepared.bound[0].destination.address + 8 * word).value ^= 1 << 40
         with pytest.raises(VerificationError, match="numa") as caught:
@@ -43,7 +43,7 @@ def test_flipped_word_is_found(operation, word, backend, measurement, node, word
 
 
 def test_first_of_several_wrong_words_is_named(backend, measurement, node, word_at):
-    with backend.prepare(measurement(Operation.COPY, 2**20, node.cpus), BackendOptions()) as prepared:
+    with backend.prepare(measurement(Operation.COPY, 2**20, node.cpus), RunOptions()) as prepared:
         prepared.sample(1)
         for word in (70_000, 300, 90_000, 5000):
             word_at(prepared.bound[0].destination.address + 8 * word).value = 0
@@ -56,7 +56,7 @@ def test_first_of_several_wrong_words_is_named(backend, measurement, node, word_
     "operation", [Operation.COPY, Operation.SCALE, Operation.ADD, Operation.TRIAD, Operation.SAXPY]
 )
 def test_wrong_source_is_found(operation, backend, measurement, word_at):
-    with backend.prepare(measurement(operation, 2**16), BackendOptions()) as prepared:
+    with backend.prepare(measurement(operation, 2**16), RunOptions()) as prepared:
         word_at(prepared.bound[0].sources[-1].address + 8 * 11).value ^= 1 << 50
         prepared.sample(1)
         with pytest.raises(VerificationError) as caught:
@@ -65,7 +65,7 @@ def test_wrong_source_is_found(operation, backend, measurement, word_at):
 
 
 def test_wrong_sum_names_the_word_that_was_read(backend, measurement, node, word_at):
-    with backend.prepare(measurement(Operation.READ, 2**16, node.cpus), BackendOptions()) as prepared:
+    with backend.prepare(measurement(Operation.READ, 2**16, node.cpus), RunOptions()) as prepared:
         word_at(prepared.bound[0].sources[0].address + 8 * 5000).value += 1
         prepared.sample(2)
         with pytest.raises(VerificationError) as caught:
@@ -74,7 +74,7 @@ def test_wrong_sum_names_the_word_that_was_read(backend, measurement, node, word
 
 
 def test_wrong_sum_of_right_words_is_an_error(backend, measurement):
-    with backend.prepare(measurement(Operation.READ, 2**16), BackendOptions()) as prepared:
+    with backend.prepare(measurement(Operation.READ, 2**16), RunOptions()) as prepared:
         prepared.sample(1)
         prepared.table[prepared.bound[0].rows[0], 3] += 1
         with pytest.raises(VerificationError, match="8192 of 8192"):
@@ -82,7 +82,7 @@ def test_wrong_sum_of_right_words_is_an_error(backend, measurement):
 
 
 def test_chase_that_takes_another_way_is_found(backend, measurement, word_at):
-    with backend.prepare(measurement(Operation.CHASE, 2**12), BackendOptions()) as prepared:
+    with backend.prepare(measurement(Operation.CHASE, 2**12), RunOptions()) as prepared:
         base = prepared.bound[0].sources[0].address
         word_at(base + 64 * 7).value = base + 64 * 7  # from there on it stays where it is
         prepared.sample(1)
@@ -92,13 +92,13 @@ def test_chase_that_takes_another_way_is_found(backend, measurement, word_at):
 
 
 def test_a_broken_cycle_does_not_outlive_its_measurement(backend, measurement, word_at):
-    with backend.prepare(measurement(Operation.CHASE, 2**12), BackendOptions()) as prepared:
+    with backend.prepare(measurement(Operation.CHASE, 2**12), RunOptions()) as prepared:
         base = prepared.bound[0].sources[0].address
         word_at(base).value = base
         prepared.sample(1)
         with pytest.raises(VerificationError):
             prepared.verify()
-    with backend.prepare(measurement(Operation.CHASE, 2**12), BackendOptions()) as prepared:
+    with backend.prepare(measurement(Operation.CHASE, 2**12), RunOptions()) as prepared:
         prepared.sample(1)
         prepared.verify()
 
@@ -106,7 +106,7 @@ def test_a_broken_cycle_does_not_outlive_its_measurement(backend, measurement, w
 @pytest.mark.parametrize("operation", STORING)
 def test_sample_that_stores_nothing_is_found(operation, backend, measurement):
     """After a verification the destination is poisoned again, so an old result does not pass."""
-    with backend.prepare(measurement(operation, 2**14), BackendOptions()) as prepared:
+    with backend.prepare(measurement(operation, 2**14), RunOptions()) as prepared:
         prepared.sample(1)
         prepared.verify()
         prepared.sample(0)  # no copy at all
@@ -118,7 +118,7 @@ def test_sample_that_stores_nothing_is_found(operation, backend, measurement):
 
 def test_transfers_have_patterns_of_their_own(backend, transfer, word_at):
     both = Measurement((transfer(), transfer()), ())
-    with backend.prepare(both, BackendOptions()) as prepared:
+    with backend.prepare(both, RunOptions()) as prepared:
         one, other = (bound.sources[0].address for bound in prepared.bound)
         assert all(word_at(one + 8 * i).value != word_at(other + 8 * i).value for i in range(1000))
         prepared.sample(1)
@@ -128,14 +128,14 @@ def test_transfers_have_patterns_of_their_own(backend, transfer, word_at):
 def test_seed_decides_the_pattern(backend, measurement, word_at):
     words = []
     for seed in (1, 2, 1):
-        with backend.prepare(measurement(size=4096), BackendOptions(seed=seed)) as prepared:
+        with backend.prepare(measurement(size=4096), RunOptions(seed=seed)) as prepared:
             words.append(word_at(prepared.bound[0].sources[0].address).value)
     assert words[0] == words[2] != words[1]
 
 
 def test_load_is_verified_as_far_as_it_came(backend, transfer, node):
     load = transfer(Operation.COPY, 2**24, node.cpus[-1:], Role.LOAD, 0.5)
-    with backend.prepare(Measurement((transfer(size=4096), load), ()), BackendOptions()) as prepared:
+    with backend.prepare(Measurement((transfer(size=4096), load), ()), RunOptions()) as prepared:
         sample = prepared.sample(1)
         prepared.verify()
         assert sample.amounts[0] == 4096

@@ -18,7 +18,6 @@ import pytest
 import wirespeed
 from tests.threads import together, worlds, worlds_on
 from wirespeed.backends import discover
-from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.distributed.backend import DistributedBackend
 from wirespeed.backends.distributed.endpoint import JobContext, TransferTiming
 from wirespeed.backends.distributed.prepared import DistributedPrepared
@@ -36,6 +35,7 @@ from wirespeed.errors import (
     WirespeedError,
 )
 from wirespeed.model import Sample
+from wirespeed.options import RunOptions
 from wirespeed.worlds.base import World, WorldError
 from wirespeed.worlds.mpi import Move
 
@@ -367,10 +367,9 @@ def test_ctrl_c_is_told_from_a_rank_that_is_gone() -> None:
     some = worlds(2)
     machine = discover()
     machines = together(some, lambda w: gather_machine(w, machine))
-    options = BackendOptions(timeout=5.0)
+    options = RunOptions(timeout=5.0)
     backends = [
-        DistributedBackend(w, m, [HostBackend(machine)], None, options)
-        for w, m in zip(some, machines, strict=True)
+        DistributedBackend(w, m, [HostBackend(machine)], options) for w, m in zip(some, machines, strict=True)
     ]
     assert backends[0].interrupted() == ""  # it was the user
     assert backends[0].interrupted() == ""  # who asks again, or through another backend, is told the same

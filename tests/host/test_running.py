@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 
 import wirespeed
-from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.host import backend as backend_module
 from wirespeed.backends.host import connect, kernels, threads
 from wirespeed.backends.host.backend import HostBackend
@@ -20,6 +19,7 @@ from wirespeed.backends.tree import Tree
 from wirespeed.document import Quantity
 from wirespeed.errors import BackendError, BackendLost, MeasurementTimeout
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Role
+from wirespeed.options import RunOptions
 from wirespeed.topology import Machine
 
 NO_CPU = 2**14  # a CPU that no machine has
@@ -35,8 +35,9 @@ def test_pace_slows_a_load(backend, transfer, node):
     for pace in (1.0, 0.1):
         probe = transfer(Operation.CHASE, 2**14, node.cpus[:1])
         load = transfer(Operation.READ, 2**16, node.cpus[1:2], Role.LOAD, pace)
-        with backend.prepare(Measurement((probe, load), ()), BackendOptions()) as prepared:
-            samples = [prepared.sample(4) for _ in range(5)]
+        with backend.prepare(Measurement((probe, load), ()), RunOptions()) as prepared:
+            # Long enough for many chunks of the load: a short sample catches one chunk, or a pause, only.
+            samples = [prepared.sample(4000) for _ in range(5)]
             prepared.verify()
         rates[pace] = max(s.amounts[1] / s.seconds[1] for s in samples)
     assert 0 < rates[0.1] < 0.5 * rates[1.0]
@@ -46,7 +47,7 @@ def test_pace_slows_a_load(backend, transfer, node):
 def test_a_load_runs_as_long_as_what_it_disturbs(backend, transfer, node):
     probe = transfer(Operation.CHASE, 2**14, node.cpus[:1])
     load = transfer(Operation.TRIAD, 2**16, node.cpus[1:2], Role.LOAD)
-    with backend.prepare(Measurement((probe, load), ()), BackendOptions()) as prepared:
+    with backend.prepare(Measurement((probe, load), ()), RunOptions()) as prepared:
         sample = prepared.sample(20)
     assert sample.amounts[0] == 20 * 2**20
     assert sample.seconds[1] > 0.5 * sample.seconds[0]
@@ -55,28 +56,28 @@ def test_a_load_runs_as_long_as_what_it_disturbs(backend, transfer, node):
 
 def test_a_load_can_chase(backend, transfer, node):
     load = transfer(Operation.CHASE, 2**12, node.cpus[-1:], Role.LOAD)
-    with backend.prepare(Measurement((transfer(size=2**20), load), ()), BackendOptions()) as prepared:
+    with backend.prepare(Measurement((transfer(size=2**20), load), ()), RunOptions()) as prepared:
         for _ in range(3):
             prepared.sample(50)
             prepared.verify()
 
 
 def test_more_threads_than_cpus(backend, measurement, node):
-    with backend.prepare(measurement(Operation.COPY, 2**20, node.cpus * 3), BackendOptions()) as prepared:
+    with backend.prepare(measurement(Operation.COPY, 2**20, node.cpus * 3), RunOptions()) as prepared:
         assert prepared.sample(2).amounts == (2.0**21,)
         prepared.verify()
 
 
 def test_transfers_share_a_cpu(backend, transfer, node):
     both = Measurement((transfer(Operation.ADD), transfer(Operation.WRITE)), ())
-    with backend.prepare(both, BackendOptions()) as prepared:
+    with backend.prepare(both, RunOptions()) as prepared:
         sample = prepared.sample(3)
         prepared.verify()
     assert sample.wall >= max(sample.seconds)
 
 
 def test_gate_gives_up_on_a_thread_that_never_comes(backend, measurement, node):
-    with backend.prepare(measurement(cpus=node.cpus), BackendOptions(timeout=1)) as prepared:
+    with backend.prepare(measurement(cpus=node.cpus), RunOptions(timeout=1)) as prepared:
         prepared.sample(1)
         prepared.gate[kernels.EXPECTED] += 1
         begin = time.monotonic()
@@ -92,7 +93,7 @@ def test_gate_gives_up_on_a_thread_that_never_comes(backend, measurement, node):
 
 
 def test_a_sample_that_takes_too_long_times_out(backend, measurement):
-    options = BackendOptions(timeout=0.1)
+    options = RunOptions(timeout=0.1)
     with (
         backend.prepare(measurement(size=2**20), options) as prepared,
         pytest.raises(MeasurementTimeout, match="while running"),
@@ -101,7 +102,7 @@ def test_a_sample_that_takes_too_long_times_out(backend, measurement):
 
 
 def test_cancel_ends_a_sample(backend, measurement, node):
-    with backend.prepare(measurement(size=2**20, cpus=node.cpus), BackendOptions()) as prepared:
+    with backend.prepare(measurement(size=2**20, cpus=node.cpus), RunOptions()) as prepared:
         timer = threading.Timer(0.2, backend.cancel)
         timer.start()
         begin = time.monotonic()
@@ -111,13 +112,13 @@ def test_cancel_ends_a_sample(backend, measurement, node):
         timer.join()
         with pytest.raises(BackendError, match="cancelled"):
             prepared.sample(1)
-    with backend.prepare(measurement(size=2**20), BackendOptions()) as prepared:
+    with backend.prepare(measurement(size=2**20), RunOptions()) as prepared:
         prepared.sample(1)
         prepared.verify()
 
 
 def test_cancel_ends_what_waits_at_the_gate(backend, measurement):
-    with backend.prepare(measurement(), BackendOptions()) as prepared:
+    with backend.prepare(measurement(), RunOptions()) as prepared:
         prepared.gate[kernels.EXPECTED] += 1
         timer = threading.Timer(0.1, backend.cancel)
         timer.start()
@@ -155,7 +156,7 @@ def test_ctrl_c_just_before_a_measurement_is_prepared_ends_it(machine):
 
 def test_nothing_runs_in_memory_that_was_given_back(machine, measurement):
     backend = HostBackend(machine)
-    with backend.prepare(measurement(), BackendOptions()) as prepared:
+    with backend.prepare(measurement(), RunOptions()) as prepared:
         prepared.sample(1)
         backend.close()
         with pytest.raises(BackendError, match="have ended"):
@@ -167,19 +168,19 @@ def test_cancel_before_anything_runs_is_harmless(backend):
 
 
 def test_a_cpu_that_is_not_there_is_a_warning(backend, measurement):
-    with backend.prepare(measurement(cpus=(NO_CPU,)), BackendOptions()) as prepared:
+    with backend.prepare(measurement(cpus=(NO_CPU,)), RunOptions()) as prepared:
         prepared.sample(1)
         prepared.verify()
     assert len(backend.warnings) == 1
     assert f"CPU {NO_CPU}" in backend.warnings[0]
     backend.warnings.clear()
-    with backend.prepare(measurement(cpus=(NO_CPU,)), BackendOptions()):
+    with backend.prepare(measurement(cpus=(NO_CPU,)), RunOptions()):
         pass
     assert len(backend.warnings) == 1  # for every testcase, not only for the first
 
 
 def test_without_affinity_nothing_is_pinned(backend, measurement):
-    with backend.prepare(measurement(cpus=(NO_CPU,)), BackendOptions(affinity=False)) as prepared:
+    with backend.prepare(measurement(cpus=(NO_CPU,)), RunOptions(affinity=False)) as prepared:
         prepared.sample(1)
         prepared.verify()
     assert backend.warnings == []
@@ -288,7 +289,7 @@ def test_a_rate_is_held_and_not_exceeded(backend, transfer, node):
     for cpus, counted in ((node.cpus[:1], 1), (node.cpus[:2], 2)):
         rate = 1e9
         one = replace(transfer(Operation.COPY, 2**20, cpus), rate=rate, counted=counted)
-        with backend.prepare(Measurement((one,), ()), BackendOptions()) as prepared:
+        with backend.prepare(Measurement((one,), ()), RunOptions()) as prepared:
             samples = [prepared.sample(4) for _ in range(5)]
             prepared.verify()
         rates = [s.amounts[0] * counted / s.seconds[0] for s in samples]
@@ -299,7 +300,7 @@ def test_a_rate_is_held_and_not_exceeded(backend, transfer, node):
 def test_a_load_is_held_to_a_rate(backend, transfer, node):
     probe = transfer(Operation.CHASE, 2**14, node.cpus[:1])
     load = replace(transfer(Operation.READ, 2**20, node.cpus[1:2], Role.LOAD), rate=2e8)
-    with backend.prepare(Measurement((probe, load), ()), BackendOptions()) as prepared:
+    with backend.prepare(Measurement((probe, load), ()), RunOptions()) as prepared:
         samples = [prepared.sample(20) for _ in range(3)]
         prepared.verify()
     # It ends in the middle of a wait, before the chunk that it has moved is due.
@@ -311,13 +312,13 @@ def test_a_load_is_held_to_a_rate(backend, transfer, node):
 def test_a_start_offset_is_no_part_of_a_transfers_time(backend, transfer, node):
     early = transfer(Operation.READ, 2**16, node.cpus[:1])
     late = replace(transfer(Operation.READ, 2**16, node.cpus[1:2]), start=0.02)
-    with backend.prepare(Measurement((early, late), ()), BackendOptions()) as prepared:
+    with backend.prepare(Measurement((early, late), ()), RunOptions()) as prepared:
         samples = [prepared.sample(1) for _ in range(10)]
         prepared.verify()
     assert all(s.wall >= 0.02 for s in samples)
     assert min(max(s.seconds) for s in samples) < 0.01  # the quickest: a busy machine delays others
     alone = Measurement((replace(late, executor=early.executor),), ())
-    with backend.prepare(alone, BackendOptions()) as prepared:
+    with backend.prepare(alone, RunOptions()) as prepared:
         assert min(prepared.sample(1).wall for _ in range(10)) < 0.01  # from the first start
 
 
@@ -325,7 +326,7 @@ def test_a_load_that_is_the_measured_part_of_another_backend_keeps_its_pace(back
     times = []
     for pace in (1.0, 0.1):
         with backend.prepare(
-            Measurement((transfer(Operation.READ, 2**20, pace=pace),), ()), BackendOptions()
+            Measurement((transfer(Operation.READ, 2**20, pace=pace),), ()), RunOptions()
         ) as p:
             times.append(min(p.sample(4).wall for _ in range(3)))
     assert times[1] > 3 * times[0]

@@ -14,7 +14,7 @@ from pathlib import Path
 import wirespeed
 from wirespeed.backends import describe
 from wirespeed.errors import UsageError
-from wirespeed.judging.verdicts import judge
+from wirespeed.judging.judge import judge
 from wirespeed.language import nvloom, toml_file, transferbench
 from wirespeed.language.toml_file import Program
 from wirespeed.results.store import decode, encode

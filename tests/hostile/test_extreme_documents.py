@@ -13,11 +13,16 @@ import wirespeed
 from wirespeed.document import Document
 from wirespeed.errors import DocumentError, UsageError
 from wirespeed.judging.fleet import node_summary
-from wirespeed.reports import Judged, Style, _check, _check_json, _compare, _nodes, formats
+from wirespeed.reports import Judged, Style, formats
+from wirespeed.reports import json as json_report
+from wirespeed.reports.checked_runs import CheckedRun
 from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.page import page
 from wirespeed.results import baseline
 from wirespeed.results.store import decode, encode
+from wirespeed.screens import check as check_screen
+from wirespeed.screens import compare as compare_screen
+from wirespeed.screens import many_runs
 
 #: What is changed in the JSON of a Document.
 Change = Callable[[dict[str, Any]], None]
@@ -136,17 +141,17 @@ def test_extreme_documents_are_shown_or_refused(name: str, good: Document) -> No
         return
     judged = Judged.of(document)
     style = Style(verbose=True)
-    assert _check.render(document, judged, style) and _check_json.render(
-        [_check_json.run("", document, judged)]
+    assert check_screen.render(document, Style(verbose=True, judged=judged)) and json_report.render(
+        document, Style(judged=judged)
     )
     for form in set(formats()) - {"overalloc"}:
         assert wirespeed.render(document, form, style)
     summary = node_summary("run.json", document, judged.check, judged.diagnosis)
-    assert _nodes.render([(summary, ())], style) and fleet_page([summary] * 6)
+    assert many_runs.render([CheckedRun(summary, ())], style) and fleet_page([summary] * 6)
     for pair in ([good, document], [document, good]):
         assert page(pair)
         with suppress(UsageError):  # nothing can be compared
-            assert _compare.render(wirespeed.compare(*pair), style)
+            assert compare_screen.render(wirespeed.compare(*pair), style)
     with suppress(UsageError):
         made = baseline.make([document])
         assert wirespeed.judge(good, baseline=made) and wirespeed.judge(document, baseline=made)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ import pytest
 import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
-from wirespeed.reports import Style, formats
+from wirespeed.reports import ReportFormat, Style, formats
 from wirespeed.results.store import decode, encode
 from wirespeed.terminal import colored
 
@@ -215,7 +216,8 @@ def test_prompts(hostile: Path) -> None:
 
 def test_reports_of_other_packages_keep_their_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     document = wirespeed.run(["0"], machine=MACHINE, samples=2, copies=1)
-    monkeypatch.setattr("wirespeed.reports._find", lambda name: lambda document, style: f"\x1b[31m{ATTACK}")
+    point = SimpleNamespace(name="theirs", load=lambda: lambda document, style: f"\x1b[31m{ATTACK}")
+    monkeypatch.setattr("wirespeed.reports.registry.find", lambda name: ReportFormat.of(point))
     text = wirespeed.render(document, "theirs", Style(color=True))
     assert text.startswith("\x1b[31m") and not _CONTROL.search(_OURS.sub("", text.replace("\x1b[8m", "")))
     assert "\x1b" not in wirespeed.render(document, "theirs")

@@ -15,7 +15,8 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.errors import DocumentError, UsageError
-from wirespeed.judging.verdicts import Verdict, judge
+from wirespeed.judging.judge import judge
+from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import formats
 from wirespeed.results import baseline
 from wirespeed.results.compare import Outcome

@@ -15,7 +15,8 @@ from wirespeed.cli.main import main
 from wirespeed.errors import UsageError
 from wirespeed.importers.failures import says_failure, status_of
 from wirespeed.importers.log import number
-from wirespeed.judging.verdicts import Check, Verdict, judge
+from wirespeed.judging.judge import judge
+from wirespeed.judging.verdicts import Check, Verdict
 from wirespeed.limits import Allowance, allowances
 
 PUBLISHED = Path(__file__).parents[1] / "data/published"

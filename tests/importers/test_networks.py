@@ -13,7 +13,8 @@ from wirespeed.cli.main import main
 from wirespeed.document import BUSBW, Cell, CollectiveInfo, Document, RankInfo
 from wirespeed.importers.between_hosts import UNKNOWN, between_hosts, with_network
 from wirespeed.importers.nics import NicLines
-from wirespeed.judging.verdicts import Verdict, judge
+from wirespeed.judging.judge import judge
+from wirespeed.judging.verdict import Verdict
 from wirespeed.topology import LinkKind
 from wirespeed.units import GIB, parse_nics
 

@@ -22,7 +22,7 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.fleet import node_summary
-from wirespeed.judging.verdicts import judge
+from wirespeed.judging.judge import judge
 from wirespeed.reports import Judged
 from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.page import page

@@ -12,12 +12,12 @@ import wirespeed
 from wirespeed.document import Document
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.fleet import node_summary
-from wirespeed.judging.verdicts import judge
-from wirespeed.reports._many_files import Unreadable
+from wirespeed.judging.judge import judge
 from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.notebook import notebook_html
 from wirespeed.reports.html.page import page
 from wirespeed.reports.html.sides import sides_page
+from wirespeed.results.many_files import Unreadable
 
 from .states import command, run
 

@@ -10,8 +10,10 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.document import GENERATION, THROTTLED, Document, Quantity, State, Status
-from wirespeed.reports import Judged, Style, _check, _compare
-from wirespeed.reports._explanations import explanations
+from wirespeed.reports import Judged, Style
+from wirespeed.reports.explanations import explanations
+from wirespeed.screens import check as check_screen
+from wirespeed.screens import compare as compare_screen
 
 BUSY = "gpu0 is in use by python3 (PID 3088)"
 LOAD = "16 processes use the CPUs"
@@ -73,7 +75,9 @@ def test_they_stand_before_anything_else(explained: Document, form: str) -> None
 
 def test_a_check_shows_two_before_the_verdict(explained: Document) -> None:
     judged = Judged.of(explained)
-    short, full = (_check.render(explained, judged, Style(200, verbose=more)) for more in (False, True))
+    short, full = (
+        check_screen.render(explained, Style(200, verbose=more, judged=judged)) for more in (False, True)
+    )
     assert short.index("\nwarning: ") < short.index("\n✓  host") < short.index("\nPASS  ")
     assert short.count("warning: ") == 2 and "\n3 more warnings; -v shows all\n" in short
     assert [f"warning: {text}" for text in explanations(explained)] == [
@@ -93,7 +97,7 @@ def test_programs_find_them(explained: Document, plain: Document) -> None:
 
 
 def test_a_comparison_shows_those_of_each_run(explained: Document, plain: Document) -> None:
-    text = _compare.render(wirespeed.compare(plain, explained), Style(width=200))
+    text = compare_screen.render(wirespeed.compare(plain, explained), Style(width=200))
     assert text.index("B: ") < text.index(LOAD) and text.count(LOAD) == 1
 
 
@@ -108,7 +112,7 @@ def interrupted(plain: Document) -> Document:
 
 
 def test_what_was_interrupted_is_not_called_a_failure(interrupted: Document) -> None:
-    screen = _check.render(interrupted, Judged.of(interrupted), Style())
+    screen = check_screen.render(interrupted, Style(judged=Judged.of(interrupted)))
     assert "\nINTERRUPTED  the run was interrupted: " in screen and "fail" not in screen.lower()
     assert screen.count("Ctrl-C") == 1
     html = wirespeed.render(interrupted, "html")
@@ -121,7 +125,7 @@ def test_what_was_interrupted_is_not_called_a_failure(interrupted: Document) -> 
 def test_what_failed_before_an_interruption_has_failed(interrupted: Document) -> None:
     first = replace(interrupted.testcases[0], status=Status.FAILED, reason="wrong data")
     document = replace(interrupted, testcases=(first, *interrupted.testcases[1:]))
-    screen = _check.render(document, Judged.of(document), Style())
+    screen = check_screen.render(document, Style(judged=Judged.of(document)))
     assert "\nFAIL  host_to_device_memcpy_ce: failed: wrong data\n" in screen
     assert "\ninterrupted: Ctrl-C\n" in screen
 

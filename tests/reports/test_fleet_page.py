@@ -13,10 +13,11 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
-from wirespeed.reports import Criteria, _many_files
+from wirespeed.reports import Criteria
 from wirespeed.reports.html.fleet import fleet_page, read_nodes
 from wirespeed.reports.html.headline import capital
 from wirespeed.reports.html.page import page
+from wirespeed.results import many_files
 from wirespeed.results.store import save
 
 from .test_hostile import STRINGS, spoiled
@@ -99,8 +100,8 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_shown(files, tmp
 
 def test_processes_read_the_same(files, monkeypatch) -> None:
     alone = read_nodes(files, Criteria())
-    monkeypatch.setattr(_many_files, "_DOCUMENTS_PER_PROCESS", 7)
-    monkeypatch.setattr(_many_files.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(many_files, "_DOCUMENTS_PER_PROCESS", 7)
+    monkeypatch.setattr(many_files.os, "sched_getaffinity", lambda _: {0, 1})
     assert read_nodes(files, Criteria()) == alone
 
 

@@ -112,12 +112,12 @@ def test_terminals_get_no_escape_sequence_but_ours(document, format):
 
 
 def test_checks_and_comparisons_too(document):
-    from wirespeed.reports._check import render as check_text
-    from wirespeed.reports._compare import render as comparison_text
-    from wirespeed.reports._machine import render as machine_text
+    from wirespeed.screens.check import render as check_text
+    from wirespeed.screens.compare import render as comparison_text
+    from wirespeed.screens.machine import render as machine_text
 
     texts = [
-        check_text(document, Judged.of(document), Style(verbose=True)),
+        check_text(document, Style(verbose=True, judged=Judged.of(document))),
         comparison_text(wirespeed.compare(document, document), Style(verbose=True)),
         machine_text(document.machine, Style()),
     ]

@@ -17,7 +17,7 @@ from tests.conftest import SHAPES, SPECS
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Statistics, Status
 from wirespeed.reports.html.page import page
-from wirespeed.reports.html.tables import three
+from wirespeed.reports.numbers import GLANCE, number
 from wirespeed.results.store import decode, encode
 
 from .conftest import RECORDED
@@ -106,7 +106,7 @@ def test_every_measured_value_is_in_it(html, recorded):
         for table in result.tables:
             for value in table.values():
                 shown = value / 1e9 if value > 1 else value * 1e9
-                assert three(shown) in text, (result.name, table.key, value)
+                assert number(shown, digits=GLANCE) in text, (result.name, table.key, value)
     assert "143 normal, 2 not judged" in text and "55.4 / 55.3 of 63.01" in text
 
 

@@ -24,11 +24,16 @@ from wirespeed.facts import Fact, Known
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.verdict import Verdict
-from wirespeed.reports import Criteria, Judged, Style, _check, _check_json, _doctor, _nodes
+from wirespeed.reports import Criteria, Judged, Style
+from wirespeed.reports import json as json_report
+from wirespeed.reports.checked_runs import CheckedRun
 from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.notebook import notebook_html
 from wirespeed.results import overrides
 from wirespeed.results.published_gates import load as load_gates
+from wirespeed.screens import check as check_screen
+from wirespeed.screens import doctor as doctor_screen
+from wirespeed.screens import many_runs
 
 H200 = "simulated:hgx-h200-2"
 A100 = "simulated:dgx-a100-8"
@@ -176,8 +181,8 @@ def test_the_verdict_on_the_run(case: Case) -> None:
     check, verdict = case.judged.check, case.state.verdict
     assert check.verdict is verdict
     node = node_summary("run.json", case.document, check, case.judged.diagnosis)
-    doctor = _doctor.render(case.document, case.judged.diagnosis, check, case.style)
-    (run,) = json.loads(_check_json.render([_check_json.run("", case.document, case.judged)]))["runs"]
+    doctor = doctor_screen.render(case.document, case.judged.diagnosis, check, case.style)
+    (run,) = json.loads(json_report.render(case.document, Style(judged=case.judged)))["runs"]
     suite = ET.fromstring(case.shown("junit"))
     (junit,) = suite.iterfind("testsuite/properties/property[@name='verdict']")
     (state,) = re.findall(
@@ -190,9 +195,11 @@ def test_the_verdict_on_the_run(case: Case) -> None:
         "plot": words(case.shown("plot"), r"^WORD  \d"),
         "markdown": words(case.shown("markdown"), r"^\*\*WORD\*\*: "),
         "markdown, closing": words(case.shown("markdown"), r"^WORD  \d"),
-        "check": words(_check.render(case.document, case.judged, case.style), r"^WORD  [a-zN0-9P]"),
+        "check": words(
+            check_screen.render(case.document, replace(case.style, judged=case.judged)), r"^WORD  [a-zN0-9P]"
+        ),
         "doctor": words(doctor, r"^WORD  \d"),
-        "nodes": words(_nodes.render([(node, [])], case.style), r"^WORD  "),
+        "nodes": words(many_runs.render([CheckedRun(node, ())], case.style), r"^WORD  "),
         "page": Classes(case.shown("html")).texts["word"][0].lower(),
         "page of nodes": Classes(fleet_page([node])).texts["word"][0].lower(),
         "repr": re.findall(r": ([a-z ]+); values: ", repr(check))[0],
@@ -208,7 +215,7 @@ def test_the_verdict_on_the_run(case: Case) -> None:
 def test_the_verdicts_on_testcases(case: Case) -> None:
     check = case.judged.check
     expected = {name: verdict.word for name, verdict in check.testcases.items()}
-    (run,) = json.loads(_check_json.render([_check_json.run("", case.document, case.judged)]))["runs"]
+    (run,) = json.loads(json_report.render(case.document, Style(judged=case.judged)))["runs"]
     suite = ET.fromstring(case.shown("junit"))
     rows = csv.DictReader(io.StringIO(case.shown("csv")))
     cases = [one for one in suite.iter("testcase") if one.get("name") in expected]
@@ -236,9 +243,9 @@ def test_no_view_calls_what_was_judged_passed(case: Case) -> None:
     for form in ("table", "plot", "markdown", "csv", "junit", "html"):
         assert not re.search(r"\bpassed\b", case.shown(form)), form
     for screen in (
-        _check.render(case.document, case.judged, case.style),
-        _doctor.render(case.document, case.judged.diagnosis, case.judged.check, case.style),
-        _check_json.render([_check_json.run("", case.document, case.judged)]),
+        check_screen.render(case.document, replace(case.style, judged=case.judged)),
+        doctor_screen.render(case.document, case.judged.diagnosis, case.judged.check, case.style),
+        json_report.render(case.document, Style(judged=case.judged)),
     ):
         assert "passed" not in screen
 
@@ -248,8 +255,8 @@ def test_whether_data_was_verified_is_its_own_word(case: Case) -> None:
     for form in ("table", "plot", "markdown", "html"):
         assert f" · {data}" in case.shown(form), form
     assert f'name="data" value="{data}"' in case.shown("junit")
-    assert f" · {data}" in _check.render(case.document, case.judged, case.style)
-    (run,) = json.loads(_check_json.render([_check_json.run("", case.document, case.judged)]))["runs"]
+    assert f" · {data}" in check_screen.render(case.document, replace(case.style, judged=case.judged))
+    (run,) = json.loads(json_report.render(case.document, Style(judged=case.judged)))["runs"]
     assert run["data"] == data
     rows = csv.DictReader(io.StringIO(case.shown("csv")))
     measured = [row["data"] for row in rows if row["value"] and row["testcase_verdict"] == "pass"]

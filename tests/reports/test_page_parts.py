@@ -9,14 +9,16 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
+from wirespeed.judging.judge import judge
+from wirespeed.judging.judgement import Judgement
 from wirespeed.judging.overview import overview
-from wirespeed.judging.verdicts import Judgement, Verdict, judge
+from wirespeed.judging.verdict import Verdict
 from wirespeed.model import Unit
 from wirespeed.reports.html.deviation import STEPS, ColorScale, step
 from wirespeed.reports.html.link_use import Use, uses
 from wirespeed.reports.html.page import page
-from wirespeed.reports.html.tables import three
 from wirespeed.reports.html.topology_drawing import draw
+from wirespeed.reports.numbers import GLANCE, number
 from wirespeed.results.cells import Key, placed
 from wirespeed.topology import Link, LinkKind, Machine, NumaNode
 
@@ -113,7 +115,7 @@ def test_values_that_pass_are_the_middle_of_the_colours(recorded):
     ("value", "text"), [(276.4, "276"), (25.96, "26.0"), (9.3, "9.30"), (1304.2, "1304"), (0.01234, "0.0123")]
 )
 def test_values_have_three_digits(value, text):
-    assert three(value) == text
+    assert number(value, digits=GLANCE) == text
 
 
 def test_the_text_about_a_cause_is_in_the_page_and_linked():

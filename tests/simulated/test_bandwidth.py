@@ -13,6 +13,7 @@ import pytest
 
 import wirespeed
 from wirespeed.errors import MachineError, MeasurementFailed, UsageError
+from wirespeed.reports.numbers import GLANCE, number
 
 H200, A100, CPU = "simulated:hgx-h200-2", "simulated:dgx-a100-8", "simulated:cpu-2-sockets"
 NO_PEERS, NOTHING = "simulated:pcie-2-no-p2p", wirespeed.Machine("nothing")
@@ -77,7 +78,8 @@ def test_all_drawings_have_one_unit_in_python_and_on_the_command_line(results, c
         assert "GB/s" in drawn and "GiB/s" not in drawn + capsys.readouterr().out, name
     scaling = results["scaling gpu"]
     (axes,) = scaling.figure().axes
-    assert f"peak: {scaling.fastest.gb_per_s:.4g} GB/s at 1 GiB" in axes.get_legend_handles_labels()[1]
+    peak = f"peak: {number(scaling.fastest.gb_per_s, digits=GLANCE)} GB/s at 1 GiB"
+    assert peak in axes.get_legend_handles_labels()[1]
     scaling.plot()
     assert f"Peak: {scaling.fastest.gb_per_s:.0f} GB/s" in capsys.readouterr().out
 

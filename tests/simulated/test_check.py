@@ -17,8 +17,14 @@ from tests.conftest import SPECS, still
 from wirespeed.cli.main import main
 from wirespeed.document import THROTTLED, Quantity, Status
 from wirespeed.judging.fleet import node_summary
-from wirespeed.judging.verdicts import Verdict, judge
-from wirespeed.reports import Judged, Style, _check, _compare, _machine, _nodes
+from wirespeed.judging.judge import judge
+from wirespeed.judging.verdict import Verdict
+from wirespeed.reports import Judged, Style
+from wirespeed.reports.checked_runs import CheckedRun
+from wirespeed.screens import check as check_screen
+from wirespeed.screens import compare as compare_screen
+from wirespeed.screens import machine as machine_screen
+from wirespeed.screens import many_runs
 from wirespeed.units import MIB
 
 Golden = Callable[[str, str], None]
@@ -352,7 +358,7 @@ def test_what_the_state_says_is_shown() -> None:
     )  # fmt: skip
     result = replace(document.testcases[0], state_before=before, state_after=after)
     document = replace(document, testcases=(result,))
-    text = _check.render(document, Judged.of(document), Style())
+    text = check_screen.render(document, Style(judged=Judged.of(document)))
     assert "  gpu1 PCIe width: 16 → 8\n" in text
     assert "  gpu0 throttle reasons: idle → power cap\n" in text and "power:" not in text
 
@@ -388,7 +394,7 @@ def both(name: str, render: Callable[[Style], str], golden: Golden) -> None:
 def test_golden_checks(name: str, machine: str, golden: Golden) -> None:
     document = still(wirespeed.run(machine=f"simulated:{machine}", tier="quick"))
     judged = Judged.of(document)
-    both(f"check/{name}", lambda style: _check.render(document, judged, style), golden)
+    both(f"check/{name}", lambda style: check_screen.render(document, replace(style, judged=judged)), golden)
 
 
 def test_golden_nodes(golden: Golden) -> None:
@@ -400,15 +406,15 @@ def test_golden_nodes(golden: Golden) -> None:
         document = wirespeed.run(names, machine=replace(machine, host=f"node{i}"), tier="quick")
         judged = Judged.of(document)
         rows.append(
-            (
+            CheckedRun(
                 node_summary(f"{i}.json", document, judged.check, judged.diagnosis),
-                ["1 gate failed"] * (i // 3),
+                ("1 gate failed",) * (i // 3),
             )
         )
-    both("check/nodes", lambda style: _nodes.render(rows, style), golden)
-    both("check/nodes-once", lambda style: _nodes.render(rows[:1], style), golden)
-    again = [(replace(node, host="node0"), gates) for node, gates in rows]
-    assert "\nPASS  0 " in _nodes.render(again, Style())  # then the files tell them apart
+    both("check/nodes", lambda style: many_runs.render(rows, style), golden)
+    both("check/nodes-once", lambda style: many_runs.render(rows[:1], style), golden)
+    again = [replace(run, node=replace(run.node, host="node0")) for run in rows]
+    assert "\nPASS  0 " in many_runs.render(again, Style())  # then the files tell them apart
 
 
 def test_golden_comparison(golden: Golden) -> None:
@@ -418,12 +424,14 @@ def test_golden_comparison(golden: Golden) -> None:
     )
     comparison = wirespeed.compare(first, second)
     assert comparison.regressed
-    both("compare/slower", lambda style: _compare.render(comparison, style), golden)
+    both("compare/slower", lambda style: compare_screen.render(comparison, style), golden)
 
 
 @pytest.mark.parametrize("name", ["dgx-a100-8", "pcie-2-no-p2p"])
 def test_golden_machine(name: str, golden: Golden) -> None:
-    both(f"machine/{name}", lambda style: _machine.render(wirespeed.machine(SPECS[name]), style), golden)
+    both(
+        f"machine/{name}", lambda style: machine_screen.render(wirespeed.machine(SPECS[name]), style), golden
+    )
 
 
 def test_comparing(capsys: pytest.CaptureFixture[str], folder: Path) -> None:

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 import wirespeed
-from wirespeed.cli.check import FORMATS
 from wirespeed.cli.check_many import worst
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
@@ -22,9 +21,12 @@ from wirespeed.errors import UsageError
 from wirespeed.exit_codes import ExitCode
 from wirespeed.judging.age import MaxAge, unjudged
 from wirespeed.judging.fleet import FleetFigure, FleetNode
-from wirespeed.reports import Criteria, Judged, Style, _many_files, _nodes
-from wirespeed.reports._many_files import Unreadable, files_in
+from wirespeed.reports import Criteria, Judged, Style
+from wirespeed.reports.checked_runs import CheckedRun
+from wirespeed.results import many_files
+from wirespeed.results.many_files import Unreadable, files_in
 from wirespeed.results.store import save
+from wirespeed.screens import check_formats, many_runs
 from wirespeed.units import format_age, parse_age
 
 CASES = ["host_to_device_memcpy_ce", "device_to_device_memcpy_read_ce"]
@@ -85,7 +87,7 @@ def test_a_folder_is_its_files_and_those_one_level_below(folder: Path) -> None:
         files_in(["empty"])
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", check_formats())
 def test_every_format_has_all_runs_and_files(
     format: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -161,25 +163,27 @@ def test_a_set_of_gates_must_fit_a_machine(folder: Path, capsys: pytest.CaptureF
 def test_processes_find_the_same(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["runs", "runs", "runs"]
-    alone = [run(capsys, *words, "--format", name) for name in FORMATS]
-    monkeypatch.setattr(_many_files, "_DOCUMENTS_PER_PROCESS", 4)
-    monkeypatch.setattr(_many_files.os, "sched_getaffinity", lambda _: {0, 1})
-    for name, found in zip(FORMATS, alone, strict=True):
+    words, names = ["runs", "runs", "runs"], check_formats()
+    alone = [run(capsys, *words, "--format", name) for name in names]
+    monkeypatch.setattr(many_files, "_DOCUMENTS_PER_PROCESS", 4)
+    monkeypatch.setattr(many_files.os, "sched_getaffinity", lambda _: {0, 1})
+    for name, found in zip(names, alone, strict=True):
         if name in ("text", "prometheus"):
             assert run(capsys, *words, "--format", name) == found
 
 
-def nodes(
-    count: int, word: str = "PASS", sentence: str = "", first: int = 0
-) -> list[tuple[FleetNode, list[str]]]:
+def nodes(count: int, word: str = "PASS", sentence: str = "", first: int = 0) -> list[CheckedRun]:
     figures = tuple(
         FleetFigure(title, ("x",), 5e10, 2.5e10, int(word == "FAIL"))
         for title in ("host ↔ GPU", "GPU ↔ GPU", "GPU memory", "host memory", "all-reduce")
     )
     return [
-        (FleetNode(f"{i}.json", f"node{i:03}", "", "8 x A", word, sentence, f"{i} normal", figures, {}, False,
-                   f"mend {sentence}" if sentence else "", sentence), [])
+        CheckedRun(
+            FleetNode(
+                f"{i}.json", f"node{i:03}", "", "8 x A", word, sentence, f"{i} normal", figures, {}, False,
+                f"mend {sentence}" if sentence else "", sentence,
+            ), (),
+        )
         for i in range(first, first + count)
     ]  # fmt: skip
 
@@ -190,7 +194,7 @@ def test_equal_findings_are_one_group_and_500_runs_are_one_screen() -> None:
     many += nodes(9, "WARN", "NVLink gpu0-nvswitch runs at 93% of expected", 471)
     many += nodes(4, "FAIL", "a sentence " * 25, 480)
     broken = [Unreadable(f"folder/{i}.json", f"folder/{i}.json is empty") for i in range(16)]
-    text = _nodes.render(many, Style(), broken)
+    text = many_runs.render(many, Style(), broken)
     assert len(text.splitlines()) <= 23 and max(map(len, text.splitlines())) <= 80
     assert text.count("\n  a PCIe link runs at reduced width (gpu3)\n") == 1 and "node440, node441" in text
     assert text.count("mend a PCIe link runs at reduced width (gpu3)") == 1
@@ -199,18 +203,18 @@ def test_equal_findings_are_one_group_and_500_runs_are_one_screen() -> None:
     assert "500 runs: 35 FAIL, 16 ERROR, 9 WARN, 440 PASS; -v shows" in text
     shown = len(re.findall(r"^(?:FAIL|WARN|ERROR) ", text, re.M))
     assert f"and {60 - shown} more that do not pass" in text
-    whole = _nodes.render(many, Style(verbose=True), broken)
+    whole = many_runs.render(many, Style(verbose=True), broken)
     assert len(re.findall(r"^(?:FAIL|WARN|PASS|ERROR) ", whole, re.M)) == 500
     assert "node440, node441" in whole and " and 20 more" not in whole
 
 
 def test_500_runs_that_pass_are_one_line() -> None:
-    assert _nodes.render(nodes(500), Style()) == "500 runs: 500 PASS; -v shows the screen of each\n"
+    assert many_runs.render(nodes(500), Style()) == "500 runs: 500 PASS; -v shows the screen of each\n"
 
 
 def test_many_findings_are_counted() -> None:
     many = [one for i in range(40) for one in nodes(1, "FAIL", f"fault {i}", i)]
-    text = _nodes.render(many, Style())
+    text = many_runs.render(many, Style())
     assert len(text.splitlines()) <= 23 and re.search(r"^and \d+ more findings; -v shows all$", text, re.M)
 
 
@@ -279,7 +283,7 @@ def test_max_age_on_the_command_line(folder: Path, bad: Document, capsys: pytest
     assert run(capsys, *new)[0] == ExitCode.PASS  # however long it takes
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", check_formats())
 def test_hostile_names_are_harmless(
     format: str, good: Document, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,7 +20,7 @@ from wirespeed.cli.main import main
 from wirespeed.document import Status
 from wirespeed.errors import OutOfMemory
 from wirespeed.reports import Style, formats
-from wirespeed.reports._iteration_times import spread
+from wirespeed.reports.iteration_times import spread
 from wirespeed.reports.nccl_tests import fixed
 from wirespeed.testcases.collective_ops import OPERATIONS
 

@@ -15,15 +15,14 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.cli.compare import FORMATS
 from wirespeed.cli.main import main
 from wirespeed.document import LARGEST, SMALLEST, Cell, Document
 from wirespeed.errors import UsageError
 from wirespeed.reports import Style
-from wirespeed.reports._compare_formats import render
 from wirespeed.results.compare import Change, Comparison, Outcome
 from wirespeed.results.evidence import Evidence
 from wirespeed.results.store import decode, encode, save
+from wirespeed.screens.compare import FORMATS
 
 PAIRS = "device_to_device_memcpy_read_ce"
 #: Standard deviations of a cell between rounds and between runs, relative to its value.
@@ -136,8 +135,8 @@ def test_one_slow_host_among_many_is_found(plain: Document) -> None:
     assert (found.host, found.is_better) == ("node00", False) and found.ratio == pytest.approx(0.88, abs=0.02)
     assert change.outcome is Outcome.WORSE and abs(change.change) < 0.02
     for format in FORMATS:
-        assert "node00" in render(comparison, format, Style(width=400)), format
-    assert "; only on node00 -1" in render(comparison, "text", Style(width=400))
+        assert "node00" in FORMATS[format](comparison, Style(width=400)), format
+    assert "; only on node00 -1" in FORMATS["text"](comparison, Style(width=400))
 
 
 def test_a_host_on_one_side_only_is_named(plain: Document) -> None:
@@ -146,9 +145,9 @@ def test_a_host_on_one_side_only_is_named(plain: Document) -> None:
     assert comparison.unmatched == ("node4",) and comparison.hosts == tuple(names[:4])
     assert not comparison.regressed
     for format in FORMATS:
-        text = " ".join(render(comparison, format, Style(width=400)).split())
+        text = " ".join(FORMATS[format](comparison, Style(width=400)).split())
         assert "node4" in text, format
-    assert "not compared, runs on one side only: node4" in render(comparison, "text", Style())
+    assert "not compared, runs on one side only: node4" in FORMATS["text"](comparison, Style())
 
 
 def test_a_value_that_fewer_runs_have_is_lost(plain: Document) -> None:
@@ -178,7 +177,7 @@ def test_without_rounds_less_is_claimed(plain: Document) -> None:
     assert not [one for one in values.those(Outcome.WORSE) if one.change > -0.025]
     mixed = wirespeed.compare(noisy(plain, 0), plain)  # what both have
     assert {one.evidence for one in mixed.changes} == {Evidence.VALUES}
-    for text in (render(one, "text", Style(width=200)) for one in (sampled, values)):
+    for text in (FORMATS["text"](one, Style(width=200)) for one in (sampled, values)):
         assert "cells without rounds: the variation between runs is assumed" in text
 
 
@@ -193,8 +192,8 @@ def test_extreme_values_are_compared(plain: Document, value: float, rounds: tupl
             assert change.p is not None and 0 <= change.p <= 1 and change.interval
             assert all(map(math.isfinite, (*change.interval, change.change, change.half_width)))
         for format in FORMATS:
-            assert render(comparison, format, Style(verbose=True))
-        json.loads(render(comparison, "json", Style()), parse_constant=pytest.fail)
+            assert FORMATS[format](comparison, Style(verbose=True))
+        json.loads(FORMATS["json"](comparison, Style()), parse_constant=pytest.fail)
 
 
 def test_a_side_without_runs_is_refused(plain: Document) -> None:

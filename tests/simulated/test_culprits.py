@@ -16,11 +16,11 @@ from wirespeed.facts import Fact, Known
 from wirespeed.judging.advice import AT
 from wirespeed.judging.culprits import Culprit, Suspect, SuspectKind
 from wirespeed.judging.diagnosis import diagnose
+from wirespeed.judging.judge import judge
 from wirespeed.judging.localise import Observation, localise
 from wirespeed.judging.next_testcases import distinguishing
 from wirespeed.judging.overview import overview
 from wirespeed.judging.predictions import Hypothesis
-from wirespeed.judging.verdicts import judge
 from wirespeed.limits import allowances
 from wirespeed.network import Network
 from wirespeed.testcases import find
@@ -196,8 +196,8 @@ def test_of_equally_telling_testcases_that_whose_values_differ_most_is_next() ->
     machine = document.machine
     to_gpu, from_gpu = (set(machine.links_at(way)) for way in ("pcie1->gpu3", "gpu3->pcie1"))
     slow = scaled(scaled(machine, to_gpu, 0.8), from_gpu, 0.4)
-    chosen = distinguishing(document, (Hypothesis(slow, "gpu3"), Hypothesis(machine, "")))
+    chosen = distinguishing(document, (Hypothesis(slow, "gpu3"), Hypothesis(machine)))
     assert chosen is not None and chosen.name == "device_to_host_memcpy_ce"
     slow = scaled(scaled(machine, to_gpu, 0.4), from_gpu, 0.8)
-    chosen = distinguishing(document, (Hypothesis(slow, "gpu3"), Hypothesis(machine, "")))
+    chosen = distinguishing(document, (Hypothesis(slow, "gpu3"), Hypothesis(machine)))
     assert chosen is not None and chosen.name == "host_to_device_memcpy_ce"

@@ -19,7 +19,7 @@ from wirespeed.driver.cells_of_samples import cell_of
 from wirespeed.driver.session import Session
 from wirespeed.driver.session_options import SessionOptions
 from wirespeed.model import Measurement
-from wirespeed.stopping import Fixed
+from wirespeed.options import RunOptions
 from wirespeed.testcases import select
 
 TWO = "simulated:hgx-h200-2"
@@ -88,7 +88,7 @@ class Half(SimulatedBackend):
 def test_a_recent_state_of_other_backends_is_not_reused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "STATE_MAX_AGE_S", float("inf"))
     halves = [Half("numa"), Half("gpu")]
-    options = SessionOptions(select(["0", "1"]), rule=Fixed(1, 1))
+    options = SessionOptions(select(["0", "1"]), RunOptions(samples=1, copies=1))
     document = Session(backends.describe(TWO), halves, options).run()
     states = [
         {quantity.device for quantity in state}

@@ -16,9 +16,10 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.facts import Fact, Known
 from wirespeed.judging.gate_verdicts import GateResult, GateVerdict, compare_gates
-from wirespeed.judging.verdicts import judge
-from wirespeed.reports import Judged, _check
+from wirespeed.judging.judge import judge
+from wirespeed.reports import Judged
 from wirespeed.results.published_gates import known, load
+from wirespeed.screens import check as check_screen
 from wirespeed.topology import LinkKind
 from wirespeed.units import GB, parse_rate
 
@@ -37,7 +38,7 @@ def measured(machine: str, *testcases: str, **options: object) -> Document:
 
 def results(name: str | Path, document: Document) -> dict[str, GateResult]:
     """The results that are shown, by what the gates measure."""
-    found = compare_gates(load(str(name)), document, judge(document))
+    found = compare_gates(load(str(name)), document, judge(document).judgements)
     return {one.gate.measures: one for one in found.results if one.verdict is not GateVerdict.NOT_APPLICABLE}
 
 
@@ -211,11 +212,11 @@ def test_the_network_bounds_collectives_between_nodes() -> None:
     fields = {"nodes": "2", "gpus": "8", "network": '"3.2 Tb/s"', "testcases": '["all_reduce"]'}
     for rate, verdict in ((750, GateVerdict.NOT_APPLICABLE), (751, GateVerdict.IMPOSSIBLE)):
         gates = load(written(at_least=f'"{rate} GB/s"', **fields))
-        assert compare_gates(gates, document, judge(document)).results[0].verdict is verdict
+        assert compare_gates(gates, document, judge(document).judgements).results[0].verdict is verdict
     assert parse_rate("3.2 Tb/s") == 400 * GB and gates.gates[0].link is not LinkKind.NVLINK
 
 
 def test_golden_gates(golden: Golden) -> None:
     document = still(wirespeed.run(machine="simulated:dgx-a100-8+speed@gpu3-nvswitch=0.8", tier="quick"))
     judged = Judged.of(document, gates=map(load, known()))
-    both("check/gates", lambda style: _check.render(document, judged, style), golden)
+    both("check/gates", lambda style: check_screen.render(document, changed(style, judged=judged)), golden)

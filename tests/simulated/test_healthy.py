@@ -9,10 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.backends.base import BackendOptions
 from wirespeed.document import Document, State
-from wirespeed.judging.verdicts import Check, Verdict, judge
+from wirespeed.judging.judge import judge
+from wirespeed.judging.verdicts import Check, Verdict
 from wirespeed.model import Engine, Measurement, Role, Sample, Transfer
+from wirespeed.options import RunOptions
 from wirespeed.topology import Gpu, Link, LinkKind, Machine, NumaNode
 from wirespeed.units import GIB
 from wirespeed.version import __version__
@@ -34,7 +35,7 @@ class Published:
     def refuses(self, measurement: Measurement) -> str | None:
         return None
 
-    def prepare(self, measurement: Measurement, options: BackendOptions) -> Taken:
+    def prepare(self, measurement: Measurement, options: RunOptions) -> Taken:
         return Taken(measurement, self.rate)
 
     def now(self) -> float:

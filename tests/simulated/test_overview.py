@@ -15,7 +15,7 @@ import wirespeed
 from wirespeed.backends import connect as backends
 from wirespeed.judging.overview import Overview, PathKind, missing, overview, path_kind
 from wirespeed.reports import Style
-from wirespeed.reports._overview import render
+from wirespeed.screens.overview import render
 from wirespeed.testcases import TABLE
 from wirespeed.topology import LinkKind
 

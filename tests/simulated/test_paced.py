@@ -10,7 +10,8 @@ import pytest
 import wirespeed
 from wirespeed.backends import describe
 from wirespeed.cli.main import main
-from wirespeed.judging.verdicts import Verdict, judge
+from wirespeed.judging.judge import judge
+from wirespeed.judging.verdict import Verdict
 from wirespeed.language.toml_file import of_line
 from wirespeed.limits import HELD
 from wirespeed.network import Demand, completions

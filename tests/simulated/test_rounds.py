@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import wirespeed
-from wirespeed.backends.base import BackendOptions, Prepared
+from wirespeed.backends.base import Prepared
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.cli.main import main
@@ -17,6 +17,7 @@ from wirespeed.document import Cell, Document, Status
 from wirespeed.driver.listener import Listener
 from wirespeed.errors import BackendError, MachineError, OutOfMemory, RunInterrupted
 from wirespeed.model import Measurement
+from wirespeed.options import RunOptions
 
 NAME = "hgx-h200-2"
 TWO = f"simulated:{NAME}"
@@ -35,7 +36,7 @@ class Recording(SimulatedBackend):
         """Mark the beginning of a round."""
         self.prepared.append("renewed")
 
-    def prepare(self, measurement: Measurement, options: BackendOptions) -> Prepared:
+    def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
         """Record the Measurement."""
         if self._fails and len(self.prepared) == self._fails[0]:
             (_, error), self._fails = self._fails, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -13,11 +14,13 @@ import pytest
 import wirespeed
 from wirespeed import backends
 from wirespeed.backends import cuda
-from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.cuda.backend import CudaBackend
+from wirespeed.cli.main import main
 from wirespeed.document import Document, Quantity, State
 from wirespeed.model import Access, Engine, Measurement, Sample, Unit
+from wirespeed.options import RunOptions
 from wirespeed.reports import Style, formats
+from wirespeed.reports.checked_runs import CheckedRun
 from wirespeed.testcases import Testcase
 from wirespeed.testcases.patterns import bisect, gpus
 from wirespeed.topology import Gpu, Rank
@@ -46,6 +49,41 @@ def test_a_report_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     _install(tmp_path, monkeypatch, "[wirespeed.reports]\nmarkdown = tests.simulated.test_seams:markdown\n")
     assert "markdown" in formats()
     assert wirespeed.render(document, "markdown") == "| host_to_device_memcpy_ce | passed |\n"
+
+
+class Words:
+    """A format of another package with all functions: the verdict of each run."""
+
+    form, suffixes = "text", (".words",)
+
+    @staticmethod
+    def render(document: Document, style: Style) -> str:
+        return f"{style.check(document).verdict}\n"
+
+    @staticmethod
+    def part(document: Document, style: Style) -> str:
+        return Words.render(document, style)
+
+    @staticmethod
+    def joined(runs: Sequence[CheckedRun], unreadable: Sequence[object], style: Style) -> str:
+        return "".join(run.part for run in runs)
+
+
+def test_a_format_from_outside_is_offered_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _install(tmp_path, monkeypatch, "[wirespeed.reports]\nwords = tests.simulated.test_seams:Words\n"
+             "plain = tests.simulated.test_seams:markdown\n")  # fmt: skip
+    run = str(tmp_path / "run.json")
+    wirespeed.save(wirespeed.run(["0"], machine="simulated:hgx-h200-2"), run)
+    assert main(["show", run, "--format", "words"]) == 0
+    assert main(["check", run, "--allow-simulated", "--format", "words"]) == 0
+    assert main(["check", run, run, "--allow-simulated", "--format", "words"]) == 0
+    assert capsys.readouterr().out.split() == ["pass"] * 4
+    assert main(["report", run, "-o", str(tmp_path / "run.words")]) == 0
+    assert (tmp_path / "run.words").read_text() == "pass\n"
+    assert main(["check", run, "--allow-simulated", "--format", "plain"]) == 2
+    assert "plain cannot show a check; choose one of text, json" in capsys.readouterr().err
 
 
 # A backend: a class with the methods of the protocol.
@@ -77,7 +115,7 @@ class ExactBackend:
     def refuses(self, measurement: Measurement) -> str | None:
         return None if measurement.transfers[0].engine is Engine.CE else "it has copy engines only"
 
-    def prepare(self, measurement: Measurement, options: BackendOptions) -> Exact:
+    def prepare(self, measurement: Measurement, options: RunOptions) -> Exact:
         return Exact(measurement)
 
     def now(self) -> float:

@@ -17,7 +17,7 @@ from msgspec import structs
 
 import wirespeed
 from wirespeed import backends as _backends
-from wirespeed.backends.base import BackendOptions, Prepared
+from wirespeed.backends.base import Prepared
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend, SimulatedMeasurement
 from wirespeed.document import UNFINISHED, Document, Quantity, State, Status, TestcaseResult
@@ -27,7 +27,7 @@ from wirespeed.driver.session import Session
 from wirespeed.driver.session_options import Observed, SessionOptions
 from wirespeed.facts import Fact
 from wirespeed.model import Measurement, Sample, Transfer
-from wirespeed.stopping import Fixed
+from wirespeed.options import RunOptions
 from wirespeed.testcases import Testcase, select
 from wirespeed.topology import LinkKind
 from wirespeed.worlds.base import RankLost
@@ -75,7 +75,7 @@ class Watched(SimulatedBackend):
     def describe(self) -> dict[str, Any]:
         return {"facts": (Fact("observed", float(len(self.observed))),)}
 
-    def prepare(self, measurement: Measurement, options: BackendOptions) -> Prepared:
+    def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
         prepared = super().prepare(measurement, options)
         sample = prepared.sample
 
@@ -101,7 +101,7 @@ def test_counters_are_read_at_the_start_and_the_end_and_links_are_observed_betwe
 
 
 def _job(gather: Callable[[Observed], Observed]) -> Document:
-    options = SessionOptions(select(["0", "1"]), rule=Fixed(1, 1), gather=gather)
+    options = SessionOptions(select(["0", "1"]), RunOptions(samples=1, copies=1), gather=gather)
     return Session(_backends.describe(TWO), [Watched()], options).run()
 
 
@@ -146,7 +146,7 @@ def test_a_signal_after_the_loss_of_a_rank_is_no_ctrl_c(monkeypatch: pytest.Monk
     """The launcher's signal can arrive while the testcase that failed is being concluded."""
     completed = session._completed
     monkeypatch.setattr(session, "_completed", lambda call: (completed(call)[0], True))
-    options = SessionOptions(select(["0", "1"]), rule=Fixed(1, 1))
+    options = SessionOptions(select(["0", "1"]), RunOptions(samples=1, copies=1))
     machine = _backends.describe(TWO)
     document = Session(machine, [Spanning(machine)], options).run()
     assert document.interrupted == "rank 1 ended unexpectedly" and len(document.testcases) == 1
@@ -158,7 +158,7 @@ def test_a_signal_between_testcases_after_the_loss_of_a_rank_is_no_ctrl_c() -> N
             raise KeyboardInterrupt
 
     machine = _backends.describe(TWO)
-    options = SessionOptions(select(["0", "1"]), rule=Fixed(1, 1))
+    options = SessionOptions(select(["0", "1"]), RunOptions(samples=1, copies=1))
     document = Session(machine, [Spanning(machine)], options, [Signalled()]).run()
     assert document.interrupted == "rank 1 ended unexpectedly" and not document.testcases
 
@@ -286,7 +286,7 @@ class Disturbed(SimulatedBackend):
 
     factor = 0.5
 
-    def prepare(self, measurement: Measurement, options: BackendOptions) -> SimulatedMeasurement:
+    def prepare(self, measurement: Measurement, options: RunOptions) -> SimulatedMeasurement:
         prepared = super().prepare(measurement, options)
         if measurement.independent:
             prepared.seconds = [seconds / self.factor for seconds in prepared.seconds]

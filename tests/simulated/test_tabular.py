@@ -307,9 +307,9 @@ def test_what_is_worse_has_a_sign_and_not_only_a_colour(results: dict[str, Any])
 def test_a_missing_package_is_named(
     results: dict[str, Any], package: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wirespeed.reports import _figures
+    from wirespeed.reports import figures
 
-    _figures._shown_in_notebooks.cache_clear()
+    figures._shown_in_notebooks.cache_clear()
     for module in [one for one in sys.modules if one.partition(".")[0] == package] or [package]:
         monkeypatch.setitem(sys.modules, module, None)
     for name in NAMES:

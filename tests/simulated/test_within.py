@@ -17,11 +17,12 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document, Status, TestcaseResult
 from wirespeed.driver import run_times
 from wirespeed.driver.run_plan import run_plan
-from wirespeed.driver.time_limit import NO_TIME, shrunk
+from wirespeed.driver.time_limit import NO_TIME
 from wirespeed.durations import end_seconds, least_seconds, start_seconds, usual_seconds
 from wirespeed.errors import UsageError
+from wirespeed.judging.judge import judge
 from wirespeed.judging.omissions import left_out
-from wirespeed.judging.verdicts import Verdict, judge
+from wirespeed.judging.verdict import Verdict
 from wirespeed.network import Network
 from wirespeed.options import RULES, RunOptions
 from wirespeed.stopping import Fixed, Precise
@@ -180,9 +181,9 @@ def test_the_order_is_that_of_value_and_else_unchanged() -> None:
 
 def test_budgets_shrink_and_never_grow() -> None:
     rule = Precise(0.01, 0.3, 1.0, 3)
-    assert shrunk(rule, 0.5) == Precise(0.01, 0.15, 0.5, 3)
-    assert shrunk(rule, 2) == rule and shrunk(Fixed(3, 4), 0.5) == Fixed(3, 4)
-    assert shrunk(rule, 0).time_budget > 0
+    assert rule.shrunk(0.5) == Precise(0.01, 0.15, 0.5, 3)
+    assert rule.shrunk(2) == rule and Fixed(3, 4).shrunk(0.5) == Fixed(3, 4)
+    assert rule.shrunk(0).time_budget > 0
 
 
 def test_estimates_follow_from_the_plan() -> None:

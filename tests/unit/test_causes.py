@@ -19,7 +19,9 @@ from wirespeed.judging.cause import Weight
 from wirespeed.judging.causes import CAUSES
 from wirespeed.judging.commands import at_device
 from wirespeed.judging.diagnosis import diagnose
-from wirespeed.reports import Judged, Style, _check, _doctor
+from wirespeed.reports import Judged, Style
+from wirespeed.screens import check as check_screen
+from wirespeed.screens import doctor as doctor_screen
 from wirespeed.topology import Gpu, Machine, Rank
 
 EIGHT = parse("dgx-a100-8")
@@ -190,7 +192,8 @@ def test_text(
     wirespeed.save(document, tmp_path / "d.json")
     check = wirespeed.judge(document)
     golden(
-        "doctor/found.txt", _doctor.render(document, diagnose(document, check), check, Style(verbose=True))
+        "doctor/found.txt",
+        doctor_screen.render(document, diagnose(document, check), check, Style(verbose=True)),
     )
     assert main(["doctor", str(tmp_path / "d.json")]) == 1
     out = capsys.readouterr().out
@@ -206,11 +209,11 @@ def test_text(
 
 def test_check_names_the_first_cause() -> None:
     document = measured("+speed@numa0-gpu1=0.5", *WIDTH)
-    text = " ".join(_check.render(document, Judged.of(document), Style()).split())
+    text = " ".join(check_screen.render(document, Style(judged=Judged.of(document))).split())
     assert "FAIL a PCIe link runs at reduced width (gpu1) explains 1 of 1 slow value" in text
     assert "remedy reseat the card or riser" in text
     healthy = measured("", *WIDTH)
-    assert "cause" not in _check.render(healthy, Judged.of(healthy), Style())
+    assert "cause" not in check_screen.render(healthy, Style(judged=Judged.of(healthy)))
 
 
 def test_without_measuring(capsys: pytest.CaptureFixture[str]) -> None:
@@ -280,5 +283,5 @@ def test_a_finding_and_its_advice_name_the_device():
     bus = document.machine.gpus[3].bus_id.partition(":")[2]
     assert f"lspci -vv -s {bus}.0 |" in diagnose(document).findings[0].commands[0]
     slow = wirespeed.run(["4"], machine="simulated:dgx-a100-8+speed@gpu3-nvswitch=0.5")
-    text = _check.render(slow, Judged.of(slow), Style())
+    text = check_screen.render(slow, Style(judged=Judged.of(slow)))
     assert f"nvidia-smi nvlink -s -i 0000:{bus}.0" in text

@@ -10,12 +10,12 @@ import pytest
 
 from wirespeed.backends import describe
 from wirespeed.backends import test_data as contents
-from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.mpi.provider import MpiProvider
 from wirespeed.backends.provider import Provider
 from wirespeed.backends.simulated.simulated_collectives import SimulatedProvider, connect
 from wirespeed.errors import Unreachable, UsageError
 from wirespeed.model import Collective, Measurement
+from wirespeed.options import RunOptions
 from wirespeed.testcases.collective_ops import OPERATIONS, Piece, operation_of
 from wirespeed.testcases.data_types import BY_NAME, OPERATORS, TYPES
 
@@ -191,7 +191,7 @@ def test_an_operation_that_a_library_lacks_is_refused() -> None:
         pytest.raises(Unreachable, match="made_up is not implemented over simulated; choose one of all_r"),
     ):
         patch.setitem(OPERATIONS, "made_up", operation)
-        backend.prepare(Measurement((made_up,), ()), BackendOptions())
+        backend.prepare(Measurement((made_up,), ()), RunOptions())
     backend.close()
 
 

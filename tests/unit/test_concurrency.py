@@ -12,7 +12,6 @@ import pytest
 
 import wirespeed
 from wirespeed.backends import describe
-from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.mixed import MixedBackend, assigned
 from wirespeed.data import efficiencies
 from wirespeed.driver.concurrency import one_after_another
@@ -21,6 +20,7 @@ from wirespeed.language.toml_file import of_line
 from wirespeed.limits import allowances
 from wirespeed.model import Engine, Measurement, Sample
 from wirespeed.network import Network
+from wirespeed.options import RunOptions
 
 TWO = describe("simulated:hgx-h200-2")
 NETWORK = Network(TWO)
@@ -113,7 +113,7 @@ class Part:
             return "no such engine"
         return None if not one.is_mixed and self.collectives == (one.collective is not None) else ""
 
-    def prepare(self, one: Measurement, options: BackendOptions) -> Part:
+    def prepare(self, one: Measurement, options: RunOptions) -> Part:
         assert all(work.role.value == "measured" for work in one.works)  # type: ignore[union-attr]
         return self
 
@@ -152,7 +152,7 @@ def test_the_load_runs_while_the_other_part_is_measured() -> None:
         backend, nccl, cuda, one = parts(line)
         measured, load = (nccl, cuda) if line.startswith("all") else (cuda, nccl)
         assert (backend.measuring, backend.loading) == (measured, load)
-        with backend.prepare(one, BackendOptions()) as prepared:
+        with backend.prepare(one, RunOptions()) as prepared:
             prepared.warm_up()
             measured.waits_for = load
             found = prepared.sample(3)
@@ -166,7 +166,7 @@ def test_the_load_runs_while_the_other_part_is_measured() -> None:
 
 def test_an_error_of_the_load_ends_the_sample() -> None:
     backend, _, cuda, one = parts("all_reduce 1MiB; load gpu0 -> gpu1")
-    with backend.prepare(one, BackendOptions()) as prepared:
+    with backend.prepare(one, RunOptions()) as prepared:
         prepared.warm_up()
         cuda.fails = True
         with pytest.raises(BackendError, match="the load failed"):
@@ -178,7 +178,7 @@ def test_cpus_run_as_load_next_to_gpus() -> None:
     one = measurement("load numa0 -> void; near(gpu0) -> gpu0")
     backend, _ = assigned([host, cuda], one)
     assert isinstance(backend, MixedBackend) and (backend.measuring, backend.loading) == (cuda, host)
-    with backend.prepare(one, BackendOptions()) as prepared:
+    with backend.prepare(one, RunOptions()) as prepared:
         assert prepared.sample(2).amounts == (0.0, 2.0)
     both, why = assigned([host, cuda], measurement("numa0 -> void; near(gpu0) -> gpu0"))
     assert both is None and why == "no such engine; no such engine"

@@ -19,7 +19,6 @@ from cuda.bindings import driver as real
 
 from tests.fakes.cuda import FakeCuda
 from tests.threads import together, worlds
-from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.cuda import backend as backend_module
 from wirespeed.backends.cuda import compiler, device, memory
 from wirespeed.backends.cuda.backend import CudaBackend
@@ -45,6 +44,7 @@ from wirespeed.model import (
     Role,
     Transfer,
 )
+from wirespeed.options import RunOptions
 from wirespeed.topology import Gpu, Machine, NumaNode
 from wirespeed.units import MIB
 from wirespeed.worlds.base import World
@@ -189,7 +189,7 @@ def test_many_processes_on_one_host(cuda: Cuda, can_wait: int) -> None:
         exchange = Exchange(world, lambda: None)
         descriptors = Descriptors()
         page = share_page(exchange, descriptors, 10.0)
-        options = BackendOptions(timeout=10.0)
+        options = RunOptions(timeout=10.0)
         job = JobContext(world, descriptors, page, (world.rank, count), "gpu0", (), options)
         side = CudaEndpoint(
             job, Device(gpu(0), 0), cast(Contents, None), GateKind.WAIT_VALUE, cast(CudaBufferPool, None)
@@ -234,7 +234,7 @@ def test_each_process_fills_verifies_and_enqueues_its_part(
     """Of six transfers three are enqueued here: two copies, and in one queue both messages by NCCL."""
     fake = cuda()
     backend, descriptors = CudaBackend(machine(2)), Descriptors()
-    job = JobContext(alone(), descriptors, page, (0, 1), "gpu0", (), BackendOptions(timeout=5.0))
+    job = JobContext(alone(), descriptors, page, (0, 1), "gpu0", (), RunOptions(timeout=5.0))
     side = backend.side(job)
     queues: list[Queue] = []
 
@@ -297,7 +297,7 @@ def test_a_time_that_cannot_be_is_no_measurement(cuda: Cuda, milliseconds: float
     backend = CudaBackend(machine(1))
     with (
         backend.prepare(
-            Measurement((transfer(0, 0, 0),), (Place("", 0, 0),)), BackendOptions(timeout=5)
+            Measurement((transfer(0, 0, 0),), (Place("", 0, 0),)), RunOptions(timeout=5)
         ) as prepared,
         pytest.raises(BackendError, match=r"events are .* s apart"),
     ):
@@ -310,7 +310,7 @@ def test_a_load_that_ended_early_is_repeated(cuda: Cuda, monkeypatch: pytest.Mon
     monkeypatch.setattr("wirespeed.backends.cuda.prepared._elapsed", lambda start, stop: next(times))
     backend = CudaBackend(machine(2))
     works = (transfer(0, 1, 0), replace(transfer(1, 0, 1), role=Role.LOAD))
-    with backend.prepare(Measurement(works, (Place("", 0, 0),)), BackendOptions(timeout=5)) as prepared:
+    with backend.prepare(Measurement(works, (Place("", 0, 0),)), RunOptions(timeout=5)) as prepared:
         enqueued = []
         for copies in (1, 1, 20):
             before = fake.calls.count("cuMemcpyAsync")
@@ -338,7 +338,7 @@ def test_bulk_copies_follow_pointers_with_a_kernel_of_their_own(cuda: Cuda) -> N
     backend = CudaBackend(machine(2))
     for engine, kernel in ((Engine.SM, "chase"), (Engine.SM_BULK, "chase_bulk")):
         chase = transfer(1, 1, 0, engine=engine, operation=Operation.CHASE)
-        with backend.prepare(Measurement((chase,), ()), BackendOptions(timeout=5)) as prepared:
+        with backend.prepare(Measurement((chase,), ()), RunOptions(timeout=5)) as prepared:
             prepared.sample(1)
         assert kernel in fake.launched
     backend.close()
@@ -362,10 +362,10 @@ def test_host_memory_that_must_be_in_huge_pages(
     monkeypatch.setattr(memory, "huge_bytes", lambda address: found)
     backend = CudaBackend(machine(1))
     measurement = Measurement((replace(transfer(0, 0, 0), source=Memory("numa0", MemoryKind.PINNED)),), ())
-    with backend.prepare(measurement, BackendOptions(timeout=5, affinity=False)):
+    with backend.prepare(measurement, RunOptions(timeout=5, affinity=False)):
         pass  # not required
     backend.close()
-    options = BackendOptions(timeout=5, affinity=False, huge_pages=True)
+    options = RunOptions(timeout=5, affinity=False, huge_pages=True)
     if says:
         with pytest.raises(BackendError, match=re.escape(says)):
             backend.prepare(measurement, options)
@@ -383,7 +383,7 @@ def test_more_peers_than_the_driver_allows(cuda: Cuda) -> None:
     backend = CudaBackend(machine(16))
     for other in range(1, 16):
         with backend.prepare(
-            Measurement((transfer(other, 0, 0),), (Place("", 0, 0),)), BackendOptions(timeout=5)
+            Measurement((transfer(other, 0, 0),), (Place("", 0, 0),)), RunOptions(timeout=5)
         ) as prepared:
             assert (0, other) in fake.enabled
             prepared.sample(1)
@@ -397,8 +397,8 @@ def test_more_peers_at_once_than_the_driver_allows_are_waived(cuda: Cuda) -> Non
     backend = CudaBackend(machine(16))
     pulls = tuple(transfer(other, 0, 0) for other in range(1, 10))
     with pytest.raises(Unreachable, match="maximum number of peers is in use"):
-        backend.prepare(Measurement(pulls, ()), BackendOptions(timeout=5))
-    with backend.prepare(Measurement(pulls[1:], ()), BackendOptions(timeout=5)):
+        backend.prepare(Measurement(pulls, ()), RunOptions(timeout=5))
+    with backend.prepare(Measurement(pulls[1:], ()), RunOptions(timeout=5)):
         assert fake.enabled == {(0, other) for other in range(2, 10)}
 
 
@@ -447,5 +447,5 @@ def test_a_gpu_whose_memory_another_process_uses_has_no_room(cuda, monkeypatch) 
     backend = CudaBackend(machine(1))
     work = Measurement((transfer(0, 0, 0),), (Place("", 0, 0),))
     with pytest.raises(OutOfMemory, match=r"gpu0 to begin: 300 MiB of 80 GiB is free; in use by .*78 GiB"):
-        backend.prepare(work, BackendOptions())
+        backend.prepare(work, RunOptions())
     assert backend.busy() == {"gpu0": f"in use by a process (PID {2**22 + 1}, 78 GiB)"}

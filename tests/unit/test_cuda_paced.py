@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("cuda.bindings")
 
 from tests.fakes.cuda import FakeCuda
-from wirespeed.backends.base import BackendOptions
 from wirespeed.backends.cuda import compiler
 from wirespeed.backends.cuda.backend import CudaBackend
 from wirespeed.backends.cuda.gate import GateKind, SignalPage
@@ -22,10 +21,11 @@ from wirespeed.backends.cuda.paced import pieces_of
 from wirespeed.backends.cuda.prepared import CudaPrepared
 from wirespeed.backends.cuda.ticks import Ticks
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Role, Transfer
+from wirespeed.options import RunOptions
 from wirespeed.topology import Gpu, Machine, NumaNode
 from wirespeed.units import KIB, MIB
 
-OPTIONS = BackendOptions(timeout=5)
+OPTIONS = RunOptions(timeout=5)
 
 
 class Noting(FakeCuda):

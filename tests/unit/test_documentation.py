@@ -10,8 +10,9 @@ import pytest
 from wirespeed.cli.main import main
 from wirespeed.judging.causes import CAUSES
 from wirespeed.reports import Style
-from wirespeed.reports._console import printed
-from wirespeed.reports._documentation import causes, linked, markup, render, topic, topics
+from wirespeed.reports.console import printed
+from wirespeed.reports.documentation import causes, markup, topic, topics
+from wirespeed.screens.help import linked, render
 
 ROOT = Path(__file__).parents[2]
 MENTION = re.compile(r"wirespeed help ([a-z0-9#-]+)")

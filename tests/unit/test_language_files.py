@@ -11,7 +11,8 @@ import wirespeed
 from wirespeed.backends import describe
 from wirespeed.document import Document
 from wirespeed.errors import UsageError
-from wirespeed.judging.verdicts import Verdict, judge
+from wirespeed.judging.judge import judge
+from wirespeed.judging.verdict import Verdict
 from wirespeed.language import toml_file
 from wirespeed.language.printing import file_of, line_of
 from wirespeed.model import Expectation, Reduce, Transfer

@@ -117,3 +117,11 @@ def test_few_cells_are_no_peers() -> None:
     (culprit,) = localise(two, pair)
     assert str(culprit) == "NVLink gpu1->gpu0" and culprit.ratio == pytest.approx(0.75)
     assert localise(two, []) == []
+
+
+def test_four_cells_say_what_is_normal() -> None:
+    links = [i for i, link in enumerate(SWITCHED.links) if link.source == "nvswitch"]
+    cells = [Observation("t", 0.8, 0.8, ((i, 1.0, 1.0),)) for i in links[:4]]
+    cells[0] = cells[0]._replace(ratio=0.4)
+    assert localise(SWITCHED, cells[:3]) == []
+    assert [str(culprit) for culprit in localise(SWITCHED, cells)] == ["NVLink nvswitch->gpu0"]

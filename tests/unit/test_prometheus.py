@@ -20,7 +20,8 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.reports import Judged, Style
-from wirespeed.reports.prometheus import HELP, STATES, joined
+from wirespeed.reports.checked_runs import CheckedRun
+from wirespeed.reports.prometheus import HELP, STATES, joined, part
 from wirespeed.results.cells import placed
 from wirespeed.results.store import save
 
@@ -201,12 +202,15 @@ def promtool() -> str:
     return found
 
 
-def test_promtool_finds_nothing_wrong_with_the_metrics(promtool: str, good: Document, bad: Document) -> None:
-    from wirespeed.reports._many_files import Unreadable
-    from wirespeed.reports.prometheus import families
+def run_of(file: str, document: Document, style: Style) -> CheckedRun:
+    return CheckedRun.of(document, Judged.of(document, file=file), part(document, style))
 
-    runs = [("a.json", families(good, Style(all_cells=True))), ("b.json", families(bad, Style()))]
-    for text in (shown(bad), joined(runs, [Unreadable('c".json', "broken")])):
+
+def test_promtool_finds_nothing_wrong_with_the_metrics(promtool: str, good: Document, bad: Document) -> None:
+    from wirespeed.results.many_files import Unreadable
+
+    runs = [run_of("a.json", good, Style(all_cells=True)), run_of("b.json", bad, Style())]
+    for text in (shown(bad), joined(runs, [Unreadable('c".json', "broken")], Style())):
         done = subprocess.run([promtool, "check", "metrics"], input=text, text=True, capture_output=True)
         assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
@@ -262,12 +266,11 @@ def checked(expression: str, known: Series) -> None:
 @pytest.fixture(scope="module")
 def output(bad: Document) -> str:
     """What `check` of a failing node and of a broken file prints."""
-    from wirespeed.reports._many_files import Unreadable
-    from wirespeed.reports.prometheus import families
+    from wirespeed.results.many_files import Unreadable
 
     lost = measured("+gone@gpu5")
-    made = [("bad.json", families(real(bad), Style())), ("lost.json", families(real(lost), Style()))]
-    return joined(made, [Unreadable("broken.json", "broken")])
+    made = [run_of("bad.json", real(bad), Style()), run_of("lost.json", real(lost), Style())]
+    return joined(made, [Unreadable("broken.json", "broken")], Style())
 
 
 def test_the_queries_use_what_is_there(output: str) -> None:

@@ -27,9 +27,10 @@ from wirespeed.errors import UsageError
 from wirespeed.facts import OFF, Facts, Known
 from wirespeed.judging.causes import CAUSES
 from wirespeed.judging.diagnosis import diagnose
-from wirespeed.judging.verdicts import judge
-from wirespeed.reports import Style, _doctor
+from wirespeed.judging.judge import judge
+from wirespeed.reports import Style
 from wirespeed.results.store import encode
+from wirespeed.screens import doctor as doctor_screen
 from wirespeed.topology import LinkKind, Machine
 
 TREES = Path(__file__).parents[1] / "data/trees"
@@ -296,7 +297,7 @@ def test_nonsense_gives_reasons_and_never_a_traceback(tmp_path: Path, recording:
         return
     assert all(fact.value is not None or fact.reason for fact in document.facts)
     assert SECRET.encode() not in encode(document)
-    assert _doctor.render(document, diagnose(document), judge(document), Style(verbose=True))
+    assert doctor_screen.render(document, diagnose(document), judge(document), Style(verbose=True))
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -312,7 +313,7 @@ def test_nonsense_in_the_answers_of_nvml(tmp_path: Path, recording: Path, seed: 
     (root / "nvml.json").write_text(json.dumps(answers))
     document = wirespeed.described(root=root)
     assert all(fact.value is not None or fact.reason for fact in document.facts)
-    assert _doctor.render(document, diagnose(document), judge(document), Style(verbose=True))
+    assert doctor_screen.render(document, diagnose(document), judge(document), Style(verbose=True))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from wirespeed.judging.cause import Weight
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.run_facts import facts_of
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
-from wirespeed.reports._explanations import explanations
+from wirespeed.reports.explanations import explanations
 from wirespeed.reports.html.telemetry import charts_and_texts
 from wirespeed.topology import Link, LinkKind, Machine
 
@@ -85,6 +85,20 @@ def test_throttled_time_as_a_share_of_the_time_in_which_the_gpu_was_used() -> No
     none = facts_of(document(((throttled("power cap", 3.0),), (throttled("power cap", 3.0),))))
     assert none.number(Known.THROTTLED_TIME, OF_GPU0) == 0
     assert none.text(Known.THROTTLED_BY, OF_GPU0) == "nothing"
+
+
+def test_copies_of_a_gpu_of_another_host_do_not_use_the_one_with_the_same_name_here() -> None:
+    states = ((throttled("power cap", 0.0),), (throttled("power cap", 4.0),))
+    run = document(states)
+    job = wirespeed.machine("simulated:nvl72")
+    (result,) = run.testcases
+    (table,) = result.tables
+    for rank, seconds in (("4", None), ("0", 10)):  # of node01 and of this host
+        links = tuple((link, 1.0, 1.0) for link in job.links_at(f"{rank}/gpu0"))
+        cells = tuple(replace(cell, links=links) for cell in table.cells)
+        results = (replace(result, tables=(replace(table, cells=cells),)),)
+        found = facts_of(replace(run, machine=job, testcases=results))
+        assert found.number(Known.OBSERVED, OF_GPU0) == seconds
 
 
 def test_throttled_time_that_says_nothing() -> None:

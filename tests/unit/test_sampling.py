@@ -32,8 +32,14 @@ class Clock:
         self.checks += 1
 
 
+def warm_up(clock: Clock) -> None:
+    clock.sample(1)
+
+
 def run(clock: Clock, rule: Fixed | Precise, sample_seconds: float = 1e-3) -> int:
-    taken = take(clock.sample, COPY, rule, lambda: clock.time, sample_seconds, clock.check)
+    taken = take(
+        clock.sample, COPY, rule, lambda: clock.time, sample_seconds, clock.check, lambda: warm_up(clock)
+    )
     assert clock.copies.count(taken.copies) >= len(taken.samples)  # warm-ups are not kept
     assert clock.checks == len(taken.samples)
     return len(taken.samples)

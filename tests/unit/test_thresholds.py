@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from wirespeed.backends.base import BackendOptions, CollectiveOptions
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.document import Cell, Table, TestcaseResult
@@ -17,7 +16,7 @@ from wirespeed.driver.session import Session
 from wirespeed.driver.session_options import SessionOptions
 from wirespeed.model import Axis, Measurement, Sample, Unit
 from wirespeed.network import Network
-from wirespeed.stopping import Fixed
+from wirespeed.options import RunOptions
 from wirespeed.summary import summarise
 from wirespeed.testcases import collectives, find
 from wirespeed.testcases.collective_ops import OPERATIONS, Setting
@@ -91,7 +90,7 @@ class Known(SimulatedBackend):
         count, wall = float(len(slowest)), sum(slowest)
         self.known = Sample((wall, wall), (count, count), wall, iterations=parts)
 
-    def prepare(self, measurement: Measurement, options: BackendOptions) -> Any:
+    def prepare(self, measurement: Measurement, options: RunOptions) -> Any:
         return self
 
     def __enter__(self) -> Any:
@@ -112,12 +111,9 @@ def collective(*times: tuple[float, ...], skip: int = 0) -> TestcaseResult:
     case = collectives.collective(setting, ranks=2, lateness=2)
     assert case.swept
     case = replace(case, pattern=case.swept((1024,)))
-    options = BackendOptions(collectives=CollectiveOptions(per_iteration=True, skip=skip))
     backend = Known(times)
-    rule = Fixed(1, len(times[0]))
-    (found,) = (
-        Session(backend.machine, [backend], SessionOptions((case,), rule=rule, run=options)).run().testcases
-    )
+    options = SessionOptions((case,), RunOptions(samples=1, copies=len(times[0])), skip=skip)
+    (found,) = Session(backend.machine, [backend], options).run().testcases
     return found
 
 

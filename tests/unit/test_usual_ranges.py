@@ -16,10 +16,13 @@ from wirespeed.data.cpus import sheet_of, sheets
 from wirespeed.data.latencies import paths
 from wirespeed.document import Document
 from wirespeed.facts import OFF, ON, UNLIMITED, Fact, Known
+from wirespeed.judging.judge import judge
+from wirespeed.judging.judgement import Judgement
 from wirespeed.judging.verdict import Verdict
-from wirespeed.judging.verdicts import Check, Judgement, judge
-from wirespeed.reports import Judged, Style, _check
+from wirespeed.judging.verdicts import Check
+from wirespeed.reports import Judged, Style
 from wirespeed.results.store import load
+from wirespeed.screens import check as check_screen
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 #: A run on two H200s in a virtual machine with 32 cores, with nothing but the name of the CPU.
@@ -161,7 +164,7 @@ def test_an_upper_bound_is_no_limit_that_a_machine_could_reach() -> None:
 
 
 def test_the_screen_shows_what_is_expected_where_no_limit_is_known() -> None:
-    text = _check.render(EMERALD_TWO, Judged.of(EMERALD_TWO), Style())
+    text = check_screen.render(EMERALD_TWO, Style(judged=Judged.of(EMERALD_TWO)))
     assert re.search(r"✓  host memory   140 GB/s +expected ≥ 5[0-9]", text), text
     assert "no limit known" not in text and "--host-memory" not in text
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.backends.host.backend import HostBackend
-from wirespeed.backends.host.load import CpuLoad
 from wirespeed.backends.simulated import parse
-from wirespeed.backends.tree import Tree
 from wirespeed.data import efficiencies
 from wirespeed.document import (
     GENERATION,
@@ -27,10 +21,10 @@ from wirespeed.document import (
     TestcaseResult,
 )
 from wirespeed.judging.hardware_changes import hardware_changes
-from wirespeed.judging.verdicts import Verdict, judge
+from wirespeed.judging.judge import judge
+from wirespeed.judging.verdict import Verdict
 from wirespeed.limits import JUDGED_BYTES, JUDGED_COPY_BYTES
 from wirespeed.results.baseline import make
-from wirespeed.topology import Machine, NumaNode
 
 DOCUMENT = wirespeed.run(["4"], machine="simulated:hgx-h200-2")
 
@@ -115,46 +109,6 @@ def test_small_buffers_are_not_judged() -> None:
         for size, judged in ((least, True), (least // 2, False)):
             document = wirespeed.run([case], machine="simulated:hgx-h200-2", size=size)
             assert (judge(document).verdict is Verdict.PASS) == judged
-
-
-class Cpus:
-    """Two CPUs in a ``/proc/stat``, and a clock; others use so many of them."""
-
-    def __init__(self, root: Path, others: float, own: float = 0.0) -> None:
-        self.time, self.others, self.own, self.stat = 100.0, others, own, root / "proc/stat"
-        self.stat.parent.mkdir(exist_ok=True)
-        self.sleep(0.0)
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
-        ticks = round((self.others + self.own) * self.time / 2 * os.sysconf("SC_CLK_TCK"))
-        lines = [f"cpu{i} {ticks} 0 0 999 50 0 0 7 0 0" for i in range(2)]
-        self.stat.write_text(
-            "\n".join(["cpu  1 1 1 1 1 1 1 1 1 1", *lines, "cpu2 9 9 9 9 9 9 9 9 9 9", "intr 1"])
-        )
-
-
-def test_the_cpus_are_busy_where_others_use_them(tmp_path: Path) -> None:
-    for others, own, busy in ((0.2, 1.0, ""), (1.5, 0.5, "in use: other processes take 1.5 of 2 CPUs")):
-        cpus = Cpus(tmp_path, others, own)
-        load = CpuLoad(
-            [0, 1], Tree(tmp_path).root, lambda c=cpus: c.own * c.time, lambda c=cpus: c.time, cpus.sleep
-        )
-        assert load.busy() == busy and cpus.time == pytest.approx(100.2)  # the first look waits
-        cpus.others = 0.0  # the next one, which comes too soon, does not know it yet
-        assert load.busy() == busy
-    (tmp_path / "proc/stat").unlink()
-    assert CpuLoad([0], Tree(tmp_path).root).busy() == ""
-
-
-def test_the_host_backend_says_of_its_nodes_that_they_are_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Machine("", numa=(NumaNode(0, (0, 1)), NumaNode(1)))
-    backend = HostBackend(machine)
-    monkeypatch.setattr(CpuLoad, "others", lambda self: 1.5)
-    assert backend.busy() == {"numa0": "in use: other processes take 1.5 of 2 CPUs"}
-    monkeypatch.setattr(CpuLoad, "others", lambda self: 0.1)
-    assert backend.busy() == {}
-    backend.close()
 
 
 def test_a_run_that_ended_early_is_no_pass() -> None:

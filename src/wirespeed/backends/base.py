@@ -7,11 +7,9 @@ prepares one at a time, and takes Samples of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
-from ..collective_options import CollectiveOptions as CollectiveOptions
 from ..document import State
 from ..errors import WirespeedError
 from ..model import Measurement, Sample, Transfer
@@ -19,23 +17,6 @@ from ..options import RunOptions
 
 if TYPE_CHECKING:
     from .distributed.exchange import Exchange
-
-
-@dataclass(frozen=True, kw_only=True)
-class BackendOptions(RunOptions):
-    """The options of a run, and options that only backends use.
-
-    Parameters
-    ----------
-    grace : float
-        Time that the session waits beyond the time-out of a stage, in s, because the errors of backends
-        with time-outs of their own are more specific.
-    collectives : CollectiveOptions
-        How collectives are timed and verified.
-    """
-
-    grace: float = 0.0
-    collectives: CollectiveOptions = field(default_factory=CollectiveOptions)
 
 
 class Prepared(Protocol):
@@ -114,7 +95,7 @@ class Backend(Protocol):
         """
         ...
 
-    def prepare(self, measurement: Measurement, options: BackendOptions) -> Prepared:
+    def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
         """Bind the resources of a Measurement.
 
         Raises

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar
 
+from ..collective_options import CollectiveOptions
 from ..document import RankInfo, State
 from ..errors import BackendError, BackendLost, OutOfMemory, Unreachable, WirespeedError
 from ..model import Collective, Measurement, Sample
+from ..options import RunOptions
 from ..testcases.collective_ops import Setting, operation_of
 from ..testcases.data_types import BY_NAME
 from ..worlds.base import RankLost, World
-from .base import BackendOptions, CollectiveOptions
 from .cpu_sharing import sharing
 from .distributed.exchange import Exchange
 from .provider import Case, Elapsed, Group, Provider, Refused, Timing
@@ -56,6 +57,8 @@ class CollectiveBackend:
         Returns why this process cannot run collectives, or None if it can; must not load the library.
     exchange : Exchange or None
         The exchange of the job; None to create one.
+    options : CollectiveOptions or None
+        How collectives are timed and verified; None for the defaults.
     virtual : bool
         Whether the clock advances only by measured time, as on a simulated machine.
 
@@ -80,6 +83,7 @@ class CollectiveBackend:
         why_not: Callable[[], str | None] = lambda: None,
         exchange: Exchange | None = None,
         *,
+        options: CollectiveOptions | None = None,
         virtual: bool = False,
     ) -> None:
         self.name = name
@@ -93,7 +97,7 @@ class CollectiveBackend:
         self.can_cancel = False
         self.provider: Provider | None = None
         self.seed = 0
-        self._make, self._why_not = make, why_not
+        self._make, self._why_not, self._options = make, why_not, options or CollectiveOptions()
         self._agreed = False
         self._refused: str | None = None
         self._settings: dict[str, str | None] = {}
@@ -107,7 +111,7 @@ class CollectiveBackend:
         """Return None for collectives, and an empty reason for all other works."""
         return None if measurement.collective else ""
 
-    def prepare(self, measurement: Measurement, options: BackendOptions) -> PreparedCollective:
+    def prepare(self, measurement: Measurement, options: RunOptions) -> PreparedCollective:
         """Allocate buffers and bind the operation, in all processes together.
 
         Raises
@@ -123,8 +127,8 @@ class CollectiveBackend:
         provider = self._open()
         setting = _setting(work)
         self._agree(setting, provider)
-        prepared = PreparedCollective(self, provider, work, setting, options.collectives)
-        self._make_room(provider, prepared, work, options.collectives.unalign * setting.type.bytes)
+        prepared = PreparedCollective(self, provider, work, setting, self._options)
+        self._make_room(provider, prepared, work, self._options.unalign * setting.type.bytes)
         prepared.set_up()
         return prepared
 

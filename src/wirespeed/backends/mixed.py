@@ -14,7 +14,8 @@ from typing import Self
 from ..document import State
 from ..errors import WirespeedError
 from ..model import Collective, Measurement, Role, Sample, Transfer, Work
-from .base import Backend, BackendOptions, Exchanging, Prepared, SpansProcesses, WarmsUp
+from ..options import RunOptions
+from .base import Backend, Exchanging, Prepared, SpansProcesses, WarmsUp
 
 #: Duration of one sample of the load, in s: between two samples it pauses for less than 1 ms.
 _LOAD_SAMPLE_S = 0.05
@@ -103,7 +104,7 @@ class MixedBackend:
         measured, load = parts_of(measurement)
         return self.measuring.refuses(measured) or self.loading.refuses(load)
 
-    def prepare(self, measurement: Measurement, options: BackendOptions) -> MixedPrepared:
+    def prepare(self, measurement: Measurement, options: RunOptions) -> MixedPrepared:
         """Bind the resources of both parts."""
         measured, load = parts_of(measurement)
         with ExitStack() as stack:

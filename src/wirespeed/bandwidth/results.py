@@ -17,7 +17,7 @@ from ..terminal import brief, colored, columns
 from ..units import GB, GIB, format_size, many
 
 if TYPE_CHECKING:
-    from ..reports._records import Section
+    from ..reports.records import Section
 
 
 def _tree(head: str, rows: Mapping[str, float]) -> str:
@@ -254,13 +254,13 @@ class Bandwidth(Tabular):
 
     def _section(self) -> Section:
         """Return the table with a name."""
-        from ..reports._records import Section
+        from ..reports.records import Section
 
         result = TestcaseResult(self._name, Status.PASSED, counts=self.counts, tables=(self.table,))
         return Section(self._name, (result,), self.footer, self.document, self.simulated)
 
     def __str__(self) -> str:
-        from ..reports._grid import aligned
+        from ..reports.grid import aligned
 
         head = f"{self.title} (GiB/s)"
         if self.table.is_curve:
@@ -288,9 +288,9 @@ class Bandwidth(Tabular):
         """Print the distribution of the samples, a curve with its peak marked, or a heat map."""
         from rich.text import Text
 
-        from ..reports._console import printed
-        from ..reports._plots import histogram
+        from ..reports.console import printed
         from ..reports.plot import drawn
+        from ..reports.plots import histogram
 
         if self.points and not self.table.is_curve and not self._is_matrix:
             for one in self:

@@ -20,7 +20,7 @@ from .functions import measured
 from .results import Bandwidth
 
 if TYPE_CHECKING:
-    from ..reports._records import Section
+    from ..reports.records import Section
     from ..topology import Machine
 
 
@@ -105,7 +105,7 @@ class Transfers(Tabular):
         return brief(f"Transfers{' (simulated)' if self.simulated else ''}: {shown}")
 
     def __str__(self) -> str:
-        from ..reports._grid import aligned
+        from ..reports.grid import aligned
 
         return "\n".join([*(line.rstrip() for line in aligned(self._rows())), self.footer])
 
@@ -115,7 +115,7 @@ class Transfers(Tabular):
 
     def _section(self) -> Section:
         """Return the tables."""
-        from ..reports._records import Section
+        from ..reports.records import Section
 
         document = self.document
         return Section("Transfers", document.testcases, self.footer, document, self.simulated)

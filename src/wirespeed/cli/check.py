@@ -41,20 +41,19 @@ if TYPE_CHECKING:
     from ..topology import Machine
     from ..worlds.base import World
 
-#: Formats of what was found.
-FORMATS = ("text", "json", "markdown", "junit", "prometheus", "html")
-
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..driver.jobs import join
     from ..reports import Judged
-    from ..reports._many_files import files_in
+    from ..results.many_files import files_in
     from ..results.output import STDOUT
+    from ..screens import check_format
 
     options = parser(name).parse_args(argv)
     options.source = [*(options.source or ()), *options.saved]
     _refuse_contradictions(options)
+    check_format(options.format)
     if options.dry_run:
         return dry_run(measuring(options), options)
     if not options.source:
@@ -63,9 +62,11 @@ def main(name: str, argv: Sequence[str]) -> int:
     found: list[Judged] = []
 
     def show(document: Document, file: str) -> None:
-        found.append(Judged.of(document, by, gates))
+        found.append(Judged.of(document, by, gates, file))
         if not options.quiet:
-            _show(file, document, found[0], by, options)
+            judged = replace(style(options), criteria=by, judged=found[0])
+            sys.stdout.write(check_format(options.format).render(document, judged))
+            sys.stdout.flush()
 
     if options.source:
         files = files_in(options.source)
@@ -138,26 +139,12 @@ def _check_gates(gates: Sequence[GateSet], machines: Sequence[Machine]) -> None:
         check_models(one, machines)
 
 
-def _show(file: str, document: Document, judged: Judged, by: Criteria, options: argparse.Namespace) -> None:
-    """Print what was found in the requested format."""
-    from ..reports import _check, _check_json, render
-
-    shown = style(options)
-    if options.format == "json":
-        sys.stdout.write(_check_json.render([_check_json.run(file, document, judged)]))
-    elif options.format != "text":
-        sys.stdout.write(render(document, options.format, replace(shown, criteria=by, judged=judged)))
-    else:
-        sys.stdout.write(_check.render(document, judged, shown))
-    sys.stdout.flush()
-
-
 def _answer(document: Document, judged: Judged, options: argparse.Namespace) -> int:
     """Return the exit code of a run; for a consumer, with the reason."""
     code = code_of(judged.check.verdict)
     if not options.consumer:
         return code
-    from ..reports._reason import host_of_run, reason
+    from ..screens.reason import host_of_run, reason
 
     return Answer(code, reason(document, judged.check, judged.diagnosis), host_of_run(document))
 
@@ -199,6 +186,7 @@ def _refuse_simulated(simulated: bool, options: argparse.Namespace) -> None:
 
 def parser(name: str) -> Parser:
     """Return the parser of the command."""
+    from ..screens import check_formats
     from ..units import parse_age, parse_duration, parse_nics
 
     arguments = Parser(
@@ -248,7 +236,7 @@ def parser(name: str) -> Parser:
     add_job(arguments.add_argument_group(JOB))
     out = arguments.add_argument_group("output")
     out.add_argument(
-        "--format", default=FORMATS[0], choices=FORMATS,
+        "--format", default="text", choices=check_formats(),
         help="format of verdicts, likely causes and thresholds (default: text)",
     )  # fmt: skip
     add_consumer(out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,10 @@ from ..importers.between_hosts import with_nics
 from ..judging.expectations import with_host_memory
 from ..judging.gate_verdicts import check_models
 from ..reports import Criteria, Judged, Style
-from ..reports._many_files import ReadRuns, read_many
-from ..reports._many_runs import CheckedRun, render
+from ..reports.checked_runs import CheckedRun
+from ..results.many_files import read_many
 from ..results.published_gates import GateSet
+from ..screens import check_format
 from ..terminal import visible
 from .common import code_of, style
 from .consumers import Answer
@@ -73,8 +74,8 @@ def check_many(
         if all(reasons):
             raise UsageError(reasons[0])
     if not options.quiet:
-        report = render(ReadRuns([done.run for done in read.found], read.unreadable), options.format, shown)
-        sys.stdout.write(report)
+        form = check_format(options.format)
+        sys.stdout.write(form.joined([done.run for done in read.found], read.unreadable, shown))
         sys.stdout.flush()
     else:
         for one in read.unreadable:
@@ -82,7 +83,7 @@ def check_many(
     code = worst([*(done.code for done in read.found), *(ExitCode.RUN for _ in read.unreadable)])
     if not options.consumer:
         return code
-    from ..reports._reason import reason_of_nodes
+    from ..screens.reason import reason_of_nodes
 
     return Answer(code, reason_of_nodes([done.run.node for done in read.found]))
 
@@ -98,8 +99,9 @@ def _judged(file: str, document: Document, work: _Work) -> _Done:
         document = with_host_memory(document, work.host_memory)
     if work.nics is not None:
         document = with_nics(document, work.nics)
-    judged = Judged.of(document, work.by, work.gates)
-    run = CheckedRun.of(file, document, judged, work.format, work.style)
+    judged = Judged.of(document, work.by, work.gates, file)
+    part = check_format(work.format).part(document, replace(work.style, criteria=work.by, judged=judged))
+    run = CheckedRun.of(document, judged, part)
     return _Done(code_of(judged.check.verdict), run, tuple(_unsuitable(one, document) for one in work.gates))
 
 

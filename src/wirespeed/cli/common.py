@@ -247,11 +247,13 @@ def texts_aside(output: Output | None) -> AbstractContextManager[object]:
 
 def add_report(to: TakesOptions) -> None:
     """Add ``--format`` and ``-v``."""
+    from ..reports import FORMATS
+
     to.add_argument(
         "--format",
         default="table",
         metavar="FORMAT",
-        help="table (default), plot, json, csv, html, markdown, junit, prometheus, nvbandwidth, ...",
+        help=f"{FORMATS[0].name} (default), {', '.join(row.name for row in FORMATS[1:])}",
     )
     add_all_cells(to)
     add_verbose(to)
@@ -361,7 +363,7 @@ def code_of(verdict: Verdict) -> ExitCode:
 
 def measured_code(document: Document) -> ExitCode:
     """Return the exit code of a command that measures: whether anything failed, or nothing has a value."""
-    from ..judging.verdicts import judge
+    from ..judging.judge import judge
 
     if judge(document).verdict.is_failure:
         return ExitCode.FAIL
@@ -377,10 +379,9 @@ def check_format(name: str) -> None:
     UsageError
         If there is no such format; the message lists all.
     """
-    from ..reports import formats
+    from ..reports import find
 
-    if name not in formats():
-        raise UsageError(f"there is no format {name!r}; choose one of {', '.join(formats())}")
+    find(name)
 
 
 def print_report(document: Document, options: argparse.Namespace) -> None:

@@ -15,15 +15,12 @@ if TYPE_CHECKING:
     import argparse
 
     from ..document import Document
-    from ..reports._many_files import ReadRuns
-
-#: Formats of a comparison.
-FORMATS = ("text", "json", "markdown", "junit", "html")
+    from ..results.many_files import ReadRuns
 
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    from ..reports._many_files import files_in
+    from ..results.many_files import files_in
 
     options = parser(name).parse_args(argv)
     if not options.after and len(options.before) != 2:
@@ -38,13 +35,13 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 def _compared(before: Sequence[str], after: Sequence[str], options: argparse.Namespace) -> int:
     """Compare the runs of some files, print the report and return the exit code."""
-    from ..reports._compare_formats import render
     from ..results.compare import compare
+    from ..screens.compare import FORMATS
 
     first, second = map(_read, (before, after))
     comparison = compare(first.found, second.found, options.least, ignore_busy=options.ignore_busy)
     unreadable = [*first.unreadable, *second.unreadable]
-    sys.stdout.write(render(comparison, options.format, style(options), unreadable))
+    sys.stdout.write(FORMATS[options.format](comparison, style(options), unreadable))
     if comparison.regressed:
         return ExitCode.FAIL
     if unreadable:
@@ -60,7 +57,7 @@ def _read(files: Sequence[str]) -> ReadRuns[Document]:
     DocumentError
         If none of the files can be read.
     """
-    from ..reports._many_files import read_many
+    from ..results.many_files import read_many
 
     read = read_many(files, _kept)
     if not read.found:
@@ -76,6 +73,7 @@ def _kept(_: str, document: Document) -> Document:
 
 def parser(name: str) -> Parser:
     """Return the parser of the command."""
+    from ..screens.compare import FORMATS
     from ..units import parse_fraction
 
     arguments = Parser(
@@ -103,7 +101,7 @@ def parser(name: str) -> Parser:
         "--ignore-busy", action="store_true", help="also compare devices that another process used"
     )
     arguments.add_argument(
-        "--format", default=FORMATS[0], choices=FORMATS, help="format of the changes (default: text)"
+        "--format", default="text", choices=FORMATS, help="format of the changes (default: text)"
     )
     add_verbose(arguments)
     return arguments

@@ -94,8 +94,9 @@ def _document(options: Namespace, adaptive: Adaptive | None) -> Document:
 def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) -> int:
     """Print what was found; return the exit code."""
     from ..judging.diagnosis import concluded, diagnose
-    from ..judging.verdicts import Verdict, judge
-    from ..reports._doctor import render
+    from ..judging.judge import judge
+    from ..judging.verdict import Verdict
+    from ..screens.doctor import render
 
     if adaptive and adaptive.concluded:
         check, found = adaptive.concluded
@@ -109,7 +110,7 @@ def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) 
     code = code_of(Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict)
     if not options.consumer:
         return code
-    from ..reports._reason import host_of_run, reason_of_diagnosis
+    from ..screens.reason import host_of_run, reason_of_diagnosis
 
     return Answer(code, reason_of_diagnosis(document, check, found), host_of_run(document))
 

@@ -18,7 +18,8 @@ from .parser import Parser
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code; the options of other commands are not its business."""
     from ..reports import Style
-    from ..reports._documentation import causes, render, topic, topics
+    from ..reports.documentation import causes, topic, topics
+    from ..screens.help import render
 
     wanted: str = parser(name).parse_args(argv).topic
     found = topic(wanted)
@@ -33,7 +34,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 def parser(name: str) -> Parser:
     """Return the parser of the command."""
-    from ..reports._documentation import causes, topics
+    from ..reports.documentation import causes, topics
 
     listed = {"pages": topics(), "causes of doctor": causes()}
     filled = textwrap.TextWrapper(78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)

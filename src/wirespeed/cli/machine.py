@@ -20,7 +20,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     if options.format == "json":
         sys.stdout.write(escaped(machine.to_json().decode()))
         return ExitCode.PASS
-    from ..reports._machine import render
+    from ..screens.machine import render
 
     sys.stdout.write(render(machine, style(options)))
     return ExitCode.PASS

@@ -137,14 +137,12 @@ def _measure(
     UsageError
         If the ranks have different options, or none of the requested settings can run here.
     """
-    from ..backends.base import BackendOptions
     from ..backends.collective_backend import CollectiveBackend
     from ..backends.rank_groups import colors_of, group_of, settings, smallest
     from ..driver.session import Session
     from ..driver.session_options import SessionOptions
+    from ..options import RunOptions
     from ..results.store import Saver
-    from ..stopping import Fixed
-    from ..testcases import PlanOptions
     from ..testcases.collectives import collective, names
     from ..worlds.agreement import agree_on
 
@@ -169,7 +167,7 @@ def _measure(
         wanted = lines.wanted = _fitting(wanted, world.broadcast(least, "agreeing on the largest size"))
     room_for(wanted.operation, wanted.sizes[-1], group.ranks)
     make = _maker(wanted, simulated)
-    backend = CollectiveBackend(provider, world, group, make, virtual=simulated is not None)
+    backend = CollectiveBackend(provider, world, group, make, options=asked, virtual=simulated is not None)
     cases = []
     for name, setting in zip(names(run), run, strict=True):
         case = collective(
@@ -183,9 +181,12 @@ def _measure(
     if first and options.output:
         listeners.insert(0, Saver(options.output, options.force))
     asked_for = SessionOptions(
-        tuple(cases), PlanOptions(), Fixed(1, asked.iterations, asked.cycles),
-        BackendOptions(timeout=asked.timeout or _NO_LIMIT_S, collectives=asked),
-        bool(asked.checks),
+        tuple(cases),
+        RunOptions(
+            samples=1, copies=asked.iterations, rounds=asked.cycles, verify=bool(asked.checks),
+            timeout=asked.timeout or _NO_LIMIT_S,
+        ),
+        skip=asked.skip,
         command=" ".join(["wirespeed", *asked.arguments]),
         described=wanted.described,
     )  # fmt: skip

@@ -19,19 +19,14 @@ if TYPE_CHECKING:
     from ..reports import Criteria, Style
     from ..results.output import Output
 
-#: Format by file name suffix.
-_FORMATS = {
-    ".html": "html", ".htm": "html", ".md": "markdown", ".csv": "csv", ".prom": "prometheus", ".xml": "junit",
-    ".txt": "table", ".json": "json",
-}  # fmt: skip
-
 #: Maximum number of runs that are compared with each other; more make a page with one row per node.
 _MOST_COMPARED, _LARGEST_COMPARISON = 10, 50
 
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    from ..reports._many_files import files_in
+    from ..reports import format_of_suffix
+    from ..results.many_files import files_in
 
     options = parser(name).parse_args(argv)
     options.files = files_in(options.files)
@@ -41,8 +36,8 @@ def main(name: str, argv: Sequence[str]) -> int:
     is_fleet = options.fleet or len(options.files) > most
     kind = "-fleet" if is_fleet else "-compared" if len(options.files) > 1 else ""
     file = options.output or _beside(options.files[0], kind, options.format or "html")
-    form = options.format or _FORMATS.get(file.suffix.lower())
-    if form is None:
+    form = options.format or format_of_suffix(file.suffix.lower())
+    if not form:
         raise UsageError(f"cannot infer the format from {str(file)!r}; pass --format")
     check_format(form)
     if len(options.files) > 1 and form != "html":
@@ -76,6 +71,8 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 def parser(name: str) -> Parser:
     """Return the parser of the command."""
+    from ..reports import FORMATS
+
     arguments = Parser(
         name,
         "Write saved runs as one HTML file that works offline; several runs are compared with the first.\n"
@@ -91,7 +88,9 @@ def parser(name: str) -> Parser:
     arguments.add_argument(
         "--format",
         metavar="FORMAT",
-        help="format (default: by the suffix: .html, .md, .csv, .prom for Prometheus, .xml for JUnit, .txt)",
+        help="format (default: by the suffix: "
+        + ", ".join(f"{row.suffixes[0]} for {row.name}" for row in FORMATS if row.suffixes)
+        + ")",
     )
     kinds = arguments.add_mutually_exclusive_group()
     kinds.add_argument(
@@ -143,11 +142,12 @@ def _fleet(files: Sequence[str], output: Output, by: Criteria) -> ExitCode:
 
 def _beside(file: str, kind: str, form: str) -> Path:
     """Return the default file to write: next to a run, in the format's suffix."""
-    suffix = next((suffix for suffix, name in _FORMATS.items() if name == form), "")
-    run = Path(file)
-    if not suffix or not run.name:
+    from ..reports import find
+
+    suffixes, run = find(form).suffixes, Path(file)
+    if not suffixes or not run.name:
         raise UsageError(f"pass -o FILE: no default name for {form} of {file!r}")
-    return run.with_name(f"{run.stem}{kind}{suffix}")
+    return run.with_name(f"{run.stem}{kind}{suffixes[0]}")
 
 
 def _labels(files: Sequence[str]) -> list[str]:

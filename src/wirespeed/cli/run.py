@@ -82,7 +82,7 @@ class JsonLines(Listener):
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
         """Print its values in base units, or why it has none."""
-        from ..reports._signs import data_word
+        from ..reports.signs import data_word
 
         head = {"testcase": result.name, "data": data_word(document, result), "simulated": document.simulated}
         rows: list[dict[str, object]] = [
@@ -98,7 +98,7 @@ class JsonLines(Listener):
 
     def run_ended(self, document: Document) -> None:
         """Print the verdicts, which need all values."""
-        from ..judging.verdicts import judge
+        from ..judging.judge import judge
 
         check = judge(document)
         print(escaped(json.dumps({"verdict": check.verdict, "testcases": check.testcases})), flush=True)
@@ -106,7 +106,7 @@ class JsonLines(Listener):
 
 def _ending(document: Document, options: argparse.Namespace) -> str:
     """Return verdict, cause and key figures of a run of everything."""
-    from ..judging.verdicts import judge
-    from ..reports._overview import render
+    from ..judging.judge import judge
+    from ..screens.overview import render
 
     return render(document, judge(document), style(options))

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
+    from ..reports import find
+
     options = parser(name).parse_args(argv)
     check_format(options.format)
     documents = [_chosen(load_run(file), options) for file in options.files]
     for i, (file, document) in enumerate(zip(options.files, documents, strict=True)):
-        if len(documents) > 1 and options.format in ("table", "plot"):
+        if len(documents) > 1 and find(options.format).form == "terminal":
             print(f"{chr(10) if i else ''}{one_line(file)}:")
         print_report(document, options)
         sys.stdout.flush()

@@ -96,7 +96,7 @@ def _dry_run(options: argparse.Namespace, program: Program) -> int:
     from ..backends import connect, describe
     from ..backends.mixed import assigned
     from ..language.dry_run import dry_run
-    from ..reports._dry_run import FORMATS, render
+    from ..screens.dry_run import FORMATS, render
 
     if options.format not in FORMATS:
         raise UsageError(f"--dry-run has the formats {', '.join(FORMATS)}, not {options.format!r}")

@@ -15,9 +15,9 @@ from itertools import pairwise
 from statistics import fmean, variance
 
 from ..model import Measurement, Place, Reduce, Sample, value_of
-from ..stopping import FEWEST_ROUNDS, Fixed, Rule
+from ..stopping import MAX_SAMPLES, Rule
 from ..summary import median, rounds_for
-from .sampling import MAX_SAMPLES, Taken
+from .sampling import Taken
 
 #: Maximum number of rounds: with more, the interval gets at most 12 % narrower, because runs vary too
 #: (``summary.RUN_SHARE``).
@@ -75,29 +75,20 @@ class Rounds:
 
     def follows(self, rule: Rule) -> bool:
         """Return whether another round follows."""
-        done = len(self.taken)
         if self.ended:
             return False
-        if isinstance(rule, Fixed):
-            return rule.rounds == 0 or done < rule.rounds
-        if self.measurement.happens_once:
-            return done < 1
-        if done < rule.rounds:
-            # Fewer rounds if they are long, but enough for an interval. The first one also loads libraries.
-            spent = self.combined.seconds + sum(self.preparing[1:]) if done else 0.0
-            return spent < rule.time_budget * (1 if done >= FEWEST_ROUNDS else 3)
-        if done < FEWEST_ROUNDS:
-            return False
-        if self.planned is None:
-            self._plan(rule.precision, rule.time_budget)
-        return done < (self.planned or 0)
+        # Preparing the first round also loads libraries.
+        spent = sum(taken.seconds for taken in self.taken) + sum(self.preparing[1:])
+        return rule.another(len(self.taken), spent, self._plan, once=self.measurement.happens_once)
 
-    def _plan(self, precision: float, budget: float) -> None:
-        """Determine once, from the first rounds, how many follow and how many samples they have.
+    def _plan(self, precision: float, budget: float) -> int:
+        """Return how many rounds there are; determined once, with the number of samples of further ones.
 
         The number of samples makes the interval narrowest in the time that there is: the square root of the
         costs of a round and of a sample over their variances (Kalibera and Jones, section 6).
         """
+        if self.planned is not None:
+            return self.planned
         done = len(self.taken)
         places = [place for place in self.measurement.places if place.reduce is not Reduce.LATENESS]
         needed = max((rounds_for(self.medians(place), precision) for place in places), default=done)
@@ -114,6 +105,7 @@ class Rounds:
         self.planned = max(
             done, min(math.ceil(min(needed, WORTH)), done + math.floor(min(affordable, WORTH)))
         )
+        return self.planned
 
     def _values(self, place: Place, skip: int = 0) -> Iterator[list[float]]:
         """Yield the values of the samples of each round."""

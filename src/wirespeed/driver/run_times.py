@@ -11,7 +11,7 @@ from typing import Any
 from ..caching import cache_folder
 from ..document import Document, Status, TestcaseResult
 from ..files import new_file, read_own
-from ..options import RunOptions, described
+from ..options import RunOptions, documented
 from ..testcases import TABLE
 from ..topology import Machine
 from .listener import Listener
@@ -27,7 +27,7 @@ _NAMES = frozenset(case.name for case in TABLE)
 
 def kind(machine: Machine, options: RunOptions) -> str:
     """Return a name for runs that take about the same time: of this machine, with these options."""
-    relevant = {name: value for name, value in described(vars(options)).items() if name not in _IRRELEVANT}
+    relevant = {name: value for name, value in documented(options).items() if name not in _IRRELEVANT}
     devices = [gpu.name for gpu in machine.gpus], [(node.name, len(node.cpus)) for node in machine.numa]
     text = repr((machine.host, devices, options.rule, options.concurrent, options.sizes, relevant))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

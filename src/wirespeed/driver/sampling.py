@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ..model import Measurement, Reduce, Sample, value_of
-from ..stopping import Fixed, Rule
+from ..stopping import Rule
 from ..summary import half_width
 
-#: Maximum number of samples of a Measurement, and of copies of a sample.
-MAX_SAMPLES, MAX_COPIES = 400, 2**16
+#: Maximum number of copies of a sample, unless it is fixed.
+MAX_COPIES = 2**16
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def take(
     now: Callable[[], float],
     sample_seconds: float,
     check: Callable[[], None] = lambda: None,
-    warm_up: Callable[[], None] | None = None,
+    warm_up: Callable[[], None] = lambda: None,
     wanted: int | None = None,
 ) -> Taken:
     """Sample a prepared Measurement until the stopping rule ends the round.
@@ -58,8 +59,8 @@ def take(
         Minimum duration of a sample, in s; determines the number of copies.
     check : Callable
         Verifies the data; called after every sample except warm-ups.
-    warm_up : Callable or None
-        Called before a fixed number of samples; None takes one sample of one copy.
+    warm_up : Callable
+        Called before the first sample if the number of copies is fixed.
     wanted : int or None
         Number of samples to take within the time budget; None: until their median is precise.
 
@@ -68,35 +69,20 @@ def take(
     Taken
         Samples of new buffers have one copy each and no warm-up.
     """
-    start = now()
-    new, most = measurement.uses_new_buffers, 1 if measurement.happens_once else MAX_SAMPLES
-    if isinstance(rule, Fixed):
-        if not new:
-            (warm_up or (lambda: sample(1)))()
-        copies = 1 if new else rule.copies
-        fixed: list[Sample] = []
-        for _ in range(1 if measurement.happens_once else rule.samples):
-            fixed.append(sample(copies))
-            check()
-        return Taken(tuple(fixed), copies, now() - start)
-    copies = 1 if new else _copies(sample, sample_seconds)
-    samples: list[Sample] = []
-    fewest, budget = rule.round_samples, rule.round_budget
-    next_look = fewest
-    while len(samples) < most:
+    start, samples = now(), list[Sample]()
+    if measurement.uses_new_buffers:
+        copies = 1
+    elif rule.copies is not None:
+        warm_up()
+        copies = rule.copies
+    else:
+        copies = _copies(sample, sample_seconds)
+    while True:
         samples.append(sample(copies))
         check()
-        spent = now() - start
-        if spent >= budget and (len(samples) >= fewest or spent >= 3 * budget):
-            break
-        if wanted is not None:
-            if len(samples) >= wanted:
-                break
-        elif len(samples) >= next_look:
-            if _precise(measurement, samples, rule.precision):
-                break
-            next_look = max(len(samples) + 1, len(samples) * 5 // 4)
-    return Taken(tuple(samples), copies, now() - start)
+        precise = partial(_precise, measurement, samples)
+        if measurement.happens_once or rule.done(len(samples), now() - start, precise, wanted):
+            return Taken(tuple(samples), copies, now() - start)
 
 
 def _copies(sample: Callable[[int], Sample], sample_seconds: float) -> int:

@@ -52,7 +52,6 @@ from ..errors import (
 from ..facts import Fact
 from ..model import Engine, Measurement
 from ..network import Network
-from ..stopping import Fixed
 from ..testcases import Testcase
 from ..testcases.coverage import by_value
 from ..topology import Machine
@@ -196,7 +195,7 @@ class Session:
         """Return testcases in the order in which they are measured."""
         if self._limit is None:
             return cases
-        self._limit.expect(cases, lambda case: case.plan(self.machine, self.options.plan))
+        self._limit.expect(cases, lambda case: case.plan(self.machine, self.options.run))
         return by_value(cases)
 
     def _groups(self, cases: tuple[Testcase, ...]) -> Iterator[tuple[Testcase, ...]]:
@@ -204,8 +203,8 @@ class Session:
 
         Fixed counts measure one testcase after the other, as the tools do whose command lines have them.
         """
-        following, counted = self.options.following, isinstance(self.options.rule, Fixed)
-        yield from (((case,) for case in cases) if counted else (cases,))
+        following = self.options.following
+        yield from ((cases,) if self.options.run.rule.interleaved else ((case,) for case in cases))
         while more := tuple(following(self._document)) if following and not self._is_late else ():
             more = self._ordered(more)
             cases += more
@@ -264,7 +263,7 @@ class Session:
     @property
     def _together(self) -> bool:
         """Whether pairs are measured in parallel on purpose."""
-        return self.options.plan.parallel_pairs
+        return self.options.run.parallel_pairs
 
     def _begin(self, case: Testcase) -> TestcaseRun | Ended:
         """Plan a testcase and assign its Measurements; it has a result if nothing can be measured."""
@@ -273,7 +272,7 @@ class Session:
             started=_timestamp(),
         )  # fmt: skip
         try:
-            plan = case.plan(self.machine, self.options.plan)
+            plan = case.plan(self.machine, self.options.run)
         except UnknownTestcase as error:
             return Ended(replace(base, status=Status.NOT_FOUND, reason=str(error)))
         except WirespeedError as error:
@@ -303,11 +302,11 @@ class Session:
 
         if base.collective:
             base = replace(base, engine=jobs[0][0].name)
-        rule = self.options.rule
+        rule = self.options.run.rule
         for listener in self.listeners:
             listener.testcase_started(case, len(jobs) * max(1, rule.rounds))
         can_shrink = not (
-            self.options.plan.size
+            self.options.run.size
             or case.fixed_size
             or case.written
             or any(layout.columns.values for layout in plan.tables)
@@ -417,7 +416,7 @@ class Session:
         several = [backend for backend in worker.backends if isinstance(backend, SpansProcesses)]
 
         ending = ""
-        timeout = self.options.run.timeout + self.options.run.grace
+        timeout = self.options.run.timeout + self.options.grace
         started = looked = time.monotonic()
         try:
             outcome.since = started

@@ -9,12 +9,10 @@ from typing import Any
 
 import msgspec
 
-from ..backends.base import BackendOptions
 from ..document import Document, State
 from ..facts import Fact
-from ..options import described
-from ..stopping import Precise, Rule
-from ..testcases import PlanOptions, Testcase
+from ..options import RunOptions, documented
+from ..testcases import Testcase
 
 
 class Observed(msgspec.Struct, frozen=True):
@@ -43,24 +41,19 @@ class SessionOptions:
     ----------
     testcases : tuple[Testcase, ...]
         Testcases, in order.
-    plan : PlanOptions
-        Options for planning.
-    rule : Rule
-        When to stop sampling.
-    run : BackendOptions
-        Options for the backends.
-    verify : bool
-        Whether every sample is verified.
-    use_mean : bool
-        Whether a cell's value is the mean of its samples; the median otherwise.
+    run : RunOptions
+        Options of the run.
+    grace : float
+        Time that the Session waits beyond the time-out of a stage, in s, because the errors of backends with
+        time-outs of their own are more specific.
+    skip : int
+        Number of leading iterations of a sample that lateness does not count.
     command : str
         Command line, for the Document.
     warnings : tuple[str, ...]
         Warnings about the whole run.
     launcher : str
         What started the processes of a job; empty for one process.
-    share : str or None
-        The only transport that the processes may use; None: any.
     described : Mapping[str, Any]
         Additional options for the Document, of a compatible command line.
     facts : tuple[Fact, ...]
@@ -77,15 +70,12 @@ class SessionOptions:
     """
 
     testcases: tuple[Testcase, ...]
-    plan: PlanOptions = field(default_factory=PlanOptions)
-    rule: Rule = field(default_factory=Precise)
-    run: BackendOptions = field(default_factory=BackendOptions)
-    verify: bool = True
-    use_mean: bool = False
+    run: RunOptions = field(default_factory=RunOptions)
+    grace: float = 0.0
+    skip: int = 0
     command: str = ""
     warnings: tuple[str, ...] = ()
     launcher: str = ""
-    share: str | None = None
     described: Mapping[str, Any] = field(default_factory=dict)
     facts: tuple[Fact, ...] = ()
     following: Callable[[Document], Iterable[Testcase]] | None = None
@@ -96,12 +86,13 @@ class SessionOptions:
 
 def recorded(options: SessionOptions) -> dict[str, Any]:
     """Return the options as the Document records them."""
-    rule = {name: value if math.isfinite(value) else None for name, value in vars(options.rule).items()}
+    run = options.run
+    rule = {name: value if math.isfinite(value) else None for name, value in vars(run.rule).items()}
     return {
         "testcases": [case.name for case in options.testcases],
-        "rule": type(options.rule).__name__.lower(),
+        "rule": type(run.rule).__name__.lower(),
         **rule,
-        **described(vars(options.run) | vars(options.plan) | vars(options)),
-        **({"launcher": options.launcher, "share": options.share} if options.launcher else {}),
+        **documented(run),
+        **({"launcher": options.launcher, "share": run.share} if options.launcher else {}),
         **options.described,
     }

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 from ..backends.base import Backend, KeepsVirtualTime
 from ..durations import connect_seconds, end_seconds, least_seconds, start_seconds, usual_seconds
 from ..errors import WirespeedError
 from ..model import Measurement
 from ..network import Network
-from ..stopping import Fixed, Rule
+from ..stopping import Rule
 from ..testcases import Plan, Testcase
 from ..testcases.coverage import COVERING
 from .session_options import SessionOptions
@@ -125,13 +124,12 @@ class TimeLimit:
         """Return the rule for a testcase: smaller budgets if those that cover the machine lack time."""
         needed = sum(self._covering.values())
         self._covering.pop(case.name, None)
-        return rule if needed <= 0 else shrunk(rule, max(self.left, 0.0) / needed)
+        return rule if needed <= 0 else rule.shrunk(max(self.left, 0.0) / needed)
 
     def rule(self, rule: Rule, measurements: int) -> Rule:
         """Return the rule for the next of several Measurements."""
-        if isinstance(rule, Fixed):
-            return rule
-        return shrunk(rule, max(self.left, 0.0) / max(1, measurements) / rule.time_budget)
+        budget = rule.time_budget
+        return rule.shrunk(max(self.left, 0.0) / max(1, measurements) / budget) if budget else rule
 
     def starts(self, case: Testcase, measurements: Sequence[Measurement], *, partly: bool) -> bool:
         """Return whether a testcase begins.
@@ -152,14 +150,6 @@ class TimeLimit:
         self._estimates.measured(measurement)
 
 
-def shrunk(rule: Rule, factor: float) -> Rule:
-    """Return a rule with smaller time budgets; a factor above 1 changes nothing."""
-    if isinstance(rule, Fixed) or factor >= 1:
-        return rule
-    factor = max(factor, 1e-3)
-    return replace(rule, time_budget=rule.time_budget * factor, testcase_budget=rule.testcase_budget * factor)
-
-
 def limit_of(
     options: SessionOptions, network: Network, backends: Sequence[Backend], started: float
 ) -> TimeLimit | None:
@@ -176,12 +166,12 @@ def limit_of(
     started : float
         When its Session began, in s of the monotonic clock.
     """
-    within, machine = options.plan.within, network.machine
+    within, machine = options.run.within, network.machine
     if within is None:
         return None
     sample_s = max((backend.sample_seconds for backend in backends), default=0.0)
     estimates = Estimates(
-        network, options.rule, verify=options.verify, sample_s=sample_s, earlier=options.earlier
+        network, options.run.rule, verify=options.run.verify, sample_s=sample_s, earlier=options.earlier
     )
     starting, ending = start_seconds(machine), end_seconds(machine)
     for backend in backends:

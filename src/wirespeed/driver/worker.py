@@ -23,7 +23,7 @@ from ..errors import (
 from ..limits import allowances
 from ..model import Measurement, Sample
 from ..network import Network
-from ..stopping import Precise, Rule
+from ..stopping import Rule
 from ..testcases import Testcase
 from ..units import many
 from .cells_of_samples import cell_of
@@ -57,7 +57,7 @@ class Worker:
     network : Network
         Links of the machine, for limits.
     options : SessionOptions
-        Rule, verification, seed.
+        How to run it.
     outcome : PartialResult
         Where the results go.
     jobs : Sequence[tuple[Backend, Measurement]]
@@ -95,7 +95,7 @@ class Worker:
         self.limit = limit
         self.backends = tuple(dict.fromkeys(backend for backend, _ in jobs))
         self.finished = threading.Event()
-        self._rule = limit.begin(case, options.rule) if limit else options.rule
+        self._rule = limit.begin(case, options.run.rule) if limit else options.run.rule
         self._rule = self._rule.share(len(jobs))
         self._stopped = False
 
@@ -151,7 +151,7 @@ class Worker:
         """Measure one after the other; after the last round, separately the pairs that look low."""
         outcome, limit, rule = self.outcome, self.limit, self._rule
         jobs = self.unfinished if number else list(self.jobs)
-        if number and isinstance(rule, Precise):
+        if number and rule.interleaved:
             random.Random(f"{self.options.run.seed} {self.case.name} {number}").shuffle(jobs)
         for done, (backend, measurement) in enumerate(jobs):
             if outcome.cancelled:
@@ -279,11 +279,14 @@ class Worker:
                 outcome.running = ()
 
         def verify() -> None:
-            if self.options.verify and (found := staged("verifying", prepared.verify)) is not None:
+            if self.options.run.verify and (found := staged("verifying", prepared.verify)) is not None:
                 wrong.append(found)
 
         def warm_up() -> None:
-            staged("warming up", prepared.warm_up if isinstance(prepared, WarmsUp) else lambda: sample(1))
+            if isinstance(prepared, WarmsUp):
+                staged("warming up", prepared.warm_up)
+            else:
+                sample(1)
 
         prepared: Prepared = staged("preparing", lambda: backend.prepare(measurement, self.options.run))
         with prepared:
@@ -303,8 +306,7 @@ class Worker:
         def cells(rounds: Rounds) -> list[Filled]:
             return [
                 (place.table, cell_of(
-                    measurement, place, by, rounds, skip=options.run.collectives.skip,
-                    use_mean=options.use_mean,
+                    measurement, place, by, rounds, skip=options.skip, use_mean=options.run.use_mean,
                 ))
                 for place, by in zip(measurement.places, allowed, strict=True)
             ]  # fmt: skip

@@ -11,7 +11,7 @@ from ..document import BUSBW, Cell, CollectiveInfo, RankInfo, Status, Table, Tes
 from ..driver.partial_result import PartialResult
 from ..errors import WirespeedError
 from ..limits import Allowance
-from ..model import Axis, Engine, Measurement, Reduce, Role
+from ..model import Axis, Engine
 from ..network import Network
 from ..options import PlanOptions
 from ..testcases import TABLE, Plan, Testcase
@@ -211,17 +211,9 @@ def _cells(planned: _Planned, tables: Sequence[FoundTable]) -> dict[str, dict[tu
                 continue
             if not sized:
                 bound = replace(bound, expected=None)
-            size = _counted(measurement, place.transfers, place.reduce)
+            size = measurement.counted(place)
             cells[key][at] = Cell(*at, cells[key][at].value, **vars(bound), bytes=size)
     return cells
-
-
-def _counted(measurement: Measurement, chosen: Sequence[int], reduce: Reduce) -> int:
-    """Return the counted bytes of a cell, as a measured one has them."""
-    transfers = [measurement.transfers[i] for i in chosen if i < len(measurement.transfers)]
-    if reduce is Reduce.LATENCY or any(t.role is Role.LOAD for t in transfers):
-        return 0
-    return sum(t.bytes * t.counted for t in transfers)
 
 
 def _unplaced(

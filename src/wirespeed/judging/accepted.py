@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..results.cells import Placed
 from ..results.overrides import Override
 from ..topology import Machine
+from .judgement import Judgement
 from .verdict import Verdict
-
-if TYPE_CHECKING:
-    from .verdicts import Judgement
 
 
 def accept(
@@ -47,4 +44,4 @@ def accept(
 def _is_accepted(override: Override, judgement: Judgement) -> bool:
     if override.accept is None:
         return judgement.verdict.is_bad
-    return judgement.verdict in (Verdict.FAIL, Verdict.WARN) and judgement.margin >= override.accept
+    return judgement.verdict.is_worse and judgement.margin >= override.accept

@@ -8,8 +8,9 @@ from ..document import Document
 from ..results.inventory import Inventory
 from ..testcases import TABLE, Testcase
 from .diagnosis import Diagnosis, diagnose
+from .judge import judge
 from .next_testcases import suspected
-from .verdicts import Check, judge
+from .verdicts import Check
 
 #: Maximum number of times that testcases are measured to tell causes apart.
 _MOST_ROUNDS = 2
@@ -64,12 +65,12 @@ class Adaptive:
         check = judge(document, expected=self._expected)
         found = diagnose(document, check)
         if self._rounds < _MOST_ROUNDS:
-            for one in found.findings:
-                if one.next:
+            for finding in found.findings:
+                if finding.next:
                     self._rounds += 1
-                    others = ", ".join(other.name for other in one.others)
-                    return self._step((one.next,), f"to tell {one.cause.name} from {others}")
-        if found.unexplained or not any(one.factor is not None for one in found.findings):
+                    others = ", ".join(other.name for other in finding.others)
+                    return self._step((finding.next,), f"to tell {finding.cause.name} from {others}")
+        if found.unexplained or not any(finding.factor is not None for finding in found.findings):
             why = "to explain what is slow" if found.slow else "to find what is slow"
             if rest := _quick(document):
                 return self._step(rest, f"the quick preset, {why}")

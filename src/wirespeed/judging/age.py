@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 from ..document import Document
 from ..units import format_age
-from .verdicts import Check, Verdict
+from .verdict import Verdict
+from .verdicts import Check
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,11 @@ def dated(time: float) -> str:
 def unjudged(check: Check, why: str) -> Check:
     """Return a Check that judges nothing, for one reason."""
     judgements = tuple(
-        one if one.verdict is Verdict.WAIVED
-        else replace(one, verdict=Verdict.UNKNOWN, why=why, least=None, normal=None, culprits=(), basis="")
-        for one in check.judgements
+        judgement if judgement.verdict is Verdict.WAIVED
+        else replace(
+            judgement, verdict=Verdict.UNKNOWN, why=why, least=None, normal=None, culprits=(), basis=""
+        )
+        for judgement in check.judgements
     )  # fmt: skip
     testcases = {
         name: verdict if verdict is Verdict.WAIVED else Verdict.UNKNOWN

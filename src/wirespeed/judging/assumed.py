@@ -39,8 +39,8 @@ def unconfirmed(machine: Machine, cells: Sequence[Placed], tolerance: float) -> 
         return {}
     outside: dict[int, tuple[set[_Rate], str]] = {}
     confirmed: set[_Rate] = set()
-    for i, one in enumerate(cells):
-        cell = one.cell
+    for i, measured in enumerate(cells):
+        cell = measured.cell
         if cell.value is None or not cell.expected or not cell.limit:
             continue
         limiting = [machine.links[link] for link in _limiting(cell)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ..facts import Facts
 from ..terminal import brief
 from ..topology import LinkKind, Machine
+from ..vertices import MachineVertices
 
 
 class Weight(StrEnum):
@@ -45,6 +46,32 @@ class Sign:
     text: str
     weight: Weight | None = None
     host: str = ""
+
+
+def devices_at(machine: Machine, place: str, hosts: Collection[str]) -> set[tuple[str, str]]:
+    """Return host and name of the GPUs at a place that facts are about; a NUMA node stands for itself.
+
+    Facts name the hosts in ``hosts``, and always the first, whose name is empty.
+    """
+    vertices = MachineVertices(machine)
+    there = vertices.gpus_at(place) or (vertices.of(place),)
+    return {(vertex.host, vertex.device) for vertex in there if not vertex.host or vertex.host in hosts}
+
+
+def speaking(
+    signs: Iterable[Sign], machine: Machine, place: str, hosts: Collection[str], *, of_all: bool
+) -> list[Sign]:
+    """Return the signs of a cause that speak for it at a place: those about its host or a device there.
+
+    With ``of_all``, signs of devices count only together: a slow GPU does not accuse its switch.
+    """
+    local = devices_at(machine, place, hosts)
+    of_hosts = {(host, "") for host, _ in local}
+    about = [
+        sign for sign in signs if (sign.host, sign.device) in local | of_hosts or not (place or sign.device)
+    ]
+    is_partial = of_all and all(sign.device for sign in about)
+    return [] if is_partial and not local <= {(sign.host, sign.device) for sign in about} else about
 
 
 #: Yields what the facts of one host contain.

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from ..document import IDLE
-from ..effects import device_of
 from ..facts import OFF, ON, Facts, Known
 from ..topology import LinkKind, Machine
 from ..units import GIB, MIB, format_size, many
+from ..vertices import MachineVertices
 from . import nic_evidence
 from .cause import Cause, Evidence, Sign, Weight
 
@@ -87,10 +87,11 @@ def _used(facts: Facts) -> str:
 
 def _all_linked(machine: Machine) -> bool:
     """Return whether every two GPUs can access each other and are connected by NVLink or its switches."""
+    vertices = MachineVertices(machine)
     ends: dict[str, set[str]] = {gpu.name: set() for gpu in machine.gpus}
     for link in machine.links:
         if link.kind is LinkKind.NVLINK:
-            ends.setdefault(device_of(link.source), set()).add(device_of(link.destination))
+            ends.setdefault(vertices.of(link.source).device, set()).add(vertices.of(link.destination).device)
     return len(machine.gpus) > 1 and all(
         b.name in a.peers and (b.name in ends[a.name] or ends[a.name] & ends[b.name])
         for a, b in combinations(machine.gpus, 2)

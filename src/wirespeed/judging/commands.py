@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ..effects import device_of
 from ..topology import Machine
+from ..vertices import MachineVertices
 
 #: Domain, bus and device; nothing else of a file becomes a part of a command.
 _BUS_ID = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.0)?")
@@ -31,7 +31,8 @@ def at_device(command: str, machine: Machine, *places: str) -> str:
     """
     known = {gpu.name: gpu.bus_id for gpu in machine.gpus}
     known |= {f"{rank.index}/{rank.device}": rank.bus_id for rank in machine.ranks if rank.bus_id}
-    found = (_BUS_ID.fullmatch(known.get(place) or known.get(device_of(place)) or "") for place in places)
+    devices = {place: MachineVertices(machine).of(place).device for place in places}
+    found = (_BUS_ID.fullmatch(known.get(place) or known.get(devices[place]) or "") for place in places)
     bus = next(filter(None, found), None)
     if not bus:
         return command.format(pci="", gpu="", address="*")

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from ..effects import device_of
 from ..summary import median
 from ..topology import Link, LinkKind, Machine
+from ..vertices import MachineVertices
 
 
 class SuspectKind(StrEnum):
@@ -128,7 +128,7 @@ class Suspects:
     """What may be slow on a machine."""
 
     def __init__(self, machine: Machine) -> None:
-        self._hosts = {node.name for node in machine.numa}
+        self._is_host = MachineVertices(machine).is_node
         self._devices = {link.source for link in machine.links if link.kind is LinkKind.MEMORY}
         self._pcie = {
             end for link in machine.links if link.kind is LinkKind.PCIE
@@ -156,6 +156,3 @@ class Suspects:
         """Return the path between two devices."""
         gpus = sum(not self._is_host(end) for end in ends)
         return Suspect(_PAIRS[gpus], ends if one_way else tuple(sorted(ends)), one_way)
-
-    def _is_host(self, vertex: str) -> bool:
-        return device_of(vertex) in self._hosts

@@ -5,43 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..document import Document
-from ..effects import gpus_at, host_of
+from ..limits import MATTERS
 from ..results.cells import Key, placed
 from ..topology import Machine
+from ..vertices import MachineVertices
 from .diagnosis import Diagnosis, Finding
 from .overview import KeyFigure, PathKind
-from .verdicts import Check, Verdict
-
-#: Links of which a transfer uses less than this fraction do not make their ends devices of the transfer.
-_USED = 0.2
+from .verdict import Verdict, worst
+from .verdicts import Check
 
 
-def gpus_of(machine: Machine) -> tuple[str, ...]:
-    """Return the vertices of the GPUs."""
-    return gpus_at(machine, "")
-
-
-def nodes_of(machine: Machine) -> tuple[str, ...]:
-    """Return the vertices of the NUMA nodes."""
-    names = {node.name for node in machine.numa}
-    ends = {end for link in machine.links for end in (link.source, link.destination)}
-    others = (end for end in sorted(ends) if end.rpartition("/")[2].rpartition(":")[2].startswith("numa"))
-    return tuple(dict.fromkeys((*sorted(names), *others)))
+def _devices(vertices: MachineVertices) -> tuple[str, ...]:
+    """Return the names of the GPUs and NUMA nodes."""
+    return tuple(vertex.name for vertex in (*vertices.gpus, *vertices.nodes))
 
 
 def devices_of_cells(document: Document) -> dict[Key, frozenset[str]]:
     """Return the GPUs and NUMA nodes that each cell of a run uses."""
-    links = document.machine.links
-    known = {*gpus_of(document.machine), *nodes_of(document.machine)}
+    links, known = document.machine.links, set(_devices(MachineVertices(document.machine)))
     used: dict[tuple[tuple[int, float, float], ...], frozenset[str]] = {}  # many cells share their links
     found = {}
-    for one in placed(document):
-        if one.cell.links not in used:
-            used[one.cell.links] = frozenset(
-                end for i, taken, _ in one.cell.links if taken >= _USED
+    for measured in placed(document):
+        if measured.cell.links not in used:
+            used[measured.cell.links] = frozenset(
+                end for i, taken, _ in measured.cell.links if taken >= MATTERS
                 for end in (links[i].source, links[i].destination) if end in known
             )  # fmt: skip
-        found[one.key] = used[one.cell.links] | ({one.key.row, one.key.column} & known)
+        found[measured.key] = used[measured.cell.links] | ({measured.key.row, measured.key.column} & known)
     return found
 
 
@@ -64,19 +54,18 @@ def device_verdicts(
     cells : Mapping[Key, frozenset[str]]
         Devices of each cell (``devices_of_cells``).
     """
-    machine = document.machine
-    devices = (*gpus_of(machine), *nodes_of(machine))
-    found: dict[str, set[Verdict]] = {device: set() for device in devices}
-    for one in check.judgements:
-        if one.verdict in (Verdict.WAIVED, Verdict.INTERRUPTED) or not one.key.column:
+    vertices = MachineVertices(document.machine)
+    found: dict[str, set[Verdict]] = {device: set() for device in _devices(vertices)}
+    for judgement in check.judgements:
+        if judgement.verdict in (Verdict.WAIVED, Verdict.INTERRUPTED) or not judgement.key.column:
             continue
-        touched = cells.get(one.key, frozenset())
-        if one.verdict.is_bad:
-            blamed = {end for suspect in one.culprits for end in suspect.ends if end in found}
+        touched = cells.get(judgement.key, frozenset())
+        if judgement.verdict.is_bad:
+            blamed = {end for suspect in judgement.culprits for end in suspect.ends if end in found}
             touched = frozenset(blamed) or touched
         for device in touched:
-            found[device].add(one.verdict)
-    for device, verdict in (*_wrong(check), *_named(diagnosis.findings, machine)):
+            found[device].add(judgement.verdict)
+    for device, verdict in (*_wrong(check), *_named(diagnosis.findings, vertices)):
         if device in found:
             found[device].add(verdict)
     busy = {device for result in document.testcases for device in result.busy}
@@ -92,37 +81,38 @@ def device_lowest(
     """
     if figure.kind is PathKind.COLLECTIVES:
         return {}
-    ends = nodes_of(machine) if figure.kind is PathKind.HOST_MEMORY else gpus_of(machine)
+    vertices = MachineVertices(machine)
+    own = vertices.nodes if figure.kind is PathKind.HOST_MEMORY else vertices.gpus
+    ends = [vertex.name for vertex in own]
     found: dict[str, float] = {}
-    for one in check.judgements:
-        if one.value is None or one.key.testcase not in figure.testcases or one.key.table:
+    for judgement in check.judgements:
+        if judgement.value is None or judgement.key.testcase not in figure.testcases or judgement.key.table:
             continue
-        for device in cells.get(one.key, frozenset()).intersection(ends):
-            found[device] = min(found.get(device, one.value), one.value)
+        for device in cells.get(judgement.key, frozenset()).intersection(ends):
+            found[device] = min(found.get(device, judgement.value), judgement.value)
     return {device: found[device] for device in ends if device in found}
 
 
 def _worst(verdicts: set[Verdict], busy: bool) -> Verdict:
     """Return the worst verdict. Values of idle devices that could not be judged count only alone."""
     if busy and Verdict.BUSY in verdicts:
-        return Verdict.FAIL if verdicts & {Verdict.FAIL, Verdict.IMPLAUSIBLE} else Verdict.BUSY
-    judged = verdicts - {Verdict.UNKNOWN, Verdict.BUSY}
-    return min(judged or verdicts or {Verdict.UNKNOWN}, key=lambda one: one.rank)
+        return Verdict.FAIL if any(verdict.is_failure for verdict in verdicts) else Verdict.BUSY
+    return worst({verdict for verdict in verdicts if verdict.is_judged} or verdicts)
 
 
 def _wrong(check: Check) -> Iterator[tuple[str, Verdict]]:
     """Yield the devices that delivered wrong data; the ends of the paths if no device explains it."""
-    for one in check.wrong:
-        for device in (one.device,) if one.device else {end for path in one.paths for end in path}:
+    for wrong in check.wrong:
+        for device in (wrong.device,) if wrong.device else {end for path in wrong.paths for end in path}:
             yield device, Verdict.FAIL
 
 
-def _named(findings: Iterable[Finding], machine: Machine) -> Iterator[tuple[str, Verdict]]:
+def _named(findings: Iterable[Finding], vertices: MachineVertices) -> Iterator[tuple[str, Verdict]]:
     """Yield the GPUs at the place of each cause: one that explains slow values fails, another warns."""
     for finding in findings:
-        place = finding.place
-        if not place:
+        if not finding.place:
             continue
-        for device in (*gpus_at(machine, place), place):
-            if not finding.host or host_of(machine, device) == finding.host:
-                yield device, Verdict.FAIL if finding.cells and finding.likely else Verdict.WARN
+        for vertex in (*vertices.gpus_at(finding.place), vertices.of(finding.place)):
+            if finding.host in ("", vertex.host):
+                verdict = Verdict.FAIL if finding.cells and finding.likely else Verdict.WARN
+                yield vertex.name, verdict

@@ -7,26 +7,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..document import Document
-from ..effects import device_of, gpus_at, host_of
 from ..facts import Fact
+from ..limits import MATTERS
 from ..results.cells import Key, placed
 from ..tabular import Tabular
 from ..terminal import brief
 from ..testcases import Testcase
 from ..topology import LinkKind, Machine
 from ..units import many
+from ..vertices import MachineVertices
 from .cause import Cause, Weight
 from .causes import CAUSES
 from .commands import at_device
+from .judge import judge
 from .run_facts import facts_of
 from .seen_cells import slow_keys
-from .verdicts import Check, Verdict, judge
+from .verdict import Verdict
+from .verdicts import Check
 
 if TYPE_CHECKING:
     from .fit import Explanation
-
-#: A cell depends on a link that its transfers load by this fraction of the capacity.
-_LOADED = 0.2
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,8 @@ class Diagnosis(Tabular):
     def __repr__(self) -> str:
         """Return one line; ``wirespeed doctor`` shows everything."""
         causes = "; ".join(
-            f"{one.cause.name}{f' ({one.where})' if one.where else ''}" for one in self.findings
+            f"{finding.cause.name}{f' ({finding.where})' if finding.where else ''}"
+            for finding in self.findings
         )
         left = f", {self.unexplained} unexplained" if self.unexplained else ""
         kind = " (simulated)" if self.simulated else ""
@@ -158,13 +159,14 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     facts = facts_of(document)
     check = check or judge(document)
     explanations = explain(document, check, facts)
-    done = frozenset[Key]().union(*(one.keys for one in explanations))
-    known = [_known(document, one) for one in explanations if one.cause is not None]
+    done = frozenset[Key]().union(*(explanation.keys for explanation in explanations))
+    known = [_known(document, explanation) for explanation in explanations if explanation.cause is not None]
+    vertices = MachineVertices(document.machine)
     named = {
-        (one.cause.name, host_of(document.machine, vertex), device)
-        for one in known
-        for vertex in (one.place, *gpus_at(document.machine, one.place))
-        for device in ("", device_of(vertex))
+        (finding.cause.name, vertex.host, device)
+        for finding in known
+        for vertex in (vertices.of(finding.place), *vertices.gpus_at(finding.place))
+        for device in ("", vertex.device)
     }
     slow = slow_keys(check)
     left = _slow(document, slow - done)
@@ -192,23 +194,24 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
                 explained |= cells
     found.sort(key=lambda one: -one.cells)  # stable: the order of the causes decides between equals
     unreadable = tuple(fact for of_host in facts.of_each_host for fact in of_host if fact.value is None)
-    nameless = sum(len(one.keys) for one in explanations if one.cause is None)
+    nameless = sum(len(explanation.keys) for explanation in explanations if explanation.cause is None)
     unexplained = len(left) - len(explained) + nameless
     has_facts, simulated = bool(document.facts), document.simulated
     return Diagnosis((*known, *found), len(slow), unexplained, unreadable, has_facts, simulated)
 
 
-def _known(document: Document, one: Explanation) -> Finding:
+def _known(document: Document, explanation: Explanation) -> Finding:
     """Return a cause that predicts slow cells."""
     from .next_testcases import distinguishing
 
-    assert one.cause is not None
-    others = tuple(rival.cause for rival in one.rivals[1:] if rival.cause is not None)
-    following = distinguishing(document, one.rivals) if others else None
+    assert explanation.cause is not None
+    others = tuple(rival.cause for rival in explanation.rivals[1:] if rival.cause is not None)
+    following = distinguishing(document, explanation.rivals) if others else None
     return Finding(
-        one.cause, one.place, one.evidence, len(one.keys), one.factor, others, one.lower, one.weight,
-        next=following, residual=one.residual,
-        commands=_commands(document.machine, one.place, one.cause, *others),
+        explanation.cause, explanation.place, explanation.evidence, len(explanation.keys),
+        explanation.factor, others, explanation.lower, explanation.weight,
+        next=following, residual=explanation.residual,
+        commands=_commands(document.machine, explanation.place, explanation.cause, *others),
     )  # fmt: skip
 
 
@@ -238,17 +241,16 @@ def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
     """
     if not keys:
         return []
-    links = document.machine.links
-    hosts = {host_of(document.machine, f"{rank.index}/{rank.device}") for rank in document.machine.ranks}
-    network = frozenset((LinkKind.NETWORK, host, "") for host in hosts if len(hosts) > 1)
+    links, vertices = document.machine.links, MachineVertices(document.machine)
+    network = frozenset((LinkKind.NETWORK, host, "") for host in vertices.hosts if len(vertices.hosts) > 1)
     ends = {end for link in links for end in (link.source, link.destination)}
-    places = {end: (host_of(document.machine, end), device_of(end)) for end in ends}
+    places = {end: vertices.of(end)[1:] for end in ends}
     return [
         _Slow(
             frozenset(
                 (links[i].kind, *places[end])
                 for i, taken, _ in one.cell.links
-                if taken >= _LOADED
+                if taken >= MATTERS
                 for end in (links[i].source, links[i].destination)
             )
             | (network if one.result.collective or not one.cell.links else frozenset()),

@@ -20,9 +20,10 @@ from ..errors import UsageError, WirespeedError
 from ..importers.allowed import allowed
 from ..importers.placing import with_cores
 from ..limits import Allowance, allowances
-from ..model import Engine, Measurement, Reduce, Role
+from ..model import Engine, Measurement
 from ..network import Network
 from ..options import PlanOptions, declared
+from ..results.cells import Key, key_of
 from ..testcases import TABLE, Testcase
 from ..topology import Machine
 from ..version import __version__
@@ -62,8 +63,8 @@ def _measured(network: Network, measurement: Measurement, _: str) -> list[Allowa
     return allowances(network, measurement, efficiencies())
 
 
-#: Testcase, table, labels of row and column -> the Measurement of a cell, and the index of its Place.
-Plans = Mapping[tuple[str, str, str, str], tuple[Measurement, int]]
+#: Key of a cell, without its size -> its Measurement, and the index of its Place.
+Plans = Mapping[Key, tuple[Measurement, int]]
 
 
 def planned(document: Document) -> Plans:
@@ -87,7 +88,7 @@ def planned(document: Document) -> Plans:
 @lru_cache(maxsize=2)
 def _planned(machine: Machine, cases: tuple[tuple[Testcase, PlanOptions], ...]) -> Plans:
     """Plan testcases, each with its options; of many saved runs, most have the same plan."""
-    found: dict[tuple[str, str, str, str], tuple[Measurement, int]] = {}
+    found: dict[Key, tuple[Measurement, int]] = {}
     for case, options in cases:
         with suppress(WirespeedError):
             plan = case.plan(machine, options)
@@ -96,20 +97,15 @@ def _planned(machine: Machine, cases: tuple[tuple[Testcase, PlanOptions], ...]) 
                 for measurement in whole.separate() if whole.independent else (whole,):
                     for i, place in enumerate(measurement.places):
                         rows, columns = labels[place.table]
-                        where = case.name, place.table, rows[place.row], columns[place.column]
-                        found[where] = measurement, i
+                        key = Key(case.name, place.table, rows[place.row], columns[place.column])
+                        found[key] = measurement, i
     return found
 
 
 def _sized(machine: Machine, result: TestcaseResult, case: Testcase, options: PlanOptions) -> PlanOptions:
     """Return the options of an imported testcase: each log has its own buffer size."""
     plan = case.plan(machine, options)
-    counted = {
-        place.table: sum(m.transfers[i].bytes * m.transfers[i].counted for i in place.transfers)
-        for m in plan.measurements
-        for place in m.places
-        if m.transfers
-    }
+    counted = {place.table: m.counted(place) for m in plan.measurements for place in m.places}
     planned_size = next((t.bytes for m in plan.measurements for t in m.transfers), 0)
     for table in result.tables:
         found = next((cell.bytes for cell in table.cells if cell.bytes), 0)
@@ -143,8 +139,7 @@ def _renewed(result: TestcaseResult, plans: Plans, network: Network, bounds: _Bo
     for table in result.tables:
         cells = []
         for cell in table.cells:
-            rows, columns = table.rows.labels, table.columns.labels
-            there = plans.get((result.name, table.key, rows[cell.row], columns[cell.column]))
+            there = plans.get(key_of(result, table, cell)._replace(bytes=0))
             if there and there[0].transfers and _is_of(cell, *there):
                 with suppress(WirespeedError):
                     cell = replace(cell, **vars(bounds(network, there[0], result.name)[there[1]]))
@@ -161,7 +156,5 @@ def _is_of(cell: Cell, measurement: Measurement, index: int) -> bool:
     place = measurement.places[index]
     if measurement.collective:
         return cell.bytes in (0, measurement.collective.counted)
-    transfers = [measurement.transfers[i] for i in place.transfers]
-    if place.reduce is Reduce.LATENCY or any(t.role is Role.LOAD for t in transfers):
-        return cell.bytes == 0
-    return cell.bytes > 0 and cell.bytes % sum(t.bytes * t.counted for t in transfers) == 0
+    size = measurement.counted(place)
+    return cell.bytes > 0 and cell.bytes % size == 0 if size else cell.bytes == 0

@@ -8,7 +8,7 @@ and devices without a known cause compete with the causes, so that "no known cau
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,53 +18,61 @@ from ..document import Document
 from ..effects import EFFECTS, Effect, scaled
 from ..errors import MachineError
 from ..facts import Facts
+from ..limits import MATTERS
 from ..network import Network
 from ..results.cells import Key
 from ..topology import Machine
-from .cause import Cause, Sign, Weight, heaviest
+from .cause import Cause, Sign, Weight, devices_at, heaviest, speaking
 from .causes import CAUSES
-from .predictions import Hypothesis, Predictions, Routes, devices_at, typical_rates
-from .seen_cells import Seen, seen_cells, slow_keys
+from .predictions import Hypothesis, Predictions, Routes, typical_rates
+from .seen_cells import SLOWEST, Seen, seen_cells, slow_keys
 from .verdicts import Check
 
-#: Standard deviation (of the logarithm) of a good cell around comparable ones, and of all of these around the
-#: typical value of the expected range.
-_DEVIATION, _DEVIATION_OF_GROUP = 0.02, 0.08
-#: A prediction is uncertain by these fractions of its effect: of a slower link, of a different route.
-_UNSURE, _UNSURE_OF_ROUTE = 0.02, 0.08
-#: Largest number of deviations of a cell that counts: one cell must not decide.
+# Points are half squared deviations, and so logarithms of odds: 4 points are odds of 55 to 1. Where no other
+# reason is given, ``benchmarks/diagnose.py`` shows that a constant is good enough.
+
+#: Noise: standard deviation (of the logarithm) of a good cell around comparable ones, and of the effect of a
+#: slower link, whose load is known only roughly.
+_NOISE = 0.02
+#: How well typical rates, and rates over another route, are known: most ranges end two or three times
+#: as far below. Values this close to a prediction agree with it; values this far below typical are low.
+_KNOWN = 0.08
+#: Largest number of deviations of a cell that counts: one cell, however far off, must not decide.
 _MOST_DEVIATIONS = 4.0
-#: A cell is explained if its value is this close to the prediction, which is this far below normal. What
-#: comparable cells have in common is subtracted up to this.
-_EXPLAINED, _LOWERED, _MOST_SHARED = 0.08, 0.03, 0.12
-#: A cell may be predicted as no slower than this fraction of normal.
-_LEAST_RATIO = 1e-3
-#: A cell depends on a link that its transfers load by this fraction.
-_DEPENDS, _TOUCHES = 0.85, 0.2
-#: Quantiles of the ratios of rerouted data that are tried as the rate of the new route. Faster is not slow.
-_PARTS, _HARDLY = (0.1, 0.3, 0.5, 0.7, 0.9), 0.99
-#: Factors that differ by at most this fraction are tried as one.
-_SAME = 0.04
+#: An explained cell is predicted at least this far below normal: less is noise.
+_LOWERED = 0.03
+#: If all comparable cells are predicted as low, what they have in common is subtracted up to this: the rest
+#: is for the cause to explain.
+_MOST_SHARED = 0.12
+#: A cell whose transfers load a link by this fraction shows the rate of the link.
+_DEPENDS = 0.85
+#: Quantiles of the ratios of rerouted data that are tried as the rate of the new route, which cells share to
+#: different extents. Factors closer to 1 are noise; those that differ by less than the last are tried once.
+_PARTS, _HARDLY, _SAME = (0.1, 0.3, 0.5, 0.7, 0.9), 0.99, 0.04
 #: A hypothesis is examined if this fraction of the cells that depend on its links is slow, or if it may
-#: explain this fraction of the slow cells.
+#: explain this fraction of the slow cells; others cannot win.
 _SUSPECT = 0.3
-#: Points for facts that speak for a cause, for an amount that had to be estimated (with such facts, and
-#: without), and for a slow link or device without a known cause.
-_SUPPORTED, _ESTIMATED, _UNSUPPORTED, _NAMELESS = 25.0, -3.0, -12.0, -6.0
-#: Facts that speak for a cause add this fraction of what its predictions gain.
+#: Points for facts that speak for a cause: odds that values near noise cannot turn.
+_SUPPORTED = 25.0
+#: Points for an amount that had to be estimated, which is one more free parameter: with facts, and without.
+_ESTIMATED, _UNSUPPORTED = -3.0, -12.0
+#: Points for no known cause: between causes without facts whose amount is known and is estimated.
+_NAMELESS = -6.0
+#: Facts that speak for a cause add this fraction of what its predictions gain: of two causes with facts, the
+#: one that explains more wins.
 _TRUSTED = 0.25
-#: Values below the typical one by this fraction are low. Where none is slow, facts must speak for a cause,
-#: and its predictions must gain at least this many points.
-_BELOW_TYPICAL, _CLEAR = 0.08, 4.0
-#: The effective speed of a link differs by up to this fraction from its nominal one.
+#: The effective speed of a link differs by up to this fraction from its nominal one: generations of PCIe
+#: encode data in different ways.
 _ROUGHLY = 0.1
-#: Explanations whose points differ from the best by at most this cannot be told apart.
+#: Explanations whose points differ by at most this cannot be told apart. Where no value is slow, a cause with
+#: facts must gain at least as much.
 _EQUAL = 4.0
-#: An explanation counts if it explains this fraction of the slow cells that are left.
+#: An explanation counts if it explains this fraction of the slow cells that are left: most of them.
 _ENOUGH = 0.5
-#: A hypothesis that concerns less than this fraction of what another one explains is not examined.
+#: A hypothesis that concerns less than this fraction of what another one explains is not examined: one GPU of
+#: 72 does not explain why all are slow. Without it, such a run takes four times as long to diagnose.
 _HOPELESS = 1 / 16
-#: Maximum number of causes at once.
+#: Maximum number of causes at once: each is fitted to what the others leave.
 _MOST_CAUSES = 3
 
 
@@ -124,8 +132,8 @@ def explain(document: Document, check: Check, facts: Facts) -> tuple[Explanation
     if not slow_keys(check) and not any(evidence.values()):  # healthy: the rest would find nothing
         return ()
     seen = seen_cells(document, check)
-    slow = {i for i, one in enumerate(seen) if one.slow}
-    low = {i for i, one in enumerate(seen) if one.slow or one.typical <= 1 - _BELOW_TYPICAL}
+    slow = {i for i, cell in enumerate(seen) if cell.slow}
+    low = {i for i, cell in enumerate(seen) if cell.slow or cell.typical <= 1 - _KNOWN}
     fitter = _Fitter(document, seen, low, facts, evidence)
     if not slow and not any(evidence.values()):
         return ()
@@ -135,7 +143,7 @@ def explain(document: Document, check: Check, facts: Facts) -> tuple[Explanation
     while len(found) < _MOST_CAUSES:
         scored = [
             one for one in (fitter.scored(machine, effects, low - done) if low - done else ())
-            if one.explained & slow - done or (one.evidence and one.gain >= _CLEAR)
+            if one.explained & slow - done or (one.evidence and one.gain >= _EQUAL)
         ]  # fmt: skip
         wanted = _ENOUGH * len(slow - done) / (1 + len(found))
         if not scored or (scored[0].explained & slow and len(scored[0].explained & slow - done) < wanted):
@@ -143,16 +151,18 @@ def explain(document: Document, check: Check, facts: Facts) -> tuple[Explanation
         best = scored[0]
         chosen = best
         if best.hypothesis.cause is None:  # a cause that explains as much is better than none
-            named = (one for one in scored if one.hypothesis.cause is not None)
-            chosen = next((one for one in named if best.score - one.score <= _EQUAL / 2), best)
+            named = (candidate for candidate in scored if candidate.hypothesis.cause is not None)
+            chosen = next(
+                (candidate for candidate in named if best.score - candidate.score <= _EQUAL / 2), best
+            )
         rivals = {chosen.hypothesis.cause: chosen.hypothesis}
-        for one in scored:
+        for candidate in scored:
             if (
-                one.hypothesis.cause is not None and bool(one.evidence) is bool(chosen.evidence)
-                and chosen.gain - one.gain <= _EQUAL
-                and 2 * len(one.explained & chosen.explained) > len(chosen.explained)
+                candidate.hypothesis.cause is not None and bool(candidate.evidence) is bool(chosen.evidence)
+                and chosen.gain - candidate.gain <= _EQUAL
+                and 2 * len(candidate.explained & chosen.explained) > len(chosen.explained)
             ):  # fmt: skip
-                rivals.setdefault(one.hypothesis.cause, one.hypothesis)
+                rivals.setdefault(candidate.hypothesis.cause, candidate.hypothesis)
         hypothesis = chosen.hypothesis
         found.append(
             Explanation(
@@ -173,11 +183,11 @@ def explain(document: Document, check: Check, facts: Facts) -> tuple[Explanation
     return tuple(found)
 
 
-def _explains(one: Seen, predicted: float, shared: float, unsure: float) -> bool:
+def _explains(cell: Seen, predicted: float, shared: float, unsure: float) -> bool:
     """Return whether a prediction explains a low cell, given how comparable cells differ from typical."""
     effect = math.log(predicted)
-    off = min(abs(math.log(one.typical) - effect - shared), abs(math.log(one.ratio) - effect))
-    return off <= max(_EXPLAINED, 2 * unsure * abs(effect)) and predicted <= 1 - _LOWERED
+    off = min(abs(math.log(cell.typical) - effect - shared), abs(math.log(cell.ratio) - effect))
+    return off <= max(_KNOWN, 2 * unsure * abs(effect)) and predicted <= 1 - _LOWERED
 
 
 #: For each cell, the logarithm of its predicted ratio to normal.
@@ -203,19 +213,19 @@ class _Fitter:
         }  # fmt: skip
         self.hosts = {host for host, _, _ in self.known}
         loads: dict[int, list[tuple[int, float]]] = {}
-        for i, one in enumerate(seen):
-            for link, taken, part in one.links:
-                if taken >= _TOUCHES:
+        for i, cell in enumerate(seen):
+            for link, taken, part in cell.links:
+                if taken >= MATTERS:
                     loads.setdefault(link, []).append((i, taken * part))
         #: Link -> the cells that load it, and how far each of them depends on it.
         self.by_link = {link: tuple(map(np.array, zip(*found, strict=True))) for link, found in loads.items()}
-        self.collective = np.array([one.measurement.collective is not None for one in seen], bool)
-        self.ratios = np.array([one.ratio for one in seen])
+        self.collective = np.array([cell.measurement.collective is not None for cell in seen], bool)
+        self.ratios = np.array([cell.ratio for cell in seen])
         self.evidence = evidence
-        self.typical: Effects = np.log([one.typical for one in seen] or [1.0])
+        self.typical: Effects = np.log([cell.typical for cell in seen] or [1.0])
         groups: dict[int, list[int]] = {}
-        for i, one in enumerate(seen):
-            groups.setdefault(one.group, []).append(i)
+        for i, cell in enumerate(seen):
+            groups.setdefault(cell.group, []).append(i)
         self.groups = {group: np.array(members) for group, members in groups.items()}
         #: Name and place of the last effect that moved data, and its routes: factors do not change them.
         self._rerouted: tuple[tuple[str, str], Routes] = (("", ""), {})
@@ -253,10 +263,9 @@ class _Fitter:
                 factors = self._factors(machine, changed, left, effect.collectives, effect.reroutes)
                 for factor in factors:
                     yield self._nearest(machine, place, cause, effect, factor)
-        for place in self._places(machine):
-            chosen = set(machine.links_at(place))
+        for chosen in self._nameless(machine):
             for factor in self._factors(machine, scaled(machine, chosen, 0.5), left):
-                yield Hypothesis(scaled(machine, chosen, factor), place, factor=factor)
+                yield Hypothesis(scaled(machine, chosen, factor), factor=factor)
 
     @staticmethod
     def _nearest(machine: Machine, place: str, cause: Cause, effect: Effect, factor: float) -> Hypothesis:
@@ -273,12 +282,14 @@ class _Fitter:
         return Hypothesis(effect.apply(machine, place, value), place, cause, effect, amount, value)
 
     @staticmethod
-    def _places(machine: Machine) -> list[str]:
-        found: dict[str, None] = {}
-        for one in machine.links:
-            ends = sorted((one.source, one.destination))
-            found[f"{one.source}->{one.destination}"] = found["-".join(ends)] = found[one.source] = None
-        return list(found)
+    def _nameless(machine: Machine) -> Iterable[frozenset[int]]:
+        """Return the links that may be slow without a known cause: one, both ways, or all of a vertex."""
+        found: dict[object, set[int]] = {}
+        for i, link in enumerate(machine.links):
+            ends = (link.source, link.destination)
+            for place in (ends, frozenset(ends), *((end,) for end in ends)):
+                found.setdefault(place, set()).add(i)
+        return dict.fromkeys(map(frozenset, found.values()))
 
     def _touched(self, machine: Machine, changed: Machine, collectives: bool) -> tuple[Cells, Effects]:
         """Return the cells that load a link which is different on a changed machine, and how far."""
@@ -321,9 +332,9 @@ class _Fitter:
             for factor in np.atleast_1d(np.quantile(shown * parts, _PARTS if reroutes else 0.5)).tolist()
         ]
         distinct: list[float] = []
-        for one in sorted(one for one in found if one < _HARDLY):
-            if not distinct or one > distinct[-1] * (1 + _SAME):
-                distinct.append(one)
+        for factor in sorted(factor for factor in found if factor < _HARDLY):
+            if not distinct or factor > distinct[-1] * (1 + _SAME):
+                distinct.append(factor)
         return distinct
 
     def _score(self, hypothesis: Hypothesis, touched: Cells, before: Effects) -> _Scored | None:
@@ -339,7 +350,7 @@ class _Fitter:
             ratios = {i: self._ratio(self.seen[i], changed) for i in touched.tolist()}
         except MachineError:  # no path is left
             return None
-        unsure = _UNSURE_OF_ROUTE if effect and effect.reroutes else _UNSURE
+        unsure = _KNOWN if effect and effect.reroutes else _NOISE
         after = before.copy()
         after[list(ratios)] = np.log(list(ratios.values()))
         score, shared = 0.0, dict[int, float]()
@@ -348,7 +359,7 @@ class _Fitter:
             alone = bool((after[self.groups[group]] < math.log(1 - _LOWERED)).all())  # no other cell shows it
             shared[group] = max(-_MOST_SHARED, min(common, _MOST_SHARED)) if alone else common
             if group not in self._costs_before:
-                self._costs_before[group] = self._cost(group, before, _UNSURE)[0]
+                self._costs_before[group] = self._cost(group, before, _NOISE)[0]
             score += self._costs_before[group] - cost
         gain, evidence, weight = score, "", Weight.CONDITION
         if cause is None or effect is None:
@@ -367,10 +378,10 @@ class _Fitter:
         )
         return _Scored(gain, score, hypothesis, ratios, explained, evidence, weight)
 
-    def _ratio(self, one: Seen, changed: Predictions) -> float:
+    def _ratio(self, cell: Seen, changed: Predictions) -> float:
         """Return the predicted value on a changed machine over that on the good one."""
-        good, then = (values.of(one.measurement)[one.place] for values in (self._good, changed))
-        return max(then / good, _LEAST_RATIO) if good and then else 1.0
+        good, then = (values.of(cell.measurement)[cell.place] for values in (self._good, changed))
+        return max(then / good, SLOWEST) if good and then else 1.0
 
     def _cost(self, group: int, effects: Effects, unsure: float) -> tuple[float, float]:
         """Return half the squared deviation of comparable cells from their predictions, and what they share.
@@ -380,8 +391,8 @@ class _Fitter:
         members = self.groups[group]
         effect = effects[members]
         off = self.typical[members] - effect
-        deviations = np.hypot(_DEVIATION, unsure * effect)
-        deviation = math.hypot(_DEVIATION_OF_GROUP, _UNSURE_OF_ROUTE * float(np.abs(effect).max()))
+        deviations = np.hypot(_NOISE, unsure * effect)
+        deviation = math.hypot(_KNOWN, _KNOWN * float(np.abs(effect).max()))
         costs = []
         for common in np.sort(off)[[len(off) * k // 8 for k in (2, 4, 6)]].tolist():
             own = np.minimum(np.abs(off - common) / deviations, _MOST_DEVIATIONS)
@@ -390,19 +401,13 @@ class _Fitter:
 
     def _by_facts(self, cause: Cause, effect: Effect, hypothesis: Hypothesis) -> tuple[str, Weight, bool]:
         """Return the facts that speak for a cause at a place, their weight, and whether facts contradict."""
-        place, local = hypothesis.place, devices_at(self.document.machine, hypothesis.place, self.hosts)
-        hosts = {host for host, _ in local}
-        signs = self.evidence[cause.name]
-        about = [
-            sign for sign in signs
-            if (sign.host, sign.device) in local or (not sign.device and (not place or sign.host in hosts))
-        ]  # fmt: skip
-        covered = {(sign.host, sign.device) for sign in signs}
-        if about and (place or covered.issuperset(local) or not all(sign.device for sign in signs)):
+        machine, place = self.document.machine, hypothesis.place
+        if about := speaking(self.evidence[cause.name], machine, place, self.hosts, of_all=not place):
             texts = dict.fromkeys(": ".join(filter(None, (sign.host, sign.text))) for sign in about)
             return "; ".join(texts), heaviest(about, cause), False
-        expected = list(effect.facts(self.document.machine, place, hypothesis.amount))
-        contradicted = bool(expected and local) and all(
+        hosts = {host for host, _ in devices_at(machine, place, self.hosts)}
+        expected = list(effect.facts(machine, place, hypothesis.amount))
+        contradicted = bool(expected and hosts) and all(
             (host, fact.device, fact.name) in self.known for fact in expected for host in hosts
         )
         return "", cause.weight, contradicted

@@ -218,8 +218,10 @@ def node_summary(
         _short(found.sentence),
         _short(found.extent),
         tuple(
-            FleetFigure(_short(one.title), one.testcases, one.typical.value or 0.0, one.lowest, one.bad)
-            for one in found.figures
+            FleetFigure(
+                _short(figure.title), figure.testcases, figure.typical.value or 0.0, figure.lowest, figure.bad
+            )
+            for figure in found.figures
         ),
         _attributes(document),
         document.simulated,

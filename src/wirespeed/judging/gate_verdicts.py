@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 from ..document import Document
 from ..errors import UsageError
 from ..facts import Facts, Known
 from ..model import Unit
 from ..results.cells import Key, placed
-from ..results.published_gates import GateSet, GateSetName, PublishedGate, load
+from ..results.published_gates import GateSet, PublishedGate
 from ..tabular import Tabular
 from ..terminal import brief
 from ..topology import LinkKind, Machine
 from ..units import displayed, format_size, many, parse_rate, parse_size
 from .expectations import renewed
-from .verdicts import Check, Judgement, Verdict, judge
+from .judgement import Judgement
+from .verdict import Verdict
 
 #: A gate below this fraction of the lowest expected value is meaningless: a link at half speed passes.
 MEANINGLESS = 1 / 3
@@ -90,12 +90,12 @@ class GateComparison(Tabular):
     @property
     def compared(self) -> int:
         """Number of gates that values of the run were compared with."""
-        return sum(one.lowest is not None for one in self.results)
+        return sum(result.lowest is not None for result in self.results)
 
     @property
     def failures(self) -> list[GateResult]:
         """The failed gates."""
-        return [one for one in self.results if one.verdict is GateVerdict.FAIL]
+        return [result for result in self.results if result.verdict is GateVerdict.FAIL]
 
     @property
     def failed(self) -> int:
@@ -104,36 +104,16 @@ class GateComparison(Tabular):
 
     def __repr__(self) -> str:
         """Return one line; ``wirespeed check --gates`` shows everything."""
-        counts = Counter(one.verdict for one in self.results)
+        counts = Counter(result.verdict for result in self.results)
         verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in GateVerdict if counts[verdict])
         kind = " (simulated)" if self.simulated else ""
         return brief(f"GateComparison{kind}: {self.gates.name}; thresholds: {verdicts or 'none'}")
 
 
-def gates(document: Document, name: GateSetName | str | Path, check: Check | None = None) -> GateComparison:
-    """Compare a run with published gates.
-
-    Parameters
-    ----------
-    document : Document
-        The run.
-    name : {'aws', 'azure', 'dcgm', 'gcp', 'oci'}, str or Path
-        Name of a set that wirespeed contains, or the path of a TOML file.
-    check : Check or None
-        The verdicts on the run; None for those of ``judge(document)``.
-
-    Raises
-    ------
-    UsageError
-        If there is no such set or file, or the file is invalid.
-    """
-    return compare_gates(load(str(name)), document, judge(document) if check is None else check)
-
-
-def compare_gates(gates: GateSet, document: Document, check: Check) -> GateComparison:
+def compare_gates(gates: GateSet, document: Document, judgements: Sequence[Judgement]) -> GateComparison:
     """Compare a judged run with a set of gates."""
     limits = _limits(document)
-    results = tuple(_compare(gate, document, check, limits) for gate in gates.gates)
+    results = tuple(_compare(gate, document, judgements, limits) for gate in gates.gates)
     return GateComparison(gates, results, document.simulated)
 
 
@@ -169,12 +149,17 @@ def _limits(document: Document) -> _Limits:
     document = renewed(document)
     links = document.machine.links
     return {
-        one.key: (one.cell.peak or one.cell.limit, {links[i].kind for i, *_ in one.cell.links})
-        for one in placed(document)
+        measured.key: (
+            measured.cell.peak or measured.cell.limit,
+            {links[i].kind for i, *_ in measured.cell.links},
+        )
+        for measured in placed(document)
     }
 
 
-def _compare(gate: PublishedGate, document: Document, check: Check, limits: _Limits) -> GateResult:
+def _compare(
+    gate: PublishedGate, document: Document, judgements: Sequence[Judgement], limits: _Limits
+) -> GateResult:
     machine, threshold = document.machine, parse_rate(gate.at_least)
     others = _others(gate, machine)
     if gate.models and len(others) == len(machine.gpus):
@@ -184,11 +169,14 @@ def _compare(gate: PublishedGate, document: Document, check: Check, limits: _Lim
     if why := gate.needs or _other_size(gate, machine, len(machine.gpus) - len(others)):
         return GateResult(gate, GateVerdict.NOT_APPLICABLE, why=why)
     found = [
-        one
-        for one in check.judgements
-        if one.key.column and any(fnmatchcase(one.key.testcase, name) for name in gate.testcases)
-        and one.unit is Unit.RATE and not {one.key.row, one.key.column} & others
-        and (one.verdict is not Verdict.BUSY if one.value is not None else one.verdict is Verdict.FAIL)
+        judgement
+        for judgement in judgements
+        if judgement.key.column and any(fnmatchcase(judgement.key.testcase, name) for name in gate.testcases)
+        and judgement.unit is Unit.RATE and not {judgement.key.row, judgement.key.column} & others
+        and (
+            judgement.verdict is not Verdict.BUSY if judgement.value is not None
+            else judgement.verdict is Verdict.FAIL
+        )
     ]  # fmt: skip
     if not found:
         return GateResult(gate, GateVerdict.NOT_APPLICABLE, why="testcases without a value in this run")
@@ -245,7 +233,7 @@ def _beyond_links(
     The limit of NVLink counts only active links. A threshold above it says nothing about the gate if a GPU
     has inactive links, or the path has no NVLink at all.
     """
-    known = [limits[one.key] for one in found if one.key in limits]
+    known = [limits[judgement.key] for judgement in found if judgement.key in limits]
     if gate.link and not all(gate.link in kinds for _, kinds in known):
         return ""
     facts = Facts(document.facts)

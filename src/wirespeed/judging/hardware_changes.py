@@ -20,8 +20,10 @@ def hardware_changes(result: TestcaseResult, machine: Machine) -> tuple[str, ...
     gpus = {gpu.name for gpu in machine.gpus}
     found = []
     for readings in courses([result]):
-        course = [one for i, one in enumerate(readings) if i == 0 or one.value != readings[i - 1].value]
-        first, values = course[0], [one.value for one in course]
+        course = [
+            reading for i, reading in enumerate(readings) if i == 0 or reading.value != readings[i - 1].value
+        ]
+        first, values = course[0], [reading.value for reading in course]
         of_gpu = first.device in gpus
         if first.unit or first.name == RETRAINED or not (of_gpu or isinstance(first.value, str)):
             continue

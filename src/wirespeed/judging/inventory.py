@@ -145,12 +145,16 @@ def _of_host(
         compared = {(one.part, one.where): one for one in of_baseline if one.found is not None}
     for one in _compared(host, expected, ENOUGH, unseen) if expected else ():
         compared.setdefault((one.part, one.where), one)
-    count = next((one for one in compared.values() if one.part is InventoryPart.GPUS), None)
-    failed = [one for one in unseen if one.part is InventoryPart.GPUS and one.verdict is Verdict.FAIL]
+    count = next((absent for absent in compared.values() if absent.part is InventoryPart.GPUS), None)
+    failed = [
+        absent for absent in unseen if absent.part is InventoryPart.GPUS and absent.verdict is Verdict.FAIL
+    ]
     if count is not None and failed and len(failed) >= _lacking(count):  # they are what is missing
         unseen = [
-            replace(one, expected=count.expected, found=count.found) if one.verdict is Verdict.FAIL else one
-            for one in unseen
+            replace(absent, expected=count.expected, found=count.found)
+            if absent.verdict is Verdict.FAIL
+            else absent
+            for absent in unseen
         ]
         compared = {key: one for key, one in compared.items() if one.part is not InventoryPart.GPUS}
     return [*unseen, *compared.values()]
@@ -351,7 +355,7 @@ def _count(
     gone = [address for address in good if address not in here] if here or not found else []
     in_doubt = ""
     if part is InventoryPart.GPUS:
-        failed = (one for one in unseen if one.part is part and one.verdict is Verdict.FAIL)
+        failed = (absent for absent in unseen if absent.part is part and absent.verdict is Verdict.FAIL)
         broken = [address for one in failed for address in one.where]
         present = len({*facts.several(Known.GPUS_ON_BUS), *here} - set(broken))
         in_doubt = f"; {present} on the PCI bus" if present >= expected else ""

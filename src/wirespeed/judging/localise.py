@@ -13,20 +13,19 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..limits import MATTERS
 from ..topology import Link, LinkKind, Machine
 from .culprits import Culprit, Suspect, Suspects
+from .peers import normal_of, quantile
 
 #: A cell is low if it is below its peers by this fraction, and by this many of their deviations.
 LOW_FRACTION, LOW_DEVIATIONS = 0.06, 5
-#: Minimum number of comparable cells for a comparison with peers.
-_MIN_PEERS = 4
 #: Distance between the quantiles 0.75 and 0.9 of a normal distribution, in standard deviations.
 _QUANTILE_DISTANCE = 1.2816 - 0.6745
 #: A cell without enough peers acquits a link only if it is below the typical value by at most this fraction.
 _ACQUITTAL_MARGIN = 0.07
-#: A link matters to a cell that loads or depends on it by this fraction. A cell that loads it fully and
-#: depends on nothing else shows whether the link is slow.
-_MIN_LINK_WEIGHT, _FULL_LINK_WEIGHT = 0.2, 0.98
+#: A cell that loads a link by this fraction and depends on nothing else shows whether the link is slow.
+_FULL_LINK_WEIGHT = 0.98
 #: Order of candidates that are a device or switch; links have lower ones, pairs higher ones.
 _DEVICE_ORDER = 2
 
@@ -104,10 +103,10 @@ def _relative(
     references: dict[Hashable, float] = {}
     deviations: dict[frozenset[LinkKind], list[float]] = {}
     for group, members in groups.items():
-        if len(members) >= _MIN_PEERS:
-            ratios = sorted([observations[i].ratio for i in members])
-            references[group] = normal = _quantile(ratios, 0.75)
-            high = _quantile(ratios, 0.9)
+        ratios = sorted([observations[i].ratio for i in members])
+        if normal := normal_of(ratios):
+            references[group] = normal
+            high = quantile(ratios, 0.9)
             deviations.setdefault(kinds[group], []).append((high / normal - 1) / _QUANTILE_DISTANCE)
     spread = {kind: statistics.median(found) for kind, found in deviations.items()}
     found, doubtful = {}, set()
@@ -123,13 +122,6 @@ def _relative(
             elif one.ratio < (near or one.normal * (1 - _ACQUITTAL_MARGIN)):
                 doubtful.add(i)
     return found, frozenset(doubtful)
-
-
-def _quantile(ordered: Sequence[float], fraction: float) -> float:
-    """Return a quantile of sorted values, interpolated between neighbours."""
-    position = fraction * (len(ordered) - 1)
-    i = int(position)
-    return ordered[i] + (position - i) * (ordered[min(i + 1, len(ordered) - 1)] - ordered[i])
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,13 +177,13 @@ def _candidates(
         alike.setdefault(observation.links, []).append(i)
     suspected = {
         key for links, members in alike.items() if not low.isdisjoint(members)
-        for link, taken, _ in links if taken >= _MIN_LINK_WEIGHT for key in suspects_of[link]
+        for link, taken, _ in links if taken >= MATTERS for key in suspects_of[link]
     }  # fmt: skip
     carried = _carried(observations, low)
     for links, members in alike.items():
         of_keys: dict[int, float] = {}
         for link, taken, part in links:
-            if taken < _MIN_LINK_WEIGHT:
+            if taken < MATTERS:
                 continue
             by_link.setdefault(link, set()).update(members)
             for key in (key for key in suspects_of[link] if key in suspected):
@@ -264,7 +256,7 @@ class _Graph:
     def __init__(self, machine: Machine) -> None:
         self.links = machine.links
         self.all = Suspects(machine)
-        self.index = {(x.source, x.destination, x.kind): i for i, x in enumerate(machine.links)}
+        self.index = {(link.source, link.destination, link.kind): i for i, link in enumerate(machine.links)}
 
     def suspects(self, link: Link) -> list[_Key]:
         """Return the candidates that a link belongs to, each with its order."""
@@ -278,7 +270,7 @@ class _Graph:
         return frozenset(
             link
             for link, taken, part in links
-            if min(taken, part) >= _MIN_LINK_WEIGHT and self.links[link].kind is not LinkKind.MEMORY
+            if min(taken, part) >= MATTERS and self.links[link].kind is not LinkKind.MEMORY
         )
 
     def reverse(self, path: Iterable[int]) -> frozenset[int]:

@@ -16,10 +16,10 @@ from ..network import Network
 from ..options import TIERS, Tier
 from ..testcases import TABLE, Plan, Testcase
 from ..topology import Machine
-from .cause import Cause, Weight, heaviest
+from .cause import Cause, Weight, heaviest, speaking
 from .causes import CAUSES
 from .expectations import plan_options
-from .predictions import Hypothesis, Predictions, devices_at, typical_rates
+from .predictions import Hypothesis, Predictions, typical_rates
 from .run_facts import facts_of
 
 #: Values that differ by this fraction show which of two predictions is true.
@@ -84,7 +84,7 @@ def suspected(document: Document) -> dict[tuple[Cause, str], tuple[Testcase, ...
     candidates = _Candidates(document)
     chosen: dict[Testcase, None] = {}
     for cause, one, _ in hypotheses:
-        compared = candidates.compared((one, Hypothesis(document.machine, "")))
+        compared = candidates.compared((one, Hypothesis(document.machine)))
         kept = set(one.machine.links)
         changed = {i for i, link in enumerate(document.machine.links) if link not in kept}
         cases = []
@@ -116,10 +116,7 @@ def _hypotheses(document: Document) -> Iterator[tuple[Cause, Hypothesis, Weight]
         signs = list(cause.signs(machine, facts)) if document.facts else []
         for place in effect.places(machine) if effect and signs else ():
             assert effect is not None
-            local = devices_at(machine, place, hosts)
-            about = [sign for sign in signs if not sign.device or (sign.host, sign.device) in local]
-            covered = {(sign.host, sign.device) for sign in about}
-            if about and (not all(sign.device for sign in about) or local <= covered):
+            if about := speaking(signs, machine, place, hosts, of_all=True):
                 changed = effect.apply(machine, place, _SUSPECTED_FACTOR)
                 hypothesis = Hypothesis(changed, place, cause, effect, factor=_SUSPECTED_FACTOR)
                 yield cause, hypothesis, heaviest(about, cause)
@@ -169,16 +166,18 @@ class _Compared:
         self._predictions = [
             (
                 Predictions(
-                    Network(one.machine), good.rates, good.routes if _ends(one.machine) == ends else None
+                    Network(hypothesis.machine),
+                    good.rates,
+                    good.routes if _ends(hypothesis.machine) == ends else None,
                 ),
-                one.effect is not None and one.effect.collectives,
+                hypothesis.effect is not None and hypothesis.effect.collectives,
             )
-            for one in hypotheses
+            for hypothesis in hypotheses
         ]
         #: Links whose speed differs between the machines; None if routes differ, too.
         self._differing: frozenset[int] | None = None
-        if all(_ends(one.machine) == ends for one in hypotheses):
-            speeds = ([link.capacity for link in one.machine.links] for one in hypotheses)
+        if all(_ends(hypothesis.machine) == ends for hypothesis in hypotheses):
+            speeds = ([link.capacity for link in hypothesis.machine.links] for hypothesis in hypotheses)
             self._differing = frozenset(
                 i for i, of_link in enumerate(zip(*speeds, strict=True)) if len(set(of_link)) > 1
             )

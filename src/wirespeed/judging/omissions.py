@@ -197,7 +197,7 @@ def _not_measured(document: Document) -> Iterator[str]:
     """Yield the requested testcases that have no value, by reason."""
     by_reason: dict[str, dict[str, int]] = {}
     for pattern in _requested(document):
-        results = [one for one in document.testcases if _fits(one.name, pattern)]
+        results = [result for result in document.testcases if _fits(result.name, pattern)]
         if results and not any(map(_has_value, results)):  # a Document may have only some of its testcases
             reason = next((one.reason for one in results if one.reason), "")
             by_reason.setdefault(reason, {})[pattern] = 1

@@ -19,10 +19,11 @@ from .cause import Weight
 from .commands import at_device
 from .diagnosis import Diagnosis, Finding, diagnose
 from .inventory import Missing
+from .judgement import BELOW_PEERS, Judgement
 from .omissions import is_verified, unmeasured
 from .usual_ranges import UsualRanges
-from .verdict import worst
-from .verdicts import BELOW_PEERS, Check, Judgement, Verdict
+from .verdict import Verdict, worst
+from .verdicts import Check
 
 
 class PathKind(StrEnum):
@@ -157,13 +158,10 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
         Its causes; None to find them.
     """
     found = diagnosis or diagnose(document, check)
-    counts = Counter(one.verdict for one in check.judgements if one.key.column)
-    bad = sum(count for verdict, count in counts.items() if verdict.is_bad)
-    named = next((one for one in found.findings if one.cells), None)
-    if named is None and _is_defect_only(document, check, bad):
-        named = next((one for one in found.findings if one.weight is Weight.DEFECT), None)
-    answer = named if named is not None and _answers(named, check) and not _absent(check) else None
-    sentence, advice = _answer(document, check, answer, counts, bad)
+    counts = Counter(judgement.verdict for judgement in check.judgements if judgement.key.column)
+    named, answers = _named(document, check, found)
+    answer = named if answers else None
+    sentence, advice = _problem(document, check, answer, counts) or _no_problem(document, check)
     return Overview(
         check.verdict.word.upper(),
         check.verdict,
@@ -173,14 +171,23 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
         named,
         found,
         advice if check.verdict is not Verdict.INTERRUPTED else Advice(),
-        answer is not None,
+        answers,
     )
 
 
-def _is_defect_only(document: Document, check: Check, bad: int) -> bool:
-    """Return whether defects that the facts show are all that is wrong."""
-    failed = any(compared.failed for compared in check.gates)
-    return bool(check.defects) and not (bad or check.wrong or failed or failures(document))
+def _named(document: Document, check: Check, found: Diagnosis) -> tuple[Finding | None, bool]:
+    """Return the cause that explains most, and whether it is what the reader needs first.
+
+    Without slow values, a defect counts if nothing else is wrong. Missing devices and wrong data are surer
+    than any cause, and culprits than one that is not likely.
+    """
+    named = next((finding for finding in found.findings if finding.cells), None)
+    is_wrong = check.wrong or failures(document) or any(compared.failed for compared in check.gates)
+    if named is None and check.defects and not is_wrong and not not_as_expected(check.judgements):
+        named = next((finding for finding in found.findings if finding.weight is Weight.DEFECT), None)
+    if named is None or check.wrong or _absent(check):
+        return named, False
+    return named, named.likely or not check.culprits
 
 
 def users(document: Document) -> dict[str, tuple[str, list[str]]]:
@@ -199,10 +206,10 @@ def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
     """Return a key figure for each kind of path that has a rate."""
     collectives = {result.name for result in document.testcases if result.collective}
     by_kind: dict[PathKind, list[Judgement]] = {}
-    for one in check.judgements:
-        if one.value is not None and one.key.column:
-            kind = path_kind(one.key.testcase, collective=one.key.testcase in collectives)
-            by_kind.setdefault(kind, []).append(one)
+    for judgement in check.judgements:
+        if judgement.value is not None and judgement.key.column:
+            kind = path_kind(judgement.key.testcase, collective=judgement.key.testcase in collectives)
+            by_kind.setdefault(kind, []).append(judgement)
     figures = (_key_figure(kind, by_kind.get(kind, [])) for kind in PathKind if kind in _KEY_FIGURES)
     failed = () if check.stale else failures(document)
     broken = {path_kind(one.name, collective=one.name in collectives) for one in failed}
@@ -215,7 +222,7 @@ def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
 
 def _key_figure(kind: PathKind, judgements: Sequence[Judgement]) -> KeyFigure | None:
     """Return the key figure of a kind of path; None if it has no rate."""
-    rates = [one for one in judgements if one.unit is Unit.RATE]
+    rates = [judgement for judgement in judgements if judgement.unit is Unit.RATE]
     if not rates:
         return None
     groups = (
@@ -263,38 +270,33 @@ class Share:
         return f"{self.fraction:.0%} of {self.of}"
 
 
-def share(one: Judgement) -> Share | None:
+def share(judgement: Judgement) -> Share | None:
     """Return the share of what is expected; of the limit, if a value is above it or no range is known.
 
     None if neither is known, if only what is usual is known of the CPU, or there is no value.
     """
-    if one.limit is None and one.basis:
+    if judgement.limit is None and judgement.basis:
         return None
-    of, whole = ("expected", one.normal) if one.verdict is not Verdict.IMPLAUSIBLE else ("limit", one.limit)
-    if not whole:
-        of, whole = "limit", one.limit
-    return Share(one.value / whole, of, whole) if one.value is not None and whole else None
+    of, whole = "expected", judgement.normal
+    if not whole or judgement.verdict is Verdict.IMPLAUSIBLE:
+        of, whole = "limit", judgement.limit
+    return Share(judgement.value / whole, of, whole) if judgement.value is not None and whole else None
 
 
-def _fraction(one: Judgement) -> float:
+def _fraction(judgement: Judgement) -> float:
     """Return the fraction of a share; 0 if there is none."""
-    found = share(one)
+    found = share(judgement)
     return found.fraction if found else 0.0
 
 
 def failures(document: Document) -> list[TestcaseResult]:
     """Return the testcases that failed; not those that the user interrupted."""
-    return [one for one in document.testcases if one.status.is_failure]
-
-
-def _answers(finding: Finding, check: Check) -> bool:
-    """Return whether a cause is what the reader needs first: not if there is a surer finding."""
-    return not check.wrong and (finding.likely or not check.culprits)
+    return [result for result in document.testcases if result.status.is_failure]
 
 
 def _absent(check: Check) -> list[Missing]:
     """Return what should be there and is not."""
-    return [one for one in check.missing if one.verdict is Verdict.FAIL]
+    return [absent for absent in check.missing if absent.verdict is Verdict.FAIL]
 
 
 def _first(lacking: Sequence[Missing]) -> tuple[str, Advice]:
@@ -303,10 +305,10 @@ def _first(lacking: Sequence[Missing]) -> tuple[str, Advice]:
     return f"{lacking[0]}{more}", lacking[0].advice
 
 
-def _answer(
-    document: Document, check: Check, answer: Finding | None, counts: Counter[Verdict], bad: int
-) -> tuple[str, Advice]:
-    """Return what is wrong, and where, or that nothing is; and what to do about it."""
+def _problem(
+    document: Document, check: Check, answer: Finding | None, counts: Counter[Verdict]
+) -> tuple[str, Advice] | None:
+    """Return what is wrong, and where, the surest first, and what to do about it; None if nothing is."""
     if check.stale:
         return f"{check.stale}; this is not a pass", STALE
     if lacking := _absent(check):
@@ -330,20 +332,25 @@ def _answer(
         return f"{failed[0].name}: {how}{failed[0].reason}", FAILED
     if above := counts[Verdict.IMPLAUSIBLE]:
         return f"{many(above, 'value')} above the limits: values or capacities are wrong", ABOVE
-    if bad:
+    if bad := counts[Verdict.FAIL] + counts[Verdict.WARN]:
         return (
             f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; no cause is known",
             NO_CAUSE,
         )
-    if failed_gates := [one for compared in check.gates for one in compared.failures]:
+    if failed_gates := [result for compared in check.gates for result in compared.failures]:
         gate, more = failed_gates[0].gate, len(failed_gates) - 1
         others = f", and {many(more, 'more threshold')}" if more else ""
         return f"{gate.measures}: below the threshold of {gate.at_least}{others}", NO_CAUSE
-    if doubtful := [one for one in check.missing if one.verdict is Verdict.WARN]:
+    if doubtful := [absent for absent in check.missing if absent.verdict is Verdict.WARN]:
         return _first(doubtful)
+    return None
+
+
+def _no_problem(document: Document, check: Check) -> tuple[str, Advice]:
+    """Return what was judged although nothing is wrong, or why not, and what to do about it."""
     if document.interrupted:
         return f"the run was interrupted: {document.interrupted}", Advice()
-    short = [one for one in document.testcases if one.status is Status.NO_MEMORY]
+    short = [result for result in document.testcases if result.status is Status.NO_MEMORY]
     if check.verdict is Verdict.BUSY:
         memory = "'s memory" if short else ""
         used = users(document).items()
@@ -366,13 +373,16 @@ def _answer(
 def _covered(document: Document, check: Check, reservation: str = "") -> str:
     """Return which testcases are as fast as expected, and how many were not judged or not measured."""
     counts = Counter(check.testcases.values())
-    passed, unjudged = counts[Verdict.PASS], sum(counts[one] for one in _UNJUDGED)
+    passed, unjudged = (
+        counts[Verdict.PASS],
+        sum(counts[verdict] for verdict in Verdict if verdict.is_unjudged),
+    )
     if not passed:
         return "no testcase was judged"
     kinds = {
-        path_kind(one.name, collective=one.collective is not None)
-        for one in document.testcases
-        if check.testcases[one.name] is Verdict.PASS
+        path_kind(result.name, collective=result.collective is not None)
+        for result in document.testcases
+        if check.testcases[result.name] is Verdict.PASS
     }
     what = "judged" if unjudged else "measured"
     head = f"the {passed} testcases {what} are" if passed > 1 else f"the testcase {what} is"
@@ -383,15 +393,17 @@ def _covered(document: Document, check: Check, reservation: str = "") -> str:
     return "; ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:])
 
 
-#: Verdicts on testcases that were measured, or would have been, and of which nothing is known.
-_UNJUDGED = (Verdict.UNKNOWN, Verdict.BUSY, Verdict.INTERRUPTED)
 #: Maximum number of reasons why no value was judged.
 _REASONS = 2
 
 
 def _judging(check: Check) -> Advice:
     """Return what to do if nothing was judged."""
-    reasons = Counter(one.why for one in check.judgements if one.verdict is Verdict.UNKNOWN and one.why)
+    reasons = Counter(
+        judgement.why
+        for judgement in check.judgements
+        if judgement.verdict is Verdict.UNKNOWN and judgement.why
+    )
     why = "; ".join(f"{many(n, 'value')}: {why}" for why, n in reasons.most_common(_REASONS))
     return Advice(f"judge by a baseline of good machines (--baseline); {why}" if why else "")
 
@@ -405,10 +417,10 @@ _MEMORY = (
 def missing(document: Document, check: Check) -> str:
     """Return how to give the capacity of host memory; empty if it is known or was not required."""
     required = any(
-        one.verdict in (Verdict.UNKNOWN, Verdict.BUSY)
-        and one.limit is None
-        and path_kind(one.key.testcase) is PathKind.HOST_MEMORY
-        for one in check.judgements
+        judgement.verdict in (Verdict.UNKNOWN, Verdict.BUSY)
+        and judgement.limit is None
+        and path_kind(judgement.key.testcase) is PathKind.HOST_MEMORY
+        for judgement in check.judgements
     )
     if not required or not document.machine.unknown_memories or UsualRanges(document).bounds_memory:
         return ""
@@ -417,19 +429,21 @@ def missing(document: Document, check: Check) -> str:
 
 def judged_by_baseline(document: Document, check: Check) -> bool:
     """Return whether only a baseline would judge some values; not if the capacity of memory would."""
-    unknown = any(one.verdict is Verdict.UNKNOWN and one.value is not None for one in check.judgements)
+    unknown = any(
+        judgement.verdict is Verdict.UNKNOWN and judgement.value is not None for judgement in check.judgements
+    )
     return unknown and check.baseline is None and not missing(document, check)
 
 
 def not_as_expected(judgements: Iterable[Judgement]) -> dict[str, int]:
     """Return how many values are not as expected, by what they are, in words."""
     found = dict.fromkeys(("worse than expected", "below their peers", "above the limit", "failed"), 0)
-    for one in judgements:
-        if one.key.column and one.verdict.is_bad:
+    for judgement in judgements:
+        if judgement.key.column and judgement.verdict.is_bad:
             what = (
-                "failed" if one.value is None
-                else "above the limit" if one.verdict is Verdict.IMPLAUSIBLE
-                else "below their peers" if one.why == BELOW_PEERS
+                "failed" if judgement.value is None
+                else "above the limit" if judgement.verdict is Verdict.IMPLAUSIBLE
+                else "below their peers" if judgement.why == BELOW_PEERS
                 else "worse than expected"
             )  # fmt: skip
             found[what] += 1
@@ -446,6 +460,6 @@ def _extent(check: Check, counts: Counter[Verdict], found: Diagnosis, named: Fin
         counted = not_as_expected(check.judgements)
         parts += [f"{many(count, 'value')} {what}" for what, count in counted.items()]
     parts.append(f"{counts[Verdict.PASS]} normal")
-    if unjudged := sum(counts[one] for one in _UNJUDGED):
+    if unjudged := sum(counts[verdict] for verdict in Verdict if verdict.is_unjudged):
         parts.append(f"{unjudged} not judged")
     return ", ".join(parts)

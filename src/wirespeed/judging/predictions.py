@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..data import efficiencies
-from ..effects import Effect, device_of, gpus_at, host_of
+from ..effects import Effect
 from ..limits import capped, demands, predicted, ring
 from ..model import Measurement
 from ..network import Demand, Network, fair_shares
@@ -27,7 +27,7 @@ class Hypothesis:
     machine : Machine
         The machine as it would behave.
     place : str
-        Device, switch or link; empty for the whole machine.
+        Device or switch of the cause; empty for the whole machine, and without a known cause.
     cause : Cause or None
         What would have changed it; None for a slow link or device without a known cause.
     effect : Effect or None
@@ -37,7 +37,7 @@ class Hypothesis:
     """
 
     machine: Machine
-    place: str
+    place: str = ""
     cause: Cause | None = None
     effect: Effect | None = None
     amount: float = 0.0
@@ -47,16 +47,6 @@ class Hypothesis:
 def typical_rates(machine: Machine) -> Sequence[EngineRate]:
     """Return the rates that engines typically reach on a machine."""
     return capped(efficiencies()[-1], efficiencies()[-1], machine)
-
-
-def devices_at(machine: Machine, place: str, hosts: Collection[str]) -> set[tuple[str, str]]:
-    """Return host and name of the GPUs at a place that facts are about; a NUMA node stands for itself.
-
-    Facts name the hosts in ``hosts``, and always the first, whose name is empty.
-    """
-    vertices = gpus_at(machine, place) or (place,)
-    of_vertices = ((host_of(machine, vertex), device_of(vertex)) for vertex in vertices)
-    return {(host, device) for host, device in of_vertices if not host or host in hosts}
 
 
 class Predictions:

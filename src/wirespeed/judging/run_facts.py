@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ..document import THROTTLED_BY, Document, Quantity, TestcaseResult, courses
 from ..facts import COUNTED, Fact, Facts, Known
+from ..vertices import MachineVertices
 
 #: Shortest time, in s, in which a share of throttled time means something.
 _MIN_OBSERVED_S = 1.0
@@ -57,13 +58,14 @@ def _throttled(document: Document) -> Iterator[Fact]:
 
 
 def _used(document: Document, result: TestcaseResult) -> set[str]:
-    """Return the devices whose links the cells of a testcase load."""
-    links = document.machine.links
+    """Return the devices of this host whose links the cells of a testcase load."""
+    links, vertices = document.machine.links, MachineVertices(document.machine)
     used = {link[0] for table in result.tables for cell in table.cells for link in cell.links}
-    return {end.rpartition("/")[2] for i in used for end in (links[i].source, links[i].destination)}
+    ends = {vertices.of(end) for i in used for end in (links[i].source, links[i].destination)}
+    return {vertex.device for vertex in ends if not vertex.host}
 
 
 def _increase(course: Sequence[Quantity]) -> float:
     """Return the increase of a counter; 0 if it was reset."""
-    numbers = [one.value for one in course if isinstance(one.value, (int, float))]
+    numbers = [reading.value for reading in course if isinstance(reading.value, (int, float))]
     return max(0.0, numbers[-1] - numbers[0]) if numbers else 0.0

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass
 
 from ..document import Document
 from ..model import Measurement
-from ..results.cells import Key, placed
+from ..results.cells import Key, Placed, placed
 from .expectations import planned
-from .verdicts import Check, Judgement, Verdict
+from .peers import ComparableCells, normal_of
+from .verdict import Verdict
+from .verdicts import Check
 
-#: Minimum number of comparable cells that say what is normal.
-_MIN_PEERS = 4
-
-
-#: Lower ratios to normal count as this one, because 0 has no logarithm.
-_SLOWEST = 1e-6
+#: Lower ratios to normal, measured or predicted, count as this one, because 0 has no logarithm.
+SLOWEST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -55,9 +52,10 @@ class Seen:
 def slow_keys(check: Check) -> frozenset[Key]:
     """Return the slow cells of a judged run."""
     return frozenset(
-        one.key for one in check.judgements
-        if one.verdict in (Verdict.FAIL, Verdict.WARN) and one.value is not None
-    )  # fmt: skip
+        judgement.key
+        for judgement in check.judgements
+        if judgement.verdict.is_worse and judgement.value is not None
+    )
 
 
 def seen_cells(document: Document, check: Check) -> list[Seen]:
@@ -66,32 +64,23 @@ def seen_cells(document: Document, check: Check) -> list[Seen]:
     Normal is what the better quarter of comparable cells reaches, if that is as expected; else the typical
     value of the expected range.
     """
-    slow = slow_keys(check)
-    judgements: dict[Key, Judgement] = {one.key: one for one in check.judgements}
-    plans, machine = planned(document), document.machine
-    groups: dict[object, list[tuple[Key, float, float, float, tuple[tuple[int, float, float], ...],
-                                    Measurement, int]]] = {}  # fmt: skip
-    for one in placed(document):
-        cell, key = one.cell, one.key
-        judgement = judgements.get(key)
-        where = plans.get((key.testcase, key.table, key.row, key.column))
-        if judgement is None or where is None or not cell.value or not cell.limit or not judgement.normal:
+    slow, plans, peers = slow_keys(check), planned(document), ComparableCells(document.machine)
+    judgements = {judgement.key: judgement for judgement in check.judgements}
+    groups: dict[object, list[tuple[Placed, tuple[float, float, float]]]] = {}
+    for measured in placed(document):
+        cell, judgement = measured.cell, judgements.get(measured.key)
+        if judgement is None or judgement.verdict is Verdict.BUSY:
             continue
-        if judgement.verdict is Verdict.BUSY or not judgement.least:
-            continue
-        kinds = tuple(sorted({machine.links[link].kind for link, *_ in cell.links}))
-        group = (key.testcase, key.table, kinds, f"{cell.limit:.3g}", f"{judgement.normal:.3g}")
-        groups.setdefault(group, []).append(
-            (key, cell.value / cell.limit, judgement.normal / cell.limit, judgement.least / cell.limit,
-             cell.links, *where)
-        )  # fmt: skip
-    found = []
+        value, limit, normal, least = cell.value, cell.limit, judgement.normal, judgement.least
+        if value and limit and normal and least and measured.key._replace(bytes=0) in plans:
+            members = groups.setdefault(peers.group(measured, normal), [])
+            members.append((measured, (value / limit, normal / limit, least / limit)))
+    seen = []
     for number, members in enumerate(groups.values()):
-        best = 0.0
-        if len(members) >= _MIN_PEERS:
-            best = statistics.quantiles((one[1] for one in members), n=4, method="inclusive")[2]
-        for key, value, normal, least, links, measurement, place in members:
+        best = normal_of(sorted(reached for _, (reached, _, _) in members)) or 0.0
+        for (key, cell, _, _), (reached, normal, least) in members:
             good = best if best >= least else normal
-            typical, ratio = (max(value / usual, _SLOWEST) for usual in (normal, good))
-            found.append(Seen(key, number, typical, ratio, key in slow, links, measurement, place))
-    return found
+            typical, ratio = (max(reached / usual, SLOWEST) for usual in (normal, good))
+            where = plans[key._replace(bytes=0)]
+            seen.append(Seen(key, number, typical, ratio, key in slow, cell.links, *where))
+    return seen

@@ -110,15 +110,16 @@ class UsualRanges:
         self._machine = document.machine
         self._facts = Facts(document.facts)
         self._nodes = {node.name: node for node in self._machine.numa if node.cpus}
+        self._without_cores = {node.name for node in self._machine.numa} - self._nodes.keys()
         self._sheet = sheet_of(self._machine.cpu, self._facts.text(Known.CPU_DESIGN))
         self._cases = {case.name: case for case in TABLE if case.engine is Engine.CPU}
 
-    def of(self, one: Placed) -> UsualRange | None:
+    def of(self, measured: Placed) -> UsualRange | None:
         """Return what is known about a value; None if nothing is."""
-        name, row, column = one.key.testcase, one.key.row, one.key.column
+        name, row, column = measured.key.testcase, measured.key.row, measured.key.column
         if name in _GPU_LATENCIES:
             return self._of_gpu(_GPU_LATENCIES[name], row, column)
-        if name in _CURVES and not _has_values(one):
+        if name in _CURVES and not _has_values(measured):
             return None
         case = self._cases.get(name)
         node = self._nodes.get(row) or (self._nodes.get(column) if row == "local" else None)
@@ -127,20 +128,20 @@ class UsualRanges:
         if name == _LATENCY:
             return self._latency(node, self._nodes.get(column))
         if name == _LADDER:
-            return self._of_ladder(one, node)
+            return self._of_ladder(measured, node)
         if name == _LOADED:
-            return self._loaded(one, node)
-        if one.unit is not Unit.RATE:
+            return self._loaded(measured, node)
+        if measured.unit is not Unit.RATE:
             return None
         if name == SIZES:
-            return self._of_sizes(one, node)
+            return self._of_sizes(measured, node)
         buffers = sum(BUFFERS[case.operation]) / case.counted
-        size = one.key.bytes / case.counted
+        size = measured.key.bytes / case.counted
         if size < self._uncached:
             return None
         other = self._nodes.get(column, node) if row != "local" else node
-        if column.startswith("numa") and column not in self._nodes:
-            return None  # memory without cores: of another kind
+        if column in self._without_cores:
+            return None  # memory of another kind
         if other is not node:
             return self._remote(node)
         reads = case.operation is Operation.READ
@@ -266,13 +267,14 @@ class UsualRanges:
         """Return the described time that the links between two nodes add to a load."""
         ends = (node.name, other.name)
         return max(
-            (x.latency or 0.0 for x in self._machine.links if (x.source, x.destination) == ends), default=0.0
+            (link.latency or 0.0 for link in self._machine.links if (link.source, link.destination) == ends),
+            default=0.0,
         )
 
-    def _of_ladder(self, one: Placed, node: NumaNode) -> UsualRange | None:
+    def _of_ladder(self, measured: Placed, node: NumaNode) -> UsualRange | None:
         """Return the latency of a working set: of the smallest cache that holds it, or of the memory."""
-        row, table = _curve(one)
-        set_bytes = table.columns.values[one.cell.column]
+        row, table = _curve(measured)
+        set_bytes = table.columns.values[measured.cell.column]
         caches = self._data_caches
         level = next((cache for cache in caches if set_bytes <= cache.bytes * _FITS), None)
         largest = max(row, default=0.0)
@@ -329,11 +331,11 @@ class UsualRanges:
         held = [value for size, value in row.items() if inner / _FITS**2 <= size <= other.bytes * _FITS]
         return _SLOW_CACHE * median(held) / usual if held else None
 
-    def _loaded(self, one: Placed, node: NumaNode) -> UsualRange | None:
+    def _loaded(self, measured: Placed, node: NumaNode) -> UsualRange | None:
         """Return the latency under load, or the rate of the load."""
-        row, table = _curve(one)
-        pace = table.columns.values[one.cell.column]
-        if one.unit is Unit.RATE:
+        row, table = _curve(measured)
+        pace = table.columns.values[measured.cell.column]
+        if measured.unit is Unit.RATE:
             cpus, read = max(1.0, self._cpus(node) - 1), 2 * self._machine.last_cache_bytes()
             return self._rate(node, cpus, 1.0, read, pace)
         usual, source = self._local_latency(node)
@@ -346,13 +348,13 @@ class UsualRanges:
         found = self._of_memory(usual, source, factors().loaded)
         return UsualRange(found.bound, found.basis, None, found.far, floor=floor)
 
-    def _of_sizes(self, one: Placed, node: NumaNode) -> UsualRange | None:
+    def _of_sizes(self, measured: Placed, node: NumaNode) -> UsualRange | None:
         """Return the rate of copies of one size by all cores, or of the largest size by some."""
-        row, table = _curve(one)
-        at = table.columns.values[one.cell.column]
+        row, table = _curve(measured)
+        at = table.columns.values[measured.cell.column]
         cpus = self._cpus(node)
         if table.key != "size":
-            large = one.key.bytes >= self._uncached
+            large = measured.key.bytes >= self._uncached
             return self._rate(node, min(at, cpus), 2.0) if large else None
         if at >= self._uncached:
             return self._rate(node, cpus, 2.0)
@@ -376,7 +378,8 @@ class UsualRanges:
         )
         if gpu is None:
             return None
-        there = f"numa{gpu.numa}" if ends == "host" else column
+        near = (node.name for node in self._machine.numa if node.index == gpu.numa)
+        there = next(near, "") if ends == "host" else column
         try:
             kinds = {self._machine.links[i].kind for i in self._network.route(gpu.name, there)}
         except MachineError:  # the path is unknown
@@ -400,21 +403,21 @@ def _within(usual: float, source: str, factor: float = 1.0) -> UsualRange:
     return UsualRange(usual * by.warn * factor, source, usual, usual * by.fail * factor)
 
 
-def _has_values(one: Placed) -> bool:
+def _has_values(measured: Placed) -> bool:
     """Return whether the column of a cell is a value of a quantity."""
     return any(
-        table.key == one.key.table and one.cell.column < len(table.columns.values)
-        for table in one.result.tables
+        table.key == measured.key.table and measured.cell.column < len(table.columns.values)
+        for table in measured.result.tables
     )
 
 
-def _curve(one: Placed) -> tuple[dict[float, float], Table]:
+def _curve(measured: Placed) -> tuple[dict[float, float], Table]:
     """Return the measured values of a cell's row by the value of their column, and the table."""
-    table = next(t for t in one.result.tables if t.key == one.key.table)
+    table = next(t for t in measured.result.tables if t.key == measured.key.table)
     at = table.columns.values
     row = {
         at[cell.column]: cell.value
         for cell in table.cells
-        if cell.row == one.cell.row and cell.value is not None and cell.column < len(at)
+        if cell.row == measured.cell.row and cell.value is not None and cell.column < len(at)
     }
     return row, table

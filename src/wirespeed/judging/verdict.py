@@ -34,9 +34,19 @@ class Verdict(StrEnum):
         return self.rank <= Verdict.FAIL.rank
 
     @property
+    def is_worse(self) -> bool:
+        """Whether the value is worse than expected, not better than possible."""
+        return self in (Verdict.FAIL, Verdict.WARN)
+
+    @property
     def is_judged(self) -> bool:
         """Whether the value was compared with anything."""
         return self.is_bad or self is Verdict.PASS
+
+    @property
+    def is_unjudged(self) -> bool:
+        """Whether nothing is known of what was measured, or would have been."""
+        return not self.is_judged and self is not Verdict.WAIVED
 
     @property
     def word(self) -> str:

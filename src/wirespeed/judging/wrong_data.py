@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ..effects import device_of
 from ..results.cells import Placed
 from ..topology import Machine
 from ..units import many
+from ..vertices import MachineVertices
 
 #: Maximum number of devices that a text names.
 _NAMED = 3
@@ -63,25 +63,24 @@ def wrong_data(cells: Iterable[Placed], machine: Machine) -> tuple[WrongData, ..
     ends.
     """
     found: dict[_Path, dict[str, None]] = {}
-    for one in cells:
-        if one.cell.corrupted:
-            source, _, destinations = one.cell.corrupted.partition("->")
+    for measured in cells:
+        if measured.cell.corrupted:
+            source, _, destinations = measured.cell.corrupted.partition("->")
             path = (source, *filter(None, destinations.split("+")))
-            found.setdefault(path, {})[one.result.name] = None
+            found.setdefault(path, {})[measured.result.name] = None
     paths = sorted(found, key=lambda path: -len(found[path]))
     of_device: dict[str, list[_Path]] = {}
     for path in paths:
         for end in dict.fromkeys(path):
             of_device.setdefault(end, []).append(path)
-    gpus = {gpu.name for gpu in machine.gpus}
-    vertices = {link.source for link in machine.links if device_of(link.source) in gpus}
+    gpus = {gpu.name for gpu in MachineVertices(machine).gpus}
     left, result = dict.fromkeys(paths), []
     for device in sorted(of_device, key=lambda device: -len(of_device[device])):
         own = [path for path in of_device[device] if path in left]
         peers = _peers(device, own)
         fewer = sum(len(of_device[peer]) < len(of_device[device]) for peer in peers)
         if len(own) > 1 and fewer and 2 * fewer > len(peers):
-            everywhere = device in vertices and len(vertices) > 1 and peers.keys() >= vertices - {device}
+            everywhere = device in gpus and len(gpus) > 1 and peers.keys() >= gpus - {device}
             result.append(WrongData(device, tuple(own), _testcases(own, found), everywhere))
             left = {path: None for path in left if path not in own}
     if left:

@@ -304,8 +304,7 @@ class _Builder:
                 self.waived += [WaivedCell(p.table, p.row, p.column, reason) for p in places]
             else:
                 measurements.append(Measurement(works, tuple(places), definition.independent))
-        reason = "" if measurements or not self.waived else self.waived[0].reason
-        return Plan(tables, tuple(measurements), tuple(self.waived), reason)
+        return Plan(tables, tuple(measurements), tuple(self.waived))
 
     def _tables(self) -> tuple[Layout, ...]:
         """Make the tables of rows that were collected, and the places of their cells."""

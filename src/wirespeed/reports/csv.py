@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator
 
-from ..document import Cell, Document, Table, TestcaseResult
+import msgspec
+
+from ..document import Document
 from ..results.cells import key_of
-from . import Style
-from ._signs import data_word
+from .columns import COLUMNS, cells
+from .signs import data_word
+from .style import Style
 
-_COLUMNS = (
+#: The first columns, which programs may read by position; further fields of a cell follow.
+_FIRST = (
     "testcase", "table", "verdict", "row", "column", "value", "unit", "reason", "n", "median", "mean", "min",
     "max", "cv", "low", "high", "bytes", "copies", "host", "started", "simulated", "limit", "at", "imported",
     "testcase_verdict", "data", "run_verdict",
 )  # fmt: skip
+_LAST = "samples"
 #: Beginnings of texts that spreadsheets evaluate as formulas.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def render(document: Document, style: Style) -> str:
-    """Return a header and one row per cell, in base units; ``verbose`` gives one row per sample.
+    """Return a header and one row per cell, in base units; ``verbose`` adds fields that are lists.
 
     ``verdict`` is that on the cell, empty if another table of its testcase is judged in its place; ``data``
     says whether the data was verified. ``at`` is the position of a value on the curve's axis: bytes, number
@@ -31,7 +35,8 @@ def render(document: Document, style: Style) -> str:
     as a formula begins with an apostrophe.
     """
     text = io.StringIO()
-    columns = (*_COLUMNS, "samples") if style.verbose else _COLUMNS
+    known = [column.name for column in COLUMNS if style.verbose or column.kind is not tuple]
+    columns = sorted(dict.fromkeys((*_FIRST, *known)), key=lambda name: name == _LAST)
     writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     check = style.check(document)
@@ -44,8 +49,8 @@ def render(document: Document, style: Style) -> str:
         places = [key_of(result, table, cell) for table in result.tables for cell in table.cells]
         of_cells = [str(verdicts.get(key, "")) for key in places] or [str(of_testcase)]
         for row, verdict in zip(cells([result]), of_cells, strict=True):
-            row |= {**about, "verdict": verdict}
-            writer.writerow({name: _inert(value) for name, value in row.items()})
+            written = {**row, **about, "verdict": verdict}
+            writer.writerow({name: _inert(_written(value)) for name, value in written.items()})
     return text.getvalue()
 
 
@@ -59,42 +64,14 @@ def origin(document: Document) -> dict[str, object]:
     }
 
 
-def cells(results: Iterable[TestcaseResult]) -> Iterator[dict[str, object]]:
-    """Yield the columns of each cell, in base units; for a testcase without cells, its status and reason."""
-    for result in results:
-        rows = [_cell(result, table, cell) for table in result.tables for cell in table.cells]
-        yield from rows or [{"testcase": result.name, "status": result.status, "reason": result.reason}]
+def _written(value: object) -> object:
+    """Return a list of numbers or texts with blanks between them, and a structure as JSON."""
+    if isinstance(value, tuple) and not any(isinstance(item, tuple) for item in value):
+        return " ".join(item if isinstance(item, str) else repr(item) for item in value)
+    is_plain = value is None or isinstance(value, (str, int, float))
+    return value if is_plain else msgspec.json.encode(value).decode()
 
 
 def _inert(value: object) -> object:
     """Return a value that no spreadsheet evaluates; numbers are unchanged."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
-
-
-def _cell(result: TestcaseResult, table: Table, cell: Cell) -> dict[str, object]:
-    """Return the columns of a cell, and its share of the limit and expected range, which data frames have."""
-    least, normal = cell.expected or (None, None)
-    row: dict[str, object] = {
-        "testcase": result.name,
-        "table": table.key,
-        "status": result.status,
-        "row": table.rows.labels[cell.row],
-        "column": table.columns.labels[cell.column],
-        "value": cell.value,
-        "unit": str(table.unit),
-        "reason": cell.reason,
-        "limit": cell.limit,
-        "share": cell.value / cell.limit if cell.value is not None and cell.limit else None,
-        "least": least,
-        "normal": normal,
-        "at": table.columns.values[cell.column] if table.is_curve else None,
-    }
-    if cell.statistics is not None:
-        s, (low, high) = cell.statistics, cell.interval or (None, None)
-        row |= {
-            "n": s.n, "median": s.median, "mean": s.mean, "min": s.min, "max": s.max, "cv": s.cv,
-            "low": low, "high": high, "rounds": len(cell.rounds) or 1, "bytes": cell.bytes,
-            "copies": cell.copies,
-            "samples": " ".join(repr(value) for value in cell.samples),
-        }  # fmt: skip
-    return row

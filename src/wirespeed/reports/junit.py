@@ -10,28 +10,36 @@ from ..document import Document, Status, TestcaseResult
 from ..judging.culprits import any_of
 from ..judging.gate_verdicts import GateResult, GateVerdict
 from ..judging.inventory import Missing
+from ..judging.judgement import Judgement
 from ..judging.omissions import UNVERIFIED, is_verified
-from ..judging.verdicts import Judgement, Verdict
+from ..judging.verdict import Verdict
+from ..results.many_files import Unreadable
 from ..terminal import visible
 from ..units import fitting, many
-from . import SIMULATED, Style
-from ._explanations import explanations
-from ._grid import number
-from ._judged import applicable, cause_text, gate_text
-from ._many_files import Unreadable
-from ._signs import data_word, verification
+from .checked_runs import CheckedRun
+from .explanations import explanations
+from .findings import applicable, cause_text, gate_text
+from .numbers import number
+from .signs import data_word, verification
+from .style import SIMULATED, Style
 
 #: Maximum number of values listed for a testcase.
 _TOLD = 20
 
 
 def render(document: Document, style: Style) -> str:
-    """Return a suite with one case per testcase (``suite``)."""
-    return joined([suite(document, style)])
+    """Return a suite with one case per testcase (``part``)."""
+    return suites([part(document, style)])
 
 
-def joined(made: Sequence[ET.Element], unreadable: Sequence[Unreadable] = ()) -> str:
-    """Return the suites of several runs, and a suite with an error for each file that cannot be read."""
+def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
+    """Return the suites of several runs, and of the files that cannot be read."""
+    del style
+    return suites([run.part for run in runs], unreadable)
+
+
+def suites(made: Sequence[ET.Element], unreadable: Sequence[Unreadable] = ()) -> str:
+    """Return suites as a file, and a suite with an error for each file that cannot be read."""
     made = [*made, *map(_unreadable, unreadable)]
     totals = {
         name: str(sum(int(one.get(name, 0)) for one in made))
@@ -49,11 +57,11 @@ def _unreadable(one: Unreadable) -> ET.Element:
     counts = {"tests": "1", "failures": "0", "errors": "1", "skipped": "0", "time": "0"}
     found = ET.Element("testsuite", {"name": "wirespeed", **counts})
     case = ET.SubElement(found, "testcase", classname="wirespeed", name=visible(one.file), time="0")
-    _outcome(case, "error", str(one))
+    add_outcome(case, "error", str(one))
     return found
 
 
-def suite(document: Document, style: Style) -> ET.Element:
+def part(document: Document, style: Style) -> ET.Element:
     """Return a suite with one case per testcase.
 
     Each case, and the suite for the run, has its verdict as a property. A testcase that fails is a failure;
@@ -71,7 +79,7 @@ def suite(document: Document, style: Style) -> ET.Element:
     ]
     if document.interrupted and not check.stale:
         case = ET.Element("testcase", classname="wirespeed", name="the run", time="0")
-        _outcome(case, "error", f"run interrupted: {document.interrupted}")
+        add_outcome(case, "error", f"run interrupted: {document.interrupted}")
         cases.append(case)
     cases += [_absent(one) for one in check.missing if one.verdict.is_failure]
     for compared in check.gates:
@@ -111,15 +119,17 @@ def _case(result: TestcaseResult, verdict: Verdict, why: list[Judgement], docume
     values = [one for one in why if one.verdict is verdict and one.value is not None]
     broken = "" if result.status.good else f"{result.status}: {result.reason}"
     if verdict.is_failure and result.status.is_failure:
-        _outcome(case, "failure" if result.status is Status.FAILED else "error", broken)
+        add_outcome(case, "failure" if result.status is Status.FAILED else "error", broken)
     elif verdict.is_failure:
         lines = [_told(one) for one in values or why]
         more = [f"and {len(lines) - _TOLD} more"] if len(lines) > _TOLD else []
-        _outcome(case, "failure", lines[0], "\n".join(lines[:_TOLD] + more))
+        add_outcome(case, "failure", lines[0], "\n".join(lines[:_TOLD] + more))
     elif not verdict.is_judged:
-        _outcome(case, "skipped", broken or result.reason or next((one.why for one in values), verdict.word))
+        add_outcome(
+            case, "skipped", broken or result.reason or next((one.why for one in values), verdict.word)
+        )
     elif document.simulated or is_verified(document, result) is False:
-        _outcome(case, "skipped", SIMULATED if document.simulated else UNVERIFIED)
+        add_outcome(case, "skipped", SIMULATED if document.simulated else UNVERIFIED)
     if text := _values(result):
         ET.SubElement(case, "system-out").text = visible(text)
     return case
@@ -129,7 +139,7 @@ def _absent(one: Missing) -> ET.Element:
     """Return the element of something that should be there and is not."""
     name = visible(" ".join(filter(None, (one.host, one.part, *one.where))))
     case = ET.Element("testcase", classname="wirespeed.inventory", name=name, time="0")
-    _outcome(case, "failure", str(one))
+    add_outcome(case, "failure", str(one))
     return case
 
 
@@ -144,13 +154,13 @@ def _gate(result: GateResult, name: str, document: Document) -> ET.Element:
     )
     if result.verdict is not GateVerdict.PASS:
         tag = "failure" if result.verdict is GateVerdict.FAIL else "skipped"
-        _outcome(case, tag, gate_text(result))
+        add_outcome(case, tag, gate_text(result))
     elif document.simulated:
-        _outcome(case, "skipped", SIMULATED)
+        add_outcome(case, "skipped", SIMULATED)
     return case
 
 
-def _outcome(case: ET.Element, tag: str, message: str, text: str = "") -> None:
+def add_outcome(case: ET.Element, tag: str, message: str, text: str = "") -> None:
     """Add a failure, an error or a skip to a testcase."""
     ET.SubElement(case, tag, message=visible(message), type=tag).text = visible(text or message)
 

@@ -7,17 +7,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..document import Document, Status, Table, TestcaseResult
-from ..judging.fleet import FleetNode
 from ..judging.verdicts import Check
+from ..results.many_files import Unreadable
 from ..terminal import one_line
 from ..units import many
-from . import SIMULATED, Judged, Style
-from ._explanations import explanations
-from ._grid import Grid, digest, footnotes, is_large
-from ._judged import applicable, cause_text, gate_text
-from ._many_files import Unreadable
-from ._nodes import ERROR, PASS, counted_words
-from ._signs import closing, counted, data_word
+from .checked_runs import ERROR, PASS, CheckedRun, counted_words
+from .explanations import explanations
+from .findings import applicable, cause_text, gate_text
+from .grid import Grid, digest, footnotes, is_large
+from .signs import closing, counted, data_word
+from .style import SIMULATED, Judged, Style
 
 #: What Markdown, or HTML within it, interprets: anywhere, next to a word, at the start of a line,
 #: as a link.
@@ -38,27 +37,20 @@ def render(document: Document, style: Style) -> str:
     return "\n".join(_lines(document, style)) + "\n"
 
 
-def joined(
-    runs: Sequence[tuple[FleetNode, Sequence[str], str]], unreadable: Sequence[Unreadable], style: Style
-) -> str:
-    """Return a table of several runs, the worst first; ``verbose`` adds those that pass, and the reports.
+def part(document: Document, style: Style) -> str:
+    """Return the report of a run if ``verbose`` adds it to that of several."""
+    return render(document, style) if style.verbose else ""
 
-    Parameters
-    ----------
-    runs : Sequence[tuple[FleetNode, Sequence[str], str]]
-        Summary of each run, remarks on it, and its own report.
-    unreadable : Sequence[Unreadable]
-        The files that cannot be read or judged.
-    style : Style
-        Detail.
-    """
-    ordered = sorted(runs, key=lambda one: one[0].order)
-    nodes = [node for node, _, _ in ordered]
+
+def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
+    """Return a table of several runs, the worst first; ``verbose`` adds those that pass, and the reports."""
+    ordered = sorted(runs, key=lambda run: run.node.order)
+    nodes = [run.node for run in ordered]
     rows = [(ERROR, one.file, "", str(one), "") for one in unreadable]
-    rows += [
-        (node.word, node.host, node.file, "; ".join((node.sentence, *remarks)), node.step)
-        for node, remarks, _ in ordered if style.verbose or node.word != PASS
-    ]  # fmt: skip
+    for run in ordered:
+        if style.verbose or run.node.word != PASS:
+            wrong = "; ".join((run.node.sentence, *run.remarks))
+            rows.append((run.node.word, run.node.host, run.node.file, wrong, run.node.step))
     lines = [
         f"# wirespeed: {many(len(runs) + len(unreadable), 'run')}",
         "",
@@ -69,11 +61,11 @@ def joined(
     if rows:
         lines += [
             "",
-            _row(["verdict", "host", "file", "what is wrong", "what to do"]),
+            table_row(["verdict", "host", "file", "what is wrong", "what to do"]),
             "|---|---|---|---|---|",
         ]
-        lines += [_row(row) for row in rows]
-    reports = [f"\n{text}" for _, _, text in ordered if style.verbose]
+        lines += [table_row(texts) for texts in rows]
+    reports = [f"\n{run.part}" for run in ordered if style.verbose]
     return "\n".join(lines) + "\n" + "".join(reports)
 
 
@@ -116,11 +108,11 @@ def _judged(judged: Judged) -> Iterator[str]:
     for compared in filter(applicable, judged.check.gates):
         yield from (
             "",
-            _row([f"published thresholds of {compared.gates.name}", "at least", "verdict", "measured"]),
+            table_row([f"published thresholds of {compared.gates.name}", "at least", "verdict", "measured"]),
             "|---|---:|---|---|",
         )
         for one in applicable(compared):
-            yield _row([one.gate.measures, one.gate.at_least, str(one.verdict), gate_text(one)])
+            yield table_row([one.gate.measures, one.gate.at_least, str(one.verdict), gate_text(one)])
 
 
 def _table(result: TestcaseResult, table: Table, style: Style) -> Iterator[str]:
@@ -133,15 +125,15 @@ def _table(result: TestcaseResult, table: Table, style: Style) -> Iterator[str]:
         yield digest(table)
         return
     grid = Grid.of(table)
-    yield _row([grid.unit, *grid.columns.labels])
+    yield table_row([grid.unit, *grid.columns.labels])
     yield "|---|" + "---:|" * len(grid.columns.labels)
     for name, entries in zip(grid.rows.labels, grid.entries, strict=True):
-        yield _row([name, *(str(entry) if entry.cell else "" for entry in entries)])
+        yield table_row([name, *(str(entry) if entry.cell else "" for entry in entries)])
     for note in footnotes(table.cells):
         yield from ("", escaped(note))
 
 
-def _row(texts: Sequence[str]) -> str:
+def table_row(texts: Sequence[str]) -> str:
     """Return a row of a table."""
     return "| " + " | ".join(map(escaped, texts)) + " |"
 

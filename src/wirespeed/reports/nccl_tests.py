@@ -20,8 +20,8 @@ from ..terminal import one_line
 from ..testcases.collective_ops import OPERATIONS, CollectiveOp, Setting, division_of, operation_of
 from ..testcases.data_types import BY_NAME
 from ..units import GB, format_size, format_time
-from . import Style
-from ._iteration_times import spread, steady
+from .iteration_times import spread, steady
+from .style import Style
 
 #: The nccl-tests version whose format this is.
 COMPATIBLE = "2.19.6"

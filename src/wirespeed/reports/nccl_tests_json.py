@@ -9,9 +9,9 @@ import msgspec
 from ..collective_options import OPTIONS
 from ..document import LATE, Document, RankInfo, Status
 from ..units import GB
-from . import Style
-from ._iteration_times import spread, steady
+from .iteration_times import spread, steady
 from .nccl_tests import Given, Half, View, has_collectives
+from .style import Style
 
 _VERSION = 3
 _MICRO = 1e-6

@@ -17,7 +17,7 @@ from ..testcases import find
 from ..topology import Machine, Rank
 from ..units import displayed
 from ..version import __version__
-from . import DialectName, Style
+from .style import DialectName, Style
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from ..model import Unit
 from ..terminal import escaped
 from ..units import displayed
 from ..version import __version__
-from . import DialectName, Style
 from .nvbandwidth import DIALECTS, TOTAL, arranged, devices, title, variation
+from .style import DialectName, Style
 
 _STATUS = {Status.PASSED: "Passed", Status.WAIVED: "Waived", Status.NOT_FOUND: "Not Found"}
 

@@ -7,8 +7,8 @@ import textwrap
 from ..document import Cell, Document, Status, Table, TestcaseResult
 from ..testcases.sharing import WITH, WITHOUT
 from ..units import format_time
-from . import Style
-from ._grid import aligned, footnotes, mark
+from .grid import aligned, footnotes, mark
+from .style import Style
 
 
 def render(document: Document, style: Style) -> str:

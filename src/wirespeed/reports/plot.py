@@ -6,11 +6,11 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ..document import Document, Table
-from . import SIMULATED, Style
-from ._console import heading, printed, warnings
-from ._curves import curves_of
-from ._plots import heat_map, plot
-from ._signs import SIGNS, closing
+from .console import heading, printed, warnings
+from .curves import curves_of
+from .plots import heat_map, plot
+from .signs import SIGNS, closing
+from .style import SIMULATED, Style
 from .table import headed
 
 

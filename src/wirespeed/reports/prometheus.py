@@ -11,13 +11,15 @@ from ..judging.devices import device_lowest, device_verdicts, devices_of_cells
 from ..judging.fleet import WORDS
 from ..judging.gate_verdicts import GateVerdict
 from ..judging.overview import Overview, overview
-from ..judging.verdicts import Check, Verdict
+from ..judging.verdict import Verdict
+from ..judging.verdicts import Check
 from ..model import Unit
 from ..results.cells import Placed, placed
+from ..results.many_files import Unreadable
 from ..terminal import one_line
-from . import Judged, Style
-from ._explanations import explanations
-from ._many_files import Unreadable
+from .checked_runs import CheckedRun
+from .explanations import explanations
+from .style import Judged, Style
 
 #: Labels and value of a series.
 Sample = tuple[dict[str, str], float]
@@ -69,10 +71,10 @@ def render(document: Document, style: Style) -> str:
 
     A simulated run never passes: its verdict is ``not judged`` at best.
     """
-    return _text(families(document, style))
+    return _text(part(document, style))
 
 
-def families(document: Document, style: Style) -> Families:
+def part(document: Document, style: Style) -> Families:
     """Return the series of a run, each with the host; ``style.all_cells`` adds those of each value."""
     judged = style.judged or Judged.of(document, style.criteria)
     check, machine = judged.check, document.machine
@@ -100,27 +102,16 @@ def families(document: Document, style: Style) -> Families:
     }
 
 
-def joined(runs: Sequence[tuple[str, Families]], unreadable: Sequence[Unreadable] = ()) -> str:
-    """Return the series of several runs; with the file as a label if a host has several runs.
-
-    Parameters
-    ----------
-    runs : Sequence[tuple[str, Families]]
-        File and series of each run.
-    unreadable : Sequence[Unreadable]
-        The other files.
-    """
-    hosts = Counter(labels["host"] for _, made in runs for labels, _ in made["wirespeed_run_info"])
+def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
+    """Return the series of several runs; with the file as a label if a host has several runs."""
+    del style
+    hosts = Counter(labels["host"] for run in runs for labels, _ in run.part["wirespeed_run_info"])
     merged: dict[str, list[Sample]] = {}
-    for file, made in runs:
-        for name, samples in made.items():
-            merged.setdefault(name, []).extend(
-                (
-                    {"host": labels["host"], "file": file} | labels if hosts[labels["host"]] > 1 else labels,
-                    value,
-                )
-                for labels, value in samples
-            )
+    for run in runs:
+        for name, samples in run.part.items():
+            for labels, value in samples:
+                several = {"host": labels["host"], "file": run.node.file} if hosts[labels["host"]] > 1 else {}
+                merged.setdefault(name, []).append((several | labels, value))
     merged["wirespeed_file_unreadable"] = [({"file": one.file}, 1) for one in unreadable]
     return _text(merged)
 

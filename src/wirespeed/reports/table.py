@@ -14,14 +14,16 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import SKEW, Cell, Document, Status, Table, TestcaseResult
-from ..judging.verdicts import Check, Verdict
+from ..judging.verdict import Verdict
+from ..judging.verdicts import Check
 from ..model import Axis, Unit
 from ..summary import summarise
 from ..units import fitting, format_time, many
-from . import SIMULATED, Style
-from ._console import heading, pieces, printed, warnings
-from ._grid import Grid, GridCell, footnotes, is_large, number
-from ._signs import SIGNS, closing, data_word
+from .console import heading, pieces, printed, warnings
+from .grid import Grid, GridCell, footnotes, is_large
+from .numbers import number
+from .signs import SIGNS, closing, data_word
+from .style import SIMULATED, Style
 
 _WIDE = 10_000  #: characters: wider than any table
 #: A value is marked as uncertain if its relative confidence interval is wider than this.

@@ -9,7 +9,7 @@ from ..language.printing import heading, testcase_text
 from ..language.toml_file import loads
 from ..terminal import one_line
 from ..testcases import Testcase
-from . import Style
+from .style import Style
 
 
 def render(document: Document, style: Style) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..model import Access, Axis, Engine, Measurement, Operation, Place, Reduce, Transfer, Unit
@@ -78,13 +78,17 @@ class Plan:
     waived : tuple of WaivedCell
         Cells that cannot be measured.
     reason : str
-        Why nothing can be measured; empty if something can.
+        Why nothing can be measured; empty if something can. If all cells are waived, that of the first.
     """
 
     tables: tuple[Layout, ...] = ()
     measurements: tuple[Measurement, ...] = ()
     waived: tuple[WaivedCell, ...] = ()
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.reason and not self.measurements and self.waived:
+            object.__setattr__(self, "reason", self.waived[0].reason)
 
     @staticmethod
     def waive(reason: str) -> Plan:
@@ -212,7 +216,7 @@ def single(
         else:
             over = tuple(range(len(content))) if reduce is not Reduce.FIRST else (0,)
             measurements.append(Measurement(content, (Place("", row, column, reduce, over),)))
-    return _plan((Layout("", case.title, rows, columns, case.unit),), measurements, waived)
+    return Plan((Layout("", case.title, rows, columns, case.unit),), tuple(measurements), tuple(waived))
 
 
 def both_ways(case: Testcase, rows: Axis, columns: Axis, cells: Cells) -> Plan:
@@ -234,11 +238,4 @@ def both_ways(case: Testcase, rows: Axis, columns: Axis, cells: Cells) -> Plan:
         Layout(key, case.title.format(part=key.capitalize(), engine="{engine}"), rows, columns, case.unit)
         for key in keys
     )
-    return _plan(tables, measurements, waived)
-
-
-def _plan(
-    tables: tuple[Layout, ...], measurements: Sequence[Measurement], waived: Sequence[WaivedCell]
-) -> Plan:
-    reason = "" if measurements or not waived else waived[0].reason
-    return Plan(tables, tuple(measurements), tuple(waived), reason)
+    return Plan(tables, tuple(measurements), tuple(waived))

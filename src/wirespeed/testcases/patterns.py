@@ -179,9 +179,7 @@ def bulk(pattern: Pattern) -> Pattern:
                 continue
             reason = f"{without[0]} has no bulk copies (compute capability 9.0 or later)"
             waived += [WaivedCell(p.table, p.row, p.column, reason) for p in measurement.places]
-        reason = plan.reason or ("" if measurements or not waived else waived[0].reason)
-        waived += plan.waived
-        return replace(plan, measurements=tuple(measurements), waived=tuple(waived), reason=reason)
+        return replace(plan, measurements=tuple(measurements), waived=(*waived, *plan.waived))
 
     return planned
 

@@ -55,8 +55,7 @@ def narrow(case: Testcase, rows: Collection[str] = (), columns: Collection[str] 
             replace(t, rows=_only(t.rows, kept[t.key][0]), columns=_only(t.columns, kept[t.key][1]))
             for t in plan.tables
         )
-        reason = plan.reason or (waived[0].reason if waived and not measurements else "")
-        return Plan(tables, tuple(measurements), waived, reason)
+        return Plan(tables, tuple(measurements), waived, plan.reason)
 
     return replace(case, pattern=pattern)
 
@@ -89,8 +88,7 @@ def only_pairs(case: Testcase, chosen: Callable[[Machine], Pairs], why: str) -> 
                     measurements.append(measurement)
                 else:
                     waived += [WaivedCell(place.table, place.row, place.column, why) for place in places]
-        reason = "" if measurements else waived[0].reason
-        return replace(plan, measurements=tuple(measurements), waived=tuple(waived), reason=reason)
+        return replace(plan, measurements=tuple(measurements), waived=tuple(waived))
 
     return replace(case, pattern=pattern)
 

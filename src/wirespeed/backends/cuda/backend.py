@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from ...document import Quantity, State
 from ...errors import BackendError, BackendLost, OutOfMemory
 from ...model import MOST_DESTINATIONS, Engine, Measurement, MemoryKind, Operation, Role, Transfer
+from ...options import RunOptions
 from ...topology import Gpu, Machine
 from ...units import MIB, format_size
 from .. import pci
-from ..base import BackendOptions
 from .launch_config import NODE, WORD, unfit
 from .loaded_links import LoadedLinks
 from .nvml import Nvml, process_name
@@ -144,7 +144,7 @@ class CudaBackend:
             return "a load on a GPU has no pace: it always runs at full speed"
         return "" if transfer.engine is Engine.CE else unfit(transfer)
 
-    def prepare(self, measurement: Measurement, options: BackendOptions) -> CudaPrepared:
+    def prepare(self, measurement: Measurement, options: RunOptions) -> CudaPrepared:
         """Take and fill the buffers of a Measurement and bind what it enqueues.
 
         Raises
@@ -158,7 +158,7 @@ class CudaBackend:
         engines = [self._spread(t, options) if options.all_engines else 1 for t in measurement.transfers]
         return self._prepare(measurement, engines, options)
 
-    def _prepare(self, measurement: Measurement, engines: list[int], options: BackendOptions) -> CudaPrepared:
+    def _prepare(self, measurement: Measurement, engines: list[int], options: RunOptions) -> CudaPrepared:
         from .bound_copy import Binder
         from .device import Peers
         from .gate import Gate, GateKind, SignalPage
@@ -191,7 +191,7 @@ class CudaBackend:
                 raise
             return attempt(self._gate)
 
-    def _spread(self, transfer: Transfer, options: BackendOptions) -> int:
+    def _spread(self, transfer: Transfer, options: RunOptions) -> int:
         """Return over how many copy engines a transfer is fastest: both ways are tried, once each."""
         if transfer.engine is not Engine.CE or transfer.bytes < _SPREAD_FROM_BYTES:
             return 1

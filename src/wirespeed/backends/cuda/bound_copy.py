@@ -11,7 +11,7 @@ from cuda.bindings import driver
 
 from ...errors import VerificationError
 from ...model import BUFFERS, MOST_DESTINATIONS, Engine, Memory, MemoryKind, Operation, Role, Transfer
-from ..base import BackendOptions
+from ...options import RunOptions
 from ..patterns import keys_of
 from .arguments import Arguments, narrow, pointer, wide
 from .device import Device, Peers, TimedStream
@@ -141,7 +141,7 @@ class Binder:
         pool: CudaBufferPool,
         device: Callable[[str], Device],
         contents: Callable[[Device], Contents],
-        options: BackendOptions,
+        options: RunOptions,
         peers: Peers,
         ticks: Ticks | None = None,
     ) -> None:

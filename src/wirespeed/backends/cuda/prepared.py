@@ -14,7 +14,7 @@ from cuda.bindings import driver
 
 from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
 from ...model import Measurement, Sample, Transfer
-from ..base import BackendOptions
+from ...options import RunOptions
 from .bound_copy import Binder, BoundCopy, Buffers
 from .device import TimedStream
 from .driver import check, finished, idle
@@ -64,7 +64,7 @@ class CudaPrepared:
         binder: Binder,
         gate: Gate,
         signals: Signals,
-        options: BackendOptions,
+        options: RunOptions,
     ) -> None:
         self._measurement = measurement
         self._binder, self._gate = binder, gate

@@ -17,11 +17,12 @@ from msgspec.structs import replace
 from ...document import State
 from ...errors import BackendError, BackendLost, OutOfMemory, Unreachable, WirespeedError
 from ...model import Engine, Measurement, Memory, Operation, Role, Transfer
+from ...options import RunOptions
 from ...topology import Machine
 from ...worlds.base import World
 from ...worlds.descriptors import Descriptors
 from ...worlds.mpi import in_use
-from ..base import Backend, BackendOptions, CountsErrors, Describing, ObservesLinks
+from ..base import Backend, CountsErrors, Describing, ObservesLinks
 from .endpoint import Endpoint, JobContext, SupportsDistributed
 from .exchange import Exchange
 from .prepared import DistributedPrepared
@@ -70,10 +71,10 @@ class DistributedBackend:
         The machine of all ranks, the same in every process.
     local : sequence of Backend
         The backends of this process.
-    share : str or None
-        The only transport to use; None: the best one that works for each pair.
-    options : BackendOptions
+    options : RunOptions
         Options, the same in every process.
+    grace : float
+        Time in which the processes find out which one is late, in s.
     """
 
     name = "ranks"
@@ -86,8 +87,8 @@ class DistributedBackend:
         world: World,
         machine: Machine,
         local: Sequence[Backend],
-        share: str | None,
-        options: BackendOptions,
+        options: RunOptions,
+        grace: float = 0.0,
     ) -> None:
         self.warnings: list[str] = []
         self.world = world
@@ -95,7 +96,7 @@ class DistributedBackend:
         self.hosts = [member.host for member in world.members]
         self._speaks = self.hosts.index(self.hosts[self.rank]) == self.rank
         self.exchange = Exchange(world, self.cancel)
-        self._machine, self._options, self._share = machine, options, share
+        self._machine, self._options = machine, options
         self._local = tuple(local)
         device = machine.ranks[self.rank].device
         self._own = next((b for b in local if isinstance(b, SupportsDistributed) and b.holds(device)), None)
@@ -105,7 +106,7 @@ class DistributedBackend:
         self._said: set[str] = set()
         self._looked = -_STATE_INTERVAL_S
         self._elsewhere: State = ()
-        world.timeout = options.timeout + options.grace / 2
+        world.timeout = options.timeout + grace / 2
 
     @property
     def running(self) -> Running:
@@ -132,7 +133,7 @@ class DistributedBackend:
                 return f"{transfer}: between processes there is no such engine"
         return None
 
-    def prepare(self, measurement: Measurement, options: BackendOptions) -> DistributedPrepared:
+    def prepare(self, measurement: Measurement, options: RunOptions) -> DistributedPrepared:
         """Share the buffers of a Measurement by the best transports that work, and bind each process' part.
 
         Raises
@@ -299,7 +300,7 @@ class DistributedBackend:
         assert self._side is not None
         start = SynchronisedStart(self.exchange, self._side)
         self.sample_seconds = max(self.sample_seconds, start.sample_seconds)
-        choice = TransportSelector(self.exchange, self._side, self._share, self.warn)
+        choice = TransportSelector(self.exchange, self._side, self._options.share, self.warn)
         return Running(self._side, SharedBufferPool(self._side), start, choice, descriptors)
 
     def _free_buffers(self) -> None:

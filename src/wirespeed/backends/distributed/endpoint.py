@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from ...model import Memory, Transfer
+from ...options import RunOptions
 from ...worlds.base import World
 from ...worlds.descriptors import Descriptors, SharedMemory
-from ..base import BackendOptions
 from ..shared_memory import Mechanism
 
 #: Bytes between the words that different processes write in the page of a host; the first is the gate.
@@ -34,7 +34,7 @@ class JobContext:
         Device of this process.
     cpus : tuple[int, ...]
         CPUs of this process, if it measures host memory.
-    options : BackendOptions
+    options : RunOptions
         Options, the same in every process.
     """
 
@@ -44,7 +44,7 @@ class JobContext:
     place: tuple[int, int]
     device: str
     cpus: tuple[int, ...]
-    options: BackendOptions
+    options: RunOptions
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ...document import Quantity, State
 from ...model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
+from ...options import RunOptions
 from ...topology import Machine
-from ..base import BackendOptions
 from ..tree import HERE, TreePath
 from . import nic_facts
 from .load import CpuLoad
@@ -79,7 +79,7 @@ class HostBackend:
             return f"pace must be above 0 and at most 1, not {transfer.pace}"
         return ""
 
-    def prepare(self, measurement: Measurement, options: BackendOptions) -> HostPrepared:
+    def prepare(self, measurement: Measurement, options: RunOptions) -> HostPrepared:
         """Take and fill the buffers of a Measurement and start its threads.
 
         Raises

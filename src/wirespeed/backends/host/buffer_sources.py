@@ -8,8 +8,8 @@ from itertools import islice
 from typing import Any
 
 from ...model import BUFFERS, Memory, Operation, Transfer
+from ...options import RunOptions
 from ...topology import Machine
-from ..base import BackendOptions
 from ..distributed.endpoint import LocalTransfer
 from ..distributed.transports import TWO_SIDED
 from ..patterns import keys_of
@@ -33,7 +33,7 @@ class PoolBuffers:
         Buffers to give back.
     """
 
-    def __init__(self, pool: HostBufferPool, machine: Machine, options: BackendOptions) -> None:
+    def __init__(self, pool: HostBufferPool, machine: Machine, options: RunOptions) -> None:
         self.taken: list[HostBuffer] = []
         self._pool, self._machine, self._options = pool, machine, options
 

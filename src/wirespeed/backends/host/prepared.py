@@ -12,8 +12,8 @@ import numpy as np
 
 from ...errors import BackendError, BackendLost, MeasurementTimeout, WirespeedError
 from ...model import Measurement, Operation, Role, Sample
+from ...options import RunOptions
 from ...units import NANO
-from ..base import BackendOptions
 from . import fill_verify as contents
 from . import kernels
 from .bound_transfer import BoundTransfer, chase_unit
@@ -57,7 +57,7 @@ class HostPrepared:
     def __init__(
         self,
         measurement: Measurement,
-        options: BackendOptions,
+        options: RunOptions,
         buffers: BufferSource,
         gate: HostGate,
         workers: Workers,

@@ -12,8 +12,9 @@ from typing import Any, cast
 from ...document import State
 from ...errors import BackendError, Unreachable, WirespeedError
 from ...model import Engine, Measurement, MemoryKind, Message, Sharing
+from ...options import RunOptions
 from ...topology import Machine
-from ..base import BackendOptions, Prepared
+from ..base import Prepared
 from ..cpu_sharing import NO_CPU, current_cpu, sharing
 from ..distributed.exchange import Exchange
 from .base import Ends, PairMemory, Wire
@@ -32,8 +33,10 @@ class PairsBackend:
         The machine of all ranks.
     local : Machine
         The host of this process, as this process discovered it.
-    options : BackendOptions
+    options : RunOptions
         Options of the run.
+    grace : float
+        Additional time that another process may take at an exchange, in s.
 
     Attributes
     ----------
@@ -48,11 +51,13 @@ class PairsBackend:
     setup_s = 0.0
     can_cancel = False  # a message that was sent cannot be cancelled
 
-    def __init__(self, exchange: Exchange, machine: Machine, local: Machine, options: BackendOptions) -> None:
+    def __init__(
+        self, exchange: Exchange, machine: Machine, local: Machine, options: RunOptions, grace: float = 0.0
+    ) -> None:
         self.warnings: list[str] = []
         self.exchange, self.ends = exchange, Ends.of(exchange.world)
         self.tried: set[tuple[str, MemoryKind]] = set()
-        self._machine, self._local, self._options = machine, local, options
+        self._machine, self._local, self._options, self._grace = machine, local, options, grace
         self._places: dict[MemoryKind, PairMemory] = {}
         self._opened: set[MemoryKind] = set()
         self._wires: dict[tuple[Engine, MemoryKind], Wire | None] = {}
@@ -62,7 +67,7 @@ class PairsBackend:
         """Return None for messages and shared buffers, and an empty reason for all other works."""
         return None if all(isinstance(work, Message | Sharing) for work in measurement.works) else ""
 
-    def prepare(self, measurement: Measurement, options: BackendOptions) -> Prepared:
+    def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
         """Connect the two ends, and allocate the buffers that all samples use.
 
         Raises
@@ -211,7 +216,7 @@ class PairsBackend:
             self.exchange.world.fail(f"{self.exchange.world.me} failed while {doing}: {error}")
             raise self.exchange.lose(error) from error
         cpu = current_cpu() if engine is Engine.MPI and self.measures else NO_CPU
-        everyone = self.exchange.gather([mine, cpu], doing, self._options.grace)
+        everyone = self.exchange.gather([mine, cpu], doing, self._grace)
         found = sharing(self.exchange.world.members, [[cpu] for _, cpu in everyone])
         self.warnings += [text for text in found if text not in self.warnings]
         return [value for value, _ in everyone]

@@ -17,9 +17,10 @@ from ...durations import CONNECT_S, prepare_seconds, verify_seconds
 from ...errors import BackendError, BackendLost, MeasurementTimeout, OutOfMemory, VerificationError
 from ...model import Collective, Engine, Measurement, Message, Operation, Role, Sample, Sharing, Transfer
 from ...network import Demand, Network, completions, fair_shares
+from ...options import RunOptions
 from ...topology import FaultKind, Machine
 from ...units import format_size
-from ..base import BackendOptions, Prepared
+from ..base import Prepared
 from .faults import faulty
 from .noise import Noise
 
@@ -74,7 +75,7 @@ class SimulatedBackend:
         del measurement
         return None
 
-    def prepare(self, measurement: Measurement, options: BackendOptions) -> Prepared:
+    def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
         """Compute the times of a Measurement without noise.
 
         Raises
@@ -113,7 +114,7 @@ class SimulatedBackend:
                     f"{format_size(fault.factor)} is free"
                 )
 
-    def _of_collectives(self, run: Collective, options: BackendOptions) -> CollectiveBackend:
+    def _of_collectives(self, run: Collective, options: RunOptions) -> CollectiveBackend:
         if self._collectives is None:
             self.overhead += CONNECT_S
             from .simulated_collectives import connect
@@ -221,7 +222,7 @@ def _identity(measurement: Measurement) -> str:
 class SimulatedMeasurement:
     """A Measurement with its times without noise; ``seconds`` in s per copy, ``rates`` in B/s."""
 
-    def __init__(self, backend: SimulatedBackend, measurement: Measurement, options: BackendOptions) -> None:
+    def __init__(self, backend: SimulatedBackend, measurement: Measurement, options: RunOptions) -> None:
         self.backend = backend
         self.measurement = measurement
         self.options = options

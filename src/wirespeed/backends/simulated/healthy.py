@@ -6,19 +6,11 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from ...effects import (
-    CONTROLLER_BYTES,
-    EFFECTS,
-    USUAL_CLOCK_HZ,
-    device_of,
-    generation_of,
-    gpus_at,
-    host_of,
-    nvlinks_of,
-)
+from ...effects import CONTROLLER_BYTES, EFFECTS, USUAL_CLOCK_HZ, generation_of, nvlinks_of
 from ...facts import OFF, ON, Fact, Known
 from ...topology import FaultKind, LinkKind, Machine
 from ...units import GIB
+from ...vertices import MachineVertices
 from .. import pci
 
 
@@ -30,7 +22,7 @@ def facts_of(machine: Machine) -> Iterator[Fact]:
     for host in others:
         yield from (replace(fact, host=host) for fact in good)
     for fault in machine.faults:
-        hosts = ("", *others) if not fault.where else (host_of(machine, fault.where),)
+        hosts = ("", *others) if not fault.where else (MachineVertices(machine).of(fault.where).host,)
         if fault.kind is FaultKind.BUSY:
             changed = EFFECTS["busy-gpu"].facts(machine, fault.where, BUSY_FACTOR)
         elif fault.kind is FaultKind.CAUSE:
@@ -81,8 +73,9 @@ def healthy(machine: Machine) -> Iterator[Fact]:
     yield from _present(machine)
     for node in machine.numa:
         yield Fact(Known.DIMM_BYTES, CONTROLLER_BYTES, "B", f"mc{node.index}")
+    vertices = MachineVertices(machine)
     for gpu in machine.gpus:
-        vertex = next((v for v in gpus_at(machine, "") if device_of(v) == gpu.name), gpu.name)
+        vertex = next((v.name for v in vertices.gpus if v.device == gpu.name), gpu.name)
         linked = any(link.kind is LinkKind.NVLINK and link.source == vertex for link in machine.links)
         generation = generation_of(machine, vertex)
         for name, value in (

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Self
 
 from ...limits import ring
 from ...model import Collective, Measurement, Role, Sample, Transfer
+from ...options import RunOptions
 from ...testcases.collective_ops import OPERATIONS
-from ..base import BackendOptions
 from .simulated_collectives import HOP_S, LAUNCH_S, LEVELS
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class SimulatedMix:
     """A Measurement of one collective and transfers; ``seconds`` in s per copy of each work."""
 
-    def __init__(self, backend: SimulatedBackend, measurement: Measurement, options: BackendOptions) -> None:
+    def __init__(self, backend: SimulatedBackend, measurement: Measurement, options: RunOptions) -> None:
         self.backend = backend
         self.works = [work for work in measurement.works if isinstance(work, Transfer | Collective)]
         self.noise = backend.noise.of(options.seed, "; ".join(map(str, self.works)))

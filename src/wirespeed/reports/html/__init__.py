@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ...document import Document
-from .. import Style
+from collections.abc import Sequence
 
-__all__ = ["render"]
+from ...document import Document
+from ...results.many_files import Unreadable
+from ..checked_runs import CheckedRun
+from ..style import Style
 
 
 def render(document: Document, style: Style) -> str:
@@ -13,3 +15,15 @@ def render(document: Document, style: Style) -> str:
     from .page import page
 
     return page([document], by=style.criteria, judged=style.judged)
+
+
+def part(document: Document, style: Style) -> None:
+    """Return nothing: a page of many runs shows only their summaries."""
+
+
+def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
+    """Render a page of many runs."""
+    from .fleet import fleet_page
+
+    del style
+    return fleet_page([run.node for run in runs], list(map(str, unreadable)))

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from ...document import Document
 from ...judging.gate_verdicts import GateComparison, GateResult, GateVerdict
 from ...judging.overview import Overview
-from ...judging.verdicts import Check, Verdict
+from ...judging.verdict import Verdict
+from ...judging.verdicts import Check
 from ...units import many
-from .._doctor import described, explained
-from .._documentation import markup, topic
-from .._explanations import explanations
-from .._judged import applicable, certainty, gate_text
+from ..documentation import markup, topic
+from ..explanations import explanations
+from ..findings import applicable, certainty, described, explained, gate_text
 from .signs import Shown, shown
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from ...document import Table
 from ...model import Axis, Unit
 from ...units import fitting, format_quantity, many
-from .._curves import Curve, curves_of, outliers_first
-from .._plots import levels, short, steps
+from ..curves import Curve, curves_of, outliers_first
+from ..numbers import GLANCE, number
+from ..plots import levels, steps
 from .svg import LETTER, Element, add, drawing, fitted
 
 _WIDTH, _HEIGHT = 480.0, 260.0
@@ -50,7 +51,7 @@ def curve_chart(table: Table) -> Element | None:
     best = max(((y, x, c.name) for c in shown for x, y in zip(c.xs, c.ys, strict=True)), key=lambda p: p[0])
     where = format_quantity(best[1], table.columns.unit)
     title = f"{table.title}: {many(len(shown), 'curve')} over {table.columns.name}"
-    title += f", peak {short(best[0])} {unit} at {where}" if rate else ""
+    title += f", peak {number(best[0], digits=GLANCE)} {unit} at {where}" if rate else ""
     limits = [(x, y / scale) for x, y in _limits(table)] if rate else []
     highest = max((y for _, y in limits), default=0.0)
     if highest > 2 * best[0]:  # the limit would compress the curves at the bottom
@@ -66,7 +67,7 @@ def curve_chart(table: Table) -> Element | None:
     if rate:
         x, y = frame.x(best[1]), frame.y(best[0])
         add(svg, "circle", "peak", cx=x, cy=y, r=5)
-        text = f"Peak: {short(best[0])} {unit} ({table.columns.name} = {where})"
+        text = f"Peak: {number(best[0], digits=GLANCE)} {unit} ({table.columns.name} = {where})"
         add(svg, "text", "peak-text", text, x=frame.left, y=15)
     return svg
 

@@ -15,9 +15,9 @@ from ...results.cells import Key, Placed, placed
 from ...results.compare import Change, Comparison, Outcome, compare
 from ...summary import median
 from ...units import fitting, many
-from .._compare import CHANGED
+from ..comparisons import CHANGED
+from ..numbers import GLANCE, number
 from .deviation import step
-from .tables import three
 
 #: Maximum number of changed cells shown for each run.
 _MOST_CELLS = 40
@@ -276,7 +276,7 @@ def _percent(change: float) -> str:
 def _values(change: Change) -> str:
     """Return both values of a cell with their unit."""
     scale, unit = fitting(change.unit, [v for v in (change.before, change.after) if v])
-    before, after = (three(v / scale) if v else "n/a" for v in (change.before, change.after))
+    before, after = (number(v, scale, GLANCE) if v else "n/a" for v in (change.before, change.after))
     return f"{before} → {after} {unit}"
 
 
@@ -292,7 +292,7 @@ def _rows(first: Document, comparisons: Sequence[Comparison | None]) -> list[Com
             own = [one.get((result.name, table.key), []) for one in changes]
             against = tuple(map(_against, own))
             extremes = (abs(c.change) or 1.0 for several in own for c in several if c.outcome in CHANGED)
-            text = f"{three(median(values) / scale)} {unit}"
+            text = f"{number(median(values), scale, GLANCE)} {unit}"
             found.append(ComparedTable(result.key(table), text, against, max(extremes, default=0.0)))
     return found
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...document import Cell
-from ...judging.verdicts import Judgement, Verdict
+from ...judging.judgement import Judgement
+from ...judging.verdict import Verdict
 from ...model import Unit
 from ...results.cells import Key
 from ...summary import median

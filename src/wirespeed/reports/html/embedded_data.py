@@ -20,7 +20,6 @@ ROOM = 6_000_000
 #: Significant digits of values in shortened Documents: a hundred times finer than measurement noise.
 _DIGITS = 5
 _ROUND = f"%.{_DIGITS}g"
-_VALUES = ("value", "limit", "peak", "expected", "interval", "samples", "rounds")
 #: Minimum size of a packed sample in bytes (most of its bits are noise), and of a cell's other fields.
 _SAMPLE, _CELL = 7 * 4 / 3, 60
 
@@ -78,13 +77,13 @@ def _shorten(document: Any, *, keep_samples: bool) -> None:
                     for key in ("samples", "rounds"):
                         cell.pop(key, None)
                     continue
-                cell.update((key, _rounded(cell[key])) for key in _VALUES if key in cell)
-                if statistics := cell.get("statistics"):
-                    cell["statistics"] = {key: _rounded(value) for key, value in statistics.items()}
+                cell.update((key, _rounded(value)) for key, value in cell.items())
 
 
 def _rounded(value: Any) -> Any:
     """Return data with its numbers rounded."""
     if type(value) is float:
         return float(_ROUND % value)
-    return [_rounded(one) for one in value] if type(value) in (list, tuple) else value
+    if type(value) is dict:
+        return {key: _rounded(entry) for key, entry in value.items()}
+    return [_rounded(entry) for entry in value] if type(value) in (list, tuple) else value

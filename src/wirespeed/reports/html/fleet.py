@@ -23,17 +23,16 @@ from ...judging.fleet import (
 )
 from ...judging.verdict import Verdict
 from ...results.attributes import NVLINKS
+from ...results.many_files import ReadRuns, read_many
 from ...summary import median
-from ...terminal import visible
 from ...units import GB, many
 from ...version import __version__
-from .. import SIMULATED, Criteria, Judged
-from .._grid import number
-from .._many_files import ReadRuns, read_many
+from ..numbers import GLANCE, number
+from ..style import SIMULATED, Criteria, Judged
 from .headline import capital, date
-from .page import _policy, _source
 from .signs import Shown, shown
 from .svg import Element, add, drawing, fitted, markup
+from .templates import rendered, source
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -102,16 +101,8 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
     failures : Sequence[str]
         A line for each file that could not be read.
     """
-    import jinja2
-    from markupsafe import Markup
-
-    def harmless(value: Any) -> Any:
-        return visible(value) if type(value) is str else value
-
-    environment = jinja2.Environment(autoescape=True, finalize=harmless, trim_blocks=True, lstrip_blocks=True)
     fleet = analyse(nodes)
     outliers, names = _outliers(fleet), _names([node.file for node in fleet.nodes])
-    style, script = _source("style.css") + _source("fleet.css"), _source("fleet.js")
     titles = list(dict.fromkeys(figure.title for node in fleet.nodes for figure in node.figures))
     counts = Counter(node.word for node in fleet.nodes)
     findings, dates = _findings(fleet), sorted(date(node.started) for node in fleet.nodes)
@@ -119,8 +110,10 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
     banner = _banner([node.simulated for node in fleet.nodes])
     between = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
     letters = {model: _letter(i) for i, model in enumerate(fleet.models)}
-    text: str = environment.from_string(_source("fleet.html")).render(
-        many=many,
+    return rendered(
+        "fleet.html",
+        source("style.css") + source("fleet.css"),
+        source("fleet.js"),
         total=len(fleet.nodes),
         title=" · ".join(
             filter(
@@ -155,12 +148,7 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
         more_models=max(0, len(fleet.models) - _MOST_MODELS),
         titles=titles,
         rows=[_row(fleet, letters, i, titles) | {"file": names[i]} for i in range(len(fleet.nodes))],
-        style=Markup(style),
-        script=Markup(script),
-        policy=_policy(style, script),
-        version=__version__,
     )
-    return text
 
 
 def _sentence(counts: Counter[str], total: int) -> str:
@@ -251,8 +239,8 @@ def _group(fleet: Fleet, letters: Mapping[str, str], two: TwoGroups) -> dict[str
     of = f" (model {letters[two.model]})" if two.model and len(letters) > 1 else ""
     return {
         "title": f"{what}{of}",
-        "text": f"{many(len(two.slow), 'node')} at {number(two.slow_median, GB)} GB/s, "
-        f"{many(len(two.fast), 'node')} at {number(two.fast_median, GB)} GB/s "
+        "text": f"{many(len(two.slow), 'node')} at {number(two.slow_median, GB, GLANCE)} GB/s, "
+        f"{many(len(two.fast), 'node')} at {number(two.fast_median, GB, GLANCE)} GB/s "
         f"({1 - two.slow_median / two.fast_median:.0%} slower)",
         "separations": two.separations,
         "hosts": [(i, fleet.nodes[i].host) for i in two.slow],
@@ -303,8 +291,8 @@ def _cell(fleet: Fleet, index: int, title: str, figure: FleetFigure | None) -> d
     return {
         "title": title,
         "sort": f"{figure.typical:.6g}",
-        "typical": number(figure.typical, GB),
-        "lowest": number(figure.lowest, GB),
+        "typical": number(figure.typical, GB, GLANCE),
+        "lowest": number(figure.lowest, GB, GLANCE),
         "notes": notes,
     }
 
@@ -340,7 +328,7 @@ def _chart(fleet: Fleet, title: str, strips: Sequence[tuple[str, Mapping[int, fl
     for row, (name, values) in enumerate(strips):
         top = row * (_NAME + _BAND)
         middle = median(sorted(values.values()))
-        label = f"{name}; median {number(middle)} GB/s"
+        label = f"{name}; median {number(middle, digits=GLANCE)} GB/s"
         add(svg, "text", "soft", fitted(label, _WIDTH - _LEFT), x=_LEFT, y=top + 13)
         x = _LEFT + (middle - low) * scale
         add(svg, "line", "median", x1=x, y1=top + _NAME, x2=x, y2=top + _NAME + _BAND)
@@ -355,7 +343,7 @@ def _dot(svg: Element, node: FleetNode, index: int, value: float, x: float, y: f
     css = _SHOWN[node.word].css
     where = f"translate({x:.1f} {y:.1f})"
     dot = add(svg, "path", f"dot {css}", d=_SHAPES[css], transform=where, data_node=str(index))
-    add(dot, "title", text=f"{node.host}: {number(value)} GB/s, {node.word}")
+    add(dot, "title", text=f"{node.host}: {number(value, digits=GLANCE)} GB/s, {node.word}")
 
 
 def _range(values: Iterable[float]) -> tuple[float, float]:

@@ -13,8 +13,9 @@ from ...judging.verdicts import Check
 from ...terminal import one_line
 from ...topology import Machine
 from ...units import fitting, format_time, many
-from .._overview import extent, of_limit, rate, short, worst_word
-from .._signs import SIGNS, verification
+from ..key_figures import extent, of_limit, rate, worst_word
+from ..numbers import GLANCE, number
+from ..signs import SIGNS, verification
 from .signs import Shown, shown
 from .svg import Element, add, markup
 
@@ -166,15 +167,15 @@ def _tile(figure: KeyFigure, target: str) -> Tile:
     lines = [str(of)] if of else [] if one.least else ["no limit known"]
     bounds = []
     if one.least:
-        upper = f" to {short(one.normal, scale)}" if one.normal and of else " or more"
-        bounds = [f"expected {short(one.least, scale)}{upper}"]
-    bounds += [f"limit {short(one.limit, scale)}"] if one.limit else []
+        upper = f" to {number(one.normal, scale, GLANCE)}" if one.normal and of else " or more"
+        bounds = [f"expected {number(one.least, scale, GLANCE)}{upper}"]
+    bounds += [f"limit {number(one.limit, scale, GLANCE)}"] if one.limit else []
     lines += [", ".join(bounds)] if bounds else []
     if worst:
         key, of_worst = worst.key, share(worst)
         where = key.testcase if figure.kind is PathKind.COLLECTIVES else f"{key.row} → {key.column}"
         part = f", {of_worst}" if of_worst else ""
-        lines.append(f"{worst_word(figure)} {short(worst.value or 0.0, scale)}{part}: {where}")
+        lines.append(f"{worst_word(figure)} {number(worst.value or 0.0, scale, GLANCE)}{part}: {where}")
     bar = _bar(figure, lines)
     title = (
         figure.title[0].upper() + figure.title[1:]
@@ -182,7 +183,7 @@ def _tile(figure: KeyFigure, target: str) -> Tile:
         else f"{figure.title} bus bandwidth"
     )
     return Tile(
-        title, shown(figure.verdict), short(one.value or 0.0, scale), unit, tuple(lines), bar, target
+        title, shown(figure.verdict), number(one.value or 0.0, scale, GLANCE), unit, tuple(lines), bar, target
     )  # fmt: skip
 
 

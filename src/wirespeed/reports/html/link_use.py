@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...judging.culprits import Suspect
+from ...judging.judgement import Judgement
 from ...judging.localise import suspects_of_links
-from ...judging.verdict import worst
-from ...judging.verdicts import Check, Judgement, Verdict
+from ...judging.verdict import Verdict, worst
+from ...judging.verdicts import Check
 from ...model import Unit
 from ...results.cells import Placed
 from ...topology import Link, LinkKind, Machine

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...document import Document, Status, TestcaseResult
+from ...judging.judgement import Judgement
 from ...judging.overview import KeyFigure, PathKind, not_as_expected, path_kind
-from ...judging.verdict import worst
-from ...judging.verdicts import Check, Judgement, Verdict
+from ...judging.verdict import Verdict, worst
+from ...judging.verdicts import Check
 from ...model import Engine, Unit
 from ...terminal import one_line
 from ...units import many

@@ -7,21 +7,22 @@ from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 from ...document import Cell, Document
+from ...judging.judge import judge
 from ...judging.overview import KeyFigure, overview
-from ...judging.verdicts import judge
 from ...model import Unit
 from ...tabular import Tabular
 from ...terminal import one_line
 from ...units import fitting, format_time, many
-from .. import SIMULATED
-from .._overview import extent, rate
-from .._records import NUMBERS, WHOLES, Record, Section, records
-from .._signs import SIGNS
+from ..key_figures import extent, rate
+from ..numbers import GLANCE, number
+from ..records import NUMBERS, WHOLES, Record, Section, records
+from ..signs import SIGNS
+from ..style import SIMULATED
 from .causes import notes
 from .headline import headline
 from .measurements import families, grouped
-from .page import _environment, _source
-from .tables import spelled, three
+from .tables import spelled
+from .templates import rendered, source
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -103,11 +104,7 @@ def _statistics(cell: Cell, unit: Unit) -> Markup | str:
 
 def _rendered(**variables: Any) -> str:
     """Return the template with its variables."""
-    from markupsafe import Markup
-
-    template = _environment().get_template("notebook.html")
-    text: str = template.render(style=Markup(_source("notebook.css")), **variables)
-    return text
+    return rendered("notebook.html", source("notebook.css"), **variables)
 
 
 def _key_figures(figures: tuple[KeyFigure, ...]) -> Markup | str:
@@ -148,5 +145,5 @@ def _text(name: str, row: Record) -> str:
         return format_time(value)
     if name in NUMBERS:
         scale, unit = fitting(Unit(row.get("unit", Unit.RATE)), [value])
-        return f"{three(value / scale)} {unit}"
+        return f"{number(value, scale, GLANCE)} {unit}"
     return f"{_SIGNS[value]} {value}" if value in _SIGNS else str(value)

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
 from collections.abc import Sequence
-from functools import lru_cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from ...document import Document
 from ...errors import UsageError
-from ...judging.verdicts import Verdict
-from ...terminal import visible
+from ...judging.verdict import Verdict
+from ...results.many_files import no_collections
 from ...units import many
-from ...version import __version__
-from .. import BY_LIMITS, SIMULATED, Criteria, Judged
-from .._many_files import no_collections
+from ..style import BY_LIMITS, SIMULATED, Criteria, Judged
 from .comparison import Changes, compared
-from .embedded_data import ROOM, packed
+from .embedded_data import ROOM
 from .headline import Headline
 from .run_view import run_view
+from .templates import rendered, source
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
-    from markupsafe import Markup
+    pass
 
 #: With more runs than this, each run is packed, and unpacked when you open it.
 _MOST_UNPACKED = 8
@@ -60,13 +53,10 @@ def page(
     UsageError
         If the number of labels is not that of the runs.
     """
-    from markupsafe import Markup
-
     if labels and len(labels) != len(documents):
         raise UsageError(
             f"pass one label for each run: {len(labels)} labels for {many(len(documents), 'run')}"
         )
-    style, script = _source("style.css"), _source("script.js")
     with no_collections():
         runs = [
             run_view(
@@ -85,7 +75,8 @@ def page(
     banner = (
         SIMULATED if simulated == len(documents) else f"Some of the runs are {SIMULATED}" if simulated else ""
     )
-    text: str = _environment().get_template("page.html").render(
+    return rendered(
+        "page.html", source("style.css"), source("script.js"),
         title=_title(first, len(runs), bool(simulated)),
         headline=first,
         contents=_contents(runs, compare=comparison is not None),
@@ -95,12 +86,7 @@ def page(
         quiet=_quiet(runs, comparison.runs) if comparison else [],
         pack=len(runs) > _MOST_UNPACKED,
         simulated=banner,
-        style=Markup(style),
-        script=Markup(script),
-        policy=_policy(style, script),
-        version=__version__,
     )  # fmt: skip
-    return text
 
 
 def _title(first: Headline, runs: int, simulated: bool) -> str:
@@ -179,49 +165,3 @@ def _contents(runs: Sequence[dict[str, Any]], *, compare: bool) -> list[tuple[st
     if run["charts"] or run["changes"]:
         found.append(("state-0", "State"))
     return [*found, ("environment-0", "Environment")]
-
-
-def _source(name: str) -> str:
-    """Return a file of this folder."""
-    return (files(__package__) / name).read_text("utf-8")
-
-
-@lru_cache(maxsize=1)
-def _environment() -> Environment:
-    """Return the templates of the page."""
-    import jinja2
-    from markupsafe import Markup, escape
-
-    def harmless(value: Any) -> Any:
-        return visible(value) if type(value) is str else value
-
-    def broken(text: str) -> Markup:
-        """Let a name break after its underscores."""
-        return Markup(str(escape(visible(text))).replace("_", "_<wbr>"))
-
-    def whole(text: str) -> Markup:
-        """Keep names and options with hyphens on one line where they fit."""
-        return Markup(
-            re.sub(r"\S*\w-\S+|--\S+", r'<span class="whole">\g<0></span>', str(escape(visible(text))))
-        )
-
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_source), autoescape=True, finalize=harmless, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
-    environment.globals |= {
-        "many": many, "broken": broken, "whole": whole, "packed": lambda text: packed(str(text).encode()),
-    }  # fmt: skip
-    return environment
-
-
-def _policy(style: str, script: str) -> str:
-    """Return the Content-Security-Policy: only the page's own style and script, no other sources."""
-
-    def digest(text: str) -> str:
-        return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
-
-    return (
-        f"default-src 'none'; script-src {digest(script)}; style-src {digest(style)}; "
-        "base-uri 'none'; form-action 'none'"
-    )

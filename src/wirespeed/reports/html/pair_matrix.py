@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from ...judging.verdicts import Judgement, Verdict
+from ...judging.judgement import Judgement
+from ...judging.verdict import Verdict
 from ...model import Unit
 from ...results.cells import Placed
 from ...terminal import one_line

@@ -8,11 +8,13 @@ from typing import Any
 
 from ...document import Document, Status
 from ...judging.overview import Overview, overview
-from ...judging.verdicts import Check, Verdict
+from ...judging.verdict import Verdict
+from ...judging.verdicts import Check
 from ...results.cells import placed
 from ...terminal import one_line
 from ...units import GB, format_size
-from .. import SIMULATED, Judged
+from ..numbers import GLANCE, number
+from ..style import SIMULATED, Judged
 from .causes import causes, explained_causes, gates, notes
 from .comparison import letter
 from .embedded_data import packed_document
@@ -22,7 +24,6 @@ from .measurements import group_id, grouped
 from .pair_matrix import pair_matrix
 from .signs import shown
 from .svg import markup
-from .tables import three
 from .telemetry import charts_and_texts
 from .topology_drawing import MOST_DRAWN, draw, vertices
 
@@ -130,7 +131,7 @@ def _link(use: Use) -> dict[str, Any]:
     return {
         "name": joint,
         "kind": str(link.kind),
-        "measured": three(use.measured / GB) if use.measured else "",
+        "measured": number(use.measured, GB, GLANCE) if use.measured else "",
         "limit": f"{link.capacity / GB:.4g}" if link.capacity else "unknown",
         "share": f"{use.share:.0%}" if use.share else "",
         "verdict": shown(use.verdict),

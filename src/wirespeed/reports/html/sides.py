@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...results.compare import Comparison
+from ...results.many_files import Unreadable
 from ...units import many
-from ...version import __version__
-from .. import SIMULATED
-from .._compare import CHANGED, counted, moved, not_compared, notes, pairing, remarks, side_of
-from .._many_files import Unreadable
+from ..comparisons import CHANGED, counted, moved, not_compared, notes, pairing, remarks, side_of
+from ..style import SIMULATED
 from .comparison import CSS, MARKS
-from .page import _environment, _policy, _source
+from .templates import rendered, source
 
 #: Maximum number of rows of a table of changes, and of cells that did not change.
 _MOST_ROWS = 1000
@@ -27,16 +26,12 @@ def sides_page(comparison: Comparison, unreadable: Sequence[Unreadable] = ()) ->
     unreadable : Sequence[Unreadable]
         The files that cannot be read.
     """
-    from markupsafe import Markup
-
-    style = _source("style.css")
     changed = comparison.those(*CHANGED)
     others = [one for one in comparison.changes if one.outcome not in CHANGED]
     worst = next((outcome for outcome in CHANGED if comparison.those(outcome)), None)
     word = "CHANGED" if changed else "SAME" if comparison.compared else "NOT COMPARED"
-    text: str = _environment().get_template("sides.html").render(
-        style=Markup(style),
-        policy=_policy(style, ""),
+    return rendered(
+        "sides.html", source("style.css"), title=f"{word} · comparison",
         word=word,
         css=CSS[worst] if worst else "pass" if comparison.compared else "unknown",
         summary=counted(comparison, unreadable),
@@ -60,6 +55,4 @@ def sides_page(comparison: Comparison, unreadable: Sequence[Unreadable] = ()) ->
             if changes
         ],
         notes=list(notes(comparison)),
-        version=__version__,
     )  # fmt: skip
-    return text

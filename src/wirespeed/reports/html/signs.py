@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...judging.verdict import Verdict
-from .._signs import SIGNS
+from ..signs import SIGNS
 
 
 @dataclass(frozen=True)

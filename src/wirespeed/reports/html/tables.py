@@ -8,12 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...document import Cell, Table, TestcaseResult
-from ...judging.verdict import worst
-from ...judging.verdicts import Judgement, Verdict
+from ...judging.judgement import Judgement
+from ...judging.verdict import Verdict, worst
 from ...results.cells import key_of
 from ...terminal import one_line, visible
 from ...units import fitting
-from .._grid import Grid, digest, mark
+from ..grid import Grid, digest, mark
+from ..numbers import GLANCE, number
 from .charts import curve_chart
 from .deviation import ColorScale, Judgements
 from .embedded_data import packed
@@ -29,23 +30,6 @@ _LARGE = 400
 _MARKED = {Verdict.WARN: "low", Verdict.FAIL: "bad", Verdict.IMPLAUSIBLE: "odd", Verdict.BUSY: "busy"}
 #: A cell uses a link that its transfers load by this fraction of the capacity.
 _LOADED = 0.2
-
-
-def three(value: float) -> str:
-    """Format a value with at least three digits.
-
-    Parameters
-    ----------
-    value : float
-        The value, in the display unit.
-
-    Returns
-    -------
-    str
-        The number without its unit.
-    """
-    digits = 0 if value >= 100 else 1 if value >= 10 else 2
-    return f"{value:.{digits}f}" if value >= 1 else f"{value:.3g}"
 
 
 @dataclass(frozen=True)
@@ -156,7 +140,7 @@ def _heat(part: Part, colors: ColorScale) -> Markup:
     """Return the cells of one table, with colours if there is something expected."""
     from markupsafe import Markup
 
-    grid = Grid.of(part.table, three)
+    grid = Grid.of(part.table, GLANCE)
     judged = {(cell.row, cell.column): judgement for cell, judgement in part.judged}
     fixed, lines = "j" if grid.turned else "i", []
     for i, (label, entries) in enumerate(zip(grid.rows.labels, grid.entries, strict=True)):
@@ -264,7 +248,9 @@ def _expectation(part: Part, scale: float) -> str:
     """Return the expected range of a table: the lowest and the highest typical value."""
     known = {(one.least, one.normal) for _, one in part.judged if one}
     ends = [bound for bounds in known if all(bounds) for bound in bounds if bound]
-    return f"expected {three(min(ends) / scale)} to {three(max(ends) / scale)}" if ends else ""
+    return (
+        f"expected {number(min(ends), scale, GLANCE)} to {number(max(ends), scale, GLANCE)}" if ends else ""
+    )
 
 
 def _label(label: str) -> str:
@@ -286,7 +272,7 @@ def _attribute(text: str) -> str:
 
 def _text(cell: Cell, scale: float) -> str:
     """Return the value of a cell with its mark."""
-    return "n/a" if cell.value is None else mark(cell) + three(cell.value / scale)
+    return "n/a" if cell.value is None else mark(cell) + number(cell.value, scale, GLANCE)
 
 
 def _cell(cell: Cell, judgement: Judgement | None, text: str, colors: ColorScale) -> str:

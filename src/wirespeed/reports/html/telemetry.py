@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from ...document import Document, Quantity, courses
-from .._curves import Curve
+from ..curves import Curve
 from .charts import time_chart
 from .svg import Element
 

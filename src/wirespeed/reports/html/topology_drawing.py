@@ -15,11 +15,11 @@ from ...judging.verdict import Verdict, worst
 from ...terminal import one_line
 from ...topology import LinkKind, Machine
 from ...units import GB, format_size, many
-from .._signs import SIGNS
+from ..numbers import GLANCE, number
+from ..signs import SIGNS
 from .deviation import step
 from .link_use import Use
 from .svg import Element, add, drawing, fitted
-from .tables import three
 
 _WIDTH = 1120.0
 _MARGIN, _GAP = 12.0, 14.0
@@ -84,7 +84,7 @@ class Vertices:
 
 def used(uses: Sequence[Use]) -> str:
     """Return measured rate of limit, forward / backward, in GB/s."""
-    measured = [three(use.measured / GB) if use.measured else "–" for use in uses]
+    measured = [number(use.measured, GB, GLANCE) if use.measured else "–" for use in uses]
     capacities = dict.fromkeys(use.link.capacity for use in uses)
     limits = [f"{capacity / GB:.4g}" if capacity else "?" for capacity in capacities]
     shown = measured[:1] if len(set(measured)) == 1 else measured

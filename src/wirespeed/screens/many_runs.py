@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +12,14 @@ from rich.text import Text
 
 from ..judging.fleet import WORDS, FleetFigure, FleetNode
 from ..judging.overview import PathKind
+from ..reports import SIMULATED, Style
+from ..reports.checked_runs import ERROR, PASS, CheckedRun, counted_words
+from ..reports.console import printed
+from ..reports.numbers import GLANCE, number
+from ..reports.signs import SIGNS
+from ..results.many_files import Unreadable
 from ..units import GB, many
-from . import SIMULATED, Style
-from ._console import printed
-from ._many_files import Unreadable
-from ._overview import short
-from ._signs import SIGNS
 
-#: Verdicts of files that cannot be read, and of runs that are left out if there is no room for all.
-ERROR, PASS = "ERROR", "PASS"
 #: Style of each verdict in words.
 _STYLES = {verdict.word.upper(): sign.style for verdict, sign in SIGNS.items()}
 #: Indentation of the cause below its runs.
@@ -63,9 +61,7 @@ class _Line:
     remarks: tuple[str, ...] = ()
 
 
-def render(
-    nodes: Sequence[tuple[FleetNode, Sequence[str]]], style: Style, unreadable: Sequence[Unreadable] = ()
-) -> str:
+def render(runs: Sequence[CheckedRun], style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
     """Render a table of runs, what is wrong with them, and how many there are of each verdict.
 
     If this does not fit a screen, runs that pass are only counted, and runs with the same finding too, unless
@@ -73,24 +69,24 @@ def render(
 
     Parameters
     ----------
-    nodes : Sequence[tuple[FleetNode, Sequence[str]]]
-        Summary of each run, and remarks on its gates and its baseline.
+    runs : Sequence[CheckedRun]
+        The runs; their parts are not used.
     style : Style
         Width, colour and detail.
     unreadable : Sequence[Unreadable]
         Files that cannot be read or judged.
     """
-    rows = _rows(nodes, unreadable)
+    rows, nodes = _rows(runs, unreadable), [run.node for run in runs]
     groups: dict[tuple[str, ...], list[_Line]] = {}
     for row in rows:
         if row.word != PASS or row.remarks:
             groups.setdefault(row.alike, []).append(row)
     more = "" if style.verbose else "; -v shows the screen of each"
-    footer = [counted_words([node for node, _ in nodes], unreadable) + more]
+    footer = [counted_words(nodes, unreadable) + more]
     if any(figure.bad for row in rows for figure in row.figures):
         footer.append("✖ lowest value of a path with values that are not as expected")
     end = printed(style, *(Text(text, style="dim") for text in footer))
-    if any(node.simulated for node, _ in nodes):
+    if any(node.simulated for node in nodes):
         end += printed(style, Text(SIMULATED, style="bold magenta"))
     whole = [_finding(members, style, short=False) for members in groups.values()]
     text = printed(style, _table(rows, rows), "") + "".join(whole) + end
@@ -99,21 +95,16 @@ def render(
     return _screen(rows, list(groups.values()), style, _SCREEN - end.count("\n")) + end
 
 
-def counted_words(nodes: Sequence[FleetNode], unreadable: Sequence[Unreadable]) -> str:
-    """Return how many runs have each verdict, the worst first."""
-    counts = Counter([node.word for node in nodes] + [ERROR] * len(unreadable))
-    total = ", ".join(f"{counts[word]} {word}" for word in (WORDS[0], ERROR, *WORDS[1:]) if counts[word])
-    return f"{many(counts.total(), 'run')}: {total}"
-
-
-def _rows(nodes: Sequence[tuple[FleetNode, Sequence[str]]], unreadable: Sequence[Unreadable]) -> list[_Line]:
+def _rows(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable]) -> list[_Line]:
     """Return a row for each run and file: failures, then files that cannot be read, then the others."""
-    ordered = sorted(nodes, key=lambda one: one[0].order)
-    labels = _labels([node for node, _ in ordered])
+    ordered = sorted(runs, key=lambda run: run.node.order)
+    labels = _labels([run.node for run in ordered])
     rows = [
         _Line(node.word, label, node.figures, (node.word, node.topic or node.sentence, node.step, *remarks),
              node.sentence, node.topic, node.extent, node.step, tuple(remarks))
-        for label, (node, remarks) in zip(labels, ordered, strict=True)
+        for label, node, remarks in zip(
+            labels, (run.node for run in ordered), (run.remarks for run in ordered), strict=True
+        )
     ]  # fmt: skip
     failed = sum(row.word == WORDS[0] for row in rows)
     files = [
@@ -186,8 +177,8 @@ def _figure(figure: FleetFigure | None) -> Text:
     if figure is None:
         return Text("-", style="dim")
     if figure.bad:
-        return Text(f"✖ {short(figure.lowest, GB)}", style="bold red")
-    return Text(short(figure.typical, GB))
+        return Text(f"✖ {number(figure.lowest, GB, GLANCE)}", style="bold red")
+    return Text(number(figure.typical, GB, GLANCE))
 
 
 def _finding(members: Sequence[_Line], style: Style, *, short: bool) -> str:

@@ -8,15 +8,15 @@ from importlib.resources import files
 
 import msgspec
 
-from ..judging.verdicts import Verdict
+from ..judging.verdict import Verdict
 from ..language.dry_run import DryRun, PlannedMeasurement, PlannedWork
 from ..model import Unit
+from ..reports import SIMULATED
+from ..reports.grid import aligned
+from ..reports.html.link_use import Use
 from ..terminal import escaped, visible
 from ..topology import Machine
 from ..units import GB, format_size, format_time, many
-from . import SIMULATED
-from ._grid import aligned
-from .html.link_use import Use
 
 #: Formats of a dry run.
 FORMATS = ("table", "json", "html")
@@ -122,7 +122,7 @@ def _rate(value: float | None) -> str:
 
 def _page(run: DryRun, machine: Machine) -> str:
     """Return a page with a drawing of the machine for each measurement: the load of its links."""
-    from .html import svg, topology_drawing
+    from ..reports.html import svg, topology_drawing
 
     style = files("wirespeed.reports.html").joinpath("style.css").read_text()
     parts = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, repeat
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -16,13 +15,14 @@ from ..judging.adaptive import Step
 from ..judging.diagnosis import Diagnosis, Finding, concluded
 from ..judging.omissions import measurable
 from ..judging.run_facts import facts_of
-from ..judging.verdicts import Check, Verdict
+from ..judging.verdict import Verdict
+from ..judging.verdicts import Check
+from ..reports import SIMULATED, Style
+from ..reports.console import heading, printed, warnings
+from ..reports.findings import certainty, described, explained
+from ..reports.signs import SIGNS
 from ..units import GB, format_size, format_time, many
-from . import SIMULATED, Style
-from ._console import heading, printed, warnings
-from ._documentation import HELP, linked
-from ._judged import certainty
-from ._signs import SIGNS
+from .help import HELP, linked
 
 #: Maximum number of testcases whose names are shown.
 _MOST_NAMED = 8
@@ -104,20 +104,6 @@ def rows(named: Iterable[tuple[str, str]]) -> RenderableType:
     return table
 
 
-def described(finding: Finding) -> list[tuple[str, str]]:
-    """Return evidence, prediction, alternatives, confirmation and remedy of a cause, each with its name."""
-    cause = finding.cause
-    rows = (
-        ("evidence", finding.evidence),
-        ("predicted", _predicted(finding)),
-        *(("or", other.title) for other in finding.others),
-        ("to tell apart", _telling(finding)),
-        *zip(chain(("to confirm",), repeat("")), finding.commands, strict=False),
-        ("remedy", cause.remedy),
-    )
-    return [(name, text) for name, text in rows if text]
-
-
 def named(finding: Finding, slow: int) -> Text:
     """Return a line that names a finding, and how many slow cells it explains."""
     line = Text(f"{certainty(finding)}: ", style="bold")
@@ -127,33 +113,6 @@ def named(finding: Finding, slow: int) -> Text:
     if text := explained(finding, slow):
         line.append(f", {text}", style="default")
     return line
-
-
-def explained(finding: Finding, slow: int) -> str:
-    """Return how many of the slow cells a finding explains; empty if it explains nothing."""
-    if finding.cells:
-        verb = "may explain" if finding.factor is None else "explains"
-        return f"{verb} {finding.cells} of {many(slow, 'slow value')}"
-    return f"explains {many(finding.lower, 'value')} below the typical ones" if finding.lower else ""
-
-
-def _telling(finding: Finding) -> str:
-    """Return how to tell a cause from the others; empty if there are no others."""
-    if not finding.others:
-        return ""
-    if finding.next is None:
-        return "no testcase would: their values are the same; use the commands below"
-    return f"wirespeed run -t {finding.next.name}"
-
-
-def _predicted(finding: Finding) -> str:
-    """Return what predicts the slow cells; empty if only facts speak for a cause."""
-    if finding.factor is None:
-        return ""
-    how = (
-        f"links at {finding.factor:.0%} of their rate" if finding.factor < 1 else "another route of the data"
-    )
-    return f"{how} would give the measured values"
 
 
 def _closing(document: Document, found: Diagnosis, check: Check) -> str:

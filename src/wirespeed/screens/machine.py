@@ -11,10 +11,10 @@ from rich.text import Text
 from ..errors import MachineError
 from ..model import Executor
 from ..network import Network
+from ..reports import Style
+from ..reports.console import pieces, printed
 from ..topology import Cache, Link, LinkKind, Machine, NumaNode
 from ..units import GB, format_size
-from . import Style
-from ._console import pieces, printed
 
 
 def render(machine: Machine, style: Style) -> str:

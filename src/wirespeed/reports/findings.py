@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, repeat
 
 from ..judging.diagnosis import Finding
 from ..judging.gate_verdicts import GateComparison, GateResult, GateVerdict
 from ..units import displayed, many
-from ._grid import number
+from .numbers import number
 
 
 def certainty(finding: Finding) -> str:
@@ -50,3 +51,44 @@ def gate_parts(result: GateResult) -> Iterator[str]:
             range_ = f"; expected {number(least, scale)} to {number(normal, scale)}"
         yield f"{lowest.key.testcase} {lowest.key.place}: {value}{range_}"
     yield from filter(None, (result.why, result.remark))
+
+
+def described(finding: Finding) -> list[tuple[str, str]]:
+    """Return evidence, prediction, alternatives, confirmation and remedy of a cause, each with its name."""
+    cause = finding.cause
+    rows = (
+        ("evidence", finding.evidence),
+        ("predicted", _predicted(finding)),
+        *(("or", other.title) for other in finding.others),
+        ("to tell apart", _telling(finding)),
+        *zip(chain(("to confirm",), repeat("")), finding.commands, strict=False),
+        ("remedy", cause.remedy),
+    )
+    return [(name, text) for name, text in rows if text]
+
+
+def explained(finding: Finding, slow: int) -> str:
+    """Return how many of the slow cells a finding explains; empty if it explains nothing."""
+    if finding.cells:
+        verb = "may explain" if finding.factor is None else "explains"
+        return f"{verb} {finding.cells} of {many(slow, 'slow value')}"
+    return f"explains {many(finding.lower, 'value')} below the typical ones" if finding.lower else ""
+
+
+def _telling(finding: Finding) -> str:
+    """Return how to tell a cause from the others; empty if there are no others."""
+    if not finding.others:
+        return ""
+    if finding.next is None:
+        return "no testcase would: their values are the same; use the commands below"
+    return f"wirespeed run -t {finding.next.name}"
+
+
+def _predicted(finding: Finding) -> str:
+    """Return what predicts the slow cells; empty if only facts speak for a cause."""
+    if finding.factor is None:
+        return ""
+    how = (
+        f"links at {finding.factor:.0%} of their rate" if finding.factor < 1 else "another route of the data"
+    )
+    return f"{how} would give the measured values"

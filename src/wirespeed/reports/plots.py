@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from rich.text import Text
 
 from ..model import Axis, Unit
-from ..units import SMALL, fitting, format_quantity, many
-from ._curves import Curve, outliers_first
+from ..units import fitting, format_quantity, many
+from .curves import Curve, outliers_first
+from .numbers import GLANCE, number
 
 _HEIGHT = 16
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
@@ -65,10 +66,10 @@ def plot(
     best = max(((y, x) for c in shown for x, y in zip(c.xs, c.ys, strict=True)), key=lambda point: point[0])
     if unit is Unit.RATE:
         where = f"{axis.name} = {format_quantity(best[1], axis.unit)}"
-        heading = f"Peak: {short(best[0] / scale)} {name} ({where})"
+        heading = f"Peak: {number(best[0], scale, GLANCE)} {name} ({where})"
     else:
         least = min(min(curve.ys) for curve in shown)
-        heading = f"from {short(least / scale)} to {short(best[0] / scale)} {name}"
+        heading = f"from {number(least, scale, GLANCE)} to {number(best[0], scale, GLANCE)} {name}"
     lines = _canvas([_scaled(c, scale) for c in shown], axis, unit, width)
     result = [Text(title, style="bold")] if title else []
     result.append(Text(heading.center(width).rstrip(), style="bold"))
@@ -201,27 +202,6 @@ def _colored(line: str, curves: int) -> Text:
     return text
 
 
-def short(value: float) -> str:
-    """Format a value with two to four digits: ``4361``, ``396.2``, ``1.74``, ``12.3k``, ``0.0032``.
-
-    Parameters
-    ----------
-    value : float
-        The value, in the display unit.
-
-    Returns
-    -------
-    str
-        The number without its unit.
-    """
-    size = abs(value)
-    if 0 < size < SMALL:
-        return f"{value:.2g}"
-    if size >= 10_000:
-        return f"{value / 1000:.1f}k"
-    return f"{value:.{0 if size >= 1000 or not value else 1 if size >= 100 else 2}f}"
-
-
 @dataclass(frozen=True)
 class Scale:
     """Maps values to steps.
@@ -315,7 +295,7 @@ def heat_map(
 
 def _written(value: float | None, divisor: float) -> str:
     """Return the text of a value in the display unit."""
-    return "-" if value is None else short(value / divisor)
+    return "-" if value is None else number(value, divisor, GLANCE)
 
 
 def _with_values(
@@ -380,7 +360,7 @@ def _ramp(scale: Scale, value: float) -> str:
 
 def _legend(scale: Scale, divisor: float, name: str, signs: str) -> Text:
     """Return the scale of a heat map."""
-    low, high = short(scale.low / divisor), short(scale.high / divisor)
+    low, high = number(scale.low, divisor, GLANCE), number(scale.high, divisor, GLANCE)
     line = Text.assemble((f"{low} ", "dim"))
     line.append(signs, style="default")
     for background, _ in () if signs else _RAMP:

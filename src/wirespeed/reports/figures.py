@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterable, Sequence
-from functools import cache, singledispatch
+from functools import cache, partial, singledispatch
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -13,18 +13,20 @@ from ..document import Document, Table
 from ..errors import MissingPackage
 from ..judging.diagnosis import Diagnosis
 from ..judging.gate_verdicts import GateComparison
-from ..judging.verdicts import Check, judge
+from ..judging.judge import judge
+from ..judging.verdicts import Check
 from ..model import Unit
 from ..results.baseline import Baseline
 from ..results.compare import Comparison, Outcome
 from ..terminal import one_line
 from ..topology import Machine
 from ..units import GB, fitting, format_quantity, many, parse_rate
-from . import SIMULATED
-from ._curves import curves_of, outliers_first
-from ._judged import applicable
-from ._plots import binned, scale_of
-from ._records import Section
+from .curves import curves_of, outliers_first
+from .findings import applicable
+from .numbers import GLANCE, number
+from .plots import binned, scale_of
+from .records import Section
+from .style import SIMULATED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -285,7 +287,7 @@ def _curves(axes: Axes, table: Table) -> None:
     if table.unit is Unit.RATE:
         x, y = max(((x, y) for curve in curves for x, y in zip(curve.xs, curve.ys, strict=True)),
                    key=lambda point: point[1])  # fmt: skip
-        peak = f"peak: {y / scale:.4g} {unit} at {format_quantity(x, axis.unit)}"
+        peak = f"peak: {number(y, scale, GLANCE)} {unit} at {format_quantity(x, axis.unit)}"
         axes.plot([x], [y / scale], "o", fillstyle="none", markersize=9, color=_LIMIT, label=peak)
     axes.set(xlabel=_text(axis.name), ylabel=f"{_unit_of(table.unit)} [{unit}]")
     axes.legend(fontsize="small")
@@ -316,7 +318,15 @@ def _heat(
             for j, value in enumerate(row):
                 if not math.isnan(value):
                     color = "black" if norm(value) > 0.6 else "white"
-                    axes.text(j, i, f"{value:.4g}", ha="center", va="center", color=color, fontsize="small")
+                    axes.text(
+                        j,
+                        i,
+                        number(value, digits=GLANCE),
+                        ha="center",
+                        va="center",
+                        color=color,
+                        fontsize="small",
+                    )
 
 
 def _bars(
@@ -348,7 +358,7 @@ def _draw_bars(axes: Axes, bars: Sequence[tuple[str, float, bool]], axis: str) -
     labels = [f"{'✖ ' if bad else ''}{_text(label)}" for label, _, bad in bars]
     colors = [_BAD if bad else _GOOD for *_, bad in bars]
     drawn = axes.barh(range(len(bars)), [value for _, value, _ in bars], color=colors)
-    axes.bar_label(drawn, fmt="%.4g", padding=3, fontsize="small")
+    axes.bar_label(drawn, fmt=partial(number, digits=GLANCE), padding=3, fontsize="small")
     axes.set_yticks(range(len(bars)), labels, fontsize="small")
     axes.set_ylim(max(len(bars), _FEWEST_BARS) - 0.5, -0.5)  # from the top, and none is too thick
     axes.margins(x=0.12)

@@ -11,17 +11,23 @@ from rich.text import Text
 
 from ..document import Document
 from ..judging.gate_verdicts import GateComparison
+from ..judging.judgement import BELOW_RANGE, Judgement
 from ..judging.omissions import omitted
 from ..judging.overview import Overview, judged_by_baseline, missing, overview, share
-from ..judging.verdicts import BELOW_RANGE, Check, Judgement, Verdict
+from ..judging.verdict import Verdict
+from ..judging.verdicts import Check
+from ..reports import SIMULATED, Judged, Style
+from ..reports.checked_runs import CheckedRun
+from ..reports.console import heading, printed
+from ..reports.explanations import explanations
+from ..reports.numbers import number
+from ..reports.signs import SIGNS
+from ..results.many_files import Unreadable
+from ..terminal import one_line
 from ..units import fitting, many
-from . import SIMULATED, Judged, Style
-from ._console import heading, printed
-from ._explanations import explanations
-from ._gates import section
-from ._grid import number
-from ._overview import absent, figures, headline, notes
-from ._signs import SIGNS
+from . import many_runs
+from .gates import section
+from .overview import absent, figures, headline, notes
 
 #: Maximum number of testcases, warnings and other defects, so that they fit on a screen; ``verbose`` shows
 #: all testcases and warnings.
@@ -30,12 +36,13 @@ _SHOWN, _WARNINGS, _FOUND = 1, 2, 2
 _BUSY = ("busy-gpu", "busy-cpus")
 
 
-def render(document: Document, judged: Judged, style: Style) -> str:
+def render(document: Document, style: Style) -> str:
     """Render what was found about a Document as text; ``verbose`` includes every bad testcase and cell.
 
     The verdict, its cause and its remedy come last, where a terminal shows them: without ``verbose``, they
     fit on a screen of 24 lines together with the key figures.
     """
+    judged = style.judged or Judged.of(document, style.criteria)
     check = judged.check
     first = overview(document, check, judged.diagnosis)
     bad = [list(group) for _, group in groupby(_bad(check), key=lambda j: j.key.testcase)]
@@ -64,6 +71,17 @@ def render(document: Document, judged: Judged, style: Style) -> str:
     parts += [*absent(check.missing, first.sentence), *_places(check, first), *_findings(first)]
     parts += _closing(document, judged.check.gates)
     return printed(style, *parts)
+
+
+def part(document: Document, style: Style) -> str:
+    """Return the screen of a run if ``verbose`` adds it to that of several."""
+    return render(document, style) if style.verbose else ""
+
+
+def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
+    """Render a table of several runs; ``verbose`` adds the screen of each."""
+    screens = [f"\n{one_line(run.node.file)}:\n{run.part}" for run in runs if style.verbose]
+    return "".join((*screens, many_runs.render(runs, style, unreadable)))
 
 
 def _places(check: Check, first: Overview) -> Iterator[RenderableType]:

@@ -16,8 +16,8 @@ from rich.text import Text
 from ..document import Document
 from ..terminal import visible
 from ..units import format_size, many
-from . import SIMULATED, Style
-from ._explanations import explanations
+from .explanations import explanations
+from .style import SIMULATED, Style
 
 
 def printed(style: Style, *parts: RenderableType) -> str:

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..document import Cell, Table
 from ..driver.phases import FOOTNOTE
 from ..model import Axis
 from ..summary import median
-from ..units import SMALL, fitting, many
+from ..units import fitting, many
+from .numbers import EXACT, number
 
 #: Mark of a slow cell, and of a cell with wrong elements -> its footnote.
 FOOTNOTES = {"*": FOOTNOTE, "!": "! wrong elements in the result"}
-
-
-def number(value: float, scale: float = 1.0) -> str:
-    """Format a value with the useful number of digits.
-
-    Parameters
-    ----------
-    value : float
-        The value, in base units.
-    scale : float
-        Base units per display unit.
-
-    Returns
-    -------
-    str
-        The number without its unit.
-    """
-    shown = value / scale
-    if 0 < shown < SMALL:
-        return f"{shown:.2g}"
-    return f"{shown:.2f}" if shown < 10_000 else f"{shown:.0f}"
 
 
 def mark(cell: Cell) -> str:
@@ -95,15 +75,15 @@ class Grid:
     turned: bool = False
 
     @classmethod
-    def of(cls, table: Table, written: Callable[[float], str] = number) -> Grid:
+    def of(cls, table: Table, digits: int = EXACT) -> Grid:
         """Return the Grid of a Table.
 
         Parameters
         ----------
         table : Table
             The measured values.
-        written : callable
-            Formats a value in the display unit.
+        digits : int
+            Significant digits of the values.
 
         Returns
         -------
@@ -117,7 +97,7 @@ class Grid:
                 return GridCell(cell, "-")
             if cell.value is None:
                 return GridCell(cell, "n/a")
-            return GridCell(cell, written(cell.value / scale), mark(cell))
+            return GridCell(cell, number(cell.value, scale, digits), mark(cell))
 
         rows, columns = table.rows, table.columns
         entries = [tuple(map(entry, row)) for row in table.grid()]

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from ..document import Document, Status, TestcaseResult
 from ..judging.omissions import is_verified
-from ..judging.verdicts import Check, Verdict
+from ..judging.verdict import Verdict
+from ..judging.verdicts import Check
 from ..units import format_time
 
 

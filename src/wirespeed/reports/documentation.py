@@ -10,25 +10,15 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.markdown import Markdown
-from rich.style import Style as RichStyle
-from rich.text import Text
-
-from . import Style
-from ._console import printed
-
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-#: The command that shows a topic in the terminal.
-HELP = "wirespeed help"
 #: The page whose sections are topics, too: the causes.
 _CAUSES = "doctor"
 _PAGES = Path(str(files(__package__.partition(".")[0]))) / "docs"
 _HEADING = re.compile(r"(#{1,6}) +(.+)")
-_IMAGE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
-_LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]*)(#[^)\s]*)?\)")
-_MENTIONED = re.compile(rf"(?<={HELP} )[\w#-]+")
+IMAGE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
+LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 
 
 @dataclass(frozen=True)
@@ -83,28 +73,13 @@ def topic(name: str) -> Topic | None:
     return None
 
 
-def render(shown: Topic, style: Style) -> str:
-    """Return a topic as text for a terminal; references to pages become commands that show them."""
-    text = _LINK.sub(lambda match: _named(match, shown.file.stem), _IMAGE.sub("", shown.text))
-    return printed(style, Text(shown.title, style="bold"), "", Markdown(text, hyperlinks=False))
-
-
 def markup(shown: Topic) -> Markup:
     """Return a topic as markup for a page, without its heading; references become plain text."""
     from markdown_it import MarkdownIt
     from markupsafe import Markup
 
-    plain = _LINK.sub(r"\1", _IMAGE.sub("", shown.text))
+    plain = LINK.sub(r"\1", IMAGE.sub("", shown.text))
     return Markup(MarkdownIt("commonmark", {"html": False}).enable("table").render(plain))
-
-
-def linked(text: str) -> Text:
-    """Return a text in which the topics of ``wirespeed help`` are links, where the terminal supports them."""
-    found = Text(text)
-    for match in _MENTIONED.finditer(text):
-        if named := topic(match[0]):
-            found.stylize(RichStyle(link=named.link), match.start() - len(HELP) - 1, match.end())
-    return found
 
 
 def _read(page: str) -> str:
@@ -127,12 +102,3 @@ def _sections(text: str) -> Iterator[tuple[int, str, str]]:
 def _slug(heading: str) -> str:
     """Return the anchor of a heading, as GitHub makes it."""
     return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
-
-
-def _named(match: re.Match[str], page: str) -> str:
-    """Return the text of a link with the command that shows what it leads to, if that is a topic."""
-    text, file, anchor = match.groups()
-    if ("/" in file or not file.endswith(".md")) and file:
-        return f"{text} ({file})" if "://" in file else str(text)
-    name = f"{file.removesuffix('.md') or page}{anchor or ''}"
-    return f"{text} (`{HELP} {name}`)" if topic(name) else str(text)

@@ -10,9 +10,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ..judging.gate_verdicts import GateComparison, GateResult, GateVerdict
+from ..reports import Style
+from ..reports.findings import gate_parts
 from ..units import many
-from . import Style
-from ._judged import gate_parts
 
 _COLORS = {
     GateVerdict.FAIL: "bold red", GateVerdict.IMPOSSIBLE: "magenta", GateVerdict.UNCLEAR: "cyan",

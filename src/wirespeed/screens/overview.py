@@ -14,13 +14,15 @@ from rich.text import Text
 from ..document import Document
 from ..judging.inventory import Missing
 from ..judging.omissions import omitted
-from ..judging.overview import KeyFigure, Overview, missing, overview, share
-from ..judging.verdicts import Check, Judgement, Verdict
-from ..units import fitting, format_time
-from . import Style
-from ._console import printed
-from ._doctor import details, named, rows
-from ._signs import SIGNS, verification
+from ..judging.overview import KeyFigure, Overview, missing, overview
+from ..judging.verdict import Verdict
+from ..judging.verdicts import Check
+from ..reports import Style
+from ..reports.console import printed
+from ..reports.key_figures import extent, of_limit, rate, typical_share
+from ..reports.signs import SIGNS, verification
+from ..units import format_time
+from .doctor import details, named, rows
 
 #: Smallest and usual number of characters of a bar, which is as long as the limit.
 _SHORTEST, _BAR = 8, 24
@@ -97,48 +99,6 @@ def figures(found: Overview, width: int) -> RenderableType:
             _bar(figure, bar), Text(extent(figure)),
         )  # fmt: skip
     return table
-
-
-def rate(judgement: Judgement) -> str:
-    """Return the value with its unit."""
-    scale, unit = fitting(judgement.unit, [judgement.value or 0.0])
-    return f"{short(judgement.value or 0.0, scale)} {unit}"
-
-
-def short(value: float, scale: float) -> str:
-    """Format a rate with two to four digits."""
-    found = value / scale
-    return f"{found:.0f}" if found >= 100 else f"{found:.1f}" if found >= 1 else f"{found:.2g}"
-
-
-def extent(figure: KeyFigure) -> str:
-    """Return the share of what is expected, and that of the worst value if it is bad."""
-    return ", ".join(filter(None, (typical_share(figure), worst_share(figure))))
-
-
-def typical_share(figure: KeyFigure) -> str:
-    """Return the share of the typical value, with what it is a share of."""
-    one, found = figure.typical, share(figure.typical)
-    scale, unit = fitting(one.unit, [one.value or 0.0])
-    if found is None:
-        return f"expected ≥ {short(one.least, scale)} {unit}" if one.least else "no limit known"
-    return f"{found} {short(found.whole, scale)} {unit}"
-
-
-def worst_share(figure: KeyFigure) -> str:
-    """Return the share of the worst value; empty without one, and if it says what the typical one does."""
-    found = share(figure.worst) if figure.worst else None
-    return f"{worst_word(figure)} {found}" if found and str(found) != str(share(figure.typical)) else ""
-
-
-def worst_word(figure: KeyFigure) -> str:
-    """Return whether the worst value is the lowest or, above a limit, the highest."""
-    return "highest" if figure.worst and figure.worst.verdict is Verdict.IMPLAUSIBLE else "lowest"
-
-
-def of_limit(figure: KeyFigure, one: Judgement) -> float:
-    """Return a value of a figure as a fraction of its limit, which is the end of a bar."""
-    return (one.value or 0.0) / (one.limit or figure.typical.limit or 1.0)
 
 
 def _bar(figure: KeyFigure, length: int) -> Text:

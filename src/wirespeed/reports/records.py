@@ -19,28 +19,31 @@ from ..results.cells import Key
 from ..results.compare import Comparison, Outcome
 from ..topology import Machine
 from ..units import parse_rate
-from ._judged import applicable, certainty
-from .csv import cells, origin
+from .columns import COLUMNS, cells
+from .csv import origin
+from .findings import applicable, certainty
 
 if TYPE_CHECKING:
     import pandas
 
 Record = Mapping[str, Any]
 
-#: Fields that are numbers in base units, of any unit; whole numbers; truth values. All others are texts.
-NUMBERS = frozenset((
-    "at", "value", "limit", "share", "least", "normal", "margin", "median", "mean", "min", "max", "cv", "low",
-    "high", "before", "after", "change", "change_low", "change_high", "p", "spread", "factor", "threshold",
+
+def _of_kind(kind: type) -> frozenset[str]:
+    """Return the columns of cells with entries of a type."""
+    return frozenset(column.name for column in COLUMNS if column.kind is kind)
+
+
+#: Fields that are numbers in base units, of any unit; whole numbers; truth values; lists. Others are texts.
+NUMBERS = _of_kind(float) | {
+    "margin", "before", "after", "change", "change_low", "change_high", "p", "spread", "factor", "threshold",
     "lowest", "capacity", "latency",
-))  # fmt: skip
-WHOLES = frozenset(("n", "bytes", "copies", "cells", "lower", "runs", "runs_before", "runs_after"))
-FLAGS = frozenset(("simulated",))
-#: Columns that locate a cell, and all columns of cells.
+}  # fmt: skip
+WHOLES = _of_kind(int) | {"cells", "lower", "runs", "runs_before", "runs_after"}
+FLAGS = _of_kind(bool) | {"simulated"}
+_LISTS = _of_kind(tuple)
+#: Columns that locate a cell.
 _PLACE = "testcase table row column bytes"
-_OF_CELLS = (
-    "testcase table status row column at value unit limit share least normal reason n median mean min max cv "
-    "low high bytes copies host started simulated imported"
-)
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,8 @@ def records(result: object) -> Records:
 @records.register
 def _(section: Section) -> Records:
     about = (origin(section.document) if section.document else {}) | {"simulated": section.simulated}
-    return _named(_OF_CELLS, [row | about for row in cells(section.results)])
+    rows = [{**row, **about} for row in cells(section.results)]
+    return Records((*(column.name for column in COLUMNS), "host", "started", "simulated", "imported"), rows)
 
 
 @records.register
@@ -238,7 +242,7 @@ def to_pandas(result: object) -> pandas.DataFrame:
     found = records(result)
     return pandas.DataFrame(
         {
-            name: pandas.array([_plain(row.get(name)) for row in found.rows], dtype=_dtype(name))
+            name: pandas.Series([_plain(row.get(name)) for row in found.rows], dtype=_dtype(name))
             for name in found.columns
         }
     )
@@ -253,4 +257,6 @@ def _dtype(name: str) -> str:
     """Return the pandas type of a column."""
     if name in NUMBERS:
         return "float64"
+    if name in _LISTS:
+        return "object"
     return "Int64" if name in WHOLES else "boolean" if name in FLAGS else "string"

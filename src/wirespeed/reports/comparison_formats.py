@@ -12,17 +12,17 @@ import msgspec
 from ..document import Document
 from ..results.attributes import host_of
 from ..results.compare import Change, Comparison, Outcome
+from ..results.many_files import Unreadable
 from ..results.significance import FALSE_CHANGES
 from ..terminal import escaped, visible
 from ..units import many
 from ..version import __version__
-from . import SIMULATED, Style, _compare
-from ._compare import CHANGED, counted, moved, not_compared, notes, pairing, remarks, side_of
-from ._many_files import Unreadable
-from ._records import records
-from .junit import _outcome, joined
-from .markdown import _row
+from .comparisons import CHANGED, counted, moved, not_compared, notes, pairing, remarks, side_of
+from .junit import add_outcome, suites
 from .markdown import escaped as literal
+from .markdown import table_row
+from .records import records
+from .style import SIMULATED, Style
 
 #: Version of the shape of JSON, which docs/reports.md describes.
 _SHAPE = 1
@@ -30,35 +30,37 @@ _SHAPE = 1
 _LISTED = 40
 
 
-def render(comparison: Comparison, format: str, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
-    """Return a comparison in a format.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-    format : str
-        ``text``, ``json``, ``markdown``, ``junit`` or ``html``.
-    style : Style
-        Width, colour and detail.
-    unreadable : Sequence[Unreadable]
-        The files that cannot be read.
-    """
-    if format == "json":
-        encoded = msgspec.json.encode(_json(comparison, unreadable))
-        return escaped(msgspec.json.format(encoded, indent=1).decode()) + "\n"
-    if format == "markdown":
-        return visible("\n".join(_markdown(comparison, style, unreadable)) + "\n")
-    if format == "junit":
-        return visible(joined([_suite(comparison)], unreadable))
-    if format == "html":
-        from .html.sides import sides_page
-
-        return visible(sides_page(comparison, unreadable))
-    return _compare.render(comparison, style, unreadable)
+def json(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
+    """Return a comparison as one JSON object."""
+    del style
+    encoded = msgspec.json.encode(_object(comparison, unreadable))
+    return escaped(msgspec.json.format(encoded, indent=1).decode()) + "\n"
 
 
-def _json(comparison: Comparison, unreadable: Sequence[Unreadable]) -> dict[str, Any]:
+def markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
+    """Return a comparison as Markdown; ``verbose`` lists all changes."""
+    return visible("\n".join(_markdown(comparison, style, unreadable)) + "\n")
+
+
+def junit(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
+    """Return a comparison as JUnit XML: a case for each testcase."""
+    del style
+    return visible(suites([_suite(comparison)], unreadable))
+
+
+def html(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
+    """Return a comparison as a page."""
+    from .html.sides import sides_page
+
+    del style
+    return visible(sides_page(comparison, unreadable))
+
+
+#: Formats of comparisons, by name.
+COMPARISON_FORMATS = {report.__name__: report for report in (json, markdown, junit, html)}
+
+
+def _object(comparison: Comparison, unreadable: Sequence[Unreadable]) -> dict[str, Any]:
     """Return the comparison as one JSON object."""
     found = records(comparison)
     return {
@@ -109,9 +111,13 @@ def _markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreada
     yield from ("", f"**{counted(comparison, unreadable)}**")
     if changed := comparison.those(*CHANGED):
         shown = changed if style.verbose else changed[:_LISTED]
-        yield from ("", _row(["outcome", "testcase", "cell", "change", "reason"]), "|---|---|---|---|---|")
+        yield from (
+            "",
+            table_row(["outcome", "testcase", "cell", "change", "reason"]),
+            "|---|---|---|---|---|",
+        )
         for one in shown:
-            yield _row([one.outcome, one.key.testcase, one.key.place, moved(one), one.reason])
+            yield table_row([one.outcome, one.key.testcase, one.key.place, moved(one), one.reason])
         if len(changed) > len(shown):
             yield from ("", f"{many(len(changed) - len(shown), 'more change')}; -v lists all")
     yield ""
@@ -132,11 +138,11 @@ def _suite(comparison: Comparison) -> ET.Element:
         ]  # fmt: skip
         if lines:
             more = [f"and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
-            _outcome(case, "failure", lines[0], "\n".join(lines[:_LISTED] + more))
+            add_outcome(case, "failure", lines[0], "\n".join(lines[:_LISTED] + more))
         elif all(one.outcome in (Outcome.BUSY, Outcome.ADDED) for one in changes):
-            _outcome(case, "skipped", changes[0].reason or "no value before")
+            add_outcome(case, "skipped", changes[0].reason or "no value before")
         elif comparison.simulated:
-            _outcome(case, "skipped", SIMULATED)
+            add_outcome(case, "skipped", SIMULATED)
         elements.append(case)
     counts = {
         name: str(sum(case.find(tag) is not None for case in elements))

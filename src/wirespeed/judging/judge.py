@@ -1,0 +1,382 @@
+"""Judge a run: does every value reach what the hardware can do? Pure and deterministic."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..data import measured_memory
+from ..document import BUSBW, Cell, Document, Status, TestcaseResult
+from ..model import Expectation, Unit
+from ..results.baseline import DEVIATIONS, Baseline, Entry
+from ..results.cells import Key, Placed, busy_devices, placed
+from ..results.inventory import Inventory
+from ..results.overrides import Override, check_links
+from ..results.published_gates import GateSetName, load
+from ..testcases.host import STREAM
+from ..topology import LinkKind, Machine
+from ..units import GB, format_time
+from .accepted import accept
+from .assumed import unconfirmed, without_peers
+from .culprits import Culprit, of_expected
+from .defects import defects
+from .expectations import renewed
+from .gate_verdicts import GateComparison, compare_gates
+from .hardware_changes import hardware_changes
+from .inventory import missing
+from .judgement import BELOW_PEERS, BELOW_RANGE, Judgement
+from .localise import Observation, localise
+from .omissions import baseline_use, doubts
+from .peers import ComparableCells
+from .usual_ranges import LEAST_PART, SIZES, UsualRange, UsualRanges
+from .verdict import Verdict, worst
+from .verdicts import TOLERANCE, Check
+from .wrong_data import wrong_data
+
+#: A value above the limit by at most this fraction is not implausible: clocks are not exact.
+IMPLAUSIBLE = 0.01
+#: A value that passes by less than this fraction gets a warning.
+WARN = 0.05
+#: Lowest share of a limit; lower ones are rounded to 0, which nothing can be relative to.
+_LOWEST = 1e-12
+#: Testcases in which CPUs reach the full rate of their memory.
+_STREAM = {case.name for case in STREAM}
+
+
+def judge(
+    document: Document,
+    overrides: Sequence[Override] = (),
+    baseline: Baseline | None = None,
+    tolerance: float = TOLERANCE,
+    ignore_busy: bool = False,
+    expected: Inventory | None = None,
+) -> Check:
+    """Judge every cell of a Document, and find the likely causes of low values.
+
+    A rate is compared with the limit of its links, with its expected range and, if given, with its baseline,
+    which can only tighten the range; a latency only with its baseline. What the user expects of a value
+    replaces its expected range. If several transfers share a memory of unknown capacity, the rate that the
+    CPUs reached in the same run replaces the capacity.
+
+    Parameters
+    ----------
+    document : Document
+        The run to judge.
+    overrides : Sequence[Override]
+        Accepted deviations.
+    baseline : Baseline or None
+        Values of good machines of the same model.
+    tolerance : float
+        A value fails if it is below its baseline by more than this fraction.
+    ignore_busy : bool
+        Whether to judge cells of devices that another process used, too.
+    expected : Inventory or None
+        What each host of the machine should have.
+
+    Returns
+    -------
+    Check
+        The verdicts, culprits and possible causes.
+
+    Raises
+    ------
+    UsageError
+        If an override matches no cell, or the baseline is for a different kind of machine or has no value
+        that the run has; if the run knows nothing of what is expected.
+    """
+    document = renewed(document)
+    machine = document.machine
+    check_links(overrides, machine)
+    lacking = missing(document, expected, baseline.inventory(machine) if baseline else None)
+    is_lesser = any(absent.verdict is Verdict.FAIL and absent.expected is not None for absent in lacking)
+    entries = baseline.entries(machine, is_lesser=is_lesser) if baseline else {}
+    cells = [measured for measured in placed(document) if measured.key in entries or not _restated(measured)]
+    memories = _measured_memories(cells, machine)
+    usual = UsualRanges(document)
+    judged = [
+        (None if ignore_busy or not measured.result.busy else _busy(measured, machine))
+        or _judge(measured, machine, memories, usual, entries.get(measured.key), tolerance)
+        for measured in cells
+    ]
+    for i, why in unconfirmed(machine, cells, IMPLAUSIBLE).items():
+        if judged[i].why == BELOW_RANGE or judged[i].verdict is Verdict.IMPLAUSIBLE:
+            judged[i] = replace(judged[i], verdict=Verdict.WARN, why=why)
+    accepted, exempt = accept(judged, cells, overrides, machine)
+    culprits = _blame(judged, cells, exempt, machine)
+    judged += _failures(document)
+    judged.sort(key=lambda j: (j.verdict.rank, j.margin, j.key))
+    of_testcase: dict[str, set[Verdict]] = {}
+    for judgement in judged:
+        of_testcase.setdefault(judgement.key.testcase, set()).add(judgement.verdict)
+    return Check(
+        tuple(judged),
+        {
+            result.name: _of_testcase(result, of_testcase.get(result.name, ()))
+            for result in document.testcases
+        },
+        tuple(culprits),
+        accepted,
+        {r.name: found for r in document.testcases if (found := hardware_changes(r, machine))},
+        wrong_data(cells, machine),
+        doubts(document),
+        baseline_use(entries, cells) if entries else None,
+        document.simulated,
+        tuple(defects(document)),
+        missing=lacking,
+    )
+
+
+def gates(document: Document, name: GateSetName | str | Path, check: Check | None = None) -> GateComparison:
+    """Compare a run with published gates.
+
+    Parameters
+    ----------
+    document : Document
+        The run.
+    name : {'aws', 'azure', 'dcgm', 'gcp', 'oci'}, str or Path
+        Name of a set that wirespeed contains, or the path of a TOML file.
+    check : Check or None
+        The verdicts on the run; None for those of ``judge(document)``.
+
+    Raises
+    ------
+    UsageError
+        If there is no such set or file, or the file is invalid.
+    """
+    return compare_gates(load(str(name)), document, (check or judge(document)).judgements)
+
+
+def _restated(measured: Placed) -> bool:
+    """Return whether a cell is a table of a collective other than its bus bandwidth, which is judged."""
+    return measured.result.collective is not None and measured.key.table != BUSBW
+
+
+def _busy(measured: Placed, machine: Machine) -> Judgement | None:
+    """Return the judgement on a cell of a device that another process used; None for other cells."""
+    why = "; ".join(f"{device} is {how}" for device, how in busy_devices(measured, machine).items())
+    if not why:
+        return None
+    return Judgement(
+        measured.key, measured.unit, Verdict.BUSY, measured.cell.value, measured.cell.limit, why=why
+    )
+
+
+def _measured_memories(cells: Sequence[Placed], machine: Machine) -> dict[int, float]:
+    """Return the rate that the CPUs reached in each memory: link index -> bytes read and written, in B/s."""
+    found: dict[int, float] = {}
+    for measured in cells:
+        if measured.result.name in _STREAM and measured.cell.value and len(measured.cell.links) == 1:
+            ((link, *_),) = measured.cell.links
+            if machine.links[link].kind is LinkKind.MEMORY:
+                found[link] = max(found.get(link, 0.0), measured.cell.value)
+    return found
+
+
+def _judge(
+    measured: Placed,
+    machine: Machine,
+    memories: Mapping[int, float],
+    usual: UsualRanges,
+    entry: Entry | None,
+    tolerance: float,
+) -> Judgement:
+    """Judge one cell independently of the others."""
+    cell, value = measured.cell, measured.cell.value
+    if value is None:
+        if measured.result.status is Status.PASSED and not cell.reason:
+            return Judgement(measured.key, measured.unit, Verdict.FAIL, why="no value, and no reason why")
+        return Judgement(measured.key, measured.unit, _without_value(measured.result), why=cell.reason)
+    peak = cell.peak or cell.limit
+    if cell.expected and peak and value > peak * (1 + IMPLAUSIBLE):
+        why = f"{value / peak - 1:.0%} above the limit: the value or a link capacity is wrong"
+        least, normal = cell.expected
+        return Judgement(measured.key, measured.unit, Verdict.IMPLAUSIBLE, value, peak, least, normal, why)
+    if cell.expect:
+        ranged = _by_expectation(_passed(measured), value, cell.limit, cell.expect)
+    elif cell.expected:
+        ranged = _by_range(measured, value, cell.expected, machine, memories)
+    elif known := None if entry and entry.judges else usual.of(measured):
+        ranged = _by_usual_range(_passed(measured), value, known)
+    else:
+        why = _unjudged(measured, machine)
+        ranged = Judgement(measured.key, measured.unit, Verdict.UNKNOWN, value, cell.limit, why=why)
+    if entry is None:
+        return ranged
+    if not entry.judges:
+        why = "the runs of the baseline differ too much"
+        return replace(ranged, why=why) if ranged.verdict is Verdict.UNKNOWN else ranged
+    compared = _by_baseline(_passed(measured), value, entry, tolerance)
+    only_tightens = compared.verdict is Verdict.PASS and ranged.verdict.is_worse
+    return ranged if only_tightens else compared
+
+
+def _without_value(result: TestcaseResult) -> Verdict:
+    """Return the verdict on what has no value; without memory, busy if other processes use its devices."""
+    if result.status is Status.NO_MEMORY:
+        return Verdict.BUSY if result.busy else Verdict.UNKNOWN
+    if result.status is Status.INTERRUPTED:
+        return Verdict.INTERRUPTED
+    return Verdict.WAIVED if result.status.good else Verdict.FAIL
+
+
+def _passed(measured: Placed) -> Judgement:
+    """Return the judgement of a cell that passes."""
+    return Judgement(measured.key, measured.unit, Verdict.PASS, measured.cell.value, measured.cell.limit)
+
+
+def _of_testcase(result: TestcaseResult, verdicts: Collection[Verdict]) -> Verdict:
+    """Return the verdict on a testcase from those on its cells; one that ended early is no pass."""
+    found = worst(verdicts or (Verdict.WAIVED,))
+    return found if result.status.good else min(found, _without_value(result), key=lambda one: one.rank)
+
+
+def _by_expectation(
+    judgement: Judgement, value: float, limit: float | None, expect: Expectation
+) -> Judgement:
+    """Judge a value by what the user expects of it, in place of the expected range."""
+    if expect.of_limit and limit is None:
+        why = f"expected {expect.of_limit:.0%} of the limit, but no limit is known"
+        return replace(judgement, verdict=Verdict.UNKNOWN, why=why)
+    least = max(expect.least or 0.0, (expect.of_limit or 0.0) * (limit or 0.0)) or None
+    low, high = least is not None and value < least, expect.most is not None and value > expect.most
+    bound = expect.most if high else least
+    text = format_time(bound or 0.0) if judgement.unit is Unit.TIME else f"{(bound or 0.0) / GB:.4g} GB/s"
+    origin = f"by {expect.origin}" if expect.origin else "of it"
+    why = f"{'below' if low else 'above'} the {text} that are expected {origin}" if low or high else ""
+    verdict = Verdict.FAIL if low or high else Verdict.PASS
+    return replace(judgement, verdict=verdict, least=least or expect.most, why=why)
+
+
+def _by_range(
+    measured: Placed,
+    value: float,
+    expected: tuple[float, float],
+    machine: Machine,
+    memories: Mapping[int, float],
+) -> Judgement:
+    """Judge a value by its expected range."""
+    cell, (least, normal) = measured.cell, expected
+    verdict, why = Verdict.PASS, ""
+    if value < least * (1 + WARN):
+        if cell.shared:
+            return _by_memories(_passed(measured), value, cell, machine, memories)
+        verdict, why = Verdict.WARN, "at the low end of the expected range"
+        if value < least:
+            verdict, why = Verdict.FAIL, BELOW_RANGE
+    return Judgement(measured.key, measured.unit, verdict, value, cell.limit, least, normal, why)
+
+
+def _by_usual_range(judgement: Judgement, value: float, known: UsualRange) -> Judgement:
+    """Judge a value that no known link limits by what is usual."""
+    verdict, why = known.verdict(value, judgement.unit, IMPLAUSIBLE)
+    limit = known.most if verdict is Verdict.IMPLAUSIBLE else judgement.limit or known.limit
+    return replace(judgement, verdict=verdict, limit=limit, least=known.bound, normal=known.usual, why=why,
+                   basis=known.basis)  # fmt: skip
+
+
+def _by_memories(
+    judgement: Judgement, value: float, cell: Cell, machine: Machine, memories: Mapping[int, float]
+) -> Judgement:
+    """Judge a value that is low for its links, but whose transfers share memories of unknown capacity.
+
+    The rate of the CPUs is only an estimate of the capacity, so a low value is at most a warning.
+    """
+    assert cell.expected
+    low, typical = measured_memory()
+    least, normal = cell.expected
+    for link, carried in cell.shared:
+        where = machine.links[link].source
+        if not carried:
+            why = f"several transfers pass through the host bridges of {where}, whose capacity is unknown"
+            return replace(judgement, verdict=Verdict.UNKNOWN, why=why)
+        if link not in memories:
+            why = (
+                f"several transfers share the memory of {where}, whose capacity is unknown; "
+                "measure host_stream_copy in the same run"
+            )
+            return replace(judgement, verdict=Verdict.UNKNOWN, why=why)
+        least = min(least, memories[link] * low / carried)
+        normal = min(normal, memories[link] * typical / carried)
+    measured = ", ".join(f"{machine.links[i].source} {memories[i] / 1e9:.0f} GB/s" for i, _ in cell.shared)
+    basis = f"transfers share host memory; the CPUs reached {measured} in this run"
+    if value < least:
+        return replace(judgement, verdict=Verdict.WARN, least=least, normal=normal, why=f"low; {basis}")
+    return replace(judgement, least=least, normal=normal, basis=basis)
+
+
+def _by_baseline(judgement: Judgement, value: float, entry: Entry, tolerance: float) -> Judgement:
+    allowed = max(tolerance, DEVIATIONS * entry.spread)
+    if judgement.unit.more_is_better:
+        least, change = entry.median * (1 - allowed), 1 - value / entry.median
+        failed, side = value < least, "below"
+    else:
+        least, change = entry.median * (1 + allowed), value / entry.median - 1
+        failed, side = value > least, "above"
+    why = f"{change:.1%} {side} the baseline of {entry.runs} run{'s' * (entry.runs > 1)}" if failed else ""
+    verdict = Verdict.FAIL if failed else Verdict.PASS
+    return replace(judgement, verdict=verdict, least=least, normal=entry.median, why=why)
+
+
+def _unjudged(measured: Placed, machine: Machine) -> str:
+    """Return why a cell with a value cannot be judged."""
+    if measured.unit is Unit.TIME:
+        return "latency needs a baseline"
+    if measured.cell.limit is not None:
+        return "not limited by link bandwidth"
+    unknown = [link for i, *_ in measured.cell.links if (link := machine.links[i]).capacity is None]
+    cores = max((len(node.cores) for node in machine.numa), default=1)
+    if measured.result.name == SIZES and measured.cell.bytes < LEAST_PART * cores:
+        return "the start of the threads takes longer than so small a copy"
+    kinds = {LinkKind.MEMORY: "memory"}
+    what = dict.fromkeys(kinds.get(link.kind, f"{link.kind} links") for link in unknown)
+    return f"unknown capacity of {' and '.join(what)}" if what else "no limit is known"
+
+
+def _blame(
+    judged: list[Judgement], cells: Sequence[Placed], exempt: set[int], machine: Machine
+) -> list[Culprit]:
+    """Find the culprits and record them with the cells; cells that would pass get a warning."""
+    indices, observations = [], []
+    peers, alone = ComparableCells(machine), without_peers(machine)
+    for i, (judgement, one) in enumerate(zip(judged, cells, strict=True)):
+        cell = one.cell
+        if i in exempt or not cell.value or not cell.limit or not cell.expected:
+            continue
+        if judgement.verdict is Verdict.BUSY or (cell.shared and judgement.verdict is not Verdict.PASS):
+            continue  # another activity explains the value
+        is_alone = any(link in alone for link, _, _ in cell.links)
+        if judgement.verdict is Verdict.PASS and is_alone:
+            continue
+        normal = (judgement.normal or cell.expected[1]) / cell.limit
+        low = judgement.verdict is Verdict.FAIL
+        if low and cell.expect:
+            if not judgement.least or cell.value >= judgement.least:
+                continue  # too high
+            normal = judgement.least / cell.limit
+        group = peers.group(one, cell.expected[1])
+        indices.append(i)
+        reached = max(cell.value / cell.limit, _LOWEST)
+        observations.append(Observation(group, reached, normal, cell.links, low))
+    shares = {k: one.ratio / one.normal for k, one in enumerate(observations) if one.low}
+    culprits = [of_expected(one, shares) for one in localise(machine, observations)]
+    for culprit in culprits:
+        for observation in culprit.cells:
+            i = indices[observation]
+            judged[i] = replace(judged[i], culprits=culprit.suspects)
+            if judged[i].verdict is Verdict.PASS:
+                judged[i] = replace(judged[i], verdict=Verdict.WARN, why=BELOW_PEERS)
+    return culprits
+
+
+def _failures(document: Document) -> list[Judgement]:
+    """Return the judgements on testcases that failed or ended early, and on an interrupted run."""
+    found = [
+        Judgement(Key(r.name, "", "", ""), Unit.RATE, _without_value(r), why=f"{r.status}: {r.reason}")
+        for r in document.testcases
+        if not r.status.good
+    ]
+    if document.interrupted:
+        why = f"run interrupted: {document.interrupted}"
+        found.append(Judgement(Key("", "", "", ""), Unit.RATE, Verdict.INTERRUPTED, why=why))
+    return found

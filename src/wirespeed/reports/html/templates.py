@@ -1,0 +1,86 @@
+"""The templates of pages: one environment, and one way to render them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from ...terminal import visible
+from ...units import many
+from ...version import __version__
+from .embedded_data import packed
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+
+def rendered(template: str, style: str, script: str = "", **variables: Any) -> str:
+    """Render a template with the version of wirespeed.
+
+    Parameters
+    ----------
+    template : str
+        Its file; a page extends ``base.html``.
+    style, script : str
+        CSS and JavaScript, the only ones that the page permits.
+    **variables : Any
+        The variables of the template.
+    """
+    from markupsafe import Markup
+
+    text: str = _environment().get_template(template).render(
+        style=Markup(style), script=Markup(script), policy=_policy(style, script), version=__version__,
+        **variables,
+    )  # fmt: skip
+    return text
+
+
+def source(name: str) -> str:
+    """Return a file of this folder."""
+    return (files(__package__) / name).read_text("utf-8")
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    """Return the templates of the page."""
+    import jinja2
+    from markupsafe import Markup, escape
+
+    def harmless(value: Any) -> Any:
+        return visible(value) if type(value) is str else value
+
+    def broken(text: str) -> Markup:
+        """Let a name break after its underscores."""
+        return Markup(str(escape(visible(text))).replace("_", "_<wbr>"))
+
+    def whole(text: str) -> Markup:
+        """Keep names and options with hyphens on one line where they fit."""
+        return Markup(
+            re.sub(r"\S*\w-\S+|--\S+", r'<span class="whole">\g<0></span>', str(escape(visible(text))))
+        )
+
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(source), autoescape=True, finalize=harmless, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    environment.globals |= {
+        "many": many, "broken": broken, "whole": whole, "packed": lambda text: packed(str(text).encode()),
+    }  # fmt: skip
+    return environment
+
+
+def _policy(style: str, script: str) -> str:
+    """Return the Content-Security-Policy: only the page's own style and script, no other sources."""
+
+    def digest(text: str) -> str:
+        return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
+
+    return (
+        f"default-src 'none'; script-src {digest(script)}; style-src {digest(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )

@@ -1,0 +1,165 @@
+"""The formats of reports. Each is a module of this folder with ``render``, and a row in ``FORMATS``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..errors import UsageError
+from ..terminal import escaped, visible
+from .style import Style
+
+if TYPE_CHECKING:
+    from ..document import Document
+    from ..results.many_files import Unreadable
+    from .checked_runs import CheckedRun
+
+#: Group of the entry points of formats of other packages.
+GROUP = "wirespeed.reports"
+
+#: Text, text with colours for people at a terminal, or JSON.
+Form = Literal["text", "terminal", "json"]
+_PLAIN = Style()
+Report = Callable[["Document", Style], str]
+
+
+@dataclass(frozen=True)
+class ReportFormat:
+    """A format: a module, or an object with its functions.
+
+    All have ``render(document, style) -> str``. Those that ``wirespeed check`` offers also have
+    ``part(document, style)``, which returns what a run adds to the report of several, for
+    ``joined(runs: Sequence[CheckedRun], unreadable, style) -> str``.
+
+    Parameters
+    ----------
+    name : str
+        Name that ``--format`` accepts.
+    form : {'text', 'terminal', 'json'}
+        What it is; ``terminal`` is text with colours for people.
+    suffixes : tuple[str, ...]
+        Suffixes of file names that stand for it; the first is that of new files.
+    checked : bool
+        Whether ``wirespeed check`` offers it.
+    module : str
+        Its module; empty for that of this package with its name, with ``_`` for ``-``.
+    point : EntryPoint or None
+        What another package registered in place of a module: the function ``render``, or an object with all
+        functions.
+    """
+
+    name: str
+    form: Form = "text"
+    suffixes: tuple[str, ...] = ()
+    checked: bool = False
+    module: str = ""
+    point: metadata.EntryPoint | None = None
+
+    @classmethod
+    def of(cls, point: metadata.EntryPoint) -> ReportFormat:
+        """Return the row of a format of another package: attributes of what it registered, or defaults."""
+        loaded, name = point.load(), point.name
+        form: Form = getattr(loaded, "form", "json" if name.endswith("json") else "terminal")
+        suffixes = tuple(getattr(loaded, "suffixes", ()))
+        return cls(name, form, suffixes, hasattr(loaded, "joined"), point=point)
+
+    @property
+    def _functions(self) -> Any:
+        if self.point is not None:
+            return self.point.load()
+        return import_module(self.module or f"{__package__}.{self.name.replace('-', '_')}")
+
+    def render(self, document: Document, style: Style) -> str:
+        """Return the report of a run."""
+        functions = self._functions
+        return self._neutral(getattr(functions, "render", functions)(document, style), style)
+
+    def part(self, document: Document, style: Style) -> Any:
+        """Return what a checked run adds to the report of several; processes send it to each other."""
+        return self._functions.part(document, style)
+
+    def joined(self, runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
+        """Return the report of several checked runs, and of the files that cannot be read or judged."""
+        return self._neutral(self._functions.joined(runs, unreadable, style), style)
+
+    def _neutral(self, text: str, style: Style) -> str:
+        """Neutralise control characters of texts in the Document, but not the colours of the format."""
+        if self.form == "json":
+            return escaped(text)
+        return visible(text, colored=style.color and self.form == "terminal")
+
+
+#: Formats of this package.
+FORMATS = (
+    ReportFormat("table", "terminal", (".txt",)),
+    ReportFormat("plot", "terminal"),
+    ReportFormat("json", "json", (".json",), checked=True),
+    ReportFormat("csv", suffixes=(".csv",)),
+    ReportFormat("html", suffixes=(".html", ".htm"), checked=True),
+    ReportFormat("markdown", suffixes=(".md",), checked=True),
+    ReportFormat("junit", suffixes=(".xml",), checked=True),
+    ReportFormat("prometheus", suffixes=(".prom",), checked=True),
+    ReportFormat("nvbandwidth"),
+    ReportFormat("nvbandwidth-json", "json"),
+    ReportFormat("nccl-tests"),
+    ReportFormat("nccl-tests-json", "json"),
+    ReportFormat("overalloc"),
+    ReportFormat("transfers"),
+)
+
+
+def formats() -> list[str]:
+    """Return the names of all formats: those of this package, then those of others."""
+    others = (point.name for point in metadata.entry_points(group=GROUP))
+    return list(dict.fromkeys((*(row.name for row in FORMATS), *sorted(others))))
+
+
+def find(name: str) -> ReportFormat:
+    """Return the format with this name; one of another package takes precedence.
+
+    Raises
+    ------
+    UsageError
+        If the format does not exist; the message lists all.
+    """
+    for point in metadata.entry_points(group=GROUP, name=name):
+        return ReportFormat.of(point)
+    for row in FORMATS:
+        if row.name == name:
+            return row
+    raise UsageError(f"there is no format {name!r}; choose one of {', '.join(formats())}")
+
+
+def format_of_suffix(suffix: str) -> str:
+    """Return the name of the format of files with a suffix; empty if there is none."""
+    for row in (*FORMATS, *map(ReportFormat.of, metadata.entry_points(group=GROUP))):
+        if suffix in row.suffixes:
+            return row.name
+    return ""
+
+
+def render(document: Document, format: str | Report = "table", style: Style = _PLAIN) -> str:
+    """Render a Document as text.
+
+    Parameters
+    ----------
+    document : Document
+        The run to show.
+    format : str or callable
+        Name of a format, of this package or another one, or a function ``report(document, style) -> str``.
+    style : Style
+        Width, colour, verbosity and criteria.
+
+    Returns
+    -------
+    str
+        The report.
+
+    Raises
+    ------
+    UsageError
+        If the format does not exist.
+    """
+    return find(format).render(document, style) if isinstance(format, str) else format(document, style)

@@ -1,0 +1,160 @@
+"""How to show a run: width and detail, what values are judged by, and what a check found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from ..document import Document
+    from ..judging.age import MaxAge
+    from ..judging.diagnosis import Diagnosis
+    from ..judging.verdicts import Check
+    from ..results.baseline import Baseline
+    from ..results.inventory import Inventory
+    from ..results.overrides import Override
+    from ..results.published_gates import GateSet
+
+#: Versions of nvbandwidth, and its relative.
+DialectName = Literal["0.10", "0.8", "sailbandwidth"]
+SIMULATED = "SIMULATED: no hardware was measured"
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """What values are judged by, in addition to the limits of the links.
+
+    Parameters
+    ----------
+    overrides : tuple[Override, ...]
+        Accepted deviations.
+    baseline : Baseline or None
+        Values that good machines of the same model reach.
+    tolerance : float
+        A value fails if it is below its baseline by more than this fraction (``verdicts.TOLERANCE``).
+    ignore_busy : bool
+        Whether to judge devices that another process used, too.
+    expected : Inventory or None
+        What each host should have; None: nothing is expected.
+    max_age : MaxAge or None
+        Older runs are not judged.
+    """
+
+    overrides: tuple[Override, ...] = ()
+    baseline: Baseline | None = None
+    tolerance: float = 0.05
+    ignore_busy: bool = False
+    expected: Inventory | None = None
+    max_age: MaxAge | None = None
+
+    def judge(self, document: Document) -> Check:
+        """Judge a Document.
+
+        Parameters
+        ----------
+        document : Document
+            The run to judge.
+
+        Returns
+        -------
+        Check
+            A verdict for each cell, testcase and the machine.
+
+        Raises
+        ------
+        UsageError
+            If an override matches no cell, or the baseline is for a different kind of machine.
+        """
+        from ..judging.age import unjudged
+        from ..judging.judge import judge
+
+        check = judge(
+            document, self.overrides, self.baseline, self.tolerance, self.ignore_busy, self.expected
+        )
+        stale = self.max_age.stale(document) if self.max_age else ""
+        return unjudged(check, stale) if stale else check
+
+
+#: Judge by the limits of the links and their expected ranges only.
+BY_LIMITS = Criteria()
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What ``wirespeed check`` found about a run.
+
+    Parameters
+    ----------
+    check : Check
+        The verdicts.
+    diagnosis : Diagnosis
+        What explains the slow cells.
+    file : str
+        The file of the run; empty if it was not saved.
+    """
+
+    check: Check
+    diagnosis: Diagnosis
+    file: str = ""
+
+    @classmethod
+    def of(
+        cls, document: Document, by: Criteria = BY_LIMITS, gates: Iterable[GateSet] = (), file: str = ""
+    ) -> Judged:
+        """Judge a run, diagnose it, and compare it with sets of gates.
+
+        Raises
+        ------
+        UsageError
+            If an override matches no cell, or the baseline is for a different kind of machine.
+        """
+        from ..judging.diagnosis import Diagnosis, diagnose
+        from ..judging.gate_verdicts import compare_gates
+
+        check = by.judge(document)
+        if check.stale:
+            return cls(check, Diagnosis((), 0, 0, (), bool(document.facts), document.simulated), file)
+        compared = tuple(compare_gates(one, document, check.judgements) for one in gates)
+        return cls(replace(check, gates=compared), diagnose(document, check), file)
+
+
+@dataclass(frozen=True)
+class Style:
+    """How to show a report.
+
+    Parameters
+    ----------
+    width : int
+        Columns of the terminal.
+    color : bool
+        Whether to add colour escape sequences.
+    verbose : bool
+        Whether to show every sample and every cell.
+    utilization : bool
+        Whether to add tables of measured value over limit, if the format has them.
+    criteria : Criteria
+        What values are judged by, if the format has verdicts.
+    judged : Judged or None
+        What ``wirespeed check`` found, for the formats that it offers; None for a run that was not checked.
+    dialect : {'0.10', '0.8', 'sailbandwidth'}
+        Version of nvbandwidth whose output nvbandwidth's formats have, or sailbandwidth.
+    perf : bool
+        Whether nvbandwidth's text has lines ``&&&& PERF`` in place of sums.
+    all_cells : bool
+        Whether Prometheus gets every value, in addition to those of each device and kind of path.
+    """
+
+    width: int = 80
+    color: bool = False
+    verbose: bool = False
+    utilization: bool = False
+    criteria: Criteria = BY_LIMITS
+    judged: Judged | None = None
+    dialect: DialectName = "0.10"
+    perf: bool = False
+    all_cells: bool = False
+
+    def check(self, document: Document) -> Check:
+        """Return the verdicts on a Document: those that ``wirespeed check`` found, or by the criteria."""
+        return self.judged.check if self.judged else self.criteria.judge(document)

@@ -1,0 +1,29 @@
+"""Screens: what commands print for people. Each module has the name of a command, or of a part of several."""
+
+from __future__ import annotations
+
+from ..errors import UsageError
+from ..reports import FORMATS, ReportFormat, find, formats
+
+#: The screen of ``wirespeed check``.
+TEXT = ReportFormat("text", "terminal", checked=True, module=f"{__name__}.check")
+
+
+def check_formats() -> list[str]:
+    """Return the names of the formats of ``wirespeed check``; formats of other packages may be none."""
+    own = {row.name: row.checked for row in FORMATS}
+    return [TEXT.name, *(name for name in formats() if own.get(name, True))]
+
+
+def check_format(name: str) -> ReportFormat:
+    """Return a format of ``wirespeed check``.
+
+    Raises
+    ------
+    UsageError
+        If a format of another package cannot show what a check found.
+    """
+    row = TEXT if name == TEXT.name else find(name)
+    if not row.checked:
+        raise UsageError(f"{name} cannot show a check; choose one of {', '.join(check_formats())}")
+    return row

@@ -1,0 +1,90 @@
+"""Devices and switches of a machine, with their hosts. No other module reads the names of vertices."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+from .topology import LinkKind, Machine
+
+
+class Vertex(NamedTuple):
+    """A device or switch.
+
+    Parameters
+    ----------
+    name : str
+        Name in the links: ``gpu0``; in a job also ``3/gpu0`` (of rank 3) and ``node1:pcie0`` (of a host).
+    host : str
+        Its host, as facts name it: empty for the host of the first rank.
+    device : str
+        Its name on that host, as facts name it.
+    """
+
+    name: str
+    host: str
+    device: str
+
+
+def whole(name: str) -> str:
+    """Return the name of a vertex without the part of it that a link enters or leaves (``pcie0 up``)."""
+    return name.partition(" ")[0]
+
+
+class MachineVertices:
+    """The vertices of one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._links = machine.links
+        self._gpu_names = {gpu.name for gpu in machine.gpus}
+        self._node_names = {node.name for node in machine.numa}
+        self._rank_devices = {rank.device for rank in machine.ranks}
+        first = machine.ranks[0].host if machine.ranks else ""
+        self._ranks = {str(rank.index): rank.host if rank.host != first else "" for rank in machine.ranks}
+        self._hosts = {rank.host: self._ranks[str(rank.index)] for rank in machine.ranks}
+
+    def of(self, name: str) -> Vertex:
+        """Return the vertex with a name in the links."""
+        rank, slash, device = name.partition("/")
+        if slash:
+            return Vertex(name, self._ranks.get(rank, ""), device)
+        host, colon, device = name.partition(":")
+        if colon and host in self._hosts:
+            return Vertex(name, self._hosts[host], device)
+        return Vertex(name, "", name)
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The hosts of the ranks, as facts name them; empty without ranks."""
+        return frozenset(self._hosts.values())
+
+    def is_node(self, name: str) -> bool:
+        """Whether a vertex is a NUMA node."""
+        return self.of(name).device in self._node_names
+
+    @cached_property
+    def gpus(self) -> tuple[Vertex, ...]:
+        """The GPUs of all hosts."""
+        names = (self._gpu_names | self._rank_devices) - self._node_names
+        with_memory = (self.of(link.source) for link in self._links if link.kind is LinkKind.MEMORY)
+        return tuple(vertex for vertex in with_memory if vertex.device in names)
+
+    @cached_property
+    def nodes(self) -> tuple[Vertex, ...]:
+        """The NUMA nodes of all hosts, those of the first host first."""
+        ends = sorted({end for link in self._links for end in (link.source, link.destination)})
+        others = (end for end in ends if self.of(end).device.startswith("numa"))
+        return tuple(map(self.of, dict.fromkeys((*sorted(self._node_names), *others))))
+
+    def gpus_at(self, place: str) -> tuple[Vertex, ...]:
+        """Return the GPUs that a place is about: itself, those below a switch, or all without a place."""
+        known = {vertex.name: vertex for vertex in self.gpus}
+        if not place:
+            return self.gpus
+        if place in known:
+            return (known[place],)
+        return tuple(
+            known[link.destination]
+            for link in self._links
+            if link.source == place and link.destination in known
+        )
