@@ -20,8 +20,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from ..errors import NotIdle, RunInterrupted, UsageError, WirespeedError
+from ..errors import NotIdle, UsageError, WirespeedError
 from ..exit_codes import EXIT_CODES, ExitCode
+from ..run_errors import RunInterrupted
 from ..terminal import PLAIN, columns, shows_unicode, visible
 from ..version import __version__
 from .commands import COMMANDS, SUFFIX, called_as, is_peer, module_of, programs
