@@ -12,9 +12,9 @@ from wirespeed.topology import LinkKind, Machine
 
 
 def handles() -> dict[str, Any]:
-    from wirespeed.backends.cuda import device  # needs the CUDA packages, which only GPU machines have
+    from wirespeed.backends.cuda import cuda_driver  # needs the CUDA packages, which only GPU machines have
 
-    return device.handles()
+    return cuda_driver.handles()
 
 
 def smi(fields: str) -> list[list[str]]:

@@ -26,9 +26,8 @@ def test_streams_of_a_gpu_in_a_server_wait_by_themselves(backend: CudaBackend) -
 def test_a_stream_tells_the_host_that_the_gate_is_open(
     backend: CudaBackend, waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wirespeed.backends.cuda.device import TimedStream
-    from wirespeed.backends.cuda.driver import check, driver, idle
-    from wirespeed.backends.cuda.gate import Gate, GateKind
+    from wirespeed.backends.gpu.device import TimedStream
+    from wirespeed.backends.gpu.gate import Gate, GateKind
 
     device = backend._device("gpu0")
     monkeypatch.setattr(device, "has_stream_waits", waits)
@@ -39,11 +38,11 @@ def test_a_stream_tells_the_host_that_the_gate_is_open(
         gate.close_all()
         gate.hold(device, lane.stream)
         gate.tell(device, lane.stream, 64, value)
-        assert not idle(lane.stream) and word.value != value
+        assert not lane.is_idle and word.value != value
         gate.open(gate.serial - 1)
-        assert not idle(lane.stream)
+        assert not lane.is_idle
         gate.release()
-        check(driver.cuStreamSynchronize, lane.stream)
+        device.driver.synchronize(lane.stream)
         assert word.value == value
     lane.destroy()
     gate.free()

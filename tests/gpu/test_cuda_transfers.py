@@ -258,7 +258,7 @@ def test_one_wrong_bit_is_found(
 def test_what_is_not_written_is_found(
     backend: CudaBackend, options: RunOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wirespeed.backends.cuda.stream_ops import EngineCopy
+    from wirespeed.backends.gpu.stream_ops import EngineCopy
 
     transfer = copy(device("gpu0"), device("gpu0"), "gpu0", Engine.CE, 128 * MIB)
     with backend.prepare(Measurement((transfer,), ()), options) as prepared:
@@ -275,7 +275,7 @@ def test_what_is_not_written_is_found(
 def test_a_gate_that_is_never_released(
     backend: CudaBackend, options: RunOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wirespeed.backends.cuda.gate import Gate
+    from wirespeed.backends.gpu.gate import Gate
 
     transfer = copy(device("gpu0"), device("gpu0"), "gpu0", Engine.CE, MIB)
     with backend.prepare(Measurement((transfer,), ()), replace(options, timeout=0.3)) as prepared:
@@ -290,7 +290,7 @@ def test_a_gate_that_is_never_released(
 def test_cancelling_ends_a_sample(
     backend: CudaBackend, options: RunOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wirespeed.backends.cuda.gate import Gate
+    from wirespeed.backends.gpu.gate import Gate
 
     transfer = copy(device("gpu0"), device("gpu0"), "gpu0", Engine.CE, MIB)
     with backend.prepare(Measurement((transfer,), ()), options) as prepared:

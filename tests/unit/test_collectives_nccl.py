@@ -19,8 +19,10 @@ from tests.fakes.nccl import Driver, Nccl, Unit, compiled
 from tests.fakes.nccl_device import module
 from wirespeed.backends import native
 from wirespeed.backends import test_data as contents
+from wirespeed.backends.cuda import cuda_driver
+from wirespeed.backends.cuda.cuda_driver import CudaDriver
 from wirespeed.backends.nccl import channel as messages
-from wirespeed.backends.nccl import device_api, loops, provider
+from wirespeed.backends.nccl import device_api, provider
 from wirespeed.backends.nccl import rank_gpu as gpu
 from wirespeed.backends.nccl.provider import NcclOptions, NcclProvider
 from wirespeed.backends.nccl.rank_gpu import Format, format_of
@@ -48,17 +50,19 @@ def device_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fake(kernels: Any, device_code: Path, monkeypatch: pytest.MonkeyPatch) -> Nccl:
     driver = Driver(kernels)
     nccl = Nccl(driver)
-    for one in (gpu, loops, provider, device_api):
-        monkeypatch.setattr(one, "driver", driver)
-    monkeypatch.setattr(gpu, "load", lambda *_: 1)
+
+    def load(self: CudaDriver, text: str, device: int, headers: Any = None) -> Any:
+        return module(device_code, text.split()[2]) if headers else 1
+
+    monkeypatch.setattr(cuda_driver, "driver", driver)
+    monkeypatch.setattr(CudaDriver, "module", load)
     monkeypatch.setattr(device_api, "headers", lambda version: str(version))
-    monkeypatch.setattr(device_api, "load", lambda text, *_: module(device_code, text.split()[2]))
     package = ModuleType("nccl.bindings")
     package.nccl = nccl  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "nccl", ModuleType("nccl"))
     monkeypatch.setitem(sys.modules, "nccl.bindings", package)
     library = nccl.library()
-    monkeypatch.setattr(provider.native, "loaded", lambda: native.Functions(library))
+    monkeypatch.setattr(provider, "functions", lambda driver: native.Functions(library))
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
     return nccl
 

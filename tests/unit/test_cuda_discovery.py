@@ -18,8 +18,9 @@ from cuda.bindings import driver as real
 
 from tests.fakes.cuda import FakeCuda
 from wirespeed.backends.cuda import discovery
-from wirespeed.backends.cuda.nvml import Nvml, process_name
+from wirespeed.backends.cuda.nvml import Nvml
 from wirespeed.backends.cuda.visible_devices import visible
+from wirespeed.backends.gpu.monitor import process_name
 from wirespeed.backends.tree import Tree
 from wirespeed.document import Quantity
 from wirespeed.limits import ceilings

@@ -20,18 +20,20 @@ from cuda.bindings import driver as real
 from tests.fakes.cuda import FakeCuda
 from tests.threads import together, worlds
 from wirespeed.backends.cuda import backend as backend_module
-from wirespeed.backends.cuda import compiler, device, memory
+from wirespeed.backends.cuda import compiler
 from wirespeed.backends.cuda.backend import CudaBackend
-from wirespeed.backends.cuda.device import Device, Peers
-from wirespeed.backends.cuda.endpoint import CudaEndpoint
-from wirespeed.backends.cuda.fill_verify import Contents
-from wirespeed.backends.cuda.gate import Gate, GateKind
-from wirespeed.backends.cuda.memory import CudaBufferPool
+from wirespeed.backends.cuda.cuda_driver import CudaDriver
 from wirespeed.backends.cuda.nvml import Nvml
-from wirespeed.backends.cuda.prepared import CudaPrepared
 from wirespeed.backends.distributed.endpoint import JobContext, LocalTransfer
 from wirespeed.backends.distributed.exchange import Exchange
 from wirespeed.backends.distributed.release import share_page
+from wirespeed.backends.gpu import memory
+from wirespeed.backends.gpu.device import Device, Peers, TimedStream
+from wirespeed.backends.gpu.endpoint import GpuEndpoint
+from wirespeed.backends.gpu.fill_verify import Contents
+from wirespeed.backends.gpu.gate import Gate, GateKind
+from wirespeed.backends.gpu.memory import GpuBufferPool
+from wirespeed.backends.gpu.prepared import GpuPrepared
 from wirespeed.errors import BackendError, OutOfMemory, Unreachable
 from wirespeed.model import (
     Engine,
@@ -106,7 +108,7 @@ def test_a_gpu_whose_streams_cannot_wait_has_a_kernel_that_does(
     cuda: Cuda, attributes: dict[str, int], call: str
 ) -> None:
     fake = cuda(attributes=attributes)
-    where = Device(gpu(0), 0)
+    where = Device(gpu(0), CudaDriver(), 0)
     gate = Gate(GateKind.WAIT_VALUE, where, 1.0)
     gate.close_all()
     gate.hold(where, 1)
@@ -123,7 +125,7 @@ def test_a_gate_between_processes_without_stream_memory_operations(
         {} if can_wait else dict.fromkeys(("cuStreamWaitValue32", "cuStreamWriteValue32"), not_supported)
     )
     fake = cuda(attributes={"CAN_USE_64_BIT_STREAM_MEM_OPS": can_wait}, refused=refused)
-    where = Device(gpu(0), 0)
+    where = Device(gpu(0), CudaDriver(), 0)
     gate = Gate(GateKind.WAIT_VALUE, where, 1.0, page)
     loaded = fake.calls.count("cuFuncLoad")
     gate.close_all()
@@ -139,7 +141,7 @@ def test_a_gate_between_processes_without_stream_memory_operations(
 
 def test_what_opens_an_earlier_round_opens_no_later_one(cuda: Cuda) -> None:
     cuda()
-    gate = Gate(GateKind.WAIT_VALUE, Device(gpu(0), 0), 1.0)
+    gate = Gate(GateKind.WAIT_VALUE, Device(gpu(0), CudaDriver(), 0), 1.0)
     gate.close_all()
     late = gate.serial
     gate.release()
@@ -154,7 +156,7 @@ def test_what_opens_an_earlier_round_opens_no_later_one(cuda: Cuda) -> None:
 
 def test_the_timer_of_a_full_queue_opens_the_round_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that waits for room behind a closed gate would wait for ever; a late one must do no harm."""
-    from wirespeed.backends.cuda import prepared as module
+    from wirespeed.backends.gpu import prepared as module
 
     opened: list[int] = []
     told = threading.Event()
@@ -168,7 +170,7 @@ def test_the_timer_of_a_full_queue_opens_the_round_of_its_time(monkeypatch: pyte
 
     rounds = Rounds()
     monkeypatch.setattr(module, "_QUEUE_FULL_S", 0.05)
-    stuck = CudaPrepared.__new__(CudaPrepared)
+    stuck = GpuPrepared.__new__(GpuPrepared)
     stuck._gate = rounds  # type: ignore[assignment]
     with stuck._unblocking(1000):
         rounds.serial = 8
@@ -191,8 +193,12 @@ def test_many_processes_on_one_host(cuda: Cuda, can_wait: int) -> None:
         page = share_page(exchange, descriptors, 10.0)
         options = RunOptions(timeout=10.0)
         job = JobContext(world, descriptors, page, (world.rank, count), "gpu0", (), options)
-        side = CudaEndpoint(
-            job, Device(gpu(0), 0), cast(Contents, None), GateKind.WAIT_VALUE, cast(CudaBufferPool, None)
+        side = GpuEndpoint(
+            job,
+            Device(gpu(0), CudaDriver(), 0),
+            cast(Contents, None),
+            GateKind.WAIT_VALUE,
+            cast(GpuBufferPool, None),
         )
         side.begin()
         exchange.gather(None, "closing the gates")
@@ -307,7 +313,7 @@ def test_a_time_that_cannot_be_is_no_measurement(cuda: Cuda, milliseconds: float
 def test_a_load_that_ended_early_is_repeated(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = cuda(2)
     times = iter([0.010, 0.001, 0.010, 0.010, 0.014, 0.010, 0.010, 0.014, 0.010])
-    monkeypatch.setattr("wirespeed.backends.cuda.prepared._elapsed", lambda start, stop: next(times))
+    monkeypatch.setattr(TimedStream, "elapsed", lambda lane, start, stop: next(times))
     backend = CudaBackend(machine(2))
     works = (transfer(0, 1, 0), replace(transfer(1, 0, 1), role=Role.LOAD))
     with backend.prepare(Measurement(works, (Place("", 0, 0),)), RunOptions(timeout=5)) as prepared:
@@ -404,7 +410,7 @@ def test_more_peers_at_once_than_the_driver_allows_are_waived(cuda: Cuda) -> Non
 
 def test_peers_stay_enabled_where_there_is_room(cuda: Cuda) -> None:
     fake = cuda(2)
-    first, second = (Device(gpu(i), i) for i in (0, 1))
+    first, second = (Device(gpu(i), CudaDriver(), i) for i in (0, 1))
     peers = Peers()
     for _ in range(3):
         peers.take(first, second)
@@ -417,12 +423,13 @@ def test_peers_stay_enabled_where_there_is_room(cuda: Cuda) -> None:
 
 def test_ptx_that_the_driver_refuses(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
     unsupported = real.CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION
-    cuda(refused={"cuModuleLoadData": unsupported})
+    fake = cuda(refused={"cuModuleLoadData": unsupported})
     with pytest.raises(BackendError, match=r"^cuModuleLoadData failed"):
-        device.load("source", "sm_90")
+        CudaDriver().module("source", 0)
     monkeypatch.setattr(compiler, "compiled", lambda *_, **__: b"// PTX\0")
+    fake.attributes["COMPUTE_CAPABILITY_MAJOR"] = 13
     with pytest.raises(BackendError, match=r"NVRTC .* does not know sm_130, .*UNSUPPORTED_PTX.*newer NVRTC"):
-        device.load("source", "sm_130")
+        CudaDriver().module("source", 0)
 
 
 def test_the_libraries_are_those_that_are_installed() -> None:

@@ -16,10 +16,11 @@ pytest.importorskip("cuda.bindings")
 from tests.fakes.cuda import FakeCuda
 from wirespeed.backends.cuda import compiler
 from wirespeed.backends.cuda.backend import CudaBackend
-from wirespeed.backends.cuda.gate import GateKind, SignalPage
-from wirespeed.backends.cuda.paced import pieces_of
-from wirespeed.backends.cuda.prepared import CudaPrepared
-from wirespeed.backends.cuda.ticks import Ticks
+from wirespeed.backends.gpu.device import TimedStream
+from wirespeed.backends.gpu.gate import GateKind, SignalPage
+from wirespeed.backends.gpu.paced import pieces_of
+from wirespeed.backends.gpu.prepared import GpuPrepared
+from wirespeed.backends.gpu.ticks import Ticks
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Role, Transfer
 from wirespeed.options import RunOptions
 from wirespeed.topology import Gpu, Machine, NumaNode
@@ -91,13 +92,13 @@ def transfer(source: int, destination: int, **more: Any) -> Transfer:
     return Transfer(*ends, Executor(f"gpu{source}"), **plan)
 
 
-def prepared(backend: CudaBackend, *transfers: Transfer) -> CudaPrepared:
+def prepared(backend: CudaBackend, *transfers: Transfer) -> GpuPrepared:
     measurement = Measurement(transfers, ())
     assert backend.refuses(measurement) is None
     return backend.prepare(measurement, OPTIONS)
 
 
-def streams(one: CudaPrepared) -> list[Any]:
+def streams(one: GpuPrepared) -> list[Any]:
     return [bound.lane.stream for bound in one._bound]
 
 
@@ -177,8 +178,9 @@ def test_a_paced_load_begins_with_the_clock_and_lasts_as_long_as_the_others(
     with prepared(backend, *works) as one:
         load = one._bound[1].lane
         monkeypatch.setattr(
-            "wirespeed.backends.cuda.prepared._elapsed",
-            lambda start, stop: one._counts[1] * 1.05e-3 if start is load.start else 0.1e-3 * one._counts[0],
+            TimedStream,
+            "elapsed",
+            lambda lane, *_: one._counts[1] * 1.05e-3 if lane is load else 0.1e-3 * one._counts[0],
         )
         counts = []
         for copies in (1, 40, 40, 40):
@@ -207,7 +209,7 @@ def test_what_is_due_much_later_is_enqueued_later(
             enqueued.append(len(fake.of(stream, "copy")) - 1)
             clock[0] += 5e-3
 
-        monkeypatch.setattr("wirespeed.backends.cuda.prepared.time.sleep", sleep)
+        monkeypatch.setattr("wirespeed.backends.gpu.prepared.time.sleep", sleep)
         one._gate.release()
         one.finish(1)
     assert enqueued[:4] == [31, 31, 46, 62]  # of 128 pieces of 64 KiB, 10 ms ahead

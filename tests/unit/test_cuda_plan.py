@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from wirespeed.backends.cuda import backend as module
 from wirespeed.backends.cuda import connect
 from wirespeed.backends.cuda.backend import CudaBackend
-from wirespeed.backends.cuda.launch_config import shape, unfit
+from wirespeed.backends.gpu.launch_config import shape, unfit
 from wirespeed.backends.patterns import keys_of
 from wirespeed.errors import BackendError
 from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Role, Transfer

@@ -14,8 +14,8 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "wirespeed"
 ALLOWED = {
-    "cuda": ("backends/cuda/", "backends/nccl/"),
-    "nccl": ("backends/cuda/", "backends/nccl/"),
+    "cuda": ("backends/cuda/",),
+    "nccl": ("backends/nccl/",),
     "pynvml": ("backends/cuda/",),
     "mpi4py": ("worlds/mpi.py", "backends/mpi/"),
 }

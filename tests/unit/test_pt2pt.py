@@ -174,6 +174,7 @@ def wires() -> tuple[Any, Any]:
     """Two ends of NCCL's wire on a stand-in for it, in host memory."""
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
     from tests.fakes.nccl import Driver, Nccl
+    from wirespeed.backends.cuda.cuda_driver import CudaNativeCalls
     from wirespeed.backends.native import Functions
     from wirespeed.backends.pairs.nccl import NcclWire
 
@@ -187,7 +188,7 @@ def wires() -> tuple[Any, Any]:
         comm = nccl.comm_init_rank_config(2, identifier, rank, None)
         place = HostBuffers(1.0)
         place.stream = driver.cuStreamCreate(None)[1]  # type: ignore[attr-defined]
-        place.where = SimpleNamespace(use=lambda: None)
+        place.where = SimpleNamespace(use=lambda: None, driver=SimpleNamespace(native=CudaNativeCalls()))
         handle = SimpleNamespace(handle=int(comm), libraries=dict, close=lambda: None)
         made.append((NcclWire(cast(Any, handle), functions, rank == 0, cast(Any, place)), place))
     return made[0], made[1]
@@ -232,7 +233,7 @@ def backend(rank: int, machine: Machine, here: Machine) -> PairsBackend:
 def test_each_rank_takes_the_gpu_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each process sees its own GPU alone, all of them are called gpu0."""
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
-    from wirespeed.backends.cuda import gpu_buffers as place
+    from wirespeed.backends.gpu import gpu_buffers as place
     from wirespeed.topology import Gpu, Rank
 
     taken: list[str] = []

@@ -12,8 +12,8 @@ import wirespeed
 from tests.unit.test_cuda_discovery import FakeNvml
 from tests.unit.test_gpu_facts import GPU, bus
 from wirespeed.backends.cuda import nvml
-from wirespeed.backends.cuda.loaded_links import LoadedLinks
 from wirespeed.backends.cuda.nvml import Nvml
+from wirespeed.backends.gpu.loaded_links import LoadedLinks
 from wirespeed.backends.nccl.debug import Debug, transports
 from wirespeed.backends.tree import Tree
 from wirespeed.document import RETRAINED, THROTTLED_BY, Document, Quantity, State

@@ -220,8 +220,3 @@ class Functions:
         for row, (name, arguments) in zip(table, calls, strict=True):
             row[: len(arguments) + 1] = (self.address(name), *arguments)
         return table
-
-
-def loaded() -> Functions:
-    """Return the functions of NCCL, which must be loaded already, and of the CUDA driver."""
-    return Functions(ctypes.CDLL("libnccl.so.2"), ctypes.CDLL("libcuda.so.1"))

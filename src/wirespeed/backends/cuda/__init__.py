@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ...facts import Fact
     from ...topology import Machine
     from ..base import Backend
+    from ..gpu.gpu_driver import GpuDriver
     from ..tree import TreePath
 
 #: Marks the GPUs that this backend discovered.
@@ -91,6 +92,24 @@ def _initialise() -> None:
         from cuda.bindings import driver
 
         driver.cuInit(0)
+
+
+def open_driver() -> GpuDriver:
+    """Return the CUDA driver.
+
+    Raises
+    ------
+    BackendError
+        If the Python package for it is missing.
+    """
+    try:
+        from .cuda_driver import CudaDriver
+    except ImportError as error:
+        from ...errors import BackendError
+        from .packages import INSTALL
+
+        raise BackendError(f"the CUDA driver cannot be used: {error}; {INSTALL}") from error
+    return CudaDriver()
 
 
 def connect(machine: Machine) -> Backend | None:

@@ -2,386 +2,53 @@
 
 from __future__ import annotations
 
-import math
-import os
-import threading
-import time
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
 
-from ...document import Quantity, State
-from ...errors import BackendError, BackendLost, OutOfMemory
-from ...model import MOST_DESTINATIONS, Engine, Measurement, MemoryKind, Operation, Role, Transfer
-from ...options import RunOptions
-from ...topology import Gpu, Machine
-from ...units import MIB, format_size
-from .. import pci
-from .launch_config import NODE, WORD, unfit
-from .loaded_links import LoadedLinks
-from .nvml import Nvml, process_name
+from ..gpu.backend import GpuBackend
+from .nvml import Nvml
 from .packages import BINDINGS, INSTALL, WHEELS, extra
 
-if TYPE_CHECKING:
-    from ..distributed.endpoint import JobContext
-    from .device import Device, Peers
-    from .endpoint import CudaEndpoint
-    from .fill_verify import Contents
-    from .gate import Gate
-    from .memory import CudaBufferPool
-    from .prepared import CudaPrepared
-    from .ticks import Ticks
-
 _PACKAGES = (BINDINGS, *WHEELS.values(), "nvidia-ml-py")
-_CONFIDENTIAL = "the GPUs are in confidential computing mode: {} is not timed reliably by events"
-#: Operations of an engine; the engine sm supports all, and others only copies.
-_OPERATIONS = {Engine.SM_BULK: (Operation.COPY, Operation.CHASE)}
-#: cp.async.bulk.
-_BULK_CAPABILITY = (9, 0)
-#: Minimum duration of a sample for which several engines are tried: joining streams takes time.
-_SPREAD_FROM_BYTES = 16 * MIB
-_SPREAD_TRIALS = 3
 
 
-class CudaBackend:
-    """Backend for transfers of GPUs: copy engines, kernels, chases.
-
-    Parameters
-    ----------
-    machine : Machine
-        Machine that this process runs on, as ``discovery.discover`` describes it.
-    gate : str
-        Mechanism that holds streams until all work is enqueued: ``wait_value`` or ``spin``.
-    """
+class CudaBackend(GpuBackend):
+    """Backend for transfers of GPUs by CUDA."""
 
     name = "cuda"
-    #: Events have a resolution of 0.5 µs and a copy takes about 2 µs to start: 0.1 % of this.
-    sample_seconds = 4e-3
+    title = "CUDA"
 
-    def __init__(self, machine: Machine, gate: str = "wait_value") -> None:
-        self.warnings: list[str] = []
-        self._machine = machine
-        self._gate_kind = gate
-        self._gpus = {gpu.name: gpu for gpu in machine.gpus}
-        self._nodes = {node.name for node in machine.numa}
-        self._unusable = _unusable(machine)
-        self._devices: dict[str, Device] = {}
-        self._contents: dict[str, Contents] = {}
-        self._handles: dict[str, Any] = {}
-        self._own: dict[str, set[int]] = {}
-        self._engines: dict[Transfer, int] = {}
-        self._cancelled, self._stuck = threading.Event(), threading.Event()
-        self._nvml: Nvml | None = None
-        self._loaded = LoadedLinks(machine, self._monitor)
-        self._pool: CudaBufferPool | None = None
-        self._peers: Peers | None = None
-        self._gate: Gate | None = None
-        self._ticks: Ticks | None = None
+    def open_monitor(self) -> Nvml | None:
+        """Return NVML; None without it: discovery has reported the reason."""
+        if find_spec("pynvml"):
+            import pynvml
 
-    def refuses(self, measurement: Measurement) -> str | None:
-        """Return why the Measurement cannot run here, None if it can."""
-        if not measurement.transfers or measurement.is_mixed:
-            return ""  # other backends run what is no transfer
-        for transfer in measurement.transfers:
-            if reason := self._refuses(transfer):
-                return f"{transfer}: {reason}"
-        transfers = measurement.transfers
-        if all(t.role is Role.LOAD for t in transfers):
-            return "no transfer is measured"
-        kinds = {end.kind for t in transfers for end in t.ends}
-        if MemoryKind.PAGEABLE in kinds and len(transfers) > 1:
-            return "copies of pageable memory run in the calling thread, so only one can run at a time"
-        return self._unusable or None
-
-    def _refuses(self, transfer: Transfer) -> str:
-        ends = transfer.ends
-        copy = transfer.operation is Operation.COPY
-        pageable = any(end.kind is MemoryKind.PAGEABLE for end in ends)
-        if transfer.engine is Engine.CPU:
-            return "the CUDA backend has no engine cpu"
-        if transfer.executor.rank is not None or any(end.rank is not None for end in ends):
-            return "the CUDA backend cannot measure between processes"
-        if transfer.executor.device not in self._gpus:
-            return f"{transfer.executor} is not a GPU of this machine"
-        gpu = self._gpus[transfer.executor.device]
-        for end in ends:
-            known = self._gpus if end.kind is MemoryKind.DEVICE else self._nodes
-            if end.device not in known:
-                return f"{end.kind} memory of {end.device} does not belong to this machine"
-            if end.device in self._gpus and end.device not in (gpu.name, *gpu.peers):
-                return f"{gpu.name} has no peer access to {end.device}"
-        does = _OPERATIONS.get(transfer.engine, (Operation.COPY,))
-        if transfer.engine is not Engine.SM and transfer.operation not in does:
-            only = ", ".join(does)
-            return f"the engine {transfer.engine} does not support {transfer.operation}, only {only}"
-        if transfer.also and not (copy and transfer.engine is Engine.SM):
-            return "only a copy by a kernel (sm) writes to several memories"
-        if len(ends) - 1 > MOST_DESTINATIONS:
-            return f"a kernel writes to {MOST_DESTINATIONS} memories at most"
-        if pageable and transfer.engine is not Engine.CE:
-            return "kernels cannot access pageable memory"
-        capability = tuple(int(part) for part in gpu.compute_capability.split(".") if part)
-        if transfer.engine is Engine.SM_BULK and capability < _BULK_CAPABILITY:
-            return (
-                f"bulk copies require compute capability 9.0 or later; {gpu.name} has "
-                f"{gpu.compute_capability}; use the engine sm"
-            )
-        if self._machine.confidential and any(end.kind is not MemoryKind.DEVICE for end in ends):
-            return _CONFIDENTIAL.format("the driver encrypts transfers between host and GPU, so they")
-        if self._machine.confidential and transfer.operation is Operation.CHASE:
-            return _CONFIDENTIAL.format("a latency")
-        if transfer.operation is Operation.CHASE:
-            if transfer.bytes < 2 * NODE:
-                return f"a chase requires at least {2 * NODE} bytes"
-        elif not copy and transfer.bytes % WORD:
-            return f"{transfer.operation} requires a multiple of {WORD} bytes"
-        if transfer.bytes < 1:
-            return "the transfer has no bytes"
-        if transfer.pace != 1:
-            return "a load on a GPU has no pace: it always runs at full speed"
-        return "" if transfer.engine is Engine.CE else unfit(transfer)
-
-    def prepare(self, measurement: Measurement, options: RunOptions) -> CudaPrepared:
-        """Take and fill the buffers of a Measurement and bind what it enqueues.
-
-        Raises
-        ------
-        BackendError
-            If memory, peer access or the driver is not available.
-        """
-        if reason := self.refuses(measurement):
-            raise BackendError(reason)
-        self._cancelled.clear()
-        engines = [self._spread(t, options) if options.all_engines else 1 for t in measurement.transfers]
-        return self._prepare(measurement, engines, options)
-
-    def _prepare(self, measurement: Measurement, engines: list[int], options: RunOptions) -> CudaPrepared:
-        from .bound_copy import Binder
-        from .device import Peers
-        from .gate import Gate, GateKind, SignalPage
-        from .prepared import CudaPrepared, Signals
-        from .ticks import Ticks
-
-        if self._peers is None:
-            self._peers = Peers()
-        peers = self._peers
-        pool = self._buffers()
-        if self._gate is None:
-            first = self._device(measurement.transfers[0].executor.device)
-            self._gate = Gate(GateKind(self._gate_kind), first, options.timeout)
-        timed = any(t.is_paced or t.start for t in measurement.transfers)
-        if timed and self._ticks is None:
-            first = self._device(measurement.transfers[0].executor.device)
-            self._ticks = Ticks(SignalPage(GateKind(self._gate_kind), first, options.timeout))
-        ticks = self._ticks if timed else None
-
-        def attempt(gate: Gate) -> CudaPrepared:
-            binder = Binder(pool, self._device, self._contents_of, options, peers, ticks)
-            binder.paced = sum(t.is_paced for t in measurement.transfers)
-            signals = Signals(self._cancelled, self._stuck)
-            return CudaPrepared(measurement, engines, binder, gate, signals, options)
-
-        try:
-            return attempt(self._gate)
-        except OutOfMemory:
-            if not pool.give_way():
-                raise
-            return attempt(self._gate)
-
-    def _spread(self, transfer: Transfer, options: RunOptions) -> int:
-        """Return over how many copy engines a transfer is fastest: both ways are tried, once each."""
-        if transfer.engine is not Engine.CE or transfer.bytes < _SPREAD_FROM_BYTES:
-            return 1
-        if transfer not in self._engines:
-            fast = replace(transfer, role=Role.MEASURED, rate=math.inf, start=0.0)
-            alone = Measurement((fast,), ())
-            times = {}
-            for engines in (1, 2):
-                with self._prepare(alone, [engines], options) as prepared:
-                    times[engines] = min(prepared.sample(2).wall for _ in range(_SPREAD_TRIALS))
-            self._engines[transfer] = min(times, key=lambda engines: times[engines])
-        return self._engines[transfer]
-
-    def holds(self, device: str) -> bool:
-        """Return whether a device is a GPU of this process."""
-        return device in self._gpus
-
-    def side(self, job: JobContext) -> CudaEndpoint:
-        """Return this process' GPU in a job of several processes."""
-        from .endpoint import CudaEndpoint
-        from .gate import GateKind
-
-        if self._unusable:
-            raise BackendError(self._unusable)
-        device = self._device(job.device)
-        if users := self._users(device.gpu):
-            self._warn(f"{job.device} is in use by {users}; values may be lower than its maximum")
-        kind = GateKind(self._gate_kind)
-        return CudaEndpoint(job, device, self._contents_of(device), kind, self._buffers())
-
-    def renew(self) -> None:
-        """Use other memory from now on."""
-        if self._pool is not None:
-            self._pool.renew()
-
-    def now(self) -> float:
-        """Return the monotonic clock in s."""
-        return time.monotonic()
-
-    def state(self) -> State:
-        """Return clocks, temperatures, links and error counters of all GPUs, as NVML reports them."""
-        nvml = self._monitor()
-        if nvml is None:
-            return ()
-        return tuple(quantity for gpu in self._machine.gpus for quantity in nvml.state(gpu))
-
-    def counters(self) -> State:
-        """Return error counters that take several ms per GPU."""
-        nvml = self._monitor()
-        counted = [
-            quantity for gpu in self._machine.gpus for quantity in (nvml.counters(gpu) if nvml else ())
-        ]
-        for gpu in self._machine.gpus:
-            for what, count in zip(
-                ("uncorrected", "corrected"), pci.errors(pci.entry(gpu.bus_id)), strict=True
-            ):
-                if count is not None:
-                    counted.append(
-                        Quantity(gpu.name, f"{what} PCIe errors of all ports", count, counter=True)
-                    )
-        return tuple(counted)
-
-    def observe(self, transfers: Sequence[Transfer]) -> None:
-        """Look at the PCIe links of GPUs that copy from or to the host now."""
-        self._loaded.observe(transfers)
-
-    def describe(self) -> dict[str, Any]:
-        """Return the facts of the links that were seen while they were in use."""
-        return {"facts": tuple(self._loaded.facts())}
-
-    def busy(self) -> dict[str, str]:
-        """Return the other processes that use the GPUs; empty if there are none."""
-        used = {gpu.name: self._users(gpu) for gpu in self._machine.gpus}
-        return {name: f"in use by {users}" for name, users in used.items() if users}
+            with suppress(pynvml.NVMLError):
+                return Nvml(pynvml)
+        return None
 
     def libraries(self) -> dict[str, str]:
         """Return the versions of the driver and of the libraries in use."""
-        found = {"NVIDIA driver": self._machine.driver} if self._machine.driver else {}
-        for name in _PACKAGES:
+        versions = {"NVIDIA driver": self._machine.driver} if self._machine.driver else {}
+        for package in _PACKAGES:
             with suppress(PackageNotFoundError):
-                found[name] = version(name)
-        return found
+                versions[package] = version(package)
+        return versions
 
-    def cancel(self) -> None:
-        """Make a sample in another thread return soon; it raises BackendError."""
-        self._cancelled.set()
-        if self._gate is not None:
-            self._gate.abandon()
-
-    def close(self) -> None:
-        """Release memory, streams and contexts; unfinished GPU work ends with the process."""
-        if self._stuck.is_set():
-            return
-        with suppress(BackendLost):  # a lost device cannot release anything
-            if self._pool is not None:
-                self._pool.close()
-            if self._gate is not None:
-                self._gate.free()
-            if self._ticks is not None:
-                self._ticks.free()
-            for contents in self._contents.values():
-                contents.close()
-            for device in self._devices.values():
-                device.close()
-        self._pool = self._peers = self._gate = self._ticks = None
-        self._contents.clear()
-        self._devices.clear()
-        if self._nvml is not None:
-            self._nvml.close()
-            self._nvml = None
-
-    def _device(self, name: str) -> Device:
-        """Return a GPU with its context, which is created on first use."""
-        if name not in self._devices:
-            from .device import Device, handles
-
-            if not self._handles:
-                self._handles = handles()
-            gpu = self._gpus[name]
-            if gpu.bus_id not in self._handles:
-                raise BackendError(
-                    f"CUDA does not let this process use {name} at {gpu.bus_id}; "
-                    "check CUDA_VISIBLE_DEVICES and the permissions of /dev/nvidia*"
-                )
-            nvml = self._monitor()
-            before = set(nvml.processes(gpu)) if nvml else set()
-            try:
-                self._devices[name] = Device(gpu, self._handles[gpu.bus_id])
-            except OutOfMemory as error:
-                raise self._without_room(gpu, error) from error
-            # In a container NVML may know this process by another PID: the one that came with the context.
-            came = set(nvml.processes(gpu)) - before if nvml else set()
-            self._own[name] = {os.getpid()} if os.getpid() in came else {os.getpid(), *came}
-        return self._devices[name]
-
-    def _users(self, gpu: Gpu) -> str:
-        """Return the other users of a GPU."""
-        nvml = self._monitor()
-        own = self._own.get(gpu.name, {os.getpid()})
-        found = nvml.processes(gpu) if nvml else {}
-        return ", ".join(process_name(pid, found[pid]) for pid in sorted(set(found) - own))
-
-    def _without_room(self, gpu: Gpu, error: OutOfMemory) -> OutOfMemory:
-        """Return why a GPU has no memory for a context: who uses it."""
-        nvml = self._monitor()
-        memory = nvml.free_memory(gpu) if nvml else None
-        free = f": {format_size(memory[0])} of {format_size(memory[1])} is free" if memory else ""
-        users = self._users(gpu)
-        remedy = f"in use by {users}; wait for it, or end it" if users else f"end what uses it ({error})"
-        return OutOfMemory(f"not enough memory on {gpu.name} to begin{free}; {remedy}")
-
-    def _buffers(self) -> CudaBufferPool:
-        from .memory import CudaBufferPool
-
-        if self._pool is None:
-            self._pool = CudaBufferPool(self._machine, self._device, self._warn)
-        return self._pool
-
-    def _contents_of(self, device: Device) -> Contents:
-        from .fill_verify import Contents
-
-        if device.name not in self._contents:
-            self._contents[device.name] = Contents(device)
-        return self._contents[device.name]
-
-    def _monitor(self) -> Nvml | None:
-        if self._nvml is None and not self._unusable and find_spec("pynvml"):
-            import pynvml
-
-            with suppress(pynvml.NVMLError):  # discovery has reported the reason
-                self._nvml = Nvml(pynvml)
-        return self._nvml
-
-    def _warn(self, message: str) -> None:
-        if message not in self.warnings:
-            self.warnings.append(message)
-
-
-def _unusable(machine: Machine) -> str:
-    """Return why the installed packages cannot measure GPUs, and what to install; empty if they can."""
-    supported = machine.cuda // 1000
-    fitting = extra(supported)
-    install = f"pip install 'wirespeed[{fitting}]'"
-    try:
-        needed = int(version(BINDINGS).split(".")[0])
-    except PackageNotFoundError:
-        return f"the Python package {BINDINGS} is missing: {install if fitting else INSTALL}"
-    if not machine.cuda or supported >= needed:
-        return ""
-    return (
-        f"the driver {machine.driver} supports CUDA {supported}.{machine.cuda % 1000 // 10}, but "
-        f"{BINDINGS} requires {needed}.0: update the driver{f', or {install}' if fitting else ''}"
-    )
+    def unusable(self) -> str:
+        """Return why the installed packages cannot measure GPUs, and what to install; empty if they can."""
+        machine = self._machine
+        supported = machine.cuda // 1000
+        fitting = extra(supported)
+        install = f"pip install 'wirespeed[{fitting}]'"
+        try:
+            needed = int(version(BINDINGS).split(".")[0])
+        except PackageNotFoundError:
+            return f"the Python package {BINDINGS} is missing: {install if fitting else INSTALL}"
+        if not machine.cuda or supported >= needed:
+            return ""
+        return (
+            f"the driver {machine.driver} supports CUDA {supported}.{machine.cuda % 1000 // 10}, but "
+            f"{BINDINGS} requires {needed}.0: update the driver{f', or {install}' if fitting else ''}"
+        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,30 +14,12 @@ from ...caching import cache_folder, private_folder
 from ...errors import BackendError
 from ...files import new_file
 from ...version import __version__
+from ..gpu.gpu_driver import Headers
 from .packages import BINDINGS, INSTALL, WHEELS, extra
 
 KERNELS = Path(__file__).parent / "kernels"
 #: First bytes of machine code files; PTX is text.
 ELF = b"\x7fELF"
-
-
-@dataclass(frozen=True)
-class Headers:
-    """Headers that a source includes; functions that they declare without a space are those of the GPU.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the headers.
-    version : str
-        Their version, which distinguishes code in the cache.
-    empty : tuple[str, ...]
-        Names of headers that these include and NVRTC lacks. They are empty.
-    """
-
-    folder: Path
-    version: str
-    empty: tuple[str, ...] = ()
 
 
 @cache
@@ -129,7 +110,7 @@ def _target(architecture: str, known: Sequence[int]) -> str:
     number = int(architecture.removeprefix("sm_"))
     if number in known:
         return architecture
-    older = [each for each in known if each < number]
+    older = [earlier for earlier in known if earlier < number]
     if not older:
         raise BackendError(
             f"NVRTC {nvrtc_version()} does not support {architecture}; use CUDA 12: "

@@ -167,8 +167,8 @@ class _Reader:
             about = pci.information(address, self.root)
             model = about.get("Model") or f"NVIDIA device {pci.read(device / 'device')}".strip()
             gpus.append(Gpu(len(gpus), model, bus_id, 0, self._node(name, bus_id, machine.numa), 0, ""))
-            found, notes = pci.links_above(device, name, f"numa{gpus[-1].numa}", links)
-            links += found
+            above, notes = pci.links_above(device, name, f"numa{gpus[-1].numa}", links)
+            links += above
             self.notes += notes
         self.notes.append("the tree has no answers of NVML: GPUs are described by the PCI bus only")
         return replace(
@@ -200,8 +200,8 @@ class _Reader:
 
     def _driver(self) -> str:
         """Return the driver version, as the kernel module reports it."""
-        found = _DRIVER.search(pci.read(self.root / _PROC_VERSION))
-        return found.group() if found else ""
+        version = _DRIVER.search(pci.read(self.root / _PROC_VERSION))
+        return version.group() if version else ""
 
     def _confidential(self) -> bool:
         state = self.nvml.ask("nvmlSystemGetConfComputeState")
@@ -228,8 +228,8 @@ class _Reader:
         if self.root.tree.recorded:
             return handles
         if len(names) > 1 and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
-            found = {self._bus_id(handle): handle for handle in handles}
-            return [found[bus_id] for bus_id in self._cuda_order() if bus_id in found]
+            by_bus_id = {self._bus_id(handle): handle for handle in handles}
+            return [by_bus_id[bus_id] for bus_id in self._cuda_order() if bus_id in by_bus_id]
         uuids = [self._text("nvmlDeviceGetUUID", handle) for handle in handles]
         if unknown := unmatched(uuids, os.environ):
             why = "no GPU matches"
@@ -327,7 +327,7 @@ class _Reader:
 
     def _with_peers(self, gpus: Sequence[Gpu], handles: Sequence[Any]) -> tuple[list[Gpu], list[str]]:
         """Return the GPUs with their peers, and a note for each reason why others are not peers."""
-        found, refused = list[Gpu](), dict[str, dict[tuple[str, ...], None]]()
+        with_peers, refused = list[Gpu](), dict[str, dict[tuple[str, ...], None]]()
         for gpu, handle in zip(gpus, handles, strict=True):
             peers = []
             for other, h in zip(gpus, handles, strict=True):
@@ -336,10 +336,10 @@ class _Reader:
                 if not (why := self._refusal(gpu, other, handle, h)):
                     peers.append(other.name)
                     continue
-                pair = tuple(x.name for x in sorted((gpu, other), key=lambda x: x.index))
+                pair = tuple(end.name for end in sorted((gpu, other), key=lambda end: end.index))
                 refused.setdefault(why, {})[pair] = None
-            found.append(replace(gpu, peers=tuple(peers)))
-        return found, [_refusal_note(why, list(pairs), len(gpus)) for why, pairs in refused.items()]
+            with_peers.append(replace(gpu, peers=tuple(peers)))
+        return with_peers, [_refusal_note(why, list(pairs), len(gpus)) for why, pairs in refused.items()]
 
     def _refusal(self, gpu: Gpu, other: Gpu, handle: Any, of_other: Any) -> str:
         """Return why a GPU has no peer access to another; empty if it has.
@@ -399,9 +399,9 @@ class _Reader:
         active = list[float]()
         for link in range(min(int(count), _MOST_LINKS)):
             wanted = {"status": (_C2C_STATUS, link), "speed": (_C2C_MB_PER_S, link)}
-            found = self.nvml.fields(handle, wanted)
-            if found.get("status") == 1:
-                active.append(found.get("speed", 0) * MB)
+            link_fields = self.nvml.fields(handle, wanted)
+            if link_fields.get("status") == 1:
+                active.append(link_fields.get("speed", 0) * MB)
         if not active:
             return []
         capacity, origin = None, "unknown"

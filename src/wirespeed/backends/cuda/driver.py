@@ -8,6 +8,7 @@ from typing import Any
 from cuda.bindings import driver
 
 from ...errors import BackendError, BackendLost, OutOfMemory
+from ..gpu.gpu_driver import TooManyPeers
 
 _SUCCESS = driver.CUresult.CUDA_SUCCESS
 _NOT_READY = driver.CUresult.CUDA_ERROR_NOT_READY
@@ -24,10 +25,6 @@ _LASTING = {
         "UNKNOWN",
     )
 }  # fmt: skip
-
-
-class TooManyPeers(BackendError):
-    """The driver's maximum number of peers of a GPU is reached; disabling one makes room."""
 
 
 def check(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
@@ -53,17 +50,22 @@ def check(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
     return tuple(values) or None
 
 
-def finished(event: Any) -> bool:
-    """Return whether all work before an event in its stream is done."""
-    return _ready(driver.cuEventQuery, event)
+def ending(function: Callable[..., tuple[Any]], last: Any) -> Callable[..., None]:
+    """Return a driver function without results whose last argument is always the same.
+
+    It checks the status itself: ``check`` would be a second Python frame in loops that are timed.
+    """
+
+    def call(*arguments: Any) -> None:
+        (status,) = function(*arguments, last)
+        if status != _SUCCESS:
+            raise _failure(function.__name__, status)
+
+    return call
 
 
-def idle(stream: Any) -> bool:
-    """Return whether all work of a stream is done."""
-    return _ready(driver.cuStreamQuery, stream)
-
-
-def _ready(function: Callable[..., tuple[Any]], subject: Any) -> bool:
+def ready(function: Callable[..., tuple[Any]], subject: Any) -> bool:
+    """Return whether all work before an event, or of a stream, is done."""
     (status,) = function(subject)
     if status not in (_SUCCESS, _NOT_READY):
         raise _failure(function.__name__, status)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from cuda.bindings import driver
 
-from .device import handles
+from .cuda_driver import attribute, handles, name_of
 from .driver import check
 
 _NATIVE_ATOMICS = driver.CUdevice_P2PAttribute.CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
@@ -33,13 +33,12 @@ class Cuda:
 
     def name(self, bus_id: str) -> str:
         """Return the model name."""
-        text: bytes = check(driver.cuDeviceGetName, 256, self._handles[bus_id])
-        return text.split(b"\0")[0].decode()
+        return name_of(self._handles[bus_id])
 
     def uuid(self, bus_id: str) -> str:
         """Return the UUID in the form of ``nvidia-smi -L``."""
-        found = check(driver.cuDeviceGetUuid, self._handles[bus_id])
-        return f"GPU-{UUID(bytes=bytes(found.bytes)[:16])}"
+        uuid = check(driver.cuDeviceGetUuid, self._handles[bus_id])
+        return f"GPU-{UUID(bytes=bytes(uuid.bytes)[:16])}"
 
     def memory_bytes(self, bus_id: str) -> int:
         """Return the size of its memory."""
@@ -47,8 +46,7 @@ class Cuda:
 
     def attribute(self, bus_id: str, name: str) -> int:
         """Return an attribute, named without ``CU_DEVICE_ATTRIBUTE_``."""
-        attribute = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-        return int(check(driver.cuDeviceGetAttribute, attribute, self._handles[bus_id]))
+        return attribute(self._handles[bus_id], name)
 
     def can_access(self, bus_id: str, other: str) -> bool | None:
         """Return whether a GPU can access another's memory; None if CUDA lacks one of them."""

@@ -62,9 +62,9 @@ def shown(nvml: Nvml) -> Fact:
     if count is None:
         return _fact("", Known.GPUS_OF_DRIVER, None)
     handles = (nvml.ask("nvmlDeviceGetHandleByIndex", i) for i in range(count))
-    answers = (nvml.ask("nvmlDeviceGetPciInfo", handle) for handle in handles if handle is not None)
-    found = (f"{one.domain:04x}:{one.bus:02x}:{one.device:02x}.0" for one in answers if one is not None)
-    return _fact("", Known.GPUS_OF_DRIVER, tuple(found))
+    locations = (nvml.ask("nvmlDeviceGetPciInfo", handle) for handle in handles if handle is not None)
+    addresses = (f"{at.domain:04x}:{at.bus:02x}:{at.device:02x}.0" for at in locations if at is not None)
+    return _fact("", Known.GPUS_OF_DRIVER, tuple(addresses))
 
 
 def _fact(device: str, name: str, value: float | str | tuple[str, ...] | None, unit: str = "") -> Fact:
@@ -80,16 +80,16 @@ def _of_bus(gpu: Gpu, root: TreePath) -> Iterator[Fact]:
     yield _fact(gpu.name, Known.NUMA_NODE, "unknown" if node.startswith("-") else node or None)
     group = device / "iommu_group"
     yield _fact(gpu.name, Known.IOMMU_GROUP, group.resolve().name if group.exists() else OFF)
-    found = pci.hops(device)
-    if found and all(hop.is_credible for hop in found):
-        narrowest = pci.narrowest(found)
-        own = found[0].below
+    hops = pci.hops(device)
+    if hops and all(hop.is_credible for hop in hops):
+        narrowest = pci.narrowest(hops)
+        own = hops[0].below
         yield _fact(gpu.name, Known.PCIE_WIDTH, narrowest.width_now or None)
         yield _fact(gpu.name, Known.PCIE_WIDTH_POSSIBLE, own.width or None)
         yield _fact(gpu.name, Known.PCIE_NARROWEST, narrowest.below.address)
-        yield _fact(gpu.name, Known.PCIE_GENERATION_POSSIBLE, min(hop.generation for hop in found) or None)
+        yield _fact(gpu.name, Known.PCIE_GENERATION_POSSIBLE, min(hop.generation for hop in hops) or None)
         yield _fact(gpu.name, Known.PCIE_GENERATION_OF_GPU, own.generation or None)
-        yield _fact(gpu.name, Known.SWITCH, found[1].below.address if len(found) > 1 else "none")
+        yield _fact(gpu.name, Known.SWITCH, hops[1].below.address if len(hops) > 1 else "none")
     for name, count in zip((Known.AER, Known.AER_CORRECTED), pci.errors(device), strict=True):
         yield Fact(name, count, "", gpu.name, "" if count is not None else "the kernel does not show it here")
 
@@ -152,5 +152,5 @@ def _nvlinks(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
 
 def problems(mask: int) -> tuple[str, ...]:
     """Return the problems in a health mask of the fabric."""
-    found = ((mask >> shift) & ((1 << width) - 1) for shift, width, _ in _HEALTH)
-    return tuple(named[value] for value, (_, _, named) in zip(found, _HEALTH, strict=True) if value in named)
+    values = ((mask >> shift) & ((1 << width) - 1) for shift, width, _ in _HEALTH)
+    return tuple(named[value] for value, (_, _, named) in zip(values, _HEALTH, strict=True) if value in named)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from ctypes import byref
 from itertools import takewhile
-from pathlib import Path
 from typing import Any, TypeVar
 
 from ...document import GENERATION, IDLE, RETRAINED, THROTTLED, THROTTLED_BY, Quantity, State
 from ...topology import Gpu
-from ...units import format_size
 from ..pci import LinkSpeed
 
 K = TypeVar("K", bound=Hashable)
@@ -122,7 +120,10 @@ class Nvml:
         for start in range(0, len(fields), _FIELDS_AT_ONCE):
             asked = list(fields[start : start + _FIELDS_AT_ONCE])
             answers = self.ask("nvmlDeviceGetFieldValues", handle, asked) or [None] * len(asked)
-            values += [_value(one) if one is not None and one.nvmlReturn == 0 else None for one in answers]
+            values += [
+                _value(answer) if answer is not None and answer.nvmlReturn == 0 else None
+                for answer in answers
+            ]
         return values
 
     def of_links(self, handle: Any, wanted: Mapping[str, int], links: int) -> dict[str, float]:
@@ -149,10 +150,10 @@ class Nvml:
         """Return the counters of errors that take too long to be read during measurements."""
         if (handle := self.handle(gpu)) is None:
             return ()
-        found = self.fields(handle, _PCIE)
+        counts = self.fields(handle, _PCIE)
         errors = self.of_links(handle, _ERRORS_OF_LINK, len(self.links(handle)))
-        found |= {f"{name} of all NVLinks": count for name, count in errors.items()}
-        return tuple(Quantity(gpu.name, name, count, counter=True) for name, count in found.items())
+        counts |= {f"{name} of all NVLinks": count for name, count in errors.items()}
+        return tuple(Quantity(gpu.name, name, count, counter=True) for name, count in counts.items())
 
     def fabric_info(self, handle: Any) -> Any:
         """Return NVML's structure about a GPU in the NVLink fabric; None if there is none."""
@@ -188,33 +189,33 @@ class Nvml:
         handle, lib = self.handle(gpu), self.library
         if handle is None:
             return ()
-        found: list[Quantity] = []
+        readings: list[Quantity] = []
 
         def note(name: str, function: str, *arguments: Any, scale: float = 1, unit: str = "") -> None:
             if (value := self.ask(function, handle, *arguments)) is not None:
-                found.append(Quantity(gpu.name, name, value * scale, unit))
+                readings.append(Quantity(gpu.name, name, value * scale, unit))
 
         note("SM clock", "nvmlDeviceGetClockInfo", lib.NVML_CLOCK_SM, scale=_MEGA, unit="Hz")
         note("memory clock", "nvmlDeviceGetClockInfo", lib.NVML_CLOCK_MEM, scale=_MEGA, unit="Hz")
         note("temperature", "nvmlDeviceGetTemperature", lib.NVML_TEMPERATURE_GPU, unit="°C")
         ecc = self.ask("nvmlDeviceGetEccMode", handle)
         if ecc is not None:
-            found.append(Quantity(gpu.name, "ECC", "on" if ecc[0] else "off"))
+            readings.append(Quantity(gpu.name, "ECC", "on" if ecc[0] else "off"))
         note("power", "nvmlDeviceGetPowerUsage", scale=_MILLI, unit="W")
         note(GENERATION, "nvmlDeviceGetCurrPcieLinkGeneration")
         note("PCIe width", "nvmlDeviceGetCurrPcieLinkWidth")
         reasons = self.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
         if reasons is not None:
-            found.append(Quantity(gpu.name, THROTTLED, reasons_of(reasons)))
+            readings.append(Quantity(gpu.name, THROTTLED, reasons_of(reasons)))
         wanted = {name: getattr(lib, field) for name, field in _COUNTERS.items() if hasattr(lib, field)}
         for name, value in self.fields(handle, wanted).items():
-            found.append(Quantity(gpu.name, name, value, counter=True))
+            readings.append(Quantity(gpu.name, name, value, counter=True))
         for reason, value in self.fields(handle, _THROTTLED).items():
-            found.append(Quantity(gpu.name, THROTTLED_BY + reason, value * _NANO, "s", counter=True))
+            readings.append(Quantity(gpu.name, THROTTLED_BY + reason, value * _NANO, "s", counter=True))
         processes = self.ask("nvmlDeviceGetComputeRunningProcesses", handle)
         if processes is not None:
-            found.append(Quantity(gpu.name, "processes", len(processes)))
-        return tuple(found)
+            readings.append(Quantity(gpu.name, "processes", len(processes)))
+        return tuple(readings)
 
     def processes(self, gpu: Gpu) -> dict[int, int | None]:
         """Return the processes that compute on a GPU: ID -> bytes of its memory; None if not known."""
@@ -223,8 +224,8 @@ class Nvml:
 
     def free_memory(self, gpu: Gpu) -> tuple[int, int] | None:
         """Return the free and all bytes of the memory of a GPU; None if not known."""
-        found = self.ask("nvmlDeviceGetMemoryInfo", self.handle(gpu))
-        return (int(found.free), int(found.total)) if found else None
+        memory = self.ask("nvmlDeviceGetMemoryInfo", self.handle(gpu))
+        return (int(memory.free), int(memory.total)) if memory else None
 
 
 def decoded(answer: str | bytes) -> str:
@@ -235,15 +236,6 @@ def decoded(answer: str | bytes) -> str:
 def reasons_of(bits: int) -> tuple[str, ...]:
     """Return the throttle reasons in NVML's bits."""
     return tuple(text for bit, text in _REASONS.items() if bits & bit)
-
-
-def process_name(pid: int, used: int | None = None) -> str:
-    """Return a process by name, if visible, and ID, with the bytes that it uses, if known."""
-    try:
-        name = Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:  # in another container, or ended
-        name = "a process"
-    return f"{name} (PID {pid}{f', {format_size(used)}' if used else ''})"
 
 
 def _value(answer: Any) -> float:

@@ -8,7 +8,6 @@ WHEELS = {12: "nvidia-cuda-nvrtc-cu12", 13: "nvidia-cuda-nvrtc"}
 #: Instruction if a package is missing.
 INSTALL = "pip install 'wirespeed[cuda]', or 'wirespeed[cuda12]' for drivers before 580"
 NVML_MISSING = f"the Python package nvidia-ml-py is missing: {INSTALL}"
-INSTALL_NCCL = "pip install 'wirespeed[nccl]', or 'wirespeed[nccl12]' for drivers before 580"
 
 
 def extra(cuda: int) -> str:

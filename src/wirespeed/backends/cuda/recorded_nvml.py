@@ -132,9 +132,9 @@ class RecordingNvml(Nvml):
         return info
 
     def _note(self, function: str, arguments: Sequence[Any], answer: Any) -> None:
-        found = _checked(function, self._plain(answer))
-        if found is not None:
-            self._answers[_call(function, map(self._plain, arguments))] = msgspec.to_builtins(found)
+        plain = _checked(function, self._plain(answer))
+        if plain is not None:
+            self._answers[_call(function, map(self._plain, arguments))] = msgspec.to_builtins(plain)
 
     def _plain(self, value: Any) -> Any:
         """Return a value that means the same in another process: a handle is a pointer."""
@@ -179,7 +179,7 @@ class RecordedNvml(Nvml):
         return self._answer("fabric", (handle,))
 
     def _answer(self, function: str, arguments: Sequence[Any]) -> Any:
-        given = (one.decode() if isinstance(one, bytes) else one for one in arguments)
+        given = (argument.decode() if isinstance(argument, bytes) else argument for argument in arguments)
         return _checked(function, self._answers.get(_call(function, given)))
 
 

@@ -1,45 +1,40 @@
-"""Virtual memory management: create memory, then map it for the GPUs that use it."""
+"""Virtual memory management: create or import memory, then map it for the GPUs that use it."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from cuda.bindings import driver
 
 from ...errors import BackendError
-from ...units import format_size
-from .device import Device
+from ..gpu.gpu_driver import FABRIC, VMM_FD
 from .driver import check
 
-_NOT_SHARED = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
+#: Mechanism -> type of the handles by which memory is exported.
+_HANDLE_TYPES = {
+    "": driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE,
+    VMM_FD: driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+    FABRIC: driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_FABRIC,
+}
+_FABRIC_HANDLE_BYTES = 64
 
 
-def create(device: Device, size: int, handle_type: Any = _NOT_SHARED) -> tuple[Any, int]:
-    """Create memory of a GPU; return it with its size, the next multiple of the granularity.
-
-    Parameters
-    ----------
-    device : Device
-        Owner of the memory.
-    size : int
-        Minimum size, in bytes.
-    handle_type : CUmemAllocationHandleType
-        Type of handle for export to other processes.
-    """
-    device.use()
+def create(device: Any, size: int, mechanism: str = "") -> tuple[Any, int]:
+    """Create memory of a GPU; return it with its size, the next multiple of the granularity."""
     prop = driver.CUmemAllocationProp()
     prop.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-    prop.requestedHandleTypes = handle_type
+    prop.requestedHandleTypes = _HANDLE_TYPES[mechanism]
     prop.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-    prop.location.id = device.ordinal
+    prop.location.id = int(device)
     minimum = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
     granule = int(check(driver.cuMemGetAllocationGranularity, prop, minimum))
     size = -(-size // granule) * granule
     return check(driver.cuMemCreate, size, prop, 0), size
 
 
-def map_for(users: Sequence[Device], memory: Any, size: int) -> tuple[int, Callable[[], None]]:
+def map_for(memory: Any, size: int, devices: Sequence[Any]) -> tuple[int, Callable[[], None]]:
     """Map memory for some GPUs of this process; the mapping takes over the memory.
 
     Returns
@@ -55,7 +50,6 @@ def map_for(users: Sequence[Device], memory: Any, size: int) -> tuple[int, Calla
     undo: list[tuple[Any, ...]] = [(driver.cuMemRelease, memory)]
 
     def release() -> None:
-        users[0].use()
         while undo:
             check(*undo.pop())
 
@@ -64,16 +58,35 @@ def map_for(users: Sequence[Device], memory: Any, size: int) -> tuple[int, Calla
         undo.append((driver.cuMemAddressFree, address, size))
         check(driver.cuMemMap, address, size, 0, memory, 0)
         undo.append((driver.cuMemUnmap, address, size))
-        check(driver.cuMemSetAccess, address, size, [_access(user) for user in users], len(users))
-    except BackendError as error:
+        check(driver.cuMemSetAccess, address, size, [_access(device) for device in devices], len(devices))
+    except BackendError:
         release()
-        raise type(error)(f"{format_size(size)} could not be mapped for {users[0].name}: {error}") from error
+        raise
     return int(address), release
 
 
-def _access(device: Device) -> Any:
+def exported(memory: Any, mechanism: str) -> int | bytes:
+    """Return a descriptor of memory, or its fabric handle."""
+    handle = check(driver.cuMemExportToShareableHandle, memory, _HANDLE_TYPES[mechanism], 0)
+    if mechanism == VMM_FD:
+        return int(handle)
+    if isinstance(handle, bytes):  # depends on the version of the bindings
+        return handle
+    return ctypes.string_at(int(handle.getPtr()), _FABRIC_HANDLE_BYTES)
+
+
+def imported(shareable: int | bytes, mechanism: str) -> Any:
+    """Return the memory behind a descriptor or a fabric handle."""
+    if isinstance(shareable, bytes):
+        raw = driver.CUmemFabricHandle()
+        ctypes.memmove(int(raw.getPtr()), shareable, _FABRIC_HANDLE_BYTES)
+        shareable = int(raw.getPtr())
+    return check(driver.cuMemImportFromShareableHandle, shareable, _HANDLE_TYPES[mechanism])
+
+
+def _access(device: Any) -> Any:
     access = driver.CUmemAccessDesc()
     access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-    access.location.id = device.ordinal
+    access.location.id = int(device)
     access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
     return access

@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from ..cuda import NAME
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -29,7 +27,9 @@ def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:
 
 def connect(machine: Machine) -> Backend | None:
     """Return the backend for collectives among the GPUs of this process; None if there are fewer than two."""
-    own = [gpu for gpu in machine.gpus if gpu.backend == NAME]
+    from .channel import GPU_BACKEND
+
+    own = [gpu for gpu in machine.gpus if gpu.backend == GPU_BACKEND]
     if machine.simulated or len(own) < 2:
         return None
     from ...worlds.launchers import alone
@@ -51,7 +51,7 @@ def _backend(world: World, group: Group, bus_ids: list[str], exchange: Exchange 
     from ..collective_backend import CollectiveBackend
 
     def why_not() -> str | None:
-        from ..cuda.packages import INSTALL_NCCL
+        from .channel import INSTALL_NCCL
 
         return None if find_spec("nccl") else f"nccl4py is not installed: {INSTALL_NCCL}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ..gpu.gpu_driver import NativeCalls
 from ..native import Call
 from ..provider import Case
 
@@ -12,7 +13,7 @@ from ..provider import Case
 Part = tuple[bool, list[Call]]
 
 _NO_OPERATOR = -1
-_SEND, _RECEIVE, _COPY = "ncclSend", "ncclRecv", "cuMemcpyDtoDAsync_v2"
+_SEND, _RECEIVE = "ncclSend", "ncclRecv"
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Site:
 
     Parameters
     ----------
+    driver : NativeCalls
+        Calls of the driver.
     rank : int
         Rank in the communicator.
     comm, stream : int
@@ -35,6 +38,7 @@ class Site:
         Function that returns the calls; None for the functions of NCCL.
     """
 
+    driver: NativeCalls
     rank: int
     comm: int
     stream: int
@@ -70,12 +74,12 @@ def calls(case: Case, sites: Sequence[Site], shift: int) -> list[Call]:
     return made
 
 
-def in_context(site: Site, name: str, *arguments: int) -> list[Call]:
+def in_context(site: Site, call: Call) -> list[Call]:
     """Return a call of the driver on the stream of a rank.
 
     The driver uses the GPU of the current context; NCCL uses that of the communicator.
     """
-    return [("cuCtxSetCurrent", (site.context,)), (name, arguments)]
+    return [site.driver.use(site.context), call]
 
 
 def grouped(made: list[Call]) -> list[Call]:
@@ -130,7 +134,7 @@ def _hypercube(case: Case, site: Site, send: int, receive: int) -> list[Part]:
     own = receive + site.rank * part
     parts: list[Part] = []
     if part and own != send:
-        parts.append((False, in_context(site, _COPY, own, send, part, site.stream)))
+        parts.append((False, in_context(site, site.driver.copy(own, send, part, site.stream))))
     for bit in range(case.ranks.bit_length() - 1):
         mask = 1 << bit
         mine = site.rank & ~(mask - 1)

@@ -8,16 +8,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
-from typing import Any
-
-from cuda.bindings import driver
+from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
 from ...testcases.data_types import BY_NAME
-from ..cuda.device import TimedStream
-from ..cuda.driver import check
-from ..cuda.packages import INSTALL_NCCL
 
+if TYPE_CHECKING:
+    from ..gpu.device import TimedStream
+    from ..gpu.gpu_driver import GpuDriver
+    from ..native import Functions
+
+#: Name of the backend whose GPUs NCCL uses.
+GPU_BACKEND = "cuda"
+INSTALL_NCCL = "pip install 'wirespeed[nccl]', or 'wirespeed[nccl12]' for drivers before 580"
 _UINT8 = BY_NAME["uint8"].code
 #: Size of ncclUniqueId, in bytes: NCCL_UNIQUE_ID_BYTES in nccl.h.
 IDENTIFIER_BYTES = 128
@@ -69,6 +72,13 @@ def refuses(rank: int) -> tuple[str, bytes]:
 
 def _bindings() -> Any:
     return import_module("nccl.bindings.nccl")
+
+
+def functions(driver: GpuDriver) -> Functions:
+    """Return the C functions of NCCL, which must be loaded already, and of the driver."""
+    from ..native import Functions
+
+    return Functions(ctypes.CDLL("libnccl.so.2"), driver.native.library())
 
 
 class NcclMessages:
@@ -151,7 +161,7 @@ class NcclWork:
             self._calls.append((function, (move.address, move.bytes, _UINT8, move.peer, comm, stream)))
         lane.device.use()
         self.put(1)  # connects the peers before the gate is closed
-        check(driver.cuStreamSynchronize, lane.stream)
+        lane.device.driver.synchronize(lane.stream)
 
     def warm_up(self) -> None:
         """Send the complete buffers, because both sides must agree on the size."""

@@ -51,13 +51,13 @@ class Debug:
         """Return the transports between ranks as a fact."""
         if self._path is None:
             return Fact(Known.NCCL_TRANSPORTS, reason=_OWN_LOG)
-        found = transports(self._text())
-        return Fact(Known.NCCL_TRANSPORTS, found or None, reason="" if found else "not in NCCL's log")
+        names = transports(self._text())
+        return Fact(Known.NCCL_TRANSPORTS, names or None, reason="" if names else "not in NCCL's log")
 
     def warnings(self) -> str:
         """Return the last warning; empty if there is none."""
-        found = _WARNING.findall(self._text())
-        return str(found[-1]).strip() if found else ""
+        warnings = _WARNING.findall(self._text())
+        return str(warnings[-1]).strip() if warnings else ""
 
     def close(self) -> None:
         """Remove the temporary file."""
@@ -70,5 +70,5 @@ def transports(log: str) -> tuple[str, ...]:
 
     Lines of a channel end in ``via P2P/CUMEM/read``, ``via SHM/direct/direct`` or ``via NET/IB/0/GDRDMA``.
     """
-    found = Counter("/".join(name.rstrip(",").split("/")[:2]) for name in _VIA.findall(log))
-    return tuple(name for name, _ in found.most_common(_MOST_TRANSPORTS))
+    names = Counter("/".join(name.rstrip(",").split("/")[:2]) for name in _VIA.findall(log))
+    return tuple(name for name, _ in names.most_common(_MOST_TRANSPORTS))

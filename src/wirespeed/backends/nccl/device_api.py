@@ -7,13 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from cuda.bindings import driver
-
 from ...testcases.collective_ops import Setting
-from ..cuda.arguments import Arguments, pointer, wide
-from ..cuda.compiler import Headers
-from ..cuda.device import load
-from ..cuda.driver import check
+from ..gpu.arguments import Arguments, pointer, wide
+from ..gpu.gpu_driver import Headers
 from ..native import Functions
 from ..provider import Case, Refused
 from .calls import Make, Part, Site, in_context
@@ -74,8 +70,8 @@ def headers(version: int, maps: Path = Path("/proc/self/maps")) -> Headers:
     for folder in folders:
         if not (folder / "nccl_device" / "core.h").is_file():
             continue
-        found = re.search(r"define NCCL_VERSION_CODE (\d+)", (folder / "nccl.h").read_text())
-        if not found or int(found[1]) != version:
+        code = re.search(r"define NCCL_VERSION_CODE (\d+)", (folder / "nccl.h").read_text())
+        if not code or int(code[1]) != version:
             raise Refused(f"-D requires the headers of NCCL {version}, which is loaded; {folder} has others")
         return Headers(folder, str(version), _ABSENT)
     raise Refused(
@@ -90,7 +86,7 @@ class DeviceKernel:
     Parameters
     ----------
     functions : Functions
-        Functions of NCCL and of the CUDA driver.
+        Functions of NCCL and of the driver.
     gpu : RankGpu
         The GPU of the rank.
     headers : Headers
@@ -101,14 +97,14 @@ class DeviceKernel:
     Raises
     ------
     BackendError
-        If NVRTC or the driver rejects the kernels.
+        If the compiler or the driver rejects the kernels.
     """
 
     def __init__(
         self, functions: Functions, gpu: RankGpu, headers: Headers, implementation: int, blocks: int
     ) -> None:
         self._functions, self._gpu, self._headers = functions, gpu, headers
-        self._implementation, self._grid = implementation, (blocks, 1, 1, _THREADS_PER_BLOCK, 1, 1)
+        self._implementation, self._grid = implementation, (blocks, _THREADS_PER_BLOCK)
         self._modules: dict[str, Any] = {}
         self._requirements = self._global("requirements")
         size = int.from_bytes(self._global("communicator_bytes"), "little")
@@ -117,17 +113,16 @@ class DeviceKernel:
     def _module(self, element: str) -> Any:
         self._gpu.use()
         if element not in self._modules:
-            architecture = "sm_{}{}".format(*self._gpu.capability)
-            self._modules[element] = load(source(element), architecture, self._headers)
+            made = self._gpu.driver.module(source(element), self._gpu.handle, self._headers)
+            self._modules[element] = made
         return self._modules[element]
 
     def _global(self, name: str) -> Any:
         """Return the bytes of a variable of the kernels."""
-        module = self._module(_FIRST)
-        address, size = check(driver.cuModuleGetGlobal, module, name.encode())
-        found = (ctypes.c_char * size)()
-        check(driver.cuMemcpyDtoH, ctypes.addressof(found), address, size)
-        return found
+        address, size = self._gpu.driver.variable(self._module(_FIRST), name)
+        value = (ctypes.c_char * size)()
+        self._gpu.driver.read(ctypes.addressof(value), address, size)
+        return value
 
     def create(self, comm: int) -> str | None:
         """Create the device communicator, when all ranks do; return the name of a function that failed."""
@@ -148,7 +143,7 @@ class DeviceKernel:
         """
         module = self._module((_ELEMENTS | _MOVED)[case.setting.type.name])
         name = f"{case.setting.operation.name}_{self._implementation}"
-        function = int(check(driver.cuModuleGetFunction, module, name.encode()))
+        function = int(self._gpu.driver.function(module, name))
         known: dict[tuple[int, int], Arguments] = {}
 
         def make(case: Case, site: Site, send: int, receive: int) -> list[Part]:
@@ -159,7 +154,7 @@ class DeviceKernel:
                     pointer(windows[1]), wide(receive - bases[1]),
                     wide(case.counts.each), self._communicator,
                 )  # fmt: skip
-            launch = (function, *self._grid, 0, site.stream, known[send, receive].address, 0)
-            return [(False, in_context(site, "cuLaunchKernel", *launch))]
+            launch = site.driver.launch(function, *self._grid, 0, site.stream, known[send, receive].address)
+            return [(False, in_context(site, launch))]
 
         return make

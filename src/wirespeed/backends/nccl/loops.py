@@ -12,18 +12,14 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any
 
-from cuda.bindings import driver
-
 from ...errors import BackendError, BackendLost
 from ...testcases.data_types import BY_NAME, OPERATORS
-from ..cuda.driver import check
 from ..native import Call, Functions
 from ..provider import Case, Elapsed
 from .calls import Site, calls, grouped, in_context
 from .rank_gpu import RankGpu
 
 _SUM, _FLOAT = OPERATORS.index("sum"), BY_NAME["float"].code
-_THREAD_LOCAL = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 #: Graphs and their executable graphs, one per rank.
 Captured = list[tuple[Any, Any]]
 #: Makes prepared calls.
@@ -37,7 +33,7 @@ class Library:
     Parameters
     ----------
     functions : Functions
-        Functions of NCCL and of the CUDA driver.
+        Functions of NCCL and of the driver.
     reason : Callable
         Returns the last warning of NCCL; empty if there is none.
     cancelled : Event
@@ -82,7 +78,7 @@ class Loop:
             captured = self._capture([first])
             self._launch(captured)
             self._wait()
-            _destroy(captured)
+            self._destroy(captured)
         else:
             first()
             self._wait()
@@ -120,7 +116,9 @@ class Loop:
         ])  # fmt: skip
 
     def _waits(self) -> list[Call]:
-        return [call for site in self._sites for call in in_context(site, "cuStreamSynchronize", site.stream)]
+        return [
+            call for site in self._sites for call in in_context(site, site.driver.synchronize(site.stream))
+        ]
 
     def _marks(self, count: int) -> tuple[list[list[Any]], list[Run]]:
         """Return ``count`` events per rank, and functions that record each of them on all ranks."""
@@ -129,7 +127,7 @@ class Loop:
             self._bind([
                 call
                 for site, mine in zip(self._sites, events, strict=True)
-                for call in in_context(site, "cuEventRecord", int(mine[i]), site.stream)
+                for call in in_context(site, site.driver.record(int(mine[i]), site.stream))
             ])
             for i in range(count)
         ]  # fmt: skip
@@ -206,7 +204,7 @@ class Loop:
         if paired:
             spent = enqueued = counted
         iterations = tuple(
-            max(_between(mine[a], mine[b]) for mine in events) / timing.aggregate
+            max(self._gpus[0].driver.elapsed(mine[a], mine[b]) for mine in events) / timing.aggregate
             for a, b in (edges if marks else ())
         )
         return self._elapsed(spent, enqueued, iterations)
@@ -221,35 +219,28 @@ class Loop:
         enqueued = time.perf_counter() - start
         self._wait()
         spent = time.perf_counter() - start
-        _destroy(captured)
+        self._destroy(captured)
         return self._elapsed(spent, enqueued)
 
     def _capture(self, program: Sequence[Run]) -> Captured:
         """Return a graph of the calls of each rank. Other threads may allocate memory meanwhile."""
         for gpu in self._gpus:
             gpu.use()
-            check(driver.cuStreamBeginCapture, gpu.stream, _THREAD_LOCAL)
+            gpu.driver.begin_capture(gpu.stream)
         for run in program:
             run()
-        graphs = [check(driver.cuStreamEndCapture, gpu.stream) for gpu in self._gpus]
+        graphs = [gpu.driver.end_capture(gpu.stream) for gpu in self._gpus]
         captured = []
         for gpu, graph in zip(self._gpus, graphs, strict=True):  # not allowed during a capture
             gpu.use()
-            captured.append((graph, check(driver.cuGraphInstantiate, graph, 0)))
+            captured.append((graph, gpu.driver.executable(graph)))
         return captured
 
     def _launch(self, captured: Captured) -> None:
         for gpu, (_, executable) in zip(self._gpus, captured, strict=True):
             gpu.use()
-            check(driver.cuGraphLaunch, executable, gpu.stream)
+            gpu.driver.launch_graph(executable, gpu.stream)
 
-
-def _between(start: Any, stop: Any) -> float:
-    """Return the time between two events, in s."""
-    return float(check(driver.cuEventElapsedTime, start, stop)) * 1e-3
-
-
-def _destroy(captured: Captured) -> None:
-    for graph, executable in captured:
-        check(driver.cuGraphExecDestroy, executable)
-        check(driver.cuGraphDestroy, graph)
+    def _destroy(self, captured: Captured) -> None:
+        for gpu, (graph, executable) in zip(self._gpus, captured, strict=True):
+            gpu.driver.destroy_graph(graph, executable)

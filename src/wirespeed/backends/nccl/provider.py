@@ -12,23 +12,18 @@ from functools import partial
 from threading import Event
 from typing import Any, TypeVar
 
-from cuda.bindings import driver
-
 from ...errors import BackendError, OutOfMemory
 from ...facts import Fact
 from ...testcases.collective_ops import Setting
 from ...testcases.data_types import OPERATORS, DataType
 from ...units import format_size
 from ...worlds.base import World
-from .. import native
-from ..cuda.device import handles
-from ..cuda.driver import check
-from ..cuda.packages import INSTALL_NCCL
+from ..gpu.gpu_driver import driver_of
 from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, RankDevice, Refused
 from ..test_data import BEFORE, scalar
 from . import device_api
 from .calls import CALLS, Site, addresses
-from .channel import IDENTIFIER_BYTES
+from .channel import GPU_BACKEND, IDENTIFIER_BYTES, INSTALL_NCCL, functions
 from .debug import Debug
 from .loops import Library, Loop
 from .rank_gpu import RankGpu, format_of
@@ -90,10 +85,9 @@ class NcclOptions:
 
 
 def count_gpus() -> int:
-    """Return the number of GPUs that CUDA shows to this process; 0 if there is no driver."""
+    """Return the number of GPUs that this process may use; 0 if there is no driver."""
     try:
-        check(driver.cuInit, 0)
-        return int(check(driver.cuDeviceGetCount))
+        return len(driver_of(GPU_BACKEND).devices())
     except BackendError:
         return 0
 
@@ -152,7 +146,8 @@ class NcclProvider:
         self.options = options
         self._world = world
         self.version = self._call(nccl.get_version)
-        self._functions = native.loaded()
+        driver = driver_of(GPU_BACKEND)
+        self._functions = functions(driver)
         if options.registration == 2 and self.version < _SYMMETRIC_VERSION:
             raise Refused(f"symmetric registration requires NCCL 2.27; this is {self._version()}")
         if options.policy > 1 and self.version < _GATHER_VERSION:
@@ -166,7 +161,7 @@ class NcclProvider:
             first = 0  # the launcher makes only its own GPUs visible; NCCL rejects duplicates
         ordinals = list(range(first, first + mine))
         if options.bus_ids:
-            known = list(handles())
+            known = list(driver.devices())
             ordinals = [known.index(bus_id) for bus_id in options.bus_ids]
         elif first + mine > present:
             raise Refused(  # the first sentence is that of nccl-tests, on which scripts retry
@@ -175,7 +170,10 @@ class NcclProvider:
                 "GPUs (-g)"
             )
         base = group.processes.index(world.rank) * mine
-        self._ranks = [_Rank(base + i, RankGpu(n, options.null_stream)) for i, n in enumerate(ordinals)]
+        gpus = list(driver.devices().items())
+        self._ranks = [
+            _Rank(base + i, RankGpu(driver, n, *gpus[n], options.null_stream)) for i, n in enumerate(ordinals)
+        ]
         self.devices: tuple[RankDevice, ...] = tuple(rank.gpu.device for rank in self._ranks)
         self._threads = [
             self._ranks[i * options.gpus : (i + 1) * options.gpus] for i in range(options.threads)
@@ -296,8 +294,8 @@ class NcclProvider:
 
     def _in_threads(self, work: Callable[..., T], *arguments: Sequence[Any]) -> list[T]:
         if self._pool is None:
-            return [work(*one) for one in zip(*arguments, strict=True)]
-        futures = [self._pool.submit(work, *one) for one in zip(*arguments, strict=True)]
+            return [work(*given) for given in zip(*arguments, strict=True)]
+        futures = [self._pool.submit(work, *given) for given in zip(*arguments, strict=True)]
         done, _ = wait(futures, return_when=FIRST_EXCEPTION)
         for future in done:
             future.result()  # raises an error without waiting for the other threads, which may hang
@@ -341,7 +339,7 @@ class NcclProvider:
     def _register(self) -> None:
         size = max(self._room, _MIN_BUFFER_BYTES)
 
-        def one(rank: _Rank) -> tuple[Any, Any]:
+        def register(rank: _Rank) -> tuple[Any, Any]:
             rank.gpu.use()
             if self.options.registration == 2:
                 function = partial(self._nccl.comm_window_register, win_flags=_SYMMETRIC_WINDOW)
@@ -356,7 +354,7 @@ class NcclProvider:
             return made
 
         with ThreadPoolExecutor(len(self._ranks)) as pool:  # symmetric registration waits for all ranks
-            for rank, handles in zip(self._ranks, pool.map(one, self._ranks), strict=True):
+            for rank, handles in zip(self._ranks, pool.map(register, self._ranks), strict=True):
                 rank.handles = handles
 
     def _release(self) -> None:
@@ -395,8 +393,8 @@ class NcclProvider:
             windows = tuple(int(window.handle) for window in rank.handles) if rank.kernel else ()
             make = rank.kernel.bind(case, windows, buffers) if rank.kernel else None
             rank.site = Site(
-                rank.number, int(rank.comm), int(rank.gpu.stream), int(rank.gpu.context),
-                rank.send + offset, rank.receive + offset, operator, make,
+                rank.gpu.driver.native, rank.number, int(rank.comm), int(rank.gpu.stream),
+                int(rank.gpu.context), rank.send + offset, rank.receive + offset, operator, make,
             )  # fmt: skip
         library = Library(self._functions, self._debug.warnings, self._cancelled)
         self._loops = [
@@ -450,14 +448,14 @@ class NcclProvider:
         """Compare the results with kernels; return the number of wrong elements."""
         case = self._bound()
         format = format_of(case.setting.type, case.setting.operator, case.ranks)
-        found = 0
+        wrong = 0
         for rank in self._ranks:
             assert rank.site is not None
             pieces = case.setting.operation.holds(
                 case.counts, case.width, rank.number, case.ranks, case.setting.root
             )
-            found += rank.gpu.wrong(addresses(case, rank.site, 0)[1], pieces, format, seed)
-        return found
+            wrong += rank.gpu.wrong(addresses(case, rank.site, 0)[1], pieces, format, seed)
+        return wrong
 
     # Ending.
 

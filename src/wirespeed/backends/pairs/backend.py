@@ -103,7 +103,7 @@ class PairsBackend:
         """Return the memory of a kind in this process; the first call opens it."""
         if kind not in self._places:
             if kind is MemoryKind.DEVICE:
-                from ..cuda.gpu_buffers import GpuBuffers
+                from ..gpu.gpu_buffers import GpuBuffers
 
                 device = self._machine.ranks[self.ends.rank].device
                 gpu = next(gpu for gpu in self._local.gpus if gpu.name == device)
@@ -151,9 +151,9 @@ class PairsBackend:
             return refuses(self.ends.rank) if measures else ("", b"")
         reason = self._refused_by_mpi() or ""
         if not reason and measures and kind is MemoryKind.DEVICE:
-            from ..cuda.mpi_aware import unaware
+            from ..gpu.mpi_aware import unaware
 
-            reason = unaware(self.place(kind).where.ordinal, self._options.timeout)
+            reason = unaware(self.place(kind).where.gpu, self._options.timeout)
         return reason, b""
 
     def _refused_by_mpi(self) -> str | None:
@@ -183,14 +183,13 @@ class PairsBackend:
 
             wire = MpiWire(library(), self.ends)
         else:
-            from ..native import loaded
-            from ..nccl.channel import NcclMessages
+            from ..nccl.channel import NcclMessages, functions
             from .nccl import NcclWire
 
             place = self.place(kind)
             place.where.use()
             messages = NcclMessages(2, 0 if self.ends.first else 1, identifier)
-            wire = NcclWire(messages, loaded(), self.ends.first, cast(Any, place))
+            wire = NcclWire(messages, functions(place.where.driver), self.ends.first, cast(Any, place))
         self._wires[engine, kind] = wire
 
     def moving(self, call: Callable[[], object], doing: str, engine: Engine = Engine.NCCL) -> list[Any]:

@@ -167,9 +167,9 @@ class Wire(Protocol):
 @lru_cache(maxsize=2)
 def pattern(size: int, end: int) -> Any:
     """Return the array of bytes that an end sends; ``end`` is 0 for the first and 1 for the last."""
-    found = words(key_of(_PATTERN_SEED, end), 0, -(-size // 8)).view(np.uint8)[:size]
-    found.flags.writeable = False
-    return found
+    data = words(key_of(_PATTERN_SEED, end), 0, -(-size // 8)).view(np.uint8)[:size]
+    data.flags.writeable = False
+    return data
 
 
 def verify(place: PairMemory, address: int, size: int, end: int, what: str, way: str = "") -> None:

@@ -10,7 +10,7 @@ from ..native import Call, Functions
 from .base import Window
 
 if TYPE_CHECKING:
-    from ..cuda.gpu_buffers import GpuBuffers
+    from ..gpu.gpu_buffers import GpuBuffers
     from ..nccl.channel import NcclMessages
 
 _UINT8 = BY_NAME["uint8"].code
@@ -26,7 +26,7 @@ class NcclWire:
     messages : NcclMessages
         Communicator of the two ends.
     functions : Functions
-        Functions of NCCL and of the CUDA driver.
+        Functions of NCCL and of the driver of the GPU.
     first : bool
         Whether this process is the end that begins.
     place : GpuBuffers
@@ -50,7 +50,7 @@ class NcclWire:
         return "ncclRecv", (address, size, _UINT8, self._peer, self._messages.handle, self._stream)
 
     def _wait(self) -> Call:
-        return "cuStreamSynchronize", (self._stream,)
+        return self._place.where.driver.native.synchronize(self._stream)
 
     def _meeting(self) -> list[Call]:
         both = [self._send(self._scratch, 1), self._receive(self._scratch + _SCRATCH_BYTES, 1)]

@@ -82,8 +82,8 @@ class PreparedSharing:
             If wrong data arrived.
         """
         del copies  # always one, because a buffer is new only once
-        found = [(work, self._phases(work)) for work in self._works]
-        seconds = tuple(times[phase] for work, times in found for phase in work.phases)
+        phases = [(work, self._phases(work)) for work in self._works]
+        seconds = tuple(times[phase] for work, times in phases for phase in work.phases)
         return Sample(seconds, (1.0,) * len(seconds), sum(seconds))
 
     def verify(self) -> None:

@@ -6,12 +6,9 @@ import ctypes
 from array import array
 from typing import Protocol
 
-from cuda.bindings import driver
-
 from ...units import MIB
 from .arguments import Arguments, narrow, pointer
 from .device import TimedStream
-from .driver import check
 from .launch_config import NODE, LaunchConfig
 from .memory import GpuBuffer
 
@@ -46,23 +43,25 @@ class EngineCopy:
     loops = False
 
     def __init__(self, lane: TimedStream, to: int, origin: int, size: int) -> None:
+        driver = lane.device.driver
         self._to, self._origin, self._stream = to, origin, lane.stream
-        self._call = (driver.CUdeviceptr(to), driver.CUdeviceptr(origin), size, lane.stream)
-        self._warm = (*self._call[:2], min(size, WARM_UP), lane.stream)
+        self._copy = driver.bind_copy(to, origin, size, lane.stream)
+        self._copy_part = driver.enqueue_copy
+        self._copy_to_warm_up = driver.bind_copy(to, origin, min(size, WARM_UP), lane.stream)
 
     def warm_up(self) -> None:
         """Copy a part."""
-        check(driver.cuMemcpyAsync, *self._warm)
+        self._copy_to_warm_up()
 
     def put(self, copies: int) -> None:
         """Enqueue a number of copies."""
+        copy = self._copy
         for _ in range(copies):
-            check(driver.cuMemcpyAsync, *self._call)
+            copy()
 
     def part(self, begin: int, size: int) -> None:
         """Enqueue a part of one copy."""
-        to, origin = driver.CUdeviceptr(self._to + begin), driver.CUdeviceptr(self._origin + begin)
-        check(driver.cuMemcpyAsync, to, origin, size, self._stream)
+        self._copy_part(self._to + begin, self._origin + begin, size, self._stream)
 
 
 class Kernel:
@@ -97,10 +96,10 @@ class Kernel:
         self._unit = shape.passes
         kernel = lane.device.kernel(shape.file, shape.kernel)
         if shape.shared:
-            lane.device.allow_shared_memory(kernel)
-        self._launch = (
-            kernel, shape.blocks, 1, 1, shape.threads, 1, 1, shape.shared, lane.stream, arguments.address, 0,
-        )  # fmt: skip
+            lane.device.driver.allow_shared_memory(kernel, lane.device.shared_memory)
+        self._launch = lane.device.driver.bind_launch(
+            kernel, shape.blocks, shape.threads, shape.shared, lane.stream, arguments
+        )
 
     def warm_up(self) -> None:
         """Copy a part; the whole buffer if the kernel sums all that it reads."""
@@ -120,7 +119,7 @@ class Kernel:
             self._arguments.values[self._passes].value = copies * self._unit if self.loops else 1
             launches = 1 if self.loops else copies
         for _ in range(launches):
-            check(driver.cuLaunchKernel, *self._launch)
+            self._launch()
 
     def part(self, begin: int, size: int) -> None:
         """Enqueue a part of one pass, which is not counted in ``done``."""
@@ -130,7 +129,7 @@ class Kernel:
         values[self._size].value = size
         if self._passes is not None:
             values[self._passes].value = 1
-        check(driver.cuLaunchKernel, *self._launch)
+        self._launch()
         values[self._size].value = whole
         for value, base in zip(values, self._bases, strict=False):
             value.value = base
@@ -160,9 +159,9 @@ class Chase:
         self._expected = [0] * self._multiprocessors
         self._arguments = Arguments(pointer(0), narrow(0), narrow(0), pointer(ends))
         function = lane.device.kernel("chase", kernel)
-        self._launch = (
-            function, self._multiprocessors, 1, 1, 1, 1, 1, 0, lane.stream, self._arguments.address, 0,
-        )  # fmt: skip
+        self._launch = lane.device.driver.bind_launch(
+            function, self._multiprocessors, 1, 0, lane.stream, self._arguments
+        )
         self._build(buffer, size)
 
     @property
@@ -182,9 +181,9 @@ class Chase:
     def strayed(self) -> int:
         """Return the number of multiprocessors that stopped at a wrong position."""
         self._lane.device.use()
-        found = (ctypes.c_uint64 * self._multiprocessors)()
-        check(driver.cuMemcpyDtoH, ctypes.addressof(found), self._ends, ctypes.sizeof(found))
-        return sum(a != b for a, b in zip(found, self._expected, strict=True))
+        positions = (ctypes.c_uint64 * self._multiprocessors)()
+        self._lane.device.driver.read(ctypes.addressof(positions), self._ends, ctypes.sizeof(positions))
+        return sum(a != b for a, b in zip(positions, self._expected, strict=True))
 
     def _follow(self, block: int, accesses: int) -> None:
         start, count, where, _ = self._arguments.values
@@ -192,7 +191,7 @@ class Chase:
         count.value, where.value = accesses, block
         self._position = (self._position + accesses) % self._nodes
         self._expected[block] = self._base + self._position * NODE
-        check(driver.cuLaunchKernel, *self._launch)
+        self._launch()
 
     def _build(self, buffer: GpuBuffer, size: int) -> None:
         """Write the pointers; for host memory with the CPU, like an application that prepares GPU work."""
@@ -203,7 +202,7 @@ class Chase:
         if buffer.host:
             ctypes.memmove(buffer.host, address, count * words.itemsize)
         else:
-            self._lane.device.use()
-            stream = self._lane.stream
-            check(driver.cuMemcpyHtoDAsync, buffer.address, address, count * words.itemsize, stream)
-            check(driver.cuStreamSynchronize, stream)
+            device, stream = self._lane.device, self._lane.stream
+            device.use()
+            device.driver.enqueue_write(buffer.address, address, count * words.itemsize, stream)
+            device.driver.synchronize(stream)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from cuda.bindings import driver
 
 from ...errors import BackendError, OutOfMemory
 from ...topology import Gpu
 from ...units import format_size
 from ...worlds.descriptors import Descriptors
 from ..shared_memory import Mechanism
-from .device import Device, handles
-from .driver import check
-from .ipc import FABRIC, IPC, VMM_FD, DescriptorSharing, FabricSharing, IpcSharing
+from .device import Device
+from .gpu_driver import FABRIC, IPC, VMM_FD, driver_of
+from .ipc import DescriptorSharing, FabricSharing, IpcSharing
 
 
 class GpuBuffers:
@@ -29,17 +28,18 @@ class GpuBuffers:
     """
 
     def __init__(self, gpu: Gpu, timeout: float) -> None:
-        self.where = Device(gpu, handles()[gpu.bus_id])
+        self._driver = driver_of(gpu.backend)
+        self.where = Device(gpu, self._driver, self._driver.devices()[gpu.bus_id])
         self.where.use()
         self._timeout = timeout
         self._descriptors: Descriptors | None = None
-        self.stream = check(driver.cuStreamCreate, driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        self.stream = self._driver.stream()
 
     def allocate(self, size: int) -> int:
         """Allocate memory and return its address."""
         self.where.use()
         try:
-            return int(check(driver.cuMemAlloc, size))
+            return self._driver.allocate(size)
         except OutOfMemory as error:
             raise OutOfMemory(
                 f"a buffer of {format_size(size)} on {self.where.name}: {error}; give a smaller size"
@@ -48,26 +48,26 @@ class GpuBuffers:
     def free(self, address: int) -> None:
         """Free memory."""
         self.where.use()
-        check(driver.cuMemFree, address)
+        self._driver.free(address)
 
     def write(self, address: int, data: Any) -> None:
         """Copy an array to the GPU."""
         self.where.use()
-        check(driver.cuMemcpyHtoD, address, data.ctypes.data, data.nbytes)
-        check(driver.cuCtxSynchronize)  # the copy can return early; other streams do not wait for it
+        self._driver.write(address, data.ctypes.data, data.nbytes)
+        self._driver.synchronize_context()  # the copy can return early; other streams do not wait for it
 
     def read(self, address: int, size: int) -> Any:
         """Return a copy of GPU memory."""
         self.where.use()
-        found = np.empty(size, np.uint8)
-        check(driver.cuMemcpyDtoH, found.ctypes.data, address, size)
-        return found
+        data = np.empty(size, np.uint8)
+        self._driver.read(data.ctypes.data, address, size)
+        return data
 
     def copy(self, destination: int, source: int, size: int) -> None:
         """Copy with a copy engine."""
         self.where.use()
-        check(driver.cuMemcpyAsync, destination, source, size, self.stream)
-        check(driver.cuStreamSynchronize, self.stream)
+        self._driver.enqueue_copy(destination, source, size, self.stream)
+        self._driver.synchronize(self.stream)
 
     def sharing(self, mechanism: str) -> Mechanism:
         """Return a mechanism that shares memory of a GPU."""
@@ -83,6 +83,6 @@ class GpuBuffers:
     def close(self) -> None:
         """Destroy the stream; the context ends with the process."""
         self.where.use()
-        check(driver.cuStreamDestroy, self.stream)
+        self._driver.destroy_stream(self.stream)
         if self._descriptors is not None:
             self._descriptors.close()

@@ -7,13 +7,10 @@ import threading
 from enum import StrEnum
 from typing import Any
 
-from cuda.bindings import driver
-
 from ...units import KIB, NANO
 from ...worlds.descriptors import SharedMemory
 from .arguments import Arguments, narrow, pointer
 from .device import Device
-from .driver import check
 
 
 class GateKind(StrEnum):
@@ -50,14 +47,12 @@ class SignalPage:
         self.load(device)
         device.use()
         if page is None:
-            flags = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP
-            self.host = int(check(driver.cuMemHostAlloc, 4 * KIB, flags))
+            self.host = device.driver.allocate_host(4 * KIB)
             ctypes.memset(self.host, 0, 4 * KIB)
         else:
-            flags = driver.CU_MEMHOSTREGISTER_PORTABLE | driver.CU_MEMHOSTREGISTER_DEVICEMAP
             self.host = page.address
-            check(driver.cuMemHostRegister, self.host, page.bytes, flags)
-        self.address = int(check(driver.cuMemHostGetDevicePointer, self.host, 0))
+            device.driver.pin(self.host, page.bytes)
+        self.address = device.driver.address_of(self.host)
         self._arguments = Arguments(pointer(self.address), narrow(0), ctypes.c_uint64(round(timeout / NANO)))
 
     def load(self, device: Device) -> None:
@@ -71,25 +66,26 @@ class SignalPage:
             kernel = device.kernel("gate", "spin")
             self._arguments.values[0].value = self.address + offset
             self._arguments.values[1].value = value
-            check(driver.cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, stream, self._arguments.address, 0)
+            device.driver.bind_launch(kernel, 1, 1, 0, stream, self._arguments)()
         else:
-            wait = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
-            check(driver.cuStreamWaitValue32, stream, self.address + offset, value, wait)
+            device.driver.wait_value(stream, self.address + offset, value)
 
     def write(self, device: Device, stream: Any, offset: int, value: int) -> None:
         """Enqueue a write of a word in a stream of the current device."""
         address = self.address + offset
         if device.has_stream_waits:
-            check(driver.cuStreamWriteValue32, stream, address, value, 0)
+            device.driver.write_value(stream, address, value)
             return
         kernel = device.kernel("gate", "tell")
         arguments = Arguments(pointer(address), narrow(value))
-        check(driver.cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments.address, 0)
+        device.driver.bind_launch(kernel, 1, 1, 0, stream, arguments)()
 
     def free(self) -> None:
         """Free the page."""
         self._device.use()
-        check(driver.cuMemFreeHost if self._page is None else driver.cuMemHostUnregister, self.host)
+        driver = self._device.driver
+        free = driver.free_host if self._page is None else driver.unpin
+        free(self.host)
 
 
 class Gate:

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from cuda.bindings import driver
-
 from ...errors import BackendError
 from ...model import MemoryKind, Operation
 from ...units import KIB
 from .arguments import Arguments, narrow, pointer, wide
 from .device import Device, TimedStream
-from .driver import check
 from .launch_config import ELEMENT, MOST_THREADS, WORD
 from .memory import GpuBuffer
 
@@ -99,7 +96,7 @@ class Contents:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.lane = TimedStream(device)
-        self._results = check(driver.cuMemAlloc, _SLOTS * _SLOT_BYTES)
+        self._results = device.driver.allocate(_SLOTS * _SLOT_BYTES)
         self._read = (ctypes.c_uint64 * (2 * _SLOTS))()
         self._expected: list[Expected] = []
 
@@ -118,16 +115,16 @@ class Contents:
         if len(self._expected) == _SLOTS:
             raise BackendError(f"{self.device.name} can compare at most {_SLOTS} buffers at a time")
         if not self._expected:
-            self.zero(int(self._results), _SLOTS * _SLOT_BYTES)
+            self.zero(self._results, _SLOTS * _SLOT_BYTES)
         if expected.region.staging:
             self._copy(expected.region.staging.address, expected.region.buffer.host, expected.region)
-        self._compare(expected, int(self._results) + len(self._expected) * _SLOT_BYTES)
+        self._compare(expected, self._results + len(self._expected) * _SLOT_BYTES)
         self._expected.append(expected)
 
     def zero(self, address: int, size: int) -> None:
         """Clear device memory of this GPU."""
         self.device.use()
-        check(driver.cuMemsetD8Async, address, 0, size, self.lane.stream)
+        self.device.driver.enqueue_zeros(address, size, self.lane.stream)
 
     def total(self, words: int, pattern: Pattern, seed: int, address: int) -> None:
         """Add all words of a pattern to the one at an address."""
@@ -138,25 +135,25 @@ class Contents:
         self.lane.record(self.lane.stop)
         return self.lane.stop
 
-    def found(self) -> list[tuple[Expected, int, int]]:
+    def compared(self) -> list[tuple[Expected, int, int]]:
         """Return each compared region with the number of wrong words and the index of the first."""
         self.device.use()
         size = len(self._expected) * _SLOT_BYTES
         if size:
-            check(driver.cuMemcpyDtoH, ctypes.addressof(self._read), self._results, size)
+            self.device.driver.read(ctypes.addressof(self._read), self._results, size)
         pairs = zip(self._read[0::2], self._read[1::2], strict=True)
         last = 2**64 - 1
-        found = [
+        compared = [
             (expected, wrong, last - first)
             for expected, (wrong, first) in zip(self._expected, pairs, strict=False)
         ]
         self._expected.clear()
-        return found
+        return compared
 
     def close(self) -> None:
         """Release all resources."""
         self.device.use()
-        check(driver.cuMemFree, self._results)
+        self.device.driver.free(self._results)
         self.lane.destroy()
 
     def _compare(self, expected: Expected, slot: int) -> None:
@@ -174,9 +171,8 @@ class Contents:
             self._copy(region.buffer.host, region.staging.address, region)
 
     def _copy(self, to: int, origin: int, region: Region) -> None:
-        check(
-            driver.cuMemcpyAsync, to + region.offset, origin + region.offset, region.bytes, self.lane.stream
-        )
+        ends = to + region.offset, origin + region.offset
+        self.device.driver.enqueue_copy(*ends, region.bytes, self.lane.stream)
 
     def _launch(self, name: str, size: int, *values: Any) -> None:
         kernel = self.device.kernel("contents", name)
@@ -184,10 +180,7 @@ class Contents:
         most = 2 * self.device.multiprocessors
         blocks = max(1, min(most, -(-size // (ELEMENT * MOST_THREADS))))
         arguments = Arguments(*values)
-        check(
-            driver.cuLaunchKernel, kernel, blocks, 1, 1, MOST_THREADS, 1, 1, 0, self.lane.stream,
-            arguments.address, 0,
-        )  # fmt: skip
+        self.device.driver.bind_launch(kernel, blocks, MOST_THREADS, 0, self.lane.stream, arguments)()
 
 
 #: Function that returns the Contents of a GPU.

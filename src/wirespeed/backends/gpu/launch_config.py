@@ -119,8 +119,8 @@ def _bulk(transfer: Transfer, multiprocessors: int, shared_memory: int) -> Launc
     pushes = transfer.access is Access.WRITE and transfer.destination.kind is MemoryKind.DEVICE
     fine = pushes and threads == 1 and _FINE_FROM <= blocks <= _FINE_TO
     kernel, stages, largest = ("copy_bulk_fine", 16, 4 * KIB) if fine else ("copy_bulk", 8, 16 * KIB)
-    each = shared_memory // (threads * stages) - _BARRIER
-    chunk = min(largest, each // _LEAST_CHUNK * _LEAST_CHUNK)
+    stage_bytes = shared_memory // (threads * stages) - _BARRIER
+    chunk = min(largest, stage_bytes // _LEAST_CHUNK * _LEAST_CHUNK)
     shared = threads * stages * (chunk + _BARRIER)
     return LaunchConfig("bulk", kernel, blocks, threads, True, shared, chunk)
 

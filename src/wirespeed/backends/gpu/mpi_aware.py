@@ -4,7 +4,7 @@ An MPI library without this support treats a device address as a host address an
 description is not sufficient: Open MPI over UCX may support GPU memory without saying so. So a separate
 process sends a few bytes from the GPU to itself.
 
-    python -m wirespeed.backends.cuda.mpi_aware ORDINAL
+    python -m wirespeed.backends.gpu.mpi_aware BACKEND BUS_ID
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import sys
 from collections.abc import Mapping
 
 from ...errors import WirespeedError
+from ...topology import Gpu
+from .gpu_driver import driver_of
 
 #: Variables by which a launcher marks a process as one of several; they are removed for the test process.
 _OF_LAUNCHERS = (
@@ -28,20 +30,14 @@ _TEST_BYTES = 2**20
 _TEST_LIMIT_S = 30.0
 
 
-def unaware(ordinal: int, timeout: float, environment: Mapping[str, str] = os.environ) -> str:
-    """Return why MPI cannot send GPU memory; empty if it can.
-
-    Parameters
-    ----------
-    ordinal : int
-        CUDA's number of the GPU.
-    """
+def unaware(gpu: Gpu, timeout: float, environment: Mapping[str, str] = os.environ) -> str:
+    """Return why MPI cannot send memory of a GPU; empty if it can."""
     alone = {k: v for k, v in environment.items() if not k.startswith(_OF_LAUNCHERS)}
     limit = min(timeout, _TEST_LIMIT_S)
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", __name__, str(ordinal)], env=alone, capture_output=True, text=True,
-            timeout=limit, stdin=subprocess.DEVNULL,
+            [sys.executable, "-P", "-m", __name__, gpu.backend, gpu.bus_id], env=alone, capture_output=True,
+            text=True, timeout=limit, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return f"a process that tried to send GPU memory with MPI did not end within {limit:g} s"
@@ -63,31 +59,27 @@ def verdict(code: int, said: str) -> str:
     return f"this MPI is not GPU-aware: the test process failed: {last or f'exit code {code}'}; {hint}"
 
 
-def _try(ordinal: int) -> int:
+def _try(backend: str, bus_id: str) -> int:
     """Send GPU memory to this process itself, and compare the received data."""
-    from cuda.bindings import driver
-
     from ...worlds.mpi import library
-    from .driver import check
 
     try:
         mpi = library()
     except WirespeedError as error:
         print(error, file=sys.stderr)
         return _NO_MPI
-    check(driver.cuInit, 0)
-    device = check(driver.cuDeviceGet, ordinal)
-    check(driver.cuCtxSetCurrent, check(driver.cuDevicePrimaryCtxRetain, device))
-    source, destination = (int(check(driver.cuMemAlloc, _TEST_BYTES)) for _ in range(2))
-    sent, found = (ctypes.c_uint8 * _TEST_BYTES)(*b"\x5a" * _TEST_BYTES), (ctypes.c_uint8 * _TEST_BYTES)()
-    check(driver.cuMemcpyHtoD, source, ctypes.addressof(sent), _TEST_BYTES)
-    check(driver.cuMemcpyHtoD, destination, ctypes.addressof(found), _TEST_BYTES)
-    check(driver.cuCtxSynchronize)
+    driver = driver_of(backend)
+    driver.use(driver.open(driver.devices()[bus_id]))
+    source, destination = (driver.allocate(_TEST_BYTES) for _ in range(2))
+    sent, received = (ctypes.c_uint8 * _TEST_BYTES)(*b"\x5a" * _TEST_BYTES), (ctypes.c_uint8 * _TEST_BYTES)()
+    driver.write(source, ctypes.addressof(sent), _TEST_BYTES)
+    driver.write(destination, ctypes.addressof(received), _TEST_BYTES)
+    driver.synchronize_context()
     to, origin = (mpi.memory.fromaddress(address, _TEST_BYTES) for address in (destination, source))
     mpi.COMM_SELF.Sendrecv([origin, mpi.BYTE], 0, 0, [to, mpi.BYTE], 0, 0)
-    check(driver.cuMemcpyDtoH, ctypes.addressof(found), destination, _TEST_BYTES)
-    return _RIGHT if bytes(found) == bytes(sent) else _WRONG
+    driver.read(ctypes.addressof(received), destination, _TEST_BYTES)
+    return _RIGHT if bytes(received) == bytes(sent) else _WRONG
 
 
 if __name__ == "__main__":
-    sys.exit(_try(int(sys.argv[1])))
+    sys.exit(_try(*sys.argv[1:]))

@@ -10,7 +10,7 @@ from ...model import MemoryKind, Transfer
 from ...topology import LinkKind, Machine
 from .. import pci
 from ..tree import HERE, TreePath
-from .nvml import Nvml
+from .monitor import Monitor
 
 #: Minimum and maximum number of readings of a slow link: one may fall between two copies; each takes ms.
 _MIN_READINGS, _MAX_READINGS = 3, 50
@@ -24,12 +24,14 @@ class LoadedLinks:
     machine : Machine
         The machine of this process.
     monitor : Callable
-        Returns NVML, for links that sysfs does not show; None without it.
+        Returns the monitor, for links that sysfs does not show; None without one.
     root : TreePath
         Folder that contains ``sys``.
     """
 
-    def __init__(self, machine: Machine, monitor: Callable[[], Nvml | None], root: TreePath = HERE) -> None:
+    def __init__(
+        self, machine: Machine, monitor: Callable[[], Monitor | None], root: TreePath = HERE
+    ) -> None:
         by_c2c = {link.source for link in machine.links if link.kind is LinkKind.C2C}
         self._gpus = {gpu.name: gpu for gpu in machine.gpus if gpu.name not in by_c2c}
         self._monitor, self._root = monitor, root
@@ -46,14 +48,14 @@ class LoadedLinks:
             speed = self._slowest(name)
             if speed is not None:
                 self._readings[name] += 1
-                self._best[name] = max(filter(None, (best, speed)), key=lambda one: one.share)
+                self._best[name] = max(filter(None, (best, speed)), key=lambda seen: seen.share)
 
     def _slowest(self, name: str) -> pci.LinkSpeed | None:
         gpu = self._gpus[name]
-        found = pci.slowest(pci.entry(gpu.bus_id, self._root))
-        if found is None and (nvml := self._monitor()) is not None:
-            found = nvml.pcie(gpu)
-        return found
+        speed = pci.slowest(pci.entry(gpu.bus_id, self._root))
+        if speed is None and (monitor := self._monitor()) is not None:
+            speed = monitor.pcie(gpu)
+        return speed
 
     def facts(self) -> Iterator[Fact]:
         """Yield the speeds that were seen."""

@@ -7,18 +7,15 @@ from ctypes import addressof, c_double, c_uint64
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cuda.bindings import driver
-
 from ...errors import VerificationError
 from ...model import BUFFERS, MOST_DESTINATIONS, Engine, Memory, MemoryKind, Operation, Role, Transfer
 from ...options import RunOptions
 from ..patterns import keys_of
 from .arguments import Arguments, narrow, pointer, wide
 from .device import Device, Peers, TimedStream
-from .driver import check
 from .fill_verify import SCALAR, Contents, Expected, Region, near, pattern_of
 from .launch_config import WORD, shape
-from .memory import CudaBufferPool, GpuBuffer
+from .memory import GpuBuffer, GpuBufferPool
 from .paced import ALIGNMENT_BYTES, Paced, pieces_of
 from .stream_ops import Chase, EngineCopy, Kernel, Work
 from .ticks import Ticks
@@ -110,9 +107,9 @@ class BoundCopy:
             raise VerificationError(text, 0, words, words)
         if self.sums and isinstance(work, Kernel):
             self.device.use()
-            found = (c_uint64 * 2)()
-            check(driver.cuMemcpyDtoH, addressof(found), self.sums, _SUMS_BYTES)
-            if (found[0] - found[1] * work.done) % 2**64:
+            sums = (c_uint64 * 2)()
+            self.device.driver.read(addressof(sums), self.sums, _SUMS_BYTES)
+            if (sums[0] - sums[1] * work.done) % 2**64:
                 raise VerificationError(str(self.transfer), 0, words, words)
 
 
@@ -138,7 +135,7 @@ class Binder:
 
     def __init__(
         self,
-        pool: CudaBufferPool,
+        pool: GpuBufferPool,
         device: Callable[[str], Device],
         contents: Callable[[Device], Contents],
         options: RunOptions,
@@ -267,11 +264,11 @@ class Binder:
         size, source, destination = bound.transfer.bytes, bound.buffers.sources[0], bound.buffers.destination
         assert destination is not None
         to, origin = destination.address or destination.host, source.address or source.host
-        each = _aligned(-(-size // engines))
-        for begin in range(0, size, each):
-            lane, part = self._lane(bound.device), min(each, size - begin)
-            work = EngineCopy(lane, to + begin, origin + begin, part)
-            bound.lanes.append((lane, self._held(bound, lane, work, part)))
+        part_bytes = _aligned(-(-size // engines))
+        for begin in range(0, size, part_bytes):
+            lane, size_here = self._lane(bound.device), min(part_bytes, size - begin)
+            work = EngineCopy(lane, to + begin, origin + begin, size_here)
+            bound.lanes.append((lane, self._held(bound, lane, work, size_here)))
 
     def _kernel(self, bound: BoundCopy, keys: tuple[int, int]) -> None:
         transfer, device, buffers = bound.transfer, bound.device, bound.buffers

@@ -7,18 +7,13 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
-
-from cuda.bindings import driver
 
 from ...errors import BackendError, OutOfMemory
 from ...model import Memory, MemoryKind
 from ...topology import Machine
 from ...units import MIB, format_size
 from ..host.memory import HUGE_REMEDY, RETIRED_SHARE, HostBuffer, HostBufferPool, huge_bytes
-from . import vmm
-from .device import Device
-from .driver import check
+from .device import Device, map_for
 
 GRANULE = 2 * MIB
 #: Prefaults pages for writing (Linux 5.14). Source: include/uapi/asm-generic/mman-common.h.
@@ -48,7 +43,7 @@ class GpuBuffer:
     release: Callable[[], None]
 
 
-class CudaBufferPool:
+class GpuBufferPool:
     """Buffers by place and kind; the smallest sufficient buffer is reused.
 
     Parameters
@@ -118,11 +113,11 @@ class CudaBufferPool:
 
     def give_way(self) -> bool:
         """Free all unused buffers; return whether there were any."""
-        found = [*self._retired, *self._free]
+        unused = [*self._retired, *self._free]
         self._retired, self._free = [], []
-        for buffer in found:
+        for buffer in unused:
             self._release(buffer)
-        return bool(found)
+        return bool(unused)
 
     def renew(self) -> None:
         """Use other memory from now on.
@@ -171,55 +166,54 @@ class CudaBufferPool:
         device.use()
         if virtual:
             users = [device, *(self._device(peer) for peer in device.gpu.peers)]
-            generic, size = vmm.create(device, size)
-            address, release = vmm.map_for(users, generic, size)
+            created, size = device.driver.create_memory(device.handle, size)
+            address, release = map_for(users, created, size)
         else:
-            address = int(check(driver.cuMemAlloc, size))
-            release = _with(device, driver.cuMemFree, address)
+            address = device.driver.allocate(size)
+            release = device.later(device.driver.free, address)
         return GpuBuffer(memory, virtual, address, 0, size, release)
 
     def _on_host(self, memory: Memory, size: int, owner: Device, affinity: bool, huge: bool) -> GpuBuffer:
         """Return memory of a NUMA node, in huge pages if possible, pinned for all GPUs if requested.
 
-        Registering existing memory is faster than cuMemHostAlloc, which clears it in one thread.
+        Pinning existing memory is faster than allocating it pinned: the driver clears that in one thread.
         """
         node = next(n for n in self._machine.numa if n.name == memory.device)
         cpus = node.cpus if affinity else ()
         host = self._host.take(node.index, size, lambda b: self._touch(b, cpus))
-        found = huge_bytes(host.address) if huge else host.bytes
-        if found is None or found < host.bytes:
+        in_huge_pages = huge_bytes(host.address) if huge else host.bytes
+        if in_huge_pages is None or in_huge_pages < host.bytes:
             self._host.give(host)
-            part = "an unknown part" if found is None else f"only {format_size(found)}"
+            part = "an unknown part" if in_huge_pages is None else f"only {format_size(in_huge_pages)}"
             raise BackendError(
                 f"{part} of a buffer of {format_size(host.bytes)} on {memory} is in huge pages; {HUGE_REMEDY}"
             )
         if memory.kind is MemoryKind.PAGEABLE:
             return GpuBuffer(memory, False, 0, host.address, host.bytes, lambda: self._host.give(host))
         owner.use()
-        flags = driver.CU_MEMHOSTREGISTER_PORTABLE | driver.CU_MEMHOSTREGISTER_DEVICEMAP
         try:
-            check(driver.cuMemHostRegister, host.address, host.bytes, flags)
+            owner.driver.pin(host.address, host.bytes)
         except BackendError:
             self._host.give(host)
             raise
 
         def release() -> None:
             owner.use()
-            check(driver.cuMemHostUnregister, host.address)
+            owner.driver.unpin(host.address)
             self._host.give(host)
 
-        address = int(check(driver.cuMemHostGetDevicePointer, host.address, 0))
+        address = owner.driver.address_of(host.address)
         return GpuBuffer(memory, False, address, host.address, host.bytes, release)
 
     def _touch(self, buffer: HostBuffer, cpus: Sequence[int]) -> None:
         """Place the pages with threads on the CPUs of its node."""
         threads = min(_TOUCHERS, max(1, len(cpus)), buffer.bytes // GRANULE)
-        each = -(-buffer.bytes // GRANULE // threads) * GRANULE
-        ends = range(0, buffer.bytes, each)
+        part_bytes = -(-buffer.bytes // GRANULE // threads) * GRANULE
+        ends = range(0, buffer.bytes, part_bytes)
 
         def touch(begin: int) -> None:
             self.bind(cpus)
-            size = min(each, buffer.bytes - begin)
+            size = min(part_bytes, buffer.bytes - begin)
             if _libc.madvise(buffer.address + begin, size, _MADV_POPULATE_WRITE):
                 ctypes.memset(buffer.address + begin, 0, size)  # for older kernels
 
@@ -235,13 +229,3 @@ class CudaBufferPool:
         except OSError as error:
             self._warn(f"a thread could not be bound to CPUs {cpus[0]}...{cpus[-1]} ({error.strerror}); "
                        "host memory may be on another NUMA node")  # fmt: skip
-
-
-def _with(device: Device, function: Any, *arguments: Any) -> Callable[[], None]:
-    """Return a call that runs later, in the context of a GPU."""
-
-    def call() -> None:
-        device.use()
-        check(function, *arguments)
-
-    return call

@@ -20,18 +20,19 @@ from .bound_copy import Binder, BoundCopy, Buffers
 from .device import Device, Peers, TimedStream
 from .fill_verify import Contents
 from .gate import Gate, GateKind, SignalPage
-from .ipc import FABRIC, IPC, VMM_FD, DescriptorSharing, FabricSharing, IpcSharing
+from .gpu_driver import FABRIC, IPC, VMM_FD
+from .ipc import DescriptorSharing, FabricSharing, IpcSharing
 from .launch_config import unfit
-from .memory import CudaBufferPool, GpuBuffer
+from .memory import GpuBuffer, GpuBufferPool
 from .mpi_aware import unaware
-from .prepared import CudaPrepared, Signals
+from .prepared import GpuPrepared, Signals
 from .ticks import Ticks
 
 if TYPE_CHECKING:
     from ..nccl.channel import NcclMessages
 
 
-class CudaEndpoint:
+class GpuEndpoint:
     """The GPU of one process."""
 
     #: On one host the first two are as fast as the third and need no permission. The first is also fast if a
@@ -40,7 +41,7 @@ class CudaEndpoint:
     plain = IPC
 
     def __init__(
-        self, job: JobContext, device: Device, contents: Contents, kind: GateKind, pool: CudaBufferPool
+        self, job: JobContext, device: Device, contents: Contents, kind: GateKind, pool: GpuBufferPool
     ) -> None:
         self.device, self.contents, self.pool, self.options = device, contents, pool, job.options
         self.signals = Signals()
@@ -85,7 +86,7 @@ class CudaEndpoint:
             self.messenger = Messages(self._world)
         except MessagesRefused as error:
             return str(error), b""
-        return unaware(self.device.ordinal, self.options.timeout), b""
+        return unaware(self.device.gpu, self.options.timeout), b""
 
     def connect(self, means: str, told: Sequence[bytes]) -> None:
         """Connect NCCL; MPI is connected when it starts."""
@@ -95,10 +96,10 @@ class CudaEndpoint:
             self.device.use()
             self.nccl = NcclMessages(self._world.size, self._world.rank, told[0])
 
-    def part(self, pieces: Sequence[LocalTransfer]) -> CudaPart:
+    def part(self, pieces: Sequence[LocalTransfer]) -> GpuPart:
         """Bind the pieces of a Measurement."""
         self.signals.cancelled.clear()
-        return CudaPart(self, pieces)
+        return GpuPart(self, pieces)
 
     def begin(self) -> None:
         """Close the gate."""
@@ -171,7 +172,7 @@ class SharedBinder(Binder):
         The transfers of the Measurement, in its order, with the addresses of their buffers.
     """
 
-    def __init__(self, side: CudaEndpoint, pieces: Sequence[LocalTransfer]) -> None:
+    def __init__(self, side: GpuEndpoint, pieces: Sequence[LocalTransfer]) -> None:
         timed = any(p.moves and (p.transfer.is_paced or p.transfer.start) for p in pieces)
         super().__init__(
             side.pool, lambda _: side.device, lambda _: side.contents, side.options, Peers(),
@@ -211,10 +212,10 @@ class SharedBinder(Binder):
         return bound
 
 
-class CudaPart:
+class GpuPart:
     """Part of a Measurement that one process executes, fills or verifies."""
 
-    def __init__(self, side: CudaEndpoint, pieces: Sequence[LocalTransfer]) -> None:
+    def __init__(self, side: GpuEndpoint, pieces: Sequence[LocalTransfer]) -> None:
         self._side, self._pieces = side, pieces
         self._sent = [p for p in pieces if p.means == NCCL]
         self._messages = [p for p in pieces if p.means == MPI]
@@ -226,14 +227,14 @@ class CudaPart:
         ]
         self._runner = ThreadPoolExecutor(1, "messages")
         self._running: Future[list[TransferTiming]] | None = None
-        self._prepared: CudaPrepared | None = None
+        self._prepared: GpuPrepared | None = None
 
     def fill(self) -> None:
         """Fill the sources and poison the destinations of this GPU, and bind what it enqueues."""
         side, pieces = self._side, self._pieces
         measurement = Measurement(tuple(piece.transfer for piece in pieces), ())
         binder = SharedBinder(side, pieces)
-        self._prepared = CudaPrepared(
+        self._prepared = GpuPrepared(
             measurement, [1] * len(pieces), binder, side.gate, side.signals, side.options
         )
 
@@ -254,9 +255,9 @@ class CudaPart:
         assert self._prepared is not None
         sample = self._prepared.finish(self._copies)
         timings = [
-            TransferTiming(each.index, seconds, amount, sample.wall)
+            TransferTiming(sent_piece.index, seconds, amount, sample.wall)
             for piece, seconds, amount in zip(self._streamed, sample.seconds, sample.amounts, strict=True)
-            for each in (self._sent if piece.means == NCCL else (piece,))
+            for sent_piece in (self._sent if piece.means == NCCL else (piece,))
         ]
         timeout = self._side.options.timeout
         if self._running is not None:

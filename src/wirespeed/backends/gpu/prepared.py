@@ -10,14 +10,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from cuda.bindings import driver
-
 from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
 from ...model import Measurement, Sample, Transfer
 from ...options import RunOptions
 from .bound_copy import Binder, BoundCopy, Buffers
 from .device import TimedStream
-from .driver import check, finished, idle
 from .gate import Gate
 
 #: Copies enqueued in a stream before the release: its queue has room for about 1000 entries, and a copy may
@@ -33,7 +30,6 @@ _LOAD_LASTS, _MOST_REPEATS = 1.5, 10_000
 #: Time for work to end after a time-out or a cancellation, in s.
 _CANCEL_GRACE_S = 3.0
 _LONGEST_SLEEP_S = 1e-3
-_S_PER_MS = 1e-3
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ class Signals:
     stuck: threading.Event = field(default_factory=threading.Event)
 
 
-class CudaPrepared:
+class GpuPrepared:
     """A Measurement with filled buffers and streams that are ready.
 
     Destinations are poisoned when it is created and by every ``verify``. So the next ``verify`` finds what a
@@ -153,13 +149,13 @@ class CudaPrepared:
             self._await([first.end, *(b.lane.stop for b in bound)], stage)
         if self._ticks is not None:
             self._ticks.stop()
-        seconds = [_elapsed(b.lane.start, b.lane.stop) for b in bound]
+        seconds = [b.lane.elapsed(b.lane.start, b.lane.stop) for b in bound]
         amounts = [b.amount * n for b, n in zip(bound, self._counts, strict=True)]
         self._adapt_loads(seconds, copies)
         return Sample(
             tuple(seconds),
             tuple(amounts),
-            _elapsed(first.start, first.end if len(self._measured) > 1 else first.stop),
+            first.elapsed(first.start, first.end if len(self._measured) > 1 else first.stop),
         )
 
     def verify(self) -> None:
@@ -183,7 +179,7 @@ class CudaPrepared:
         failures = [
             VerificationError(expected.text, 8 * index, wrong, expected.words)
             for contents in fillers
-            for expected, wrong, index in contents.found()
+            for expected, wrong, index in contents.compared()
             if wrong
         ]
         if failures:
@@ -284,8 +280,9 @@ class CudaPrepared:
     def _await(self, events: Sequence[Any], stage: str) -> None:
         """Wait until events have happened, the time-out is reached or the sample is cancelled."""
         start = time.monotonic()
+        happened = self._bound[0].device.driver.has_happened
         for event in events:
-            while not finished(event):
+            while not happened(event):
                 waited = time.monotonic() - start
                 self._check(stage, waited)
                 # Sleeping for a small fraction of the elapsed time costs nothing and frees the CPU.
@@ -326,7 +323,7 @@ class CudaPrepared:
             self._release()
             deadline = time.monotonic() + _CANCEL_GRACE_S
             for lane in (*self._binder.lanes, *(contents.lane for contents in self._binder.fillers)):
-                while not idle(lane.stream):
+                while not lane.is_idle:
                     if time.monotonic() > deadline:
                         self._signals.stuck.set()
                         raise BackendLost(
@@ -359,17 +356,3 @@ def _sharing(transfer: Transfer, all_of_them: Sequence[Transfer]) -> int:
         sum(other.source == transfer.source for other in all_of_them),
         sum(other.destination == transfer.destination for other in all_of_them),
     )
-
-
-def _elapsed(start: Any, stop: Any) -> float:
-    """Return the seconds between two events.
-
-    Raises
-    ------
-    BackendError
-        If the difference is not plausible, so the event clock cannot be trusted.
-    """
-    seconds = float(check(driver.cuEventElapsedTime, start, stop)) * _S_PER_MS
-    if seconds <= 0:
-        raise BackendError(f"the GPU's events are {seconds:g} s apart, although work ran between them")
-    return seconds

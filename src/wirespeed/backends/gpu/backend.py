@@ -1,0 +1,379 @@
+"""What backends that measure GPUs have in common; each has its driver and its monitor."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ...document import Quantity, State
+from ...errors import BackendError, BackendLost, OutOfMemory
+from ...model import MOST_DESTINATIONS, Engine, Measurement, MemoryKind, Operation, Role, Transfer
+from ...options import RunOptions
+from ...topology import Gpu, Machine
+from ...units import MIB, format_size
+from .. import pci
+from .launch_config import NODE, WORD, unfit
+from .loaded_links import LoadedLinks
+from .monitor import Monitor, process_name
+
+if TYPE_CHECKING:
+    from ..distributed.endpoint import JobContext
+    from .device import Device, Peers
+    from .endpoint import GpuEndpoint
+    from .fill_verify import Contents
+    from .gate import Gate
+    from .gpu_driver import GpuDriver
+    from .memory import GpuBufferPool
+    from .prepared import GpuPrepared
+    from .ticks import Ticks
+
+_CONFIDENTIAL = "the GPUs are in confidential computing mode: {} is not timed reliably by events"
+#: Operations of an engine; the engine sm supports all, and others only copies.
+_OPERATIONS = {Engine.SM_BULK: (Operation.COPY, Operation.CHASE)}
+#: cp.async.bulk.
+_BULK_CAPABILITY = (9, 0)
+#: Minimum duration of a sample for which several engines are tried: joining streams takes time.
+_SPREAD_FROM_BYTES = 16 * MIB
+_SPREAD_TRIALS = 3
+
+
+class GpuBackend(ABC):
+    """Backend for transfers of GPUs: copy engines, kernels, chases.
+
+    Parameters
+    ----------
+    machine : Machine
+        Machine that this process runs on, with the GPUs of this backend.
+    gate : str
+        Mechanism that holds streams until all work is enqueued: ``wait_value`` or ``spin``.
+
+    Attributes
+    ----------
+    title : str
+        Its name in messages.
+    """
+
+    name: str
+    title: str
+    #: Events have a resolution of 0.5 µs and a copy takes about 2 µs to start: 0.1 % of this.
+    sample_seconds = 4e-3
+
+    def __init__(self, machine: Machine, gate: str = "wait_value") -> None:
+        self.warnings: list[str] = []
+        self._machine = machine
+        self._gate_kind = gate
+        self._gpus = {gpu.name: gpu for gpu in machine.gpus}
+        self._nodes = {node.name for node in machine.numa}
+        self._unusable = self.unusable()
+        self._devices: dict[str, Device] = {}
+        self._contents: dict[str, Contents] = {}
+        self._handles: Mapping[str, Any] = {}
+        self._own: dict[str, set[int]] = {}
+        self._engines: dict[Transfer, int] = {}
+        self._cancelled, self._stuck = threading.Event(), threading.Event()
+        self._driver: GpuDriver | None = None
+        self._open_monitor: Monitor | None = None
+        self._loaded = LoadedLinks(machine, self._monitor)
+        self._pool: GpuBufferPool | None = None
+        self._peers: Peers | None = None
+        self._gate: Gate | None = None
+        self._ticks: Ticks | None = None
+
+    @abstractmethod
+    def unusable(self) -> str:
+        """Return why the installed packages cannot measure GPUs, and what to do; empty if they can."""
+
+    @abstractmethod
+    def open_monitor(self) -> Monitor | None:
+        """Return the library that reports the state of the GPUs; None if it cannot be used."""
+
+    @abstractmethod
+    def libraries(self) -> dict[str, str]:
+        """Return the versions of the driver and of the libraries in use."""
+
+    def refuses(self, measurement: Measurement) -> str | None:
+        """Return why the Measurement cannot run here, None if it can."""
+        if not measurement.transfers or measurement.is_mixed:
+            return ""  # other backends run what is no transfer
+        for transfer in measurement.transfers:
+            if reason := self._refuses(transfer):
+                return f"{transfer}: {reason}"
+        transfers = measurement.transfers
+        if all(t.role is Role.LOAD for t in transfers):
+            return "no transfer is measured"
+        kinds = {end.kind for t in transfers for end in t.ends}
+        if MemoryKind.PAGEABLE in kinds and len(transfers) > 1:
+            return "copies of pageable memory run in the calling thread, so only one can run at a time"
+        return self._unusable or None
+
+    def _refuses(self, transfer: Transfer) -> str:
+        ends = transfer.ends
+        copy = transfer.operation is Operation.COPY
+        pageable = any(end.kind is MemoryKind.PAGEABLE for end in ends)
+        if transfer.engine is Engine.CPU:
+            return f"the {self.title} backend has no engine cpu"
+        if transfer.executor.rank is not None or any(end.rank is not None for end in ends):
+            return f"the {self.title} backend cannot measure between processes"
+        if transfer.executor.device not in self._gpus:
+            return f"{transfer.executor} is not a GPU of this machine"
+        gpu = self._gpus[transfer.executor.device]
+        for end in ends:
+            known = self._gpus if end.kind is MemoryKind.DEVICE else self._nodes
+            if end.device not in known:
+                return f"{end.kind} memory of {end.device} does not belong to this machine"
+            if end.device in self._gpus and end.device not in (gpu.name, *gpu.peers):
+                return f"{gpu.name} has no peer access to {end.device}"
+        does = _OPERATIONS.get(transfer.engine, (Operation.COPY,))
+        if transfer.engine is not Engine.SM and transfer.operation not in does:
+            only = ", ".join(does)
+            return f"the engine {transfer.engine} does not support {transfer.operation}, only {only}"
+        if transfer.also and not (copy and transfer.engine is Engine.SM):
+            return "only a copy by a kernel (sm) writes to several memories"
+        if len(ends) - 1 > MOST_DESTINATIONS:
+            return f"a kernel writes to {MOST_DESTINATIONS} memories at most"
+        if pageable and transfer.engine is not Engine.CE:
+            return "kernels cannot access pageable memory"
+        capability = tuple(int(part) for part in gpu.compute_capability.split(".") if part)
+        if transfer.engine is Engine.SM_BULK and capability < _BULK_CAPABILITY:
+            return (
+                f"bulk copies require compute capability 9.0 or later; {gpu.name} has "
+                f"{gpu.compute_capability}; use the engine sm"
+            )
+        if self._machine.confidential and any(end.kind is not MemoryKind.DEVICE for end in ends):
+            return _CONFIDENTIAL.format("the driver encrypts transfers between host and GPU, so they")
+        if self._machine.confidential and transfer.operation is Operation.CHASE:
+            return _CONFIDENTIAL.format("a latency")
+        if transfer.operation is Operation.CHASE:
+            if transfer.bytes < 2 * NODE:
+                return f"a chase requires at least {2 * NODE} bytes"
+        elif not copy and transfer.bytes % WORD:
+            return f"{transfer.operation} requires a multiple of {WORD} bytes"
+        if transfer.bytes < 1:
+            return "the transfer has no bytes"
+        if transfer.pace != 1:
+            return "a load on a GPU has no pace: it always runs at full speed"
+        return "" if transfer.engine is Engine.CE else unfit(transfer)
+
+    def prepare(self, measurement: Measurement, options: RunOptions) -> GpuPrepared:
+        """Take and fill the buffers of a Measurement and bind what it enqueues.
+
+        Raises
+        ------
+        BackendError
+            If memory, peer access or the driver is not available.
+        """
+        if reason := self.refuses(measurement):
+            raise BackendError(reason)
+        self._cancelled.clear()
+        engines = [self._spread(t, options) if options.all_engines else 1 for t in measurement.transfers]
+        return self._prepare(measurement, engines, options)
+
+    def _prepare(self, measurement: Measurement, engines: list[int], options: RunOptions) -> GpuPrepared:
+        from .bound_copy import Binder
+        from .device import Peers
+        from .gate import Gate, GateKind, SignalPage
+        from .prepared import GpuPrepared, Signals
+        from .ticks import Ticks
+
+        if self._peers is None:
+            self._peers = Peers()
+        peers = self._peers
+        pool = self._buffers()
+        if self._gate is None:
+            first = self._device(measurement.transfers[0].executor.device)
+            self._gate = Gate(GateKind(self._gate_kind), first, options.timeout)
+        timed = any(t.is_paced or t.start for t in measurement.transfers)
+        if timed and self._ticks is None:
+            first = self._device(measurement.transfers[0].executor.device)
+            self._ticks = Ticks(SignalPage(GateKind(self._gate_kind), first, options.timeout))
+        ticks = self._ticks if timed else None
+
+        def attempt(gate: Gate) -> GpuPrepared:
+            binder = Binder(pool, self._device, self._contents_of, options, peers, ticks)
+            binder.paced = sum(t.is_paced for t in measurement.transfers)
+            signals = Signals(self._cancelled, self._stuck)
+            return GpuPrepared(measurement, engines, binder, gate, signals, options)
+
+        try:
+            return attempt(self._gate)
+        except OutOfMemory:
+            if not pool.give_way():
+                raise
+            return attempt(self._gate)
+
+    def _spread(self, transfer: Transfer, options: RunOptions) -> int:
+        """Return over how many copy engines a transfer is fastest: both ways are tried, once each."""
+        if transfer.engine is not Engine.CE or transfer.bytes < _SPREAD_FROM_BYTES:
+            return 1
+        if transfer not in self._engines:
+            fast = replace(transfer, role=Role.MEASURED, rate=math.inf, start=0.0)
+            alone = Measurement((fast,), ())
+            times = {}
+            for engines in (1, 2):
+                with self._prepare(alone, [engines], options) as prepared:
+                    times[engines] = min(prepared.sample(2).wall for _ in range(_SPREAD_TRIALS))
+            self._engines[transfer] = min(times, key=lambda engines: times[engines])
+        return self._engines[transfer]
+
+    def holds(self, device: str) -> bool:
+        """Return whether a device is a GPU of this process."""
+        return device in self._gpus
+
+    def side(self, job: JobContext) -> GpuEndpoint:
+        """Return this process' GPU in a job of several processes."""
+        from .endpoint import GpuEndpoint
+        from .gate import GateKind
+
+        if self._unusable:
+            raise BackendError(self._unusable)
+        device = self._device(job.device)
+        if users := self._users(device.gpu):
+            self._warn(f"{job.device} is in use by {users}; values may be lower than its maximum")
+        kind = GateKind(self._gate_kind)
+        return GpuEndpoint(job, device, self._contents_of(device), kind, self._buffers())
+
+    def renew(self) -> None:
+        """Use other memory from now on."""
+        if self._pool is not None:
+            self._pool.renew()
+
+    def now(self) -> float:
+        """Return the monotonic clock in s."""
+        return time.monotonic()
+
+    def state(self) -> State:
+        """Return clocks, temperatures, links and error counters of all GPUs from their monitor."""
+        monitor = self._monitor()
+        if monitor is None:
+            return ()
+        return tuple(quantity for gpu in self._machine.gpus for quantity in monitor.state(gpu))
+
+    def counters(self) -> State:
+        """Return error counters that take several ms per GPU."""
+        monitor = self._monitor()
+        counted = [
+            quantity for gpu in self._machine.gpus for quantity in (monitor.counters(gpu) if monitor else ())
+        ]
+        for gpu in self._machine.gpus:
+            for what, count in zip(
+                ("uncorrected", "corrected"), pci.errors(pci.entry(gpu.bus_id)), strict=True
+            ):
+                if count is not None:
+                    counted.append(
+                        Quantity(gpu.name, f"{what} PCIe errors of all ports", count, counter=True)
+                    )
+        return tuple(counted)
+
+    def observe(self, transfers: Sequence[Transfer]) -> None:
+        """Look at the PCIe links of GPUs that copy from or to the host now."""
+        self._loaded.observe(transfers)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the facts of the links that were seen while they were in use."""
+        return {"facts": tuple(self._loaded.facts())}
+
+    def busy(self) -> dict[str, str]:
+        """Return the other processes that use the GPUs; empty if there are none."""
+        used = {gpu.name: self._users(gpu) for gpu in self._machine.gpus}
+        return {name: f"in use by {users}" for name, users in used.items() if users}
+
+    def cancel(self) -> None:
+        """Make a sample in another thread return soon; it raises BackendError."""
+        self._cancelled.set()
+        if self._gate is not None:
+            self._gate.abandon()
+
+    def close(self) -> None:
+        """Release memory, streams and contexts; unfinished GPU work ends with the process."""
+        if self._stuck.is_set():
+            return
+        with suppress(BackendLost):  # a lost device cannot release anything
+            if self._pool is not None:
+                self._pool.close()
+            if self._gate is not None:
+                self._gate.free()
+            if self._ticks is not None:
+                self._ticks.free()
+            for contents in self._contents.values():
+                contents.close()
+            for device in self._devices.values():
+                device.close()
+        self._pool = self._peers = self._gate = self._ticks = None
+        self._contents.clear()
+        self._devices.clear()
+        if self._open_monitor is not None:
+            self._open_monitor.close()
+            self._open_monitor = None
+
+    def _device(self, name: str) -> Device:
+        """Return a GPU with its context, which is created on first use."""
+        if name not in self._devices:
+            from .device import Device
+            from .gpu_driver import driver_of
+
+            if self._driver is None:
+                self._driver = driver_of(self.name)
+            if not self._handles:
+                self._handles = self._driver.devices()
+            gpu = self._gpus[name]
+            if gpu.bus_id not in self._handles:
+                raise BackendError(
+                    f"{self.title} does not let this process use {name} at {gpu.bus_id}; "
+                    f"{self._driver.hidden_remedy}"
+                )
+            monitor = self._monitor()
+            before = set(monitor.processes(gpu)) if monitor else set()
+            try:
+                self._devices[name] = Device(gpu, self._driver, self._handles[gpu.bus_id])
+            except OutOfMemory as error:
+                raise self._without_room(gpu, error) from error
+            # In a container it may know this process by another PID: the one that came with the context.
+            came = set(monitor.processes(gpu)) - before if monitor else set()
+            self._own[name] = {os.getpid()} if os.getpid() in came else {os.getpid(), *came}
+        return self._devices[name]
+
+    def _users(self, gpu: Gpu) -> str:
+        """Return the other users of a GPU."""
+        monitor = self._monitor()
+        own = self._own.get(gpu.name, {os.getpid()})
+        used = monitor.processes(gpu) if monitor else {}
+        return ", ".join(process_name(pid, used[pid]) for pid in sorted(set(used) - own))
+
+    def _without_room(self, gpu: Gpu, error: OutOfMemory) -> OutOfMemory:
+        """Return why a GPU has no memory for a context: who uses it."""
+        monitor = self._monitor()
+        memory = monitor.free_memory(gpu) if monitor else None
+        free = f": {format_size(memory[0])} of {format_size(memory[1])} is free" if memory else ""
+        users = self._users(gpu)
+        remedy = f"in use by {users}; wait for it, or end it" if users else f"end what uses it ({error})"
+        return OutOfMemory(f"not enough memory on {gpu.name} to begin{free}; {remedy}")
+
+    def _buffers(self) -> GpuBufferPool:
+        from .memory import GpuBufferPool
+
+        if self._pool is None:
+            self._pool = GpuBufferPool(self._machine, self._device, self._warn)
+        return self._pool
+
+    def _contents_of(self, device: Device) -> Contents:
+        from .fill_verify import Contents
+
+        if device.name not in self._contents:
+            self._contents[device.name] = Contents(device)
+        return self._contents[device.name]
+
+    def _monitor(self) -> Monitor | None:
+        if self._open_monitor is None and not self._unusable:
+            self._open_monitor = self.open_monitor()
+        return self._open_monitor
+
+    def _warn(self, message: str) -> None:
+        if message not in self.warnings:
+            self.warnings.append(message)

@@ -1,0 +1,350 @@
+"""The interface between what measures GPUs and their driver.
+
+Its methods are named after what they do, not after the functions of one vendor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ...errors import BackendError
+
+if TYPE_CHECKING:
+    from ..native import Call
+    from .arguments import Arguments
+
+#: Mechanisms by which processes share memory of a GPU: handles of plain allocations; descriptors of virtual
+#: memory on one host; handles of virtual memory within a fabric of several hosts.
+IPC, VMM_FD, FABRIC = "ipc", "vmm-fd", "fabric"
+
+
+class TooManyPeers(BackendError):
+    """The driver's maximum number of peers of a GPU is reached; disabling one makes room."""
+
+
+@dataclass(frozen=True)
+class GpuProperties:
+    """Properties of a GPU.
+
+    Parameters
+    ----------
+    model : str
+        Name of the product.
+    capability : tuple[int, int]
+        Version of the architecture, as in ``Gpu.compute_capability``.
+    multiprocessors : int
+        Number of multiprocessors.
+    shared_memory : int
+        Maximum shared memory of a block, in bytes.
+    has_stream_waits : bool
+        Whether its streams can wait for a value in memory and write one.
+    """
+
+    model: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    shared_memory: int
+    has_stream_waits: bool
+
+
+@dataclass(frozen=True)
+class Headers:
+    """Headers that a source includes; functions that they declare without a space are those of the GPU.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the headers.
+    version : str
+        Their version, which distinguishes code in the cache.
+    empty : tuple[str, ...]
+        Names of headers that these include and the compiler lacks. They are empty.
+    """
+
+    folder: Path
+    version: str
+    empty: tuple[str, ...] = ()
+
+
+class NativeCalls(Protocol):
+    """Calls of the driver for ``native.Functions``, which makes them without the interpreter."""
+
+    def library(self) -> Any:
+        """Return the loaded library with the functions of all these calls."""
+        ...
+
+    def use(self, context: int) -> Call: ...
+
+    def synchronize(self, stream: int) -> Call: ...
+
+    def record(self, event: int, stream: int) -> Call: ...
+
+    def copy(self, to: int, origin: int, size: int, stream: int) -> Call: ...
+
+    def launch(
+        self, function: int, blocks: int, threads: int, shared: int, stream: int, arguments: int
+    ) -> Call: ...
+
+
+class GpuDriver(Protocol):
+    """A driver of GPUs.
+
+    Contexts, streams, events, modules and functions are handles of the driver, which convert to ``int``.
+    Everything that needs a context works in the one that the calling thread uses: see ``use``. Methods check
+    the status of every call; they raise OutOfMemory, BackendLost (this process cannot measure any more) or
+    BackendError.
+
+    Attributes
+    ----------
+    name : str
+        Name of the backend whose GPUs it drives, as in ``Gpu.backend``.
+    hidden_remedy, peer_remedy : str
+        What to check if a GPU cannot be used, and if it cannot access its peer.
+    default_stream : Any
+        Handle of the default stream of every context.
+    native : NativeCalls
+        Its calls without the interpreter.
+    """
+
+    name: str
+    hidden_remedy: str
+    peer_remedy: str
+    default_stream: Any
+    native: NativeCalls
+
+    # GPUs and their contexts.
+
+    def devices(self) -> Mapping[str, Any]:
+        """Return bus ID -> device of all GPUs that this process may use, in the driver's order."""
+        ...
+
+    def properties(self, device: Any) -> GpuProperties: ...
+
+    def open(self, device: Any) -> Any:
+        """Return the context of a device that all its users in this process share."""
+        ...
+
+    def close(self, device: Any) -> None:
+        """Release what ``open`` returned."""
+
+    def use(self, context: Any) -> None:
+        """Make a context the one that the calling thread uses."""
+
+    def synchronize_context(self) -> None:
+        """Wait for all work of the context."""
+
+    def enable_peer(self, context: Any) -> None:
+        """Let the current context access the memory of another.
+
+        Raises
+        ------
+        TooManyPeers
+            If the driver's maximum is reached.
+        """
+
+    def disable_peer(self, context: Any) -> None: ...
+
+    # Memory.
+
+    def allocate(self, size: int) -> int: ...
+
+    def free(self, address: int) -> None: ...
+
+    def memory(self) -> tuple[int, int]:
+        """Return the free and total bytes."""
+        ...
+
+    def read(self, host: int, address: int, size: int) -> None:
+        """Copy from the GPU to the host, and wait for it."""
+
+    def write(self, address: int, host: int, size: int) -> None:
+        """Copy from the host to the GPU; may return before the data is there."""
+
+    def enqueue_write(self, address: int, host: int, size: int, stream: Any) -> None: ...
+
+    def enqueue_copy(self, to: int, origin: int, size: int, stream: Any) -> None: ...
+
+    def enqueue_zeros(self, address: int, size: int, stream: Any) -> None: ...
+
+    def bind_copy(self, to: int, origin: int, size: int, stream: Any) -> Callable[[], object]:
+        """Return ``enqueue_copy`` with these arguments, converted once for many calls."""
+        ...
+
+    # Memory of the host. GPUs access it at an address of their own.
+
+    def allocate_host(self, size: int) -> int:
+        """Allocate pinned memory, which all GPUs can access."""
+        ...
+
+    def free_host(self, host: int) -> None: ...
+
+    def pin(self, host: int, size: int) -> None:
+        """Make existing memory accessible to all GPUs."""
+
+    def unpin(self, host: int) -> None: ...
+
+    def address_of(self, host: int) -> int:
+        """Return the address for GPUs of pinned memory."""
+        ...
+
+    # Streams and events.
+
+    def stream(self) -> Any:
+        """Create a stream that does not wait for the default stream."""
+        ...
+
+    def destroy_stream(self, stream: Any) -> None: ...
+
+    def synchronize(self, stream: Any) -> None: ...
+
+    def is_idle(self, stream: Any) -> bool: ...
+
+    def event(self) -> Any:
+        """Create an event that records the time."""
+        ...
+
+    def destroy_event(self, event: Any) -> None: ...
+
+    def record(self, event: Any, stream: Any) -> None: ...
+
+    def has_happened(self, event: Any) -> bool:
+        """Return whether all work before an event in its stream is done."""
+        ...
+
+    def elapsed(self, start: Any, stop: Any) -> float:
+        """Return the time between two events, in s."""
+        ...
+
+    def wait_event(self, stream: Any, event: Any) -> None:
+        """Make a stream wait for an event of any stream."""
+
+    def wait_value(self, stream: Any, address: int, value: int) -> None:
+        """Make a stream wait until a word of 32 bits is no smaller than a value."""
+
+    def write_value(self, stream: Any, address: int, value: int) -> None:
+        """Enqueue a write of a word of 32 bits."""
+
+    # Kernels.
+
+    def source(self, file: str) -> str:
+        """Return the source of the kernels in a file."""
+        ...
+
+    def module(self, source: str, device: Any, headers: Headers | None = None) -> Any:
+        """Return a source compiled for a device and loaded.
+
+        Raises
+        ------
+        BackendError
+            If the compiler or the driver rejects it.
+        """
+        ...
+
+    def unload(self, module: Any) -> None: ...
+
+    def function(self, module: Any, name: str) -> Any: ...
+
+    def load(self, function: Any) -> None:
+        """Load a function now; the first launch would do it, and wait for the GPU."""
+
+    def variable(self, module: Any, name: str) -> tuple[int, int]:
+        """Return the address and the size of a variable."""
+        ...
+
+    def allow_shared_memory(self, function: Any, size: int) -> None:
+        """Allow blocks of a kernel to use this much shared memory, in bytes."""
+
+    def bind_launch(
+        self, function: Any, blocks: int, threads: int, shared: int, stream: Any, arguments: Arguments
+    ) -> Callable[[], object]:
+        """Return a call that enqueues a kernel; arguments are read at each call.
+
+        Parameters
+        ----------
+        blocks, threads : int
+            Number of blocks, and of threads of a block.
+        shared : int
+            Shared memory of a block, in bytes.
+        """
+        ...
+
+    # Graphs of enqueued work.
+
+    def begin_capture(self, stream: Any) -> None:
+        """Capture what this thread enqueues in a stream. Other threads may allocate memory meanwhile."""
+
+    def end_capture(self, stream: Any) -> Any:
+        """Return the graph of what was enqueued."""
+        ...
+
+    def executable(self, graph: Any) -> Any: ...
+
+    def launch_graph(self, executable: Any, stream: Any) -> None: ...
+
+    def destroy_graph(self, graph: Any, executable: Any) -> None: ...
+
+    # Virtual memory, and sharing of memory between processes.
+
+    def create_memory(self, device: Any, size: int, mechanism: str = "") -> tuple[Any, int]:
+        """Create memory without an address; return it with its size, the next multiple of the granularity.
+
+        Parameters
+        ----------
+        mechanism : str
+            ``VMM_FD`` or ``FABRIC`` to export it by; empty if it is not shared.
+        """
+        ...
+
+    def map_memory(self, memory: Any, size: int, devices: Sequence[Any]) -> tuple[int, Callable[[], None]]:
+        """Map memory for some devices; return its address, and a function that unmaps and frees it.
+
+        If it cannot be mapped, it is freed.
+        """
+        ...
+
+    def export_memory(self, memory: Any, mechanism: str) -> int | bytes:
+        """Return a descriptor of created memory (``VMM_FD``), or its handle (``FABRIC``)."""
+        ...
+
+    def import_memory(self, exported: int | bytes, mechanism: str) -> Any:
+        """Return the memory that another process exported."""
+        ...
+
+    def fabric_remedy(self) -> str:
+        """Describe what this process has and lacks for ``FABRIC``."""
+        ...
+
+    def export_allocation(self, address: int) -> tuple[bytes, int]:
+        """Return the ``IPC`` handle of allocated memory, and the offset of an address in it."""
+        ...
+
+    def open_allocation(self, handle: bytes) -> int:
+        """Return the address of memory that another process allocated; peer access is enabled."""
+        ...
+
+    def close_allocation(self, address: int) -> None: ...
+
+
+def driver_of(backend: str) -> GpuDriver:
+    """Return the driver of the GPUs that a backend discovered.
+
+    Parameters
+    ----------
+    backend : str
+        Its name, as in ``Gpu.backend``. Its module has a function ``open_driver``.
+
+    Raises
+    ------
+    BackendError
+        If there is no such function, or the driver cannot be loaded.
+    """
+    own = (Path(__file__).parents[1] / backend).is_dir()
+    module = import_module(f"..{backend}" if own else backend, __package__)
+    if not hasattr(module, "open_driver"):
+        raise BackendError(f"the backend {backend} offers no access to the memory of its GPUs")
+    driver: GpuDriver = module.open_driver()
+    return driver

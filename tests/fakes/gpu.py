@@ -1,0 +1,307 @@
+"""A second driver of GPUs, in host memory: streams run what is enqueued in them when somebody looks at them.
+
+It is the module of a backend as well, by the name ``tests.fakes.gpu``. It has the kernels that copies need.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from wirespeed.backends.gpu.arguments import Arguments
+from wirespeed.backends.gpu.backend import GpuBackend
+from wirespeed.backends.gpu.gpu_driver import FABRIC, GpuProperties, Headers, TooManyPeers
+from wirespeed.backends.patterns import STEP, WORD_MASK
+
+#: One entry of a stream: returns False as long as it must wait.
+Step = Callable[[], bool | None]
+
+
+class Stream:
+    def __init__(self) -> None:
+        self.queue: deque[Step] = deque()
+
+    def __int__(self) -> int:
+        return id(self)
+
+
+class Event:
+    """``happened`` and ``time`` are those of the last record."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = [0.0]
+
+    def __int__(self) -> int:
+        return id(self)
+
+
+def memory(address: int, size: int) -> Any:
+    return np.frombuffer((ctypes.c_char * size).from_address(address), np.uint8)
+
+
+def fill(to: int, size: int, kind: int, key: int) -> None:
+    assert kind == 0
+    memory(to, size)[:] = pattern(key, size)
+
+
+def pattern(key: int, size: int) -> Any:
+    words = np.arange(-(-size // 8), dtype=np.uint64) * np.uint64(STEP) + np.uint64(key)
+    return words.view(np.uint8)[:size]
+
+
+def compare(at: int, size: int, operation: int, key: int, _: int, __: float, found: int) -> None:
+    assert operation == 0
+    here, want = memory(at, size), pattern(key, size)
+    if found and (wrong := np.unique(np.flatnonzero(here != want) // 8)).size:
+        words = (ctypes.c_uint64 * 2).from_address(found)
+        words[:] = words[0] + wrong.size, max(words[1], WORD_MASK - int(wrong[0]))
+    here[:] = ~want
+
+
+def copy_cover(to: int, origin: int, size: int, passes: int) -> None:
+    ctypes.memmove(to, origin, size)
+
+
+_KERNELS: dict[str, Callable[..., None]] = {f.__name__: f for f in (fill, compare, copy_cover)}
+
+
+class MemoryDriver:
+    """A driver of GPUs whose memory is the host's.
+
+    Attributes
+    ----------
+    damage : callable
+        Called with the address and the size of each copy that was made.
+    most_peers : int
+        Enabled accesses of all GPUs that the driver allows.
+    left : dict
+        What exists: memory, pinned memory, streams, events, contexts.
+    """
+
+    name = __name__
+    hidden_remedy, peer_remedy = "look again", "ask again"
+    default_stream = Stream()
+
+    def __init__(self, gpus: int = 2) -> None:
+        self.gpus = gpus
+        self.damage: Callable[[int, int], None] = lambda address, size: None
+        self.most_peers = 8
+        self.peers: list[Any] = []
+        self.left: dict[Any, Any] = {}
+        self.streams: list[Stream] = []
+        self.use = self.write_value = lambda *_: None  # one address space; its streams wait by themselves
+        self.synchronize_context = lambda: None
+
+    # GPUs.
+
+    def devices(self) -> dict[str, Any]:
+        return {f"00000000:00:{6 + i:02x}": i for i in range(self.gpus)}
+
+    def properties(self, device: int) -> GpuProperties:
+        return GpuProperties("in memory", (1, 0), 4, 2**16, True)
+
+    def open(self, device: int) -> int:
+        self.left["context", device] = device
+        return device
+
+    def close(self, device: int) -> None:
+        del self.left["context", device]
+
+    def enable_peer(self, context: int) -> None:
+        if len(self.peers) == self.most_peers:
+            raise TooManyPeers("no more peers")
+        self.peers.append(context)
+
+    def disable_peer(self, context: int) -> None:
+        self.peers.remove(context)
+
+    # Memory.
+
+    def allocate(self, size: int) -> int:
+        block = ctypes.create_string_buffer(size)
+        self.left[ctypes.addressof(block)] = block
+        return ctypes.addressof(block)
+
+    def free(self, address: int) -> None:
+        del self.left[address]
+
+    allocate_host, free_host = allocate, free
+
+    def memory(self) -> tuple[int, int]:
+        return 2**37, 2**37
+
+    def pin(self, host: int, size: int) -> None:
+        self.left["pinned", host] = size
+
+    def unpin(self, host: int) -> None:
+        del self.left["pinned", host]
+
+    def address_of(self, host: int) -> int:
+        return host
+
+    def read(self, host: int, address: int, size: int) -> None:
+        self._run()
+        ctypes.memmove(host, address, size)
+
+    def write(self, address: int, host: int, size: int) -> None:
+        ctypes.memmove(address, host, size)
+
+    def enqueue_copy(self, to: int, origin: int, size: int, stream: Stream) -> None:
+        def copy() -> None:
+            ctypes.memmove(to, origin, size)
+            self.damage(to, size)
+
+        stream.queue.append(copy)
+
+    def bind_copy(self, to: int, origin: int, size: int, stream: Stream) -> Callable[[], object]:
+        return lambda: self.enqueue_copy(to, origin, size, stream)
+
+    def enqueue_zeros(self, address: int, size: int, stream: Stream) -> None:
+        stream.queue.append(lambda: ctypes.memset(address, 0, size) and None)
+
+    # Streams and events.
+
+    def stream(self) -> Stream:
+        self.streams.append(Stream())
+        self.left[self.streams[-1]] = True
+        return self.streams[-1]
+
+    def destroy_stream(self, stream: Stream) -> None:
+        assert self.is_idle(stream)
+        self.streams.remove(stream)
+        del self.left[stream]
+
+    def is_idle(self, stream: Stream) -> bool:
+        self._run()
+        return not stream.queue
+
+    def synchronize(self, stream: Stream) -> None:
+        assert self.is_idle(stream), "nothing will let this stream go on"
+
+    def _run(self) -> None:
+        """Run what can run in all streams."""
+        moved = True
+        while moved:
+            moved = False
+            for stream in self.streams:
+                while stream.queue and stream.queue[0]() is not False:
+                    stream.queue.popleft()
+                    moved = True
+
+    def event(self) -> Event:
+        event = Event()
+        self.left[event] = True
+        return event
+
+    def destroy_event(self, event: Event) -> None:
+        del self.left[event]
+
+    def record(self, event: Event, stream: Stream) -> None:
+        event.times = times = list[float]()
+        stream.queue.append(lambda: times.append(time.perf_counter()))
+
+    def has_happened(self, event: Event) -> bool:
+        self._run()
+        return bool(event.times)
+
+    def elapsed(self, start: Event, stop: Event) -> float:
+        return stop.times[0] - start.times[0]
+
+    def wait_event(self, stream: Stream, event: Event) -> None:
+        times = event.times
+        stream.queue.append(lambda: bool(times))
+
+    def wait_value(self, stream: Stream, address: int, value: int) -> None:
+        word = ctypes.c_uint32.from_address(address)
+        stream.queue.append(lambda: word.value >= value)
+
+    # Kernels.
+
+    def source(self, file: str) -> str:
+        return file
+
+    def module(self, source: str, device: int, headers: Headers | None = None) -> str:
+        return source
+
+    def function(self, module: str, name: str) -> Callable[..., None]:
+        return _KERNELS[name]
+
+    def load(self, function: Any) -> None: ...
+
+    def unload(self, module: str) -> None: ...
+
+    def bind_launch(
+        self, function: Any, blocks: int, threads: int, shared: int, stream: Stream, arguments: Arguments
+    ) -> Callable[[], object]:
+        def launch() -> None:
+            values = [value.value or 0 for value in arguments.values]
+            stream.queue.append(lambda: function(*values))
+
+        return launch
+
+    # Sharing: created memory is a file without a name.
+
+    def create_memory(self, device: int, size: int, mechanism: str = "") -> tuple[int, int]:
+        size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        file = os.memfd_create("gpu")
+        os.truncate(file, size)
+        return file, size
+
+    def map_memory(self, file: int, size: int, devices: Sequence[int]) -> tuple[int, Callable[[], None]]:
+        mapped = mmap.mmap(file, size)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+        self.left[address] = mapped
+
+        def release() -> None:
+            self.left.pop(address).close()
+            os.close(file)
+
+        return address, release
+
+    def export_memory(self, file: int, mechanism: str) -> int | bytes:
+        return str(file).encode() if mechanism == FABRIC else os.dup(file)
+
+    def import_memory(self, exported: int | bytes, mechanism: str) -> int:
+        return os.dup(int(exported))
+
+    def fabric_remedy(self) -> str:
+        return "weave a fabric"
+
+    def export_allocation(self, address: int) -> tuple[bytes, int]:
+        return str(address).encode(), 0
+
+    def open_allocation(self, handle: bytes) -> int:
+        return int(handle)
+
+    def close_allocation(self, address: int) -> None:
+        assert address in self.left
+
+
+#: The driver that ``open_driver`` returns: a test puts one here.
+opened: list[MemoryDriver] = []
+
+
+def open_driver() -> MemoryDriver:
+    return opened[-1]
+
+
+class MemoryBackend(GpuBackend):
+    """The backend of these GPUs, which nothing monitors."""
+
+    name, title = __name__, "memory"
+
+    def unusable(self) -> str:
+        return ""
+
+    def open_monitor(self) -> None:
+        return None
+
+    def libraries(self) -> dict[str, str]:
+        return {"driver": "in memory"}

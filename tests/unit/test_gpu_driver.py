@@ -1,0 +1,191 @@
+"""The seam of GPUs: another driver than CUDA's measures, verifies and shares, without CUDA's bindings."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import wirespeed
+from tests.fakes import gpu as fake
+from tests.fakes.gpu import MemoryBackend, MemoryDriver
+from wirespeed.backends.gpu.gpu_buffers import GpuBuffers
+from wirespeed.backends.gpu.gpu_driver import FABRIC, IPC, VMM_FD, driver_of
+from wirespeed.backends.shared_memory import Handle
+from wirespeed.document import TestcaseResult
+from wirespeed.errors import BackendError
+from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Transfer
+from wirespeed.options import RunOptions
+from wirespeed.topology import Gpu, Machine, NumaNode
+from wirespeed.units import KIB, MIB
+
+MACHINE = Machine(
+    "in memory",
+    numa=(NumaNode(0, (0, 1), memory_bytes=2**34),),
+    gpus=tuple(
+        Gpu(i, "in memory", f"00000000:00:{6 + i:02x}", compute_capability="1.0", backend=MemoryBackend.name,
+            peers=(f"gpu{1 - i}",)) for i in range(2)
+    ),
+)  # fmt: skip
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryDriver]:
+    """A driver in memory, of which nothing is left; CUDA's bindings and NVML cannot be imported."""
+    for module in ("cuda", "cuda.bindings", "pynvml"):
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, "wirespeed.backends.cuda.cuda_driver", raising=False)
+    driver = MemoryDriver()
+    monkeypatch.setattr(fake, "opened", [driver])
+    yield driver
+    assert driver.left == {}
+
+
+@pytest.fixture
+def backend(driver: MemoryDriver) -> Iterator[MemoryBackend]:
+    backend = MemoryBackend(MACHINE)
+    yield backend
+    backend.close()
+
+
+def measured(backend: MemoryBackend, testcase: str, **options: Any) -> TestcaseResult:
+    document = wirespeed.run(
+        [testcase],
+        machine=MACHINE,
+        backends=[backend],
+        sizes=(MIB + 9,),
+        samples=2,
+        affinity=False,
+        **options,
+    )
+    assert document.libraries == {"driver": "in memory"}
+    return document.testcases[0]
+
+
+@pytest.mark.parametrize(
+    ("testcase", "cells"),
+    [
+        ("host_to_device_memcpy_ce", 2),
+        ("device_to_host_bidirectional_memcpy_ce", 2),
+        ("device_to_device_memcpy_read_ce", 2),
+        ("device_to_device_bidirectional_memcpy_write_ce", 2),
+        ("device_local_copy", 2),
+    ],
+)
+@pytest.mark.parametrize("virtual_memory", [False, True])
+def test_a_testcase_on_another_driver(
+    backend: MemoryBackend, testcase: str, cells: int, virtual_memory: bool
+) -> None:
+    result = measured(backend, testcase, virtual_memory=virtual_memory)
+    assert result.status == "passed", result.reason
+    rates = [rate for rate in result.tables[0].values() if rate is not None]
+    assert len(rates) == cells and all(0 < rate < 1e13 for rate in rates)
+
+
+def test_a_kernel_on_another_driver(backend: MemoryBackend) -> None:
+    result = measured(backend, "device_to_device_memcpy_read_sm")
+    assert result.status == "passed", result.reason
+
+
+def test_a_copy_that_goes_wrong_is_found(driver: MemoryDriver, backend: MemoryBackend) -> None:
+    """Also in the last byte, of a word that is not complete."""
+
+    def damage(address: int, size: int) -> None:
+        ctypes.c_uint8.from_address(address + size - 1).value ^= 1
+
+    driver.damage = damage
+    result = measured(backend, "device_to_device_memcpy_read_ce")
+    assert result.status == "failed" and f"offset {MIB + 8}" in result.reason
+
+
+def test_what_waits_for_the_gate_does_not_run(backend: MemoryBackend) -> None:
+    ends = (Memory(f"gpu{i}", MemoryKind.DEVICE) for i in range(2))
+    transfer = Transfer(*ends, Executor("gpu0"), engine=Engine.CE, bytes=MIB)
+    with backend.prepare(Measurement((transfer,), ()), RunOptions(timeout=5)) as prepared:
+        lane = prepared._bound[0].lane
+        prepared._gate.close_all()
+        prepared.arm(3)
+        assert not lane.is_idle
+        prepared._gate.release()
+        prepared.finish(3)
+        assert lane.is_idle
+        prepared.verify()
+
+
+def test_peers_give_way(driver: MemoryDriver, backend: MemoryBackend) -> None:
+    driver.most_peers = 1
+    measured(backend, "device_to_device_memcpy_read_ce")
+    assert driver.peers == [0]  # first GPU 1 was the peer of GPU 0
+    driver.most_peers = 0
+    driver.peers.clear()
+    backend._peers = None
+    result = measured(backend, "device_to_device_memcpy_read_ce")
+    assert result.status == "waived" and "maximum number of peers is in use" in result.reason
+
+
+def test_a_gpu_that_the_driver_hides(driver: MemoryDriver, backend: MemoryBackend) -> None:
+    driver.gpus = 1
+    result = measured(backend, "device_to_device_memcpy_read_ce")
+    assert "memory does not let this process use gpu1 at 00000000:00:07; look again" in result.reason
+
+
+# Buffers of pairs, and sharing.
+
+
+@pytest.fixture
+def ends(driver: MemoryDriver) -> Iterator[tuple[GpuBuffers, GpuBuffers]]:
+    first, last = (GpuBuffers(gpu, 5.0) for gpu in MACHINE.gpus)
+    yield first, last
+    for place in (first, last):
+        place.close()
+        place.where.close()
+
+
+@pytest.mark.parametrize("mechanism", [IPC, VMM_FD, FABRIC])
+def test_memory_is_shared(ends: tuple[GpuBuffers, GpuBuffers], mechanism: str) -> None:
+    owner, user = ends
+    data = np.arange(4 * KIB, dtype=np.uint8)
+    exporting, opening = owner.sharing(mechanism), user.sharing(mechanism)
+    allocation = exporting.allocate(owner.where, data.size)
+    owner.write(allocation.address, data)
+    opened = opening.open(user.where, exporting.export(allocation))
+    local = user.allocate(data.size)
+    user.copy(local, opened.address, data.size)
+    assert np.array_equal(user.read(local, data.size), data)
+    user.free(local)
+    opened.close()
+    allocation.release()
+
+
+def test_memory_that_cannot_be_shared_says_why(
+    driver: MemoryDriver, ends: tuple[GpuBuffers, GpuBuffers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object) -> None:
+        raise BackendError("not permitted")
+
+    place = ends[0]
+    with pytest.raises(BackendError, match="memory of a GPU is shared by ipc, vmm-fd, fabric, not by shm"):
+        place.sharing("shm")
+    monkeypatch.setattr(driver, "map_memory", refuses)
+    monkeypatch.setattr(driver, "create_memory", lambda device, size, mechanism: (0, size))
+    with pytest.raises(
+        BackendError, match="4 KiB could not be mapped for gpu0: not permitted; weave a fabric"
+    ):
+        place.sharing(FABRIC).allocate(place.where, 4 * KIB)
+    monkeypatch.setattr(driver, "import_memory", refuses)
+    with pytest.raises(BackendError, match=r"^not permitted; weave a fabric"):
+        place.sharing(FABRIC).open(place.where, Handle(FABRIC, b"0", 0, 4 * KIB))
+
+
+def test_the_driver_of_a_backend() -> None:
+    with pytest.raises(BackendError, match="the backend host offers no access to the memory of its GPUs"):
+        driver_of("host")
+
+
+def test_without_the_bindings_cuda_says_what_to_install(driver: MemoryDriver) -> None:
+    with pytest.raises(BackendError, match=r"CUDA driver cannot be used.*pip install 'wirespeed\[cuda\]'"):
+        driver_of("cuda")
