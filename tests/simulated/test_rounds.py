@@ -16,9 +16,10 @@ from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.cli.main import main
 from wirespeed.document import Cell, Document, Status
 from wirespeed.driver.listener import Listener
-from wirespeed.errors import BackendError, MachineError, OutOfMemory, RunInterrupted
+from wirespeed.errors import BackendError, MachineError, OutOfMemory
 from wirespeed.model import Measurement
 from wirespeed.options import RunOptions
+from wirespeed.run_errors import RunInterrupted
 
 NAME = "hgx-h200-2"
 TWO = f"simulated:{NAME}"

@@ -76,6 +76,7 @@ LAYERS = (
     ("topology",),
     ("facts", "vertices"),
     ("document", "summary"),
+    ("run_errors",),
     ("data", "durations", "effects", "network", "limits", "testcases"),
     ("collective_options",),
     ("worlds",),

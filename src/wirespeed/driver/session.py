@@ -33,15 +33,11 @@ from ..document import (
     Status,
     TestcaseResult,
 )
-from ..errors import (
-    MeasurementTimeout,
-    RunInterrupted,
-    UnknownTestcase,
-    WirespeedError,
-)
+from ..errors import MeasurementTimeout, UnknownTestcase, WirespeedError
 from ..facts import Fact
 from ..model import Engine, Measurement
 from ..network import Network
+from ..run_errors import RunInterrupted
 from ..testcases import Testcase
 from ..testcases.coverage import by_value
 from ..topology import Machine

@@ -58,7 +58,7 @@ def render(document: Document, style: Style) -> str:
 def origin(document: Document) -> dict[str, object]:
     """Return the columns that all rows of a run share."""
     return {
-        "host": document.machine.host or document.host,
+        "host": document.hostname,
         "started": document.started,
         "simulated": document.simulated,
         "imported": document.origin,

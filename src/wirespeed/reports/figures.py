@@ -89,7 +89,7 @@ def draw(result: object, figure: Figure) -> None:
 
 @draw.register(Document)
 def _(document: Document, figure: Figure) -> None:
-    host = document.machine.host or document.host or document.machine.name
+    host = document.hostname or document.machine.name
     _draw_tables(Section(host, document.testcases, document=document, simulated=document.simulated), figure)
 
 

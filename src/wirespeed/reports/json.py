@@ -71,7 +71,7 @@ def _run(document: Document, judged: Judged) -> dict[str, Any]:
     return {
         "file": judged.file,
         "error": None,
-        "host": document.machine.host or document.host,
+        "host": document.hostname,
         "machine": document.machine.name,
         "started": document.started,
         "simulated": document.simulated,

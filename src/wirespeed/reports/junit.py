@@ -88,7 +88,7 @@ def part(document: Document, style: Style) -> ET.Element:
         name: str(sum(1 for case in cases if case.find(tag) is not None))
         for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
     }
-    host = visible(document.machine.host or document.host)
+    host = visible(document.hostname)
     common = {"name": "wirespeed", "tests": str(len(cases)), **counts, "time": f"{document.seconds:.3f}"}
     stamp = visible(document.started).removesuffix("Z")
     found = ET.Element("testsuite", {**common, "hostname": host, "timestamp": stamp})

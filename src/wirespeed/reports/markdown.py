@@ -72,7 +72,7 @@ def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: 
 def _lines(document: Document, style: Style) -> Iterator[str]:
     """Yield the lines of the report."""
     machine = document.machine
-    yield f"# wirespeed: {escaped(machine.host or document.host)}"
+    yield f"# wirespeed: {escaped(document.hostname)}"
     yield ""
     if document.simulated:
         yield f"**{SIMULATED}** (machine {escaped(machine.name)})"

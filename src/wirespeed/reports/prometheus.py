@@ -78,7 +78,7 @@ def render(document: Document, style: Style) -> str:
 def part(document: Document, style: Style) -> Families:
     """Return the series of a run, each with the host; ``style.all_cells`` adds those of each value."""
     judged = style.judged or Judged.of(document, style.criteria)
-    check, machine = judged.check, document.machine
+    check = judged.check
     found = overview(document, check, judged.diagnosis)
     ended = end_of(document)
     made: dict[str, Iterable[Sample]] = {
@@ -95,7 +95,7 @@ def part(document: Document, style: Style) -> Families:
         **_devices(document, judged, found),
         **(_cells(document, check) if style.all_cells else {}),
     }
-    everywhere = {"host": machine.host or document.host}
+    everywhere = {"host": document.hostname}
     everywhere |= {"simulated": "true"} if document.simulated else {}
     everywhere |= {"imported": document.origin.removeprefix("imported from ")} if document.imported else {}
     return {

@@ -30,7 +30,7 @@ def reason_of_nodes(nodes: Sequence[FleetNode]) -> str:
 
 def host_of_run(document: Document) -> str:
     """Return the host that was measured; the name of the machine if the host is unknown."""
-    return document.machine.host or document.host or document.machine.name
+    return document.hostname or document.machine.name
 
 
 def reason_of_diagnosis(document: Document, check: Check, found: Diagnosis) -> str:

@@ -118,7 +118,7 @@ def headline(document: Document, check: Check, found: Overview) -> Headline:
         capital(found.extent),
         capital(found.advice.do),
         found.advice.command,
-        one_line(machine.host or document.host or "unknown host"),
+        one_line(document.hostname or "unknown host"),
         tuple(" · ".join(filter(None, line)) for line in (parts, about)),
         when,
     )

@@ -152,7 +152,7 @@ def _surroundings(document: Document) -> list[tuple[str, str]]:
         "command": document.command,
         "begun": document.started,
         "ended": document.ended,
-        "host": machine.host or document.host,
+        "host": document.hostname,
         "machine": machine.name,
         "CPU": machine.cpu,
         "kernel": machine.kernel,
