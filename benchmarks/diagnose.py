@@ -33,6 +33,7 @@ from wirespeed.faults import Fault, FaultKind
 from wirespeed.judging.adaptive import Adaptive
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.results.cells import Key, placed
+from wirespeed.vertices import MachineVertices
 
 #: A value that falls by less shows nothing.
 CHANGED = 0.1
@@ -113,10 +114,10 @@ def one(job: Job) -> Result:
     found = diagnose(document, wirespeed.judge(document)).findings
     seconds = time.perf_counter() - start
     first = found[0].cause.name if found else NONE
-    where = faults[0].where if faults else ""
+    where, vertices = faults[0].where if faults else "", MachineVertices(machine)
     return Result(
         job, f"{where} {faults[0].factor if faults else ''}", changed, first,
-        bool(found and found[0].place.rpartition("/")[2] == where.rpartition("/")[2]),
+        bool(found and vertices.of(found[0].place).device == vertices.of(where).device),
         found[0].place if found else "",
         tuple(f.cause.name for f in found if f.likely), seconds,
         len({one.key.testcase for one in placed(document) if one.cell.value}),

@@ -21,7 +21,8 @@ import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
 from wirespeed.judging.judge import judge
-from wirespeed.judging.verdicts import Check, Verdict
+from wirespeed.judging.verdict import Verdict
+from wirespeed.judging.verdicts import Check
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -15,132 +15,99 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .api import described, record, run
-    from .backends import describe as machine
-    from .bandwidth import (
-        Bandwidth,
-        Transfers,
-        host2device_bandwidth,
-        memory_bandwidth,
-        memory_bandwidth_saxpy,
-        memory_bandwidth_saxpy_scaling,
-        memory_bandwidth_scaling,
-        p2p_bandwidth,
-        p2p_bandwidth_all,
-        p2p_bandwidth_bidirectional,
-        p2p_bandwidth_bidirectional_all,
-        theoretical_memory_bandwidth,
-        transfer,
-    )
-    from .document import Document
-    from .errors import (
-        BackendError,
-        DocumentError,
-        MachineError,
-        MeasurementFailed,
-        MeasurementTimeout,
-        MissingPackage,
-        RunInterrupted,
-        StorageError,
-        UnknownTestcase,
-        UsageError,
-        VerificationError,
-        WirespeedError,
-    )
-    from .importers import load_log
-    from .judging.diagnosis import diagnose
-    from .judging.judge import gates, judge
-    from .options import RunOptions
-    from .reports import render
-    from .results.baseline import make as baseline
-    from .results.compare import compare
-    from .results.store import load, save
-    from .testcases import TABLE as TESTCASES
-    from .testcases import Testcase
-    from .topology import Machine
+    from .api import described as described
+    from .api import record as record
+    from .api import run as run
+    from .backends import describe
+    from .bandwidth import Bandwidth as Bandwidth
+    from .bandwidth import Transfers as Transfers
+    from .bandwidth import host2device_bandwidth as host2device_bandwidth
+    from .bandwidth import memory_bandwidth as memory_bandwidth
+    from .bandwidth import memory_bandwidth_saxpy as memory_bandwidth_saxpy
+    from .bandwidth import memory_bandwidth_saxpy_scaling as memory_bandwidth_saxpy_scaling
+    from .bandwidth import memory_bandwidth_scaling as memory_bandwidth_scaling
+    from .bandwidth import p2p_bandwidth as p2p_bandwidth
+    from .bandwidth import p2p_bandwidth_all as p2p_bandwidth_all
+    from .bandwidth import p2p_bandwidth_bidirectional as p2p_bandwidth_bidirectional
+    from .bandwidth import p2p_bandwidth_bidirectional_all as p2p_bandwidth_bidirectional_all
+    from .bandwidth import theoretical_memory_bandwidth as theoretical_memory_bandwidth
+    from .bandwidth import transfer as transfer
+    from .document import Document as Document
+    from .errors import BackendError as BackendError
+    from .errors import DocumentError as DocumentError
+    from .errors import MachineError as MachineError
+    from .errors import MeasurementTimeout as MeasurementTimeout
+    from .errors import MissingPackage as MissingPackage
+    from .errors import StorageError as StorageError
+    from .errors import UnknownTestcase as UnknownTestcase
+    from .errors import UsageError as UsageError
+    from .errors import VerificationError as VerificationError
+    from .errors import WirespeedError as WirespeedError
+    from .importers import load_log as load_log
+    from .judging.diagnosis import diagnose as diagnose
+    from .judging.judge import gates as gates
+    from .judging.judge import judge as judge
+    from .options import RunOptions as RunOptions
+    from .reports import render as render
+    from .results.baseline import make
+    from .results.compare import compare as compare
+    from .results.store import load as load
+    from .results.store import save as save
+    from .run_errors import MeasurementFailed as MeasurementFailed
+    from .run_errors import RunInterrupted as RunInterrupted
+    from .testcases import TABLE
+    from .testcases import Testcase as Testcase
+    from .topology import Machine as Machine
 
-__all__ = [
-    "TESTCASES",
-    "BackendError",
-    "Bandwidth",
-    "Document",
-    "DocumentError",
-    "Machine",
-    "MachineError",
-    "MeasurementFailed",
-    "MeasurementTimeout",
-    "MissingPackage",
-    "RunInterrupted",
-    "RunOptions",
-    "StorageError",
-    "Testcase",
-    "Transfers",
-    "UnknownTestcase",
-    "UsageError",
-    "VerificationError",
-    "WirespeedError",
-    "__version__",
-    "baseline",
-    "compare",
-    "described",
-    "diagnose",
-    "gates",
-    "host2device_bandwidth",
-    "judge",
-    "load",
-    "load_log",
-    "machine",
-    "memory_bandwidth",
-    "memory_bandwidth_saxpy",
-    "memory_bandwidth_saxpy_scaling",
-    "memory_bandwidth_scaling",
-    "p2p_bandwidth",
-    "p2p_bandwidth_all",
-    "p2p_bandwidth_bidirectional",
-    "p2p_bandwidth_bidirectional_all",
-    "record",
-    "render",
-    "run",
-    "save",
-    "theoretical_memory_bandwidth",
-    "transfer",
-]
+    machine, baseline, TESTCASES = describe, make, TABLE
 
+# fmt: off
+#: Public name -> its module, and its name there if it has another one.
 _HOME = {
-    "run": ("api", "run"),
-    "described": ("api", "described"),
-    "record": ("api", "record"),
-    "machine": ("backends", "describe"),
-    "Machine": ("topology", "Machine"),
-    "RunOptions": ("options", "RunOptions"),
-    "render": ("reports", "render"),
-    "Document": ("document", "Document"),
-    "baseline": ("results.baseline", "make"),
-    "compare": ("results.compare", "compare"),
-    "diagnose": ("judging.diagnosis", "diagnose"),
-    "gates": ("judging.judge", "gates"),
-    "judge": ("judging.judge", "judge"),
-    "load": ("results.store", "load"),
-    "load_log": ("importers", "load_log"),
-    "save": ("results.store", "save"),
-    "TESTCASES": ("testcases", "TABLE"),
-    "Testcase": ("testcases", "Testcase"),
-    **{
-        name: ("bandwidth", name)
-        for name in __all__
-        if "bandwidth" in name.lower() or "transfer" in name.lower()
-    },
+    **dict.fromkeys((
+        "described", "record", "run",
+    ), "api"),
+    "machine": "backends:describe",
+    **dict.fromkeys((
+        "Bandwidth", "Transfers", "host2device_bandwidth", "memory_bandwidth",
+        "memory_bandwidth_saxpy", "memory_bandwidth_saxpy_scaling", "memory_bandwidth_scaling",
+        "p2p_bandwidth", "p2p_bandwidth_all", "p2p_bandwidth_bidirectional",
+        "p2p_bandwidth_bidirectional_all", "theoretical_memory_bandwidth", "transfer",
+    ), "bandwidth"),
+    "Document": "document",
+    **dict.fromkeys((
+        "BackendError", "DocumentError", "MachineError", "MeasurementTimeout", "MissingPackage",
+        "StorageError", "UnknownTestcase", "UsageError", "VerificationError", "WirespeedError",
+    ), "errors"),
+    "load_log": "importers",
+    "diagnose": "judging.diagnosis",
+    "gates": "judging.judge",
+    "judge": "judging.judge",
+    "RunOptions": "options",
+    "render": "reports",
+    "baseline": "results.baseline:make",
+    "compare": "results.compare",
+    "load": "results.store",
+    "save": "results.store",
+    "MeasurementFailed": "run_errors",
+    "RunInterrupted": "run_errors",
+    "Testcase": "testcases",
+    "TESTCASES": "testcases:TABLE",
+    "Machine": "topology",
 }
+# fmt: on
+
+__all__ = ["__version__", *sorted(_HOME)]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use, so that importing the package is fast."""
-    if name not in __all__:
+    if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module, attribute = _HOME.get(name, ("errors", name))
-    return getattr(import_module(f"{__name__}.{module}"), attribute)
+    module, _, attribute = _HOME[name].partition(":")
+    return getattr(import_module(f"{__name__}.{module}"), attribute or name)
 
 
 def __dir__() -> list[str]:

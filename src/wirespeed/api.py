@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import backends as _backends
-from .backends.base import Backend, ReportsBusy
+from .backends.base import Backend
 from .caching import refusal
 from .document import DEVICES, REQUESTED, SCHEMA, Document
 from .driver.jobs import gather_facts, gather_machine, gather_observed
@@ -119,7 +119,7 @@ def run(
     if world is not None and options.within is not None:
         raise UsageError("--within is for one process: omit it in a job, or limit the job itself")
     testcases, prefixes = _several(testcases), _several(prefixes)
-    names = [(one if isinstance(one, Testcase) else find(one)).name for one in testcases]
+    names = [(case if isinstance(case, Testcase) else find(case)).name for case in testcases]
     asked = [*names, *(f"{prefix}*" for prefix in prefixes)]
     requested = {REQUESTED: asked} if asked else {}
     if options.devices is not None:
@@ -280,8 +280,7 @@ def wait_idle(machine: Machine, seconds: float) -> float:
     connected = _backends.connect(machine)
     end = time.monotonic() + seconds
     try:
-        watching = [backend for backend in connected if isinstance(backend, ReportsBusy)]
-        while busy := "; ".join(f"{device} is {how}" for b in watching for device, how in b.busy().items()):
+        while busy := "; ".join(f"{device} is {how}" for b in connected for device, how in b.busy().items()):
             left = end - time.monotonic()
             if left <= 0:
                 raise NotIdle(f"waiting for an idle machine: {busy}", seconds)
@@ -297,11 +296,11 @@ def choose(testcases: Iterable[str | Testcase], prefixes: Iterable[str], tier: T
     wanted, prefixes = _several(testcases), _several(prefixes)
     if not wanted and not prefixes:
         return tuple(case for case in select() if includes(tier, case.tier))
-    found: list[Testcase] = []
-    for one in wanted:
-        found += [one] if isinstance(one, Testcase) else select([one])
-    found += select(prefixes=prefixes) if prefixes else ()
-    return tuple(dict.fromkeys(found))
+    chosen: list[Testcase] = []
+    for case in wanted:
+        chosen += [case] if isinstance(case, Testcase) else select([case])
+    chosen += select(prefixes=prefixes) if prefixes else ()
+    return tuple(dict.fromkeys(chosen))
 
 
 def _several(given: Iterable[T]) -> tuple[T, ...]:

@@ -584,6 +584,11 @@ class Document(Tabular, msgspec.Struct, frozen=True, kw_only=True, omit_defaults
         return msgspec.structs.replace(self, testcases=kept)
 
     @property
+    def hostname(self) -> str:
+        """Name of the measured host; empty if it is unknown."""
+        return self.machine.host or self.host
+
+    @property
     def origin(self) -> str:
         """The tools that the values were imported from, for people; empty if wirespeed measured them."""
         tools = dict.fromkeys(" ".join(filter(None, (log.tool, log.version))) for log in self.imported)

@@ -3,7 +3,6 @@
 ::
 
     WirespeedError
-    WirespeedError
     ├── UsageError                  invalid option or argument (exit code 2)
     │   ├── UnknownTestcase
     │   ├── MachineError            unknown machine or invalid machine file
@@ -17,19 +16,14 @@
     ├── VerificationError           the data at the destination is wrong
     ├── MeasurementTimeout          a stage exceeded the time-out
     │   └── NotIdle                 other processes still use the machine
-    └── MeasurementFailed           the requested measurement has no value
+    └── MeasurementFailed           the requested measurement has no value (`wirespeed.run_errors`)
     KeyboardInterrupt
-    └── RunInterrupted              Ctrl-C; holds the results until then
+    └── RunInterrupted              Ctrl-C; holds the results until then (`wirespeed.run_errors`)
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from .terminal import visible
-
-if TYPE_CHECKING:
-    from .document import Document
 
 
 class WirespeedError(Exception):
@@ -136,33 +130,3 @@ class MeasurementTimeout(WirespeedError):
 
 class NotIdle(MeasurementTimeout):
     """Other processes still use the machine after the time to wait."""
-
-
-class MeasurementFailed(WirespeedError):
-    """The requested measurement has no value; the message says why.
-
-    Parameters
-    ----------
-    message : str
-        The reason.
-    document : Document
-        The results.
-    """
-
-    def __init__(self, message: str, document: Document) -> None:
-        super().__init__(message)
-        self.document = document
-
-
-class RunInterrupted(KeyboardInterrupt):
-    """The user interrupted a run.
-
-    Parameters
-    ----------
-    document : Document
-        The results so far.
-    """
-
-    def __init__(self, document: Document) -> None:
-        super().__init__("interrupted")
-        self.document = document

@@ -95,7 +95,7 @@ def option(value: object, *about: Any, **more: Any) -> Any:
 
 def declared(record: type[Any]) -> Iterator[tuple[Field[Any], Option]]:
     """Return the options of a record: the fields and their declarations."""
-    return ((one, one.metadata["option"]) for one in fields(record) if "option" in one.metadata)
+    return ((entry, entry.metadata["option"]) for entry in fields(record) if "option" in entry.metadata)
 
 
 def _parser(parse: Callable[[str], float]) -> Callable[[Any], float]:

@@ -18,7 +18,7 @@ import numpy as np
 from wirespeed.backends.gpu.arguments import Arguments
 from wirespeed.backends.gpu.backend import GpuBackend
 from wirespeed.backends.gpu.gpu_driver import FABRIC, GpuProperties, Headers, TooManyPeers
-from wirespeed.backends.patterns import STEP, WORD_MASK
+from wirespeed.backends.word_pattern import STEP, WORD_MASK
 
 #: One entry of a stream: returns False as long as it must wait.
 Step = Callable[[], bool | None]

@@ -11,7 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import wirespeed.worlds
-from wirespeed.cli.main import COLLECTIVES, main
+from wirespeed.cli.main import main
+from wirespeed.testcases.collective_ops import OPERATIONS
 from wirespeed.worlds import launchers
 
 
@@ -26,6 +27,6 @@ if __name__ == "__main__":
     world = wirespeed.worlds.join(60.0, spawn=int(sys.argv[1]))
     close, world.close = world.close, lambda: None  # type: ignore[method-assign]
     wirespeed.worlds.join = lambda *_, **__: world  # type: ignore[assignment]
-    codes = {name: main([f"{name}_perf", *sys.argv[2:]]) for name in COLLECTIVES}
+    codes = {name: main([f"{name}_perf", *sys.argv[2:]]) for name in OPERATIONS}
     close()
     sys.exit(", ".join(f"{name}: exit code {code}" for name, code in codes.items() if code) or 0)

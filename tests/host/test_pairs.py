@@ -16,8 +16,8 @@ import wirespeed
 from tests.threads import together, worlds
 from wirespeed.backends.host.endpoint import ShmSharing
 from wirespeed.backends.host.host_buffers import HostBuffers
-from wirespeed.backends.pairs.backend import PairsBackend
 from wirespeed.backends.pairs.base import Window
+from wirespeed.backends.pairs.connection import Connection
 from wirespeed.document import Document, Status
 from wirespeed.errors import BackendError, OutOfMemory
 from wirespeed.model import Engine, MemoryKind
@@ -88,8 +88,8 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Queued]]:
         if self.ends.first or self.ends.last:
             self._wires[engine, kind] = Wire(queues, 0 if self.ends.first else 1)
 
-    monkeypatch.setattr(PairsBackend, "_connect", connect)
-    monkeypatch.setattr(PairsBackend, "_refused_by_mpi", lambda self: "")
+    monkeypatch.setattr(Connection, "_connect", connect)
+    monkeypatch.setattr(Connection, "_refused_by_mpi", lambda self: "")
     yield Wire
 
 

@@ -18,13 +18,14 @@ import pytest
 import wirespeed
 from tests.threads import together, worlds, worlds_on
 from wirespeed.backends import discover
+from wirespeed.backends.base import Backend
 from wirespeed.backends.distributed.backend import DistributedBackend
 from wirespeed.backends.distributed.endpoint import JobContext, TransferTiming
 from wirespeed.backends.distributed.prepared import DistributedPrepared
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.host.endpoint import HostEndpoint, HostPart, ShmSharing
 from wirespeed.backends.shared_memory import Allocation, Handle, Opened
-from wirespeed.document import SKEW, Document, State, Status
+from wirespeed.document import SKEW, Document, Status
 from wirespeed.driver.jobs import gather_machine
 from wirespeed.errors import (
     BackendError,
@@ -117,7 +118,6 @@ class Patched:
     sample_seconds = 2e-3
 
     def __post_init__(self) -> None:
-        self.warnings: list[str] = []
         self.inner = HostBackend(discover())
 
     def __getattr__(self, name: str) -> Any:
@@ -389,21 +389,10 @@ def test_no_backend_for_what_a_rank_owns() -> None:
         assert len(document.testcases) == 1
 
 
-class NoMemory:
+class NoMemory(Backend):
     """A backend that takes no part in jobs."""
 
     name, sample_seconds = "none", 1e-3
-
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def state(self) -> State:
-        return ()
-
-    def libraries(self) -> dict[str, str]:
-        return {}
-
-    def close(self) -> None: ...
 
 
 def test_a_load_between_ranks_lasts_as_long_as_what_is_measured() -> None:

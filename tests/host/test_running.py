@@ -171,19 +171,18 @@ def test_a_cpu_that_is_not_there_is_a_warning(backend, measurement):
     with backend.prepare(measurement(cpus=(NO_CPU,)), RunOptions()) as prepared:
         prepared.sample(1)
         prepared.verify()
-    assert len(backend.warnings) == 1
-    assert f"CPU {NO_CPU}" in backend.warnings[0]
-    backend.warnings.clear()
+    (warning,) = backend.drain_warnings()
+    assert f"CPU {NO_CPU}" in warning
     with backend.prepare(measurement(cpus=(NO_CPU,)), RunOptions()):
         pass
-    assert len(backend.warnings) == 1  # for every testcase, not only for the first
+    assert backend.drain_warnings() == (warning,)  # for every testcase, not only for the first
 
 
 def test_without_affinity_nothing_is_pinned(backend, measurement):
     with backend.prepare(measurement(cpus=(NO_CPU,)), RunOptions(affinity=False)) as prepared:
         prepared.sample(1)
         prepared.verify()
-    assert backend.warnings == []
+    assert backend.drain_warnings() == ()
 
 
 def test_threads_are_pinned_to_their_cpu(node):

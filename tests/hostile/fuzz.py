@@ -35,7 +35,8 @@ from unittest import mock
 
 import wirespeed
 from wirespeed import backends
-from wirespeed.cli.main import COMMANDS, main
+from wirespeed.cli.commands import COMMANDS, programs
+from wirespeed.cli.main import main
 from wirespeed.exit_codes import ExitCode
 from wirespeed.reports import formats
 from wirespeed.results.store import encode
@@ -191,7 +192,7 @@ class Fuzzer:
     def command(self) -> Input:
         """Return a command line of known options with unlikely values."""
         rng = self.rng
-        name = rng.choice([name for name in COMMANDS if name not in PROCESSES])
+        name = rng.choice([name for name in [*COMMANDS, *programs()] if name not in PROCESSES])
         known = _options(name)
         line = [name]
         for _ in range(rng.randrange(5)):

@@ -14,9 +14,10 @@ from tests.importers.test_formats import OSU, STREAM, imported
 from wirespeed.cli.main import main
 from wirespeed.errors import UsageError
 from wirespeed.importers.failures import says_failure, status_of
-from wirespeed.importers.log import number
+from wirespeed.importers.log import number, scaled
 from wirespeed.judging.judge import judge
-from wirespeed.judging.verdicts import Check, Verdict
+from wirespeed.judging.verdict import Verdict
+from wirespeed.judging.verdicts import Check
 from wirespeed.limits import Allowance, allowances
 
 PUBLISHED = Path(__file__).parents[1] / "data/published"
@@ -355,6 +356,13 @@ def test_numbers_have_a_largest_value() -> None:
     for word in ("1.1e18", "-1.1e18", "1e19"):
         with pytest.raises(ValueError, match="out of range"):
             number(word)
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"), [(1e18, True), (2e18, False), (1e-18, True), (1e-19, False), (0.0, True)]
+)
+def test_values_in_base_units_have_a_range(value: float, kept: bool) -> None:
+    assert scaled([value / 4], 4.0) == ((value,) if kept else (None,))
 
 
 def test_a_log_cut_between_two_writes_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import wirespeed
-from wirespeed.judging.verdicts import Verdict
+from wirespeed.judging.verdict import Verdict
 
 FOLDER = Path(__file__).parents[1] / "data/published"
 #: Machines of logs that do not name their GPUs.

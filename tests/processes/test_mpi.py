@@ -24,7 +24,8 @@ Start = Callable[..., Job]
 #: and, for the wiring of types, operators and roots, by their counts.
 EVERYTHING = """
 import sys
-from wirespeed.cli.main import COLLECTIVES, main
+from wirespeed.cli.main import main
+from wirespeed.testcases.collective_ops import OPERATIONS
 from wirespeed.cli import nccl_tests
 from wirespeed.worlds import launchers
 import wirespeed.worlds
@@ -32,7 +33,7 @@ nccl_tests._gpus = lambda: 0
 world = launchers.by_mpi(20.0)
 close, world.close = world.close, lambda: None
 wirespeed.worlds.join = lambda *_, **__: world
-for name in COLLECTIVES:
+for name in OPERATIONS:
     if name == "hypercube" and world.size == 3:
         continue
     reduces = name in ("all_reduce", "reduce_scatter", "reduce")

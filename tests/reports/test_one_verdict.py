@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -196,7 +197,8 @@ def test_the_verdict_on_the_run(case: Case) -> None:
         "markdown": words(case.shown("markdown"), r"^\*\*WORD\*\*: "),
         "markdown, closing": words(case.shown("markdown"), r"^WORD  \d"),
         "check": words(
-            check_screen.render(case.document, replace(case.style, judged=case.judged)), r"^WORD  [a-zN0-9P]"
+            check_screen.render(case.document, dataclasses.replace(case.style, judged=case.judged)),
+            r"^WORD  [a-zN0-9P]",
         ),
         "doctor": words(doctor, r"^WORD  \d"),
         "nodes": words(many_runs.render([CheckedRun(node, ())], case.style), r"^WORD  "),
@@ -243,7 +245,7 @@ def test_no_view_calls_what_was_judged_passed(case: Case) -> None:
     for form in ("table", "plot", "markdown", "csv", "junit", "html"):
         assert not re.search(r"\bpassed\b", case.shown(form)), form
     for screen in (
-        check_screen.render(case.document, replace(case.style, judged=case.judged)),
+        check_screen.render(case.document, dataclasses.replace(case.style, judged=case.judged)),
         doctor_screen.render(case.document, case.judged.diagnosis, case.judged.check, case.style),
         json_report.render(case.document, Style(judged=case.judged)),
     ):
@@ -255,7 +257,9 @@ def test_whether_data_was_verified_is_its_own_word(case: Case) -> None:
     for form in ("table", "plot", "markdown", "html"):
         assert f" · {data}" in case.shown(form), form
     assert f'name="data" value="{data}"' in case.shown("junit")
-    assert f" · {data}" in check_screen.render(case.document, replace(case.style, judged=case.judged))
+    assert f" · {data}" in check_screen.render(
+        case.document, dataclasses.replace(case.style, judged=case.judged)
+    )
     (run,) = json.loads(json_report.render(case.document, Style(judged=case.judged)))["runs"]
     assert run["data"] == data
     rows = csv.DictReader(io.StringIO(case.shown("csv")))

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import wirespeed
-from wirespeed.errors import MachineError, MeasurementFailed, UsageError
+from wirespeed.errors import MachineError, UsageError
 from wirespeed.reports.numbers import GLANCE, number
+from wirespeed.run_errors import MeasurementFailed
 
 H200, A100, CPU = "simulated:hgx-h200-2", "simulated:dgx-a100-8", "simulated:cpu-2-sockets"
 NO_PEERS, NOTHING = "simulated:pcie-2-no-p2p", wirespeed.Machine("nothing")

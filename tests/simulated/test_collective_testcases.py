@@ -11,7 +11,8 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import UNFINISHED, Document, Status
 from wirespeed.driver.listener import Listener
-from wirespeed.judging.verdicts import Check, Verdict
+from wirespeed.judging.verdict import Verdict
+from wirespeed.judging.verdicts import Check
 from wirespeed.model import Unit
 from wirespeed.testcases.collective_ops import OPERATIONS
 

@@ -16,12 +16,13 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.backends.simulated.simulated_collectives import SimulatedProvider
-from wirespeed.cli.main import COLLECTIVES, main
+from wirespeed.cli.main import main
 from wirespeed.document import Status
 from wirespeed.errors import OutOfMemory
 from wirespeed.reports import Style, formats
 from wirespeed.reports.iteration_times import spread
 from wirespeed.reports.nccl_tests import fixed
+from wirespeed.testcases.collective_ops import OPERATIONS
 
 Golden = Callable[[str, str], None]
 A100, H200 = "simulated:dgx-a100-8", "simulated:hgx-h200-2"
@@ -99,7 +100,7 @@ def still(text: str) -> str:
     return text.replace(wirespeed.__version__, "0.0.0")
 
 
-@pytest.mark.parametrize("name", COLLECTIVES)
+@pytest.mark.parametrize("name", OPERATIONS)
 def test_text_of_every_operation(name: str, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
     code, text = run(capsys, f"{name}_perf", "--machine", A100, "-g", "8", "-b", "8", "-e", "1G", "-f", "64")
     assert code == 0 and "SIMULATED" in text

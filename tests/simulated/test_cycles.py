@@ -12,9 +12,10 @@ import wirespeed
 from wirespeed import backends
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
+from wirespeed.backends.simulated.measurement import SimulatedMeasurement
 from wirespeed.cli.main import main
 from wirespeed.document import Quantity, State, Status
-from wirespeed.driver import session, worker
+from wirespeed.driver import hardware_state, worker
 from wirespeed.driver.cells_of_samples import cell_of
 from wirespeed.driver.session import Session
 from wirespeed.driver.session_options import SessionOptions
@@ -86,7 +87,7 @@ class Half(SimulatedBackend):
 
 
 def test_a_recent_state_of_other_backends_is_not_reused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "STATE_MAX_AGE_S", float("inf"))
+    monkeypatch.setattr(hardware_state, "STATE_MAX_AGE_S", float("inf"))
     halves = [Half("numa"), Half("gpu")]
     options = SessionOptions(select(["0", "1"]), RunOptions(samples=1, copies=1))
     document = Session(backends.describe(TWO), halves, options).run()
@@ -95,3 +96,11 @@ def test_a_recent_state_of_other_backends_is_not_reused(monkeypatch: pytest.Monk
         for result in document.testcases for state in (result.state_before, result.state_after)
     ]  # fmt: skip
     assert states == [{"numa"}, {"numa"}, {"gpu"}, {"gpu"}]
+
+
+def test_wrong_elements_are_summed_over_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = iter((1, 2, 3))
+    monkeypatch.setattr(SimulatedMeasurement, "verify", lambda self: next(counts))
+    (result,) = wirespeed.run(["device_saxpy"], machine="simulated:gh200-1", samples=3).testcases
+    assert [cell.wrong for cell in result.tables[0].cells] == [6]
+    assert result.status is Status.FAILED and "6 wrong elements" in result.reason

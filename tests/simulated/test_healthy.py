@@ -9,11 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
+from wirespeed.backends.base import Backend, Prepared
 from wirespeed.devices.gpu import Gpu
 from wirespeed.devices.numa import NumaNode
-from wirespeed.document import Document, State
+from wirespeed.document import Document
 from wirespeed.judging.judge import judge
-from wirespeed.judging.verdicts import Check, Verdict
+from wirespeed.judging.verdict import Verdict
+from wirespeed.judging.verdicts import Check
 from wirespeed.model import Engine, Measurement, Role, Sample, Transfer
 from wirespeed.options import RunOptions
 from wirespeed.topology import Link, LinkKind, Machine
@@ -26,13 +28,14 @@ G = 1e9
 Rate = Callable[[Transfer, Measurement], float]
 
 
-class Published:
+class Published(Backend):
     """Moves bytes as fast as a publication says."""
 
     name, sample_seconds = "published", 1e-3
 
     def __init__(self, rate: Rate) -> None:
-        self.rate, self.warnings = rate, list[str]()
+        super().__init__()
+        self.rate = rate
 
     def refuses(self, measurement: Measurement) -> str | None:
         return None
@@ -43,18 +46,8 @@ class Published:
     def now(self) -> float:
         return 0.0
 
-    def state(self) -> State:
-        return ()
 
-    def libraries(self) -> dict[str, str]:
-        return {}
-
-    def cancel(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Taken:
+class Taken(Prepared):
     def __init__(self, measurement: Measurement, rate: Rate) -> None:
         self.measurement, self.rate = measurement, rate
 

@@ -13,7 +13,7 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import UsageError
 from wirespeed.judging.omissions import is_verified
-from wirespeed.judging.verdicts import Verdict
+from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Criteria, Judged, Style
 from wirespeed.results import baseline
 from wirespeed.results.store import save

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterator
 from typing import Any
@@ -15,9 +16,10 @@ from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.cli.main import main
 from wirespeed.document import Cell, Document, Status
 from wirespeed.driver.listener import Listener
-from wirespeed.errors import BackendError, MachineError, OutOfMemory, RunInterrupted
+from wirespeed.errors import BackendError, MachineError, OutOfMemory
 from wirespeed.model import Measurement
 from wirespeed.options import RunOptions
+from wirespeed.run_errors import RunInterrupted
 
 NAME = "hgx-h200-2"
 TWO = f"simulated:{NAME}"
@@ -169,3 +171,19 @@ def test_intervals_hold_the_value_of_many_runs() -> None:
         for cell in runs
     ]
     assert len(hits) == 400 and 0.92 <= statistics.fmean(hits) <= 0.98
+
+
+class Warns(Recording):
+    """Warns about each Measurement."""
+
+    def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
+        """Warn."""
+        self.warn(f"about {measurement}")
+        return super().prepare(measurement, options)
+
+
+def test_a_warning_belongs_to_the_testcase_that_was_measured() -> None:
+    """Rounds are interleaved: the testcase that is complete first has only its own."""
+    document = measured(Warns())
+    warned = [set(result.warnings) for result in document.testcases]
+    assert all(warned) and not any(a & b for a, b in itertools.combinations(warned, 2))

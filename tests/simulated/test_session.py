@@ -10,16 +10,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec import structs
 
 import wirespeed
 from wirespeed import backends as _backends
-from wirespeed.backends.base import Prepared
+from wirespeed.backends.base import Backend, BackendDetails, Prepared
 from wirespeed.backends.simulated import parse
-from wirespeed.backends.simulated.backend import SimulatedBackend, SimulatedMeasurement
+from wirespeed.backends.simulated.backend import SimulatedBackend
+from wirespeed.backends.simulated.measurement import SimulatedMeasurement
 from wirespeed.document import UNFINISHED, Document, Quantity, State, Status, TestcaseResult
 from wirespeed.driver import session
 from wirespeed.driver.listener import Listener
@@ -72,8 +72,8 @@ class Watched(SimulatedBackend):
         self.observed |= set(transfers)
         self.seen.set()
 
-    def describe(self) -> dict[str, Any]:
-        return {"facts": (Fact("observed", float(len(self.observed))),)}
+    def describe(self) -> BackendDetails:
+        return BackendDetails(facts=(Fact("observed", float(len(self.observed))),))
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
         prepared = super().prepare(measurement, options)
@@ -133,13 +133,8 @@ def test_a_job_that_falls_apart_after_its_last_measurement_keeps_everything() ->
 class Spanning(SimulatedBackend):
     """A backend of several processes, one of which has ended."""
 
-    setup_s, can_cancel = 0.0, True
-
     def interrupted(self) -> str:
         return "rank 1 ended unexpectedly"
-
-    def late(self, stage: str, seconds: float) -> None:
-        return None
 
 
 def test_a_signal_after_the_loss_of_a_rank_is_no_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,30 +199,18 @@ def test_what_never_comes_back_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_crash_of_ours_is_not_swallowed(tmp_path: Path) -> None:
-    class Broken:
-        name, sample_seconds, warnings = "broken", 1e-3, list[str]()
+    class Broken(Backend):
+        name, sample_seconds = "broken", 1e-3
 
         def refuses(self, measurement: Measurement) -> None:
             return None
 
-        def prepare(self, *_: object) -> None:
+        def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
             raise ZeroDivisionError("a bug")
-
-        def now(self) -> float:
-            return 0.0
-
-        def state(self) -> State:
-            return ()
-
-        def libraries(self) -> dict[str, str]:
-            return {}
-
-        def cancel(self) -> None: ...
-        def close(self) -> None: ...
 
     path = tmp_path / "d.json"
     with pytest.raises(ZeroDivisionError):
-        wirespeed.run(["0"], machine=TWO, backends=[Broken()], output=path)  # type: ignore[list-item]
+        wirespeed.run(["0"], machine=TWO, backends=[Broken()], output=path)
     assert wirespeed.load(path).testcases == ()
 
 

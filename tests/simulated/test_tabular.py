@@ -218,7 +218,7 @@ def test_data_frames_have_the_same_types_with_and_without_rows(results: dict[str
     pytest.importorskip("pandas")
     frame = results[name].to_pandas()
     assert name.startswith("empty") == frame.empty
-    assert {str(kind) for kind in frame.dtypes} <= {"float64", "Int64", "boolean", "string"}
+    assert {str(kind) for kind in frame.dtypes} <= {"float64", "Int64", "boolean", "string", "object"}
     if name in TWINS:
         assert frame.dtypes.equals(results[TWINS[name]].to_pandas().dtypes)
 

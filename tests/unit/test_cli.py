@@ -117,7 +117,7 @@ def test_every_format_on_a_run_and_on_its_document(format: str, capsys: pytest.C
         (["run", "--samples", "3", "--precision", "1%"], 2, "give one kind or the other"),
         (["run", "--tier", "huge"], 2, "invalid choice"),
         (["run", "--timeout", "never"], 2, "is not a duration"),
-        (["run", "--format", "pdf"], 2, "there is no format 'pdf'; choose one of csv, html, json"),
+        (["run", "--format", "pdf"], 2, "there is no format 'pdf'; choose one of table, plot, json"),
         (["run", "--machine", "simulated:x"], 2, "'x' is neither a simulated machine nor a machine file"),
         (["run", "--machine", "x.json"], 2, "machine file 'x.json' does not exist"),
         (["run", *TWO, "-o", "none/d.json"], 5, "the folder does not exist"),

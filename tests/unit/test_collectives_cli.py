@@ -15,7 +15,8 @@ from wirespeed.backends import describe
 from wirespeed.backends.rank_groups import group_of
 from wirespeed.backends.simulated.simulated_collectives import SimulatedProvider
 from wirespeed.cli import nccl_tests, nccl_tests_options
-from wirespeed.cli.main import COLLECTIVES, main
+from wirespeed.cli.commands import called_as, executables, module_of
+from wirespeed.cli.main import main
 from wirespeed.cli.nccl_tests_options import check_kernels, given, parser, sizes
 from wirespeed.collective_options import OPTIONS, CollectiveOptions
 from wirespeed.errors import UsageError
@@ -264,9 +265,8 @@ def test_help_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     text = capsys.readouterr().out
-    assert all(name in text for name in COLLECTIVES) and text.count("_perf") == 1
-    assert set(COLLECTIVES) == set(OPERATIONS)
-    for name in COLLECTIVES:
+    assert all(name in text for name in OPERATIONS) and text.count("_perf") == 1
+    for name in OPERATIONS:
         with pytest.raises(SystemExit):
             main([f"{name}_perf", "--help"])
         text = capsys.readouterr().out
@@ -340,6 +340,17 @@ def test_an_operation_without_an_implementation_is_one_line(
     with pytest.raises(UsageError, match="made_up is not implemented over simulated; choose one of all_red"):
         nccl_tests.main("made_up_perf", [*H200, "-d", "all"])
     assert capsys.readouterr().out == ""
+
+
+def test_a_row_makes_a_program(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert module_of("made_up_perf") is None and called_as("made_up_perf_mpi") is None
+    monkeypatch.setitem(OPERATIONS, "made_up", replace(OPERATIONS["hypercube"], name="made_up"))
+    assert module_of("made_up_perf") == "nccl_tests" and called_as("made_up_perf_mpi") == "made_up_perf"
+    assert executables()["made_up_perf_mpi"] == "made_up_perf"
+    assert main(["--version"]) == 0
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "made_up" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

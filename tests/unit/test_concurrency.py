@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import wirespeed
 from wirespeed.backends import describe
+from wirespeed.backends.base import Backend, Prepared
 from wirespeed.backends.mixed import MixedBackend, assigned
 from wirespeed.data import efficiencies
 from wirespeed.driver.concurrency import one_after_another
@@ -84,7 +84,7 @@ def test_transfers_whose_clocks_start_at_their_turn_were_serialised(wall: float,
 
 
 def test_the_warning_is_in_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
-    from wirespeed.backends.simulated.backend import SimulatedMeasurement
+    from wirespeed.backends.simulated.measurement import SimulatedMeasurement
 
     one = measurement("gpu0 -> gpu1; gpu0 -> gpu1")
     late = sample(one, 1, 2)
@@ -94,18 +94,18 @@ def test_the_warning_is_in_the_document(monkeypatch: pytest.MonkeyPatch) -> None
     assert "one after another" in document.testcases[0].warnings[0]
 
 
-class Part:
+class Part(Backend, Prepared):
     """A backend and what it prepares: it counts samples and knows whether the other part ran meanwhile."""
 
-    setup_s, can_cancel, sample_seconds = 0.0, True, 1e-3
+    sample_seconds = 1e-3
 
     def __init__(self, name: str, collectives: bool, engines: Collection[Engine] = tuple(Engine)) -> None:
+        super().__init__()
         self.name, self.collectives, self.engines = name, collectives, engines
-        self.warnings: list[str] = [f"{name} warns"]
+        self.warn(f"{name} warns")
         self.samples, self.closed = 0, False
         self.sampled = threading.Event()
         self.waits_for: Part | None = None
-        self.exchange = SimpleNamespace(world=SimpleNamespace(size=1))
         self.fails = False
 
     def refuses(self, one: Measurement) -> str | None:
@@ -115,9 +115,6 @@ class Part:
 
     def prepare(self, one: Measurement, options: RunOptions) -> Part:
         assert all(work.role.value == "measured" for work in one.works)  # type: ignore[union-attr]
-        return self
-
-    def __enter__(self) -> Part:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -135,9 +132,6 @@ class Part:
 
     def verify(self) -> int | None:
         return 0 if self.collectives else None
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_: {} if name == "libraries" else ()
 
 
 def parts(line: str) -> tuple[Any, Part, Part, Measurement]:
@@ -159,9 +153,8 @@ def test_the_load_runs_while_the_other_part_is_measured() -> None:
             assert prepared.verify() == 0
         assert sorted(found.amounts) == [0.0, 3.0] and load.samples > 2 and load.closed and measured.closed
         assert not [thread for thread in threading.enumerate() if thread.name == "load"]
-        assert list(backend.warnings) == [f"{measured.name} warns", f"{load.name} warns"]
-        backend.warnings.clear()
-        assert not nccl.warnings and not cuda.warnings
+        assert backend.drain_warnings() == (f"{measured.name} warns", f"{load.name} warns")
+        assert not nccl.drain_warnings() and not cuda.drain_warnings()
 
 
 def test_an_error_of_the_load_ends_the_sample() -> None:
@@ -194,7 +187,7 @@ def test_a_load_of_another_backend_runs_all_the_time() -> None:
 
 def test_between_processes_there_is_no_load_of_another_backend() -> None:
     nccl, cuda = Part("nccl", True), Part("cuda", False)
-    nccl.exchange = SimpleNamespace(world=SimpleNamespace(size=2))
+    nccl.processes = 2
     backend, why = assigned([nccl, cuda], measurement("all_reduce 1MiB; load gpu0 -> gpu1"))
     assert backend is None and "possible in one process only" in why
 

@@ -14,9 +14,11 @@ import pytest
 
 from tests.users import OTHER, needs_root
 from wirespeed.cli import man
-from wirespeed.cli.common import Parser, machine_names
+from wirespeed.cli.commands import COMMANDS, programs
+from wirespeed.cli.common import machine_names
 from wirespeed.cli.configuration import OF_PROJECTS, arguments, settings
-from wirespeed.cli.main import COMMANDS, main
+from wirespeed.cli.main import main
+from wirespeed.cli.parser import Parser
 
 MACHINE = "simulated:hgx-h200-2"
 
@@ -115,8 +117,8 @@ def test_a_project_sets_no_files_and_no_acceptance() -> None:
         "quiet", "record", "root", "to", "tolerance",
     }  # fmt: skip
     options: dict[str, argparse.Action] = {}
-    for name, (module, _) in COMMANDS.items():
-        of = man._parser_of(module, name)
+    for name in [*COMMANDS, *programs()]:
+        of = man.parser_of(name)
         if isinstance(of, Parser) and of.command:
             options |= of.settable()
     assert refused | OF_PROJECTS == options.keys() and not refused & OF_PROJECTS

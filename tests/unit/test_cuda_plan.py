@@ -12,7 +12,7 @@ from wirespeed.backends.cuda import backend as module
 from wirespeed.backends.cuda import connect
 from wirespeed.backends.cuda.backend import CudaBackend
 from wirespeed.backends.gpu.launch_config import shape, unfit
-from wirespeed.backends.patterns import keys_of
+from wirespeed.backends.word_pattern import keys_of
 from wirespeed.devices.gpu import Gpu
 from wirespeed.devices.numa import NumaNode
 from wirespeed.errors import BackendError

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from wirespeed.cli.main import PROGRAMS, main
+from wirespeed.cli.commands import executables
+from wirespeed.cli.main import main
+
+PROGRAMS = executables()
 
 
 def test_the_names_run_this_installation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

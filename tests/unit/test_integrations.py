@@ -20,7 +20,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 import wirespeed
-from wirespeed.cli.main import PROGRAMS, main
+from wirespeed.cli.commands import executables
+from wirespeed.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "integrations"
@@ -280,7 +281,7 @@ def test_the_container_has_the_names_that_operators_call(
         "/usr/local/bin/nvbandwidth",
     ):
         assert os.access(f"{tmp_path}{path}", os.X_OK), path
-    assert {file.name for file in tmp_path.rglob("*") if file.is_file()} == PROGRAMS.keys()
+    assert {file.name for file in tmp_path.rglob("*") if file.is_file()} == executables().keys()
     assert re.findall(r"^FROM (\S+)$", text, re.M) == ["docker.io/library/debian:bookworm-slim"]
     for copied in re.findall(r"^COPY (.*) \S+$", text, re.M):
         assert all((ROOT / name).exists() for name in copied.split())

@@ -79,6 +79,7 @@ LAYERS = (
     ("topology",),
     ("facts", "vertices"),
     ("document", "summary"),
+    ("run_errors",),
     ("data", "durations", "effects", "network", "limits", "testcases"),
     ("collective_options",),
     ("worlds",),
@@ -134,3 +135,15 @@ def test_no_class_name_has_two_meanings() -> None:
             if isinstance(node, ast.ClassDef):
                 found.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
     assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
+def test_no_file_imports_private_names() -> None:
+    private = [
+        f"{path.relative_to(SOURCE)} imports {name}"
+        for path in SOURCE.rglob("*.py")
+        for node in nodes(path)
+        if isinstance(node, ast.ImportFrom) and node.level
+        for name in (*(node.module or "").split("."), *(alias.name for alias in node.names))
+        if name.startswith("_") and not name.startswith("__")
+    ]
+    assert private == []

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.cli import job
 from wirespeed.document import Document
-from wirespeed.errors import RunInterrupted, UsageError
+from wirespeed.errors import UsageError
 from wirespeed.exit_codes import ExitCode
+from wirespeed.run_errors import RunInterrupted
 from wirespeed.worlds import mpi
 from wirespeed.worlds.base import WorldError
 from wirespeed.worlds.mpi import Messages, MessagesRefused, Move

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from wirespeed.backends.base import RunOptions
 from wirespeed.backends.host.host_buffers import HostBuffers
-from wirespeed.backends.pairs.backend import PairsBackend
 from wirespeed.backends.pairs.base import Ends, Window, pattern, verify
+from wirespeed.backends.pairs.connection import Connection
 from wirespeed.cli.main import main
 from wirespeed.cli.overalloc import Lines
 from wirespeed.document import SCHEMA, Cell, Document, Status, Table, TestcaseResult
@@ -225,9 +225,9 @@ def test_messages_by_nccl_arrive(wires: tuple[Any, Any]) -> None:
         wire.close()
 
 
-def backend(rank: int, machine: Machine, here: Machine) -> PairsBackend:
+def connection(rank: int, machine: Machine, here: Machine) -> Connection:
     exchange = SimpleNamespace(world=SimpleNamespace(rank=rank, size=2))
-    return PairsBackend(cast(Any, exchange), machine, here, RunOptions())
+    return Connection(cast(Any, exchange), machine, here, RunOptions(), 0.0, pytest.fail)
 
 
 def test_each_rank_takes_the_gpu_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +243,7 @@ def test_each_rank_takes_the_gpu_that_it_sees(monkeypatch: pytest.MonkeyPatch) -
     for rank, bus in enumerate(("00000000:01:00", "00000000:02:00")):
         here = Machine("here", gpus=(Gpu(0, "H200", bus, 0, 0, 1, "9.0"),))
         everyone = Machine("all", gpus=(Gpu(0, "H200", "00000000:01:00", 0, 0, 1, "9.0"),), ranks=ranks)
-        backend(rank, everyone, here).place(MemoryKind.DEVICE)
+        connection(rank, everyone, here).place(MemoryKind.DEVICE)
     assert taken == ["00000000:01:00", "00000000:02:00"]
 
 

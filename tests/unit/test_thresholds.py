@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from wirespeed.backends.base import Prepared
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.document import Cell, Table, TestcaseResult
@@ -77,7 +78,7 @@ def test_a_phase_is_slow_from_half_as_long_again(factor: float, told: bool) -> N
     assert slow([fast, [0.99, 2.0, 2.0]])[1] == ""  # not all of its samples are above
 
 
-class Known(SimulatedBackend):
+class Known(SimulatedBackend, Prepared):
     """Yields a sample with known times of its iterations, by process."""
 
     def __init__(self, times: tuple[tuple[float, ...], ...]) -> None:
@@ -92,11 +93,6 @@ class Known(SimulatedBackend):
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> Any:
         return self
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
 
     def sample(self, copies: int) -> Sample:
         return self.known

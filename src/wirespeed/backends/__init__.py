@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SIMULATED = "simulated:"
 
 
-def providers() -> list[ModuleType]:
+def backend_modules() -> list[ModuleType]:
     """Return the modules of all backends."""
     return _own() + [point.load() for point in registered(BACKENDS)]
 
@@ -73,7 +73,7 @@ def discover(root: TreePath = HERE, *, glance: bool = False) -> Machine:
     from ..topology import Machine
 
     machine = Machine("")
-    for provider in _own() if root.tree.recorded else providers():
+    for provider in _own() if root.tree.recorded else backend_modules():
         if hasattr(provider, "discover"):
             see = getattr(provider, "glance", provider.discover) if glance else provider.discover
             found = see(machine, root) if provider in _own() else see(machine)
@@ -166,7 +166,7 @@ def facts(machine: Machine, root: TreePath = HERE) -> tuple[Fact, ...]:
     root : TreePath
         Folder that contains ``sys`` and ``proc``.
     """
-    asked = _own() if root.tree.recorded else providers()
+    asked = _own() if root.tree.recorded else backend_modules()
     own = [provider for provider in asked if (name_of(provider) == "simulated") is machine.simulated]
     readers = (provider.facts for provider in own if hasattr(provider, "facts"))
     return tuple(fact.checked() for read in readers for fact in read(machine, root))
@@ -174,7 +174,7 @@ def facts(machine: Machine, root: TreePath = HERE) -> tuple[Fact, ...]:
 
 def connect(machine: Machine) -> list[Backend]:
     """Return the backends that support a Machine."""
-    found = (provider.connect(machine) for provider in providers() if hasattr(provider, "connect"))
+    found = (provider.connect(machine) for provider in backend_modules() if hasattr(provider, "connect"))
     return [backend for backend in found if backend is not None]
 
 

@@ -1,38 +1,44 @@
-"""The protocols that backends implement; the session uses backends only through them.
+"""The classes that backends extend; the session uses backends only through them.
 
 A backend is one folder, or one class in a package of somebody else. It says which Measurements it runs,
-prepares one at a time, and takes Samples of it.
+prepares one at a time, and takes Samples of it. What a backend does not override has the default here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Self
 
-from ..document import State
-from ..errors import WirespeedError
+from ..document import RankInfo, State
+from ..errors import BackendError, WirespeedError
+from ..facts import Fact
 from ..model import Measurement, Sample, Transfer
 from ..options import RunOptions
 
 if TYPE_CHECKING:
-    from .distributed.exchange import Exchange
+    from .distributed.endpoint import Endpoint, JobContext
 
 
-class Prepared(Protocol):
-    """A Measurement with its buffers, threads, streams and kernels bound; a context manager.
+class Prepared:
+    """A Measurement with its buffers, threads, streams and kernels bound; a context manager."""
 
-    Leaving the context returns the buffers to the pool of the backend.
-    """
-
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        """Return the buffers to the pool of the backend."""
+
+    def warm_up(self) -> None:
+        """Run once, untimed, if the number of samples is fixed."""
+        self.sample(1)
 
     def sample(self, copies: int) -> Sample:
         """Run every work ``copies`` times from a common start and return the times.
@@ -44,7 +50,7 @@ class Prepared(Protocol):
         MeasurementTimeout
             If a gate timed out.
         """
-        ...
+        raise NotImplementedError
 
     def verify(self) -> int | None:
         """Compare the destinations with the expected data after the last sample.
@@ -59,19 +65,33 @@ class Prepared(Protocol):
         VerificationError
             If a destination of a transfer has a wrong word.
         """
-        ...
+        return None
 
 
-@runtime_checkable
-class WarmsUp(Protocol):
-    """Optional protocol of a Prepared whose warm-up differs from a sample."""
+@dataclass(frozen=True)
+class BackendDetails:
+    """What a backend adds to the Document.
 
-    def warm_up(self) -> None:
-        """Run once, untimed, if the number of samples is fixed."""
+    Parameters
+    ----------
+    ranks : tuple[RankInfo, ...]
+        The ranks of collectives.
+    device_memory : Mapping[str, int]
+        Use of device memory by purpose, in bytes.
+    options : Mapping[str, Any]
+        Further options of the Document.
+    facts : tuple[Fact, ...]
+        What was found while measuring.
+    """
+
+    ranks: tuple[RankInfo, ...] = ()
+    device_memory: Mapping[str, int] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    facts: tuple[Fact, ...] = ()
 
 
-class Backend(Protocol):
-    """Runs Measurements on one kind of hardware or library.
+class Backend:
+    """Runs Measurements on one kind of hardware or library; override ``refuses`` and ``prepare``.
 
     Attributes
     ----------
@@ -79,21 +99,33 @@ class Backend(Protocol):
         Name of the backend: ``host``, ``cuda``, ``simulated``, ...
     sample_seconds : float
         Minimum duration of a sample for the clock of this backend, in s.
-    warnings : list[str]
-        Conditions that may affect the values: threads that could not be pinned, memory on another NUMA node.
-        The session reads and clears them after each testcase.
+    setup_s : float
+        Minimum time-out of a stage, in s. Until the first operation has ended, libraries are loaded, kernels
+        compiled and ranks connected; after that it is 0.
+    can_cancel : bool
+        Whether ``cancel`` ends the current operation.
+    processes : int
+        Number of processes that measure together.
+    virtual : bool
+        Whether nothing is measured in real time.
     """
 
     name: str
     sample_seconds: float
-    warnings: list[str]
+    setup_s: float = 0.0
+    can_cancel: bool = True
+    processes: int = 1
+    virtual: bool = False
+
+    def __init__(self) -> None:
+        self._warnings: dict[str, None] = {}
 
     def refuses(self, measurement: Measurement) -> str | None:
         """Return None if the backend can run the Measurement, else the reason.
 
         The reason is empty if the Measurement is for another kind of backend.
         """
-        ...
+        raise NotImplementedError
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
         """Bind the resources of a Measurement.
@@ -105,126 +137,81 @@ class Backend(Protocol):
         Unreachable
             If the Measurement is not possible on this machine.
         """
-        ...
-
-    def now(self) -> float:
-        """Return the time of the clock for time budgets, in s; virtual time if simulated."""
-        ...
-
-    def state(self) -> State:
-        """Return the current state of the hardware."""
-        ...
-
-    def libraries(self) -> dict[str, str]:
-        """Return the libraries that it measures with: name -> version."""
-        ...
-
-    def cancel(self) -> None:
-        """Make a sample in another thread return soon, if possible."""
-        ...
-
-    def close(self) -> None:
-        """Release all resources."""
-        ...
-
-
-@runtime_checkable
-class RenewsBuffers(Protocol):
-    """Optional protocol of backends that keep buffers from one Measurement to the next."""
+        raise NotImplementedError
 
     def renew(self) -> None:
         """Use other memory from now on: the addresses of buffers affect what is measured."""
 
+    def warn(self, text: str) -> None:
+        """Add a warning about values: threads that could not be pinned, memory on another NUMA node."""
+        self._warnings[text] = None
 
-@runtime_checkable
-class ReportsBusy(Protocol):
-    """Optional protocol of backends that know whether other processes use their hardware."""
+    def drain_warnings(self) -> tuple[str, ...]:
+        """Return the warnings since the last call, each once."""
+        warnings, self._warnings = self._warnings, {}
+        return tuple(warnings)
+
+    def now(self) -> float:
+        """Return the time of the clock for time budgets, in s; virtual time if simulated."""
+        return time.monotonic()
+
+    def elapsed(self) -> float:
+        """Return the time of the run on the same clock, with that of preparing and verifying, in s."""
+        return self.now()
+
+    def state(self) -> State:
+        """Return the current state of the hardware; may take 10 ms per device."""
+        return ()
+
+    def counters(self) -> State:
+        """Return counters that take too long for ``state``; read before the first testcase and at the end."""
+        return ()
 
     def busy(self) -> dict[str, str]:
         """Return the devices in use by others: name -> phrase to be read after "is"."""
-        ...
-
-
-@runtime_checkable
-class KeepsVirtualTime(Protocol):
-    """Optional protocol of backends that measure nothing in real time."""
-
-    def elapsed(self) -> float:
-        """Return the virtual time of the run, with that of preparing and verifying, in s."""
-        ...
-
-
-@runtime_checkable
-class CountsErrors(Protocol):
-    """Optional protocol of backends with counters that take too long for ``state``."""
-
-    def counters(self) -> State:
-        """Return the counters; called when the first testcase begins and after the last one."""
-        ...
-
-
-@runtime_checkable
-class ObservesLinks(Protocol):
-    """Optional protocol of backends that watch links while data moves, because idle links are slower."""
+        return {}
 
     def observe(self, transfers: Sequence[Transfer]) -> None:
-        """Look at the links of transfers that run now, from another thread; may take 1 ms per device."""
-        ...
+        """Look at the links of transfers that run now, from another thread: idle links are slower.
 
+        It may take 1 ms per device.
+        """
 
-@runtime_checkable
-class SpansProcesses(Protocol):
-    """Optional protocol of backends that span several processes, or use libraries that can hang.
+    def libraries(self) -> dict[str, str]:
+        """Return the libraries that it measures with: name -> version."""
+        return {}
 
-    Attributes
-    ----------
-    setup_s : float
-        Minimum time-out of a stage, in s. Until the first operation has ended, libraries are loaded, kernels
-        compiled and ranks connected; after that it is 0.
-    can_cancel : bool
-        Whether ``cancel`` ends the current operation.
-    """
+    def describe(self) -> BackendDetails:
+        """Return what is added to the Document."""
+        return BackendDetails()
 
-    setup_s: float
-    can_cancel: bool
+    def cancel(self) -> None:
+        """Make a sample in another thread return soon, if possible."""
+
+    def close(self) -> None:
+        """Release all resources."""
+
+    # Backends of several processes.
+
+    def gone(self) -> str:
+        """Return which other process ended, even while this one waits for it; empty if none did."""
+        return ""
 
     def interrupted(self) -> str:
         """Return the failure that ended the job before Ctrl-C; empty if the user interrupted it.
 
         There are no exchanges between processes after this call.
         """
-        ...
+        return ""
 
     def late(self, stage: str, seconds: float) -> WirespeedError | None:
         """Identify the straggler after a time-out of a stage; return None if the run can continue."""
-        ...
+        return None
 
+    def holds(self, device: str) -> bool:
+        """Return whether the memory of a device of this process can take part in a job."""
+        return False
 
-@runtime_checkable
-class Exchanging(Protocol):
-    """Optional protocol of backends that exchange results with other processes.
-
-    Attributes
-    ----------
-    exchange : Exchange
-        The exchange of the job; its ``gone`` names a process that ended, even during a measurement that
-        waits for this process.
-    """
-
-    exchange: Exchange
-
-
-@runtime_checkable
-class Describing(Protocol):
-    """Optional protocol of backends that add fields to the Document."""
-
-    def describe(self) -> dict[str, Any]:
-        """Return fields of the Document: ``ranks``, ``device_memory``, more ``options`` and ``facts``."""
-        ...
-
-
-def renew(backends: Iterable[Backend]) -> None:
-    """Make backends use other memory in the next round."""
-    for backend in backends:
-        if isinstance(backend, RenewsBuffers):
-            backend.renew()
+    def side(self, job: JobContext) -> Endpoint:
+        """Return this process' hardware in a job."""
+        raise BackendError(f"the backend {self.name} takes no part in jobs")

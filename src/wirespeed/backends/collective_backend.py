@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from ..collective_options import CollectiveOptions
-from ..document import RankInfo, State
+from ..document import RankInfo
 from ..errors import BackendError, BackendLost, OutOfMemory, Unreachable, WirespeedError
 from ..model import Collective, Measurement, Sample
 from ..options import RunOptions
 from ..testcases.collective_ops import Setting, operation_of
 from ..testcases.data_types import BY_NAME
 from ..worlds.base import RankLost, World
+from .base import Backend, BackendDetails, Prepared
 from .cpu_sharing import sharing
 from .distributed.exchange import Exchange
 from .provider import Case, Elapsed, Group, Provider, Refused, Timing
@@ -40,7 +41,7 @@ T = TypeVar("T")
 Make = Callable[[World, Group], Provider]
 
 
-class CollectiveBackend:
+class CollectiveBackend(Backend):
     """Runs collectives with one library.
 
     Parameters
@@ -64,8 +65,6 @@ class CollectiveBackend:
 
     Attributes
     ----------
-    setup_s, can_cancel
-        As in ``SpansProcesses``.
     provider : Provider or None
         The provider; None until the first measurement.
     seed : int
@@ -86,9 +85,9 @@ class CollectiveBackend:
         options: CollectiveOptions | None = None,
         virtual: bool = False,
     ) -> None:
+        super().__init__()
         self.name = name
-        self.warnings: list[str] = []
-        self.world = world
+        self.world, self.processes = world, world.size
         self.group = group
         self.exchange = exchange or Exchange(world, self.cancel)
         if exchange is not None:
@@ -104,7 +103,7 @@ class CollectiveBackend:
         self._room, self._full = -1, False
         self._ranks: tuple[RankInfo, ...] = ()
         self._memory: dict[str, int] = {}
-        self._virtual, self._spent = virtual, 0.0
+        self.virtual, self._spent = virtual, 0.0
         self._doing = ""
 
     def refuses(self, measurement: Measurement) -> str | None:
@@ -134,7 +133,7 @@ class CollectiveBackend:
 
     def now(self) -> float:
         """Return the time of rank 0 at the last exchange, in s; virtual time if simulated."""
-        if self._virtual:
+        if self.virtual:
             return self._spent
         return self.exchange.now if self.world.size > 1 else time.monotonic()
 
@@ -142,18 +141,14 @@ class CollectiveBackend:
         """Advance the virtual clock by measured time, in s."""
         self._spent += seconds
 
-    def state(self) -> State:
-        """Return no readings: the backends of the hardware read its state."""
-        return ()
-
     def libraries(self) -> dict[str, str]:
         """Return the versions of the library; empty until it is in use."""
         return self.provider.libraries() if self.provider is not None else {}
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> BackendDetails:
         """Return the ranks, the use of device memory, and the transport between the ranks."""
         kept = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(_KEPT_VARIABLES)]
-        options: Mapping[str, Any] = {
+        options = {
             "ranks": self.group.ranks,
             "processes": self.world.size,
             "hosts": len(self.world.hosts),
@@ -162,12 +157,16 @@ class CollectiveBackend:
             "environment": kept,
         }
         facts = self.provider.facts() if self.provider else ()
-        return {"ranks": self._ranks, "device_memory": self._memory, "options": options, "facts": facts}
+        return BackendDetails(self._ranks, self._memory, options, facts)
 
     def cancel(self) -> None:
         """End the current operation if the library can."""
         if self.provider is not None and self.provider.can_cancel:
             self.provider.cancel()
+
+    def gone(self) -> str:
+        """Return which other process ended."""
+        return self.exchange.gone
 
     def interrupted(self) -> str:
         """Return which process ended, if the launcher interrupted this one for that reason; else empty."""
@@ -306,10 +305,6 @@ class CollectiveBackend:
         self._doing = doing
         return self.exchange.gather(value, doing)
 
-    def warn(self, warnings: Iterable[str]) -> None:
-        """Add warnings that are not known yet."""
-        self.warnings += [text for text in warnings if text not in self.warnings]
-
     def gathered(self, rows: list[Any], memory: bool, doing: str) -> list[list[list[Any]]]:
         """Exchange the times of all threads of this process; return those of all processes.
 
@@ -319,8 +314,8 @@ class CollectiveBackend:
         everyone = self.gather([rows, self.provider.memory() if memory else {}], doing)
         if memory:
             taken = [one for _, one in everyone]
-            keys = dict.fromkeys(key for one in taken for key in one)
-            self._memory = {key: max(one.get(key, 0) for one in taken) for key in keys}
+            keys = dict.fromkeys(key for use in taken for key in use)
+            self._memory = {key: max(use.get(key, 0) for use in taken) for key in keys}
         return [times for times, _ in everyone]
 
 
@@ -329,7 +324,7 @@ def _setting(work: Collective) -> Setting:
     return Setting(operation, BY_NAME[work.type], work.operator, work.root)
 
 
-class PreparedCollective:
+class PreparedCollective(Prepared):
     """A bound collective. All processes call each method at the same time."""
 
     def __init__(
@@ -344,12 +339,6 @@ class PreparedCollective:
         self._setting, self._options = setting, options
         self._bound: Case | None = None
         self._checked = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Keep the buffers for the next size."""
 
     def case(self, iterations: int, size: int = 0) -> Case:
         """Return a loop of the operation; ``size`` replaces the size of the array, in bytes."""
@@ -382,9 +371,9 @@ class PreparedCollective:
         sample = self._sample(
             [[Elapsed(seconds, cpu, tuple(each)) for seconds, cpu, each, _ in row] for row in rows], copies
         )
-        self._backend.warn(
-            sharing(self._backend.world.members, [[times[-1] for times in row] for row in rows])
-        )
+        cpus = [[times[-1] for times in row] for row in rows]
+        for text in sharing(self._backend.world.members, cpus):
+            self._backend.warn(text)
         self._backend.spend(sample.wall)
         return sample
 

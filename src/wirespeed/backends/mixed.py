@@ -6,16 +6,15 @@ What is measured runs on one backend, while the other one repeats the load in a 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Self
 
 from ..document import State
 from ..errors import WirespeedError
 from ..model import Collective, Measurement, Role, Sample, Transfer, Work
 from ..options import RunOptions
-from .base import Backend, Exchanging, Prepared, SpansProcesses, WarmsUp
+from .base import Backend, Prepared
 
 #: Duration of one sample of the load, in s: between two samples it pauses for less than 1 ms.
 _LOAD_SAMPLE_S = 0.05
@@ -57,7 +56,7 @@ def _split(backends: Sequence[Backend], measurement: Measurement, why: str) -> t
     (measuring, refused), (loading, other) = (assigned(backends, part) for part in parts_of(measurement))
     if measuring is None or loading is None:
         return None, refused or other
-    several = any(isinstance(one, Exchanging) and one.exchange.world.size > 1 for one in (measuring, loading))
+    several = max(measuring.processes, loading.processes) > 1
     if measuring is loading or several:
         return None, f"{why}; load of another backend is possible in one process only" if several else why
     if any(t.start for t in measurement.transfers if t.role is Role.LOAD):
@@ -71,7 +70,7 @@ def _is_load(work: Work) -> bool:
     return isinstance(work, Transfer | Collective) and work.role is Role.LOAD
 
 
-class MixedBackend:
+class MixedBackend(Backend):
     """Runs a Measurement whose load belongs to another backend than what is measured.
 
     Parameters
@@ -84,20 +83,29 @@ class MixedBackend:
         self.measuring, self.loading = measuring, loading
         self.name = measuring.name
         self.sample_seconds = measuring.sample_seconds
-        self.warnings: list[str] = _BothWarnings(measuring, loading)
 
     @property
-    def setup_s(self) -> float:
+    def setup_s(self) -> float:  # type: ignore[override]
         """Minimum time-out of a stage, in s."""
-        both = (self.measuring, self.loading)
-        return max((one.setup_s for one in both if isinstance(one, SpansProcesses)), default=0.0)
+        return max(self.measuring.setup_s, self.loading.setup_s)
 
     @property
-    def can_cancel(self) -> bool:
+    def can_cancel(self) -> bool:  # type: ignore[override]
         """Whether ``cancel`` ends the current operation."""
-        return all(
-            one.can_cancel for one in (self.measuring, self.loading) if isinstance(one, SpansProcesses)
-        )
+        return self.measuring.can_cancel and self.loading.can_cancel
+
+    def drain_warnings(self) -> tuple[str, ...]:
+        """Return the warnings of both backends."""
+        return *self.measuring.drain_warnings(), *self.loading.drain_warnings()
+
+    def busy(self) -> dict[str, str]:
+        """Return the devices in use by others, as both backends know."""
+        return self.measuring.busy() | self.loading.busy()
+
+    def observe(self, transfers: Sequence[Transfer]) -> None:
+        """Let both backends look at the links of transfers that run now."""
+        self.measuring.observe(transfers)
+        self.loading.observe(transfers)
 
     def refuses(self, measurement: Measurement) -> str | None:
         """Return why one of the backends refuses its part; None if both run it."""
@@ -127,44 +135,19 @@ class MixedBackend:
 
     def interrupted(self) -> str:
         """Return which process ended; empty if none did."""
-        both = (self.measuring, self.loading)
-        return next(
-            (why for one in both if isinstance(one, SpansProcesses) and (why := one.interrupted())), ""
-        )
+        return self.measuring.interrupted() or self.loading.interrupted()
 
     def late(self, stage: str, seconds: float) -> WirespeedError | None:
         """Identify the straggler after a time-out of a stage."""
-        for one in (self.measuring, self.loading):
-            if isinstance(one, SpansProcesses):
-                return one.late(stage, seconds)
-        return None
+        return self.measuring.late(stage, seconds) or self.loading.late(stage, seconds)
 
     def cancel(self) -> None:
         """Make a sample in another thread return soon, if possible."""
         self.measuring.cancel()
         self.loading.cancel()
 
-    def close(self) -> None:
-        """Do nothing: both backends belong to the session."""
 
-
-class _BothWarnings(list[str]):
-    """The warnings of two backends, which are read and cleared together."""
-
-    def __init__(self, *backends: Backend) -> None:
-        super().__init__()
-        self.backends = backends
-
-    def __iter__(self) -> Iterator[str]:
-        return iter([text for backend in self.backends for text in backend.warnings])
-
-    def clear(self) -> None:
-        """Clear the warnings of both."""
-        for backend in self.backends:
-            backend.warnings.clear()
-
-
-class MixedPrepared:
+class MixedPrepared(Prepared):
     """Both parts with their resources.
 
     Parameters
@@ -184,34 +167,28 @@ class MixedPrepared:
         self._loads = loads
         self._copies = 0
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._resources.__exit__(*error)  # type: ignore[arg-type]
+    def __exit__(self, *_: object) -> None:
+        self._resources.close()
 
     def warm_up(self) -> None:
         """Run both parts once, untimed, one after the other."""
-        if isinstance(self._measuring, WarmsUp):
-            self._measuring.warm_up()
-        else:
-            self._measuring.sample(1)
+        self._measuring.warm_up()
         self._calibrate()
 
     def sample(self, copies: int) -> Sample:
         """Take a sample of the measured part while the load runs; the load has no times."""
         self._calibrate()
         with _Load(lambda: self._loading.sample(self._copies)):
-            found = self._measuring.sample(copies)
-        times = zip(found.seconds, found.amounts, strict=True)
+            sample = self._measuring.sample(copies)
+        times = zip(sample.seconds, sample.amounts, strict=True)
         placed = [(0.0, 0.0) if load else next(times) for load in self._loads]
         seconds, amounts = zip(*placed, strict=True)
-        return replace(found, seconds=seconds, amounts=amounts)
+        return replace(sample, seconds=seconds, amounts=amounts)
 
     def verify(self) -> int | None:
         """Verify both parts; return the number of wrong elements of a collective."""
-        found = [one for one in (self._measuring.verify(), self._loading.verify()) if one is not None]
-        return sum(found) if found else None
+        counts = [count for part in (self._measuring, self._loading) if (count := part.verify()) is not None]
+        return sum(counts) if counts else None
 
     def _calibrate(self) -> None:
         """Choose the number of copies of a sample of the load."""

@@ -136,7 +136,9 @@ class Functions:
             If no library has it.
         """
         if name not in self._addresses:
-            library = next((one for one in self._libraries if hasattr(one, name)), self._libraries[-1])
+            library = next(
+                (candidate for candidate in self._libraries if hasattr(candidate, name)), self._libraries[-1]
+            )
             self._addresses[name] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
         return self._addresses[name]
 

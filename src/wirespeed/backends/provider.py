@@ -1,10 +1,9 @@
-"""The protocol that libraries of collectives implement, and the records that it uses."""
+"""The class that libraries of collectives extend, and the records that it uses."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Protocol
 
 from ..errors import BackendError
 from ..facts import Fact
@@ -155,7 +154,7 @@ class Group:
         return len(self.processes) * self.each
 
 
-class Provider(Protocol):
+class Provider:
     """Runs collectives with one library. All processes of a World make the same calls in the same order.
 
     Attributes
@@ -176,29 +175,27 @@ class Provider(Protocol):
     can_cancel: bool
     group: Group
     devices: tuple[RankDevice, ...]
-
-    @property
-    def operations(self) -> Collection[str]: ...
+    operations: Collection[str]
 
     def libraries(self) -> dict[str, str]:
         """Return the libraries that it measures with: name -> version."""
-        ...
+        return {}
 
     def transport(self) -> str:
         """Describe the transport between the ranks; known after the first operation."""
-        ...
+        raise NotImplementedError
 
     def facts(self) -> tuple[Fact, ...]:
         """Return facts about the transport; known after the first operation."""
-        ...
+        return ()
 
     def refuses(self, setting: Setting) -> str | None:
         """Return why it cannot run a setting at any size; None if it can."""
-        ...
+        raise NotImplementedError
 
     def exceeds(self, case: Case) -> str | None:
         """Return why the library cannot count the elements of a size; None if it can."""
-        ...
+        return None
 
     def allocate(self, size: int) -> None:
         """Allocate two buffers of ``size`` bytes for each rank, and free the previous ones.
@@ -208,40 +205,37 @@ class Provider(Protocol):
         OutOfMemory
             If the memory is not available.
         """
-        ...
+        raise NotImplementedError
 
     def register(self) -> None:
         """Register the buffers with the library, if requested."""
-        ...
 
     def bind(self, case: Case) -> None:
         """Prepare a loop."""
-        ...
+        raise NotImplementedError
 
     def fill(self, seed: int) -> None:
         """Fill the send buffers with data, and the receive buffers with data that no result equals."""
-        ...
+        raise NotImplementedError
 
     def once(self) -> None:
         """Run the operation once, in the same way as the loop, and wait for it."""
-        ...
+        raise NotImplementedError
 
     def loop(self) -> list[Elapsed]:
         """Synchronise all ranks as closely as possible, run the loop, and return the times of each thread."""
-        ...
+        raise NotImplementedError
 
     def wrong(self, seed: int) -> int:
         """Return the number of wrong elements on the ranks of this process."""
-        ...
+        raise NotImplementedError
 
     def memory(self) -> dict[str, int]:
-        """Return the use of device memory, in bytes, by purpose."""
-        ...
+        """Return the use of device memory, in bytes, by purpose; empty if it is not known."""
+        return {}
 
     def cancel(self) -> None:
         """End the current operation from another thread, if possible."""
-        ...
 
     def close(self) -> None:
         """Release all resources."""
-        ...

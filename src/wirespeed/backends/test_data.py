@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..testcases.data_types import DataType
-from .patterns import STEP, WORD_MASK
+from .word_pattern import STEP, WORD_MASK
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,8 +7,9 @@ from typing import Any
 
 from ..api import run
 from ..document import Cell, Document, TestcaseResult
-from ..errors import MeasurementFailed, UsageError
+from ..errors import UsageError
 from ..model import Axis, Memory, MemoryKind
+from ..run_errors import MeasurementFailed
 from ..testcases import Testcase, find
 from ..testcases.subset import narrow
 from ..topology import LinkKind, Machine

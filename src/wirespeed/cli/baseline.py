@@ -7,19 +7,13 @@ from pathlib import Path
 
 from ..exit_codes import ExitCode
 from ..terminal import one_line
-from .common import add_force, parser, texts_aside
+from .common import add_force, texts_aside
+from .parser import Parser
 
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    arguments = parser(name, "Create a baseline for `wirespeed check --baseline` from runs of good machines.")
-    arguments.add_argument("action", choices=("make",), help="make: create a baseline")
-    arguments.add_argument("runs", nargs="+", metavar="RUN.json", help="saved runs of good machines")
-    arguments.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FILE", help="file of the baseline"
-    )
-    add_force(arguments, "is not a baseline")
-    options = arguments.parse_args(argv)
+    options = parser(name).parse_args(argv)
     from ..results import baseline
     from ..results.output import BASELINE, Output, check_replaceable
     from ..results.store import load
@@ -35,3 +29,15 @@ def main(name: str, argv: Sequence[str]) -> int:
             runs = max((entry.runs for entry in entries), default=0)
             print(f"{mark}{one_line(model)}: {many(len(entries), 'value')} of {many(runs, 'run')}")
     return ExitCode.PASS
+
+
+def parser(name: str) -> Parser:
+    """Return the parser of the command."""
+    arguments = Parser(name, "Create a baseline for `wirespeed check --baseline` from runs of good machines.")
+    arguments.add_argument("action", choices=("make",), help="make: create a baseline")
+    arguments.add_argument("runs", nargs="+", metavar="RUN.json", help="saved runs of good machines")
+    arguments.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FILE", help="file of the baseline"
+    )
+    add_force(arguments, "is not a baseline")
+    return arguments

@@ -20,7 +20,6 @@ from .common import (
     criteria,
     load_run,
     measuring,
-    parser,
     saving,
     style,
     tell_saved,
@@ -30,6 +29,7 @@ from .common import (
 from .consumers import Answer, add_consumer, refuse_mixed
 from .dry_run import add_dry_run, dry_run
 from .job import add_job, lead
+from .parser import Parser
 
 if TYPE_CHECKING:
     import argparse
@@ -50,7 +50,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..results.output import STDOUT
     from ..screens import check_format
 
-    options = _parser(name).parse_args(argv)
+    options = parser(name).parse_args(argv)
     options.source = [*(options.source or ()), *options.saved]
     _refuse_contradictions(options)
     check_format(options.format)
@@ -184,11 +184,12 @@ def _refuse_simulated(simulated: bool, options: argparse.Namespace) -> None:
         raise UsageError("refusing to check a simulated machine; pass --allow-simulated")
 
 
-def _parser(name: str) -> argparse.ArgumentParser:
+def parser(name: str) -> Parser:
+    """Return the parser of the command."""
     from ..screens import check_formats
     from ..units import parse_age, parse_duration, parse_nics
 
-    arguments = parser(
+    arguments = Parser(
         name,
         "Measure (or load saved runs), compare every value with what the hardware can do, and name the\n"
         "likely cause of low values.",

@@ -13,13 +13,11 @@ from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import replace
 from glob import escape, glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..errors import StorageError, UsageError
 from ..exit_codes import ExitCode
 from ..terminal import colored, columns, visible
-from . import configuration
-from .consumers import OPTION, InvalidUsage
 
 if TYPE_CHECKING:
     from ..document import Document
@@ -33,90 +31,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, with exit code 2.
-
-    It completes words for shells, and reads defaults of the options of ``command`` from the configuration.
-    """
-
-    #: Name of the command in configuration files; empty for one whose options are those of another program.
-    command = ""
-    #: Called with the parser in place of printing the help.
-    shows_help: ClassVar[Callable[[argparse.ArgumentParser], None] | None] = None
-    _completing = False
-
-    def settable(self) -> dict[str, argparse.Action]:
-        """Return the options that a configuration may set, by long name without dashes."""
-        options = ((action, action.option_strings) for action in self._actions)
-        return {
-            name.removeprefix("--"): action
-            for action, names in options
-            for name in names
-            if name.startswith("--") and name not in ("--help", OPTION)
-        }
-
-    def parse_known_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse after the arguments of the configuration."""
-        if "_ARGCOMPLETE" in os.environ:
-            if not self._completing:  # the library parses what is before the word
-                from .completion import complete
-
-                self._completing = True
-                complete(self)
-            return super().parse_known_args(args, namespace)
-        given = list(sys.argv[1:] if args is None else args)
-        if self.command:
-            takes = {name: action.nargs != 0 for name, action in self.settable().items()}
-            files = configuration.files()
-            for file in (one for one in files if one.refused):
-                print(visible(f"wirespeed: note: not read: {file.path}: {file.refused}"), file=sys.stderr)
-            given = configuration.arguments(self.command, takes, configuration.settings(found=files)) + given
-        return super().parse_known_args(given, namespace)
-
-    def print_help(self, file: Any = None) -> None:
-        """Print the help, or pass the parser to who asked for it."""
-        if Parser.shows_help is None:
-            super().print_help(file)
-        else:
-            Parser.shows_help(self)
-
-    def error(self, message: str) -> NoReturn:
-        """Print the error and a hint to ``--help``, and exit."""
-        text = visible(f"{message} (see `{self.prog} --help`)")
-        print(f"{self.prog}: error: {text}", file=sys.stderr)
-        raise InvalidUsage(text)
-
-    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        """Refuse ``--option=--``, of which argparse makes an empty list, whatever the type."""
-        if action.option_strings and arg_strings == ["--"]:
-            raise argparse.ArgumentError(action, "expected a value, not --")
-        return super()._get_values(action, arg_strings)
-
-
 class TakesOptions(Protocol):
     """An object that options can be added to: a parser or a group."""
 
     def add_argument(self, *names: str, **settings: Any) -> argparse.Action:
         """Add an option."""
         ...
-
-
-def parser(name: str, does: str, epilog: str = "") -> Parser:
-    """Return the parser of a command."""
-    made = Parser(prog=f"wirespeed {name}", description=does, epilog=epilog, formatter_class=formatter())
-    made.command = name
-    return made
-
-
-def formatter() -> type[argparse.HelpFormatter]:
-    """Return the formatter of ``--help``: coloured on a terminal, else plain, which starts faster."""
-    if not colored():
-        return argparse.RawDescriptionHelpFormatter
-    from rich_argparse import RawDescriptionRichHelpFormatter
-
-    return RawDescriptionRichHelpFormatter
 
 
 def add_machine(to: TakesOptions) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import DocumentError, UsageError
 from ..exit_codes import EXIT_CODES, ExitCode
-from .common import add_verbose, parser, style, typed
+from .common import add_verbose, style, typed
+from .parser import Parser
 
 if TYPE_CHECKING:
     import argparse
@@ -21,7 +22,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..results.many_files import files_in
 
-    options = _parser(name).parse_args(argv)
+    options = parser(name).parse_args(argv)
     if not options.after and len(options.before) != 2:
         raise UsageError(
             "compare two runs (or folders of runs), or several: "
@@ -70,11 +71,12 @@ def _kept(_: str, document: Document) -> Document:
     return document
 
 
-def _parser(name: str) -> argparse.ArgumentParser:
+def parser(name: str) -> Parser:
+    """Return the parser of the command."""
     from ..screens.compare import FORMATS
     from ..units import parse_fraction
 
-    arguments = parser(
+    arguments = Parser(
         name,
         "Show the changes between runs before and after, the worst first, and what else differs.\n"
         "It fails if a value got worse or was lost, and judges nothing if another process used the devices.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shlex
@@ -11,14 +10,21 @@ from collections.abc import Sequence
 
 from ..errors import UsageError
 from ..exit_codes import ExitCode
-from .common import Parser, parser
+from .parser import Parser
 
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     import argcomplete
 
-    arguments = parser(
+    shell = parser(name).parse_args(argv).shell
+    print(argcomplete.shellcode(["wirespeed"], shell=shell))  # type: ignore[attr-defined]
+    return ExitCode.PASS
+
+
+def parser(name: str) -> Parser:
+    """Return the parser of the command."""
+    arguments = Parser(
         name,
         "Print what a shell needs to complete the words of wirespeed's command lines.\n\n"
         '  bash: add  eval "$(wirespeed completion bash)"  to ~/.bashrc\n'
@@ -26,9 +32,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         "  fish: wirespeed completion fish > ~/.config/fish/completions/wirespeed.fish",
     )
     arguments.add_argument("shell", choices=("bash", "zsh", "fish"))
-    shell = arguments.parse_args(argv).shell
-    print(argcomplete.shellcode(["wirespeed"], shell=shell))  # type: ignore[attr-defined]
-    return ExitCode.PASS
+    return arguments
 
 
 def words() -> tuple[list[str], str]:
@@ -50,20 +54,9 @@ def words() -> tuple[list[str], str]:
     return (before, "") if line.endswith(" ") or not before else (before[:-1], before[-1])
 
 
-def complete(of: argparse.ArgumentParser) -> None:
-    """Print the completions of a parser for the shell, and exit."""
-    import argcomplete
-
-    argcomplete.autocomplete(of, always_complete_options="long", validator=_begins)
-
-
-def _begins(candidate: str, prefix: str) -> bool:
-    return candidate.startswith(prefix)
-
-
 def top(commands: Sequence[str]) -> Parser:
     """Return a parser that completes the name of a command."""
-    made = Parser(prog="wirespeed")
+    made = Parser("")
     made.add_argument("command", choices=commands)
     sys.stdout.flush()
     return made

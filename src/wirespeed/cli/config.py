@@ -7,12 +7,27 @@ from collections.abc import Sequence
 from ..exit_codes import ExitCode
 from ..terminal import visible
 from . import configuration
-from .common import parser
+from .parser import Parser
 
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    arguments = parser(
+    parser(name).parse_args(argv)
+    files = configuration.files()
+    found = configuration.settings(found=files)
+    for file in files:
+        print(visible(f"not read {file.path}: {file.refused}" if file.refused else f"read {file.path}"))
+    for one in found:
+        value = "false" if one.is_off else ", ".join(one.values) or "true"
+        print(visible(f"{one.command}.{one.option} = {value}  ({one.origin})"))
+    if not found:
+        print("no defaults are configured")
+    return ExitCode.PASS
+
+
+def parser(name: str) -> Parser:
+    """Return the parser of the command."""
+    return Parser(
         name,
         "Show the defaults of options from files and from the environment. In order of precedence:\n"
         "the command line, WIRESPEED_... variables (WIRESPEED_TIMEOUT=2min), the nearest wirespeed.toml in\n"
@@ -24,14 +39,3 @@ def main(name: str, argv: Sequence[str]) -> int:
         "Files that other users can write are not read. A project's file cannot set files to read or write,\n"
         "devices, or what is accepted: overrides, baselines, tolerances, unverified data.",
     )
-    arguments.parse_args(argv)
-    files = configuration.files()
-    found = configuration.settings(found=files)
-    for file in files:
-        print(visible(f"not read {file.path}: {file.refused}" if file.refused else f"read {file.path}"))
-    for one in found:
-        value = "false" if one.is_off else ", ".join(one.values) or "true"
-        print(visible(f"{one.command}.{one.option} = {value}  ({one.origin})"))
-    if not found:
-        print("no defaults are configured")
-    return ExitCode.PASS

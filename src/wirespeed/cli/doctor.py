@@ -11,7 +11,6 @@ from ..errors import UsageError
 from ..exit_codes import EXIT_CODES, ExitCode
 from ..units import many
 from .common import (
-    Parser,
     add_expect,
     add_measuring,
     add_output,
@@ -19,11 +18,11 @@ from .common import (
     code_of,
     expected,
     measuring,
-    parser,
     style,
     texts_aside,
 )
 from .consumers import Answer, add_consumer, refuse_mixed
+from .parser import Parser
 
 if TYPE_CHECKING:
     from ..document import Document
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    arguments = _parser(name)
+    arguments = parser(name)
     usual = arguments.get_default("tier")
     options = arguments.parse_args(argv, Namespace(tier=None))  # to know whether the user gave one
     _check(options)
@@ -116,8 +115,9 @@ def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) 
     return Answer(code, reason_of_diagnosis(document, check, found), host_of_run(document))
 
 
-def _parser(name: str) -> Parser:
-    arguments = parser(
+def parser(name: str) -> Parser:
+    """Return the parser of the command."""
+    arguments = Parser(
         name,
         "Read what the system reports about this machine, measure, and name what may explain slow paths:\n"
         "evidence, a command that confirms it, and a remedy. Measures what would show the defects that the\n"

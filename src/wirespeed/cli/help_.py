@@ -11,7 +11,8 @@ from itertools import chain
 from ..errors import UsageError
 from ..exit_codes import ExitCode
 from ..terminal import colored, columns
-from .common import parser
+from .commands import COMMANDS, programs
+from .parser import Parser
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -20,23 +21,28 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..reports.documentation import causes, topic, topics
     from ..screens.help import render
 
+    wanted: str = parser(name).parse_args(argv).topic
+    found = topic(wanted)
+    if found is None:
+        known = [*COMMANDS, *programs(), *topics(), *causes()]
+        close = "".join(f" (did you mean {one!r}?)" for one in get_close_matches(wanted, known, 1))
+        raise UsageError(f"no command, page or cause {wanted!r}{close}; `wirespeed help help` lists them")
+    sys.stdout.write(render(found, Style(columns(), colored())))
+    sys.stdout.flush()
+    return ExitCode.PASS
+
+
+def parser(name: str) -> Parser:
+    """Return the parser of the command."""
+    from ..reports.documentation import causes, topics
+
     listed = {"pages": topics(), "causes of doctor": causes()}
     filled = textwrap.TextWrapper(78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-    arguments = parser(
+    arguments = Parser(
         name,
         "Show the documentation: the options of a command, a page, PAGE#SECTION, or a cause of doctor.",
         "\n".join(f"{kind}:\n{filled.fill(', '.join(names))}" for kind, names in listed.items()),
     )
     what = arguments.add_argument("topic", metavar="COMMAND|PAGE|CAUSE", help="what to show")
     what.completer = lambda **_: [*chain(*listed.values())]  # type: ignore[attr-defined]
-    wanted: str = arguments.parse_args(argv).topic
-    found = topic(wanted)
-    if found is None:
-        from .main import COMMANDS
-
-        known = [*COMMANDS, *chain(*listed.values())]
-        close = "".join(f" (did you mean {one!r}?)" for one in get_close_matches(wanted, known, 1))
-        raise UsageError(f"no command, page or cause {wanted!r}{close}; `wirespeed help help` lists them")
-    sys.stdout.write(render(found, Style(columns(), colored())))
-    sys.stdout.flush()
-    return ExitCode.PASS
+    return arguments

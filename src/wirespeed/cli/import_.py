@@ -11,11 +11,11 @@ from .common import (
     check_format,
     machine_names,
     measured_code,
-    parser,
     print_report,
     texts_aside,
     typed,
 )
+from .parser import Parser
 
 if TYPE_CHECKING:
     from ..results.output import Output
@@ -23,10 +23,27 @@ if TYPE_CHECKING:
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    from ..importers import UNDERSTOOD, load_log
+    from ..importers import load_log
     from ..results.store import encode
 
-    arguments = parser(
+    options = parser(name).parse_args(argv)
+    check_format(options.format)
+    output: Output | None = options.output
+    if output:
+        output.check(options.force)
+    document = load_log(options.files, options.machine, options.nics)
+    if output:
+        output.write(encode(document))
+    with texts_aside(output):
+        print_report(document, options)
+    return measured_code(document)
+
+
+def parser(name: str) -> Parser:
+    """Return the parser of the command."""
+    from ..importers import UNDERSTOOD
+
+    arguments = Parser(
         name,
         "Convert logs of other tools to a saved run, for check, doctor, compare, report and baseline.\n"
         f"Understood: {', '.join(UNDERSTOOD)}.\n"
@@ -50,17 +67,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     )
     add_output(arguments, "save the run")
     add_report(arguments)
-    options = arguments.parse_args(argv)
-    check_format(options.format)
-    output: Output | None = options.output
-    if output:
-        output.check(options.force)
-    document = load_log(options.files, options.machine, options.nics)
-    if output:
-        output.write(encode(document))
-    with texts_aside(output):
-        print_report(document, options)
-    return measured_code(document)
+    return arguments
 
 
 def _nics(text: str) -> str:

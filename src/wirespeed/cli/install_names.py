@@ -11,7 +11,8 @@ from ..errors import StorageError
 from ..exit_codes import ExitCode
 from ..files import make_folder, new_file
 from ..terminal import visible
-from .common import parser
+from .commands import executables
+from .parser import Parser
 
 #: Second line of the files, by which they are recognised.
 _MARK = "# made by wirespeed install-names"
@@ -19,17 +20,9 @@ _MARK = "# made by wirespeed install-names"
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    from .main import PROGRAMS
-
-    arguments = parser(
-        name,
-        "Create executables with the names of nvbandwidth, sailbandwidth and the programs of nccl-tests\n"
-        "(all_reduce_perf, all_reduce_perf_mpi, ...), for scripts that call them by path. They run this\n"
-        "installation of wirespeed.",
-    )
-    arguments.add_argument("folder", metavar="DIR", type=Path, help="folder; it is created if necessary")
-    folder: Path = arguments.parse_args(argv).folder
-    files = {folder / name: command for name, command in PROGRAMS.items()}
+    names = executables()
+    folder: Path = parser(name).parse_args(argv).folder
+    files = {folder / name: command for name, command in names.items()}
     if foreign := [str(file) for file in files if not _replaceable(file)]:
         raise StorageError(
             f"not made by this command, so not replaced: {', '.join(foreign)}; use another folder"
@@ -44,8 +37,20 @@ def main(name: str, argv: Sequence[str]) -> int:
                 new.replace(file)  # a running script reads the old file
     except OSError as error:
         raise StorageError(f"cannot write {error.filename or folder}: {error.strerror}") from error
-    print(visible(f"created in {folder}: {', '.join(PROGRAMS)}"))
+    print(visible(f"created in {folder}: {', '.join(names)}"))
     return ExitCode.PASS
+
+
+def parser(name: str) -> Parser:
+    """Return the parser of the command."""
+    arguments = Parser(
+        name,
+        "Create executables with the names of nvbandwidth, sailbandwidth and the programs of nccl-tests\n"
+        "(all_reduce_perf, all_reduce_perf_mpi, ...), for scripts that call them by path. They run this\n"
+        "installation of wirespeed.",
+    )
+    arguments.add_argument("folder", metavar="DIR", type=Path, help="folder; it is created if necessary")
+    return arguments
 
 
 def _replaceable(file: Path) -> bool:

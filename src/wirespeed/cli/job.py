@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..errors import RunInterrupted, UsageError, WirespeedError
+from ..errors import UsageError, WirespeedError
 from ..exit_codes import ExitCode
 from ..options import JOB
+from ..run_errors import RunInterrupted
 from ..terminal import visible
 from .common import TakesOptions, add_options, measured_code
 

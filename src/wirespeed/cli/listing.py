@@ -10,28 +10,15 @@ from ..terminal import columns, escaped, visible
 from ..testcases import TABLE, PlanOptions, Testcase, Tier, select
 from ..topology import Machine
 from ..units import format_time
-from .common import add_machine, add_options, parser, testcase_names
+from .common import add_machine, add_options, testcase_names
+from .parser import Parser
 
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..backends import describe
 
-    arguments = parser(name, "List all testcases, and show which of them can run here.")
-    add_machine(arguments)
-    add_options(arguments, names=["tier"])
-    arguments.add_argument(
-        "-t", "--testcase", nargs="+", action="extend", default=[], metavar="NAME",
-        help="only these testcases",
-    ).completer = testcase_names  # type: ignore[attr-defined] # fmt: skip
-    arguments.add_argument("--time", action="store_true", help="also show how long each testcase takes")
-    forms = arguments.add_mutually_exclusive_group()
-    forms.add_argument("--short", action="store_true", help="only the names of those that can run here")
-    forms.add_argument("--json", action="store_true", help="all testcases as JSON, with the reason why not")
-    forms.add_argument(
-        "--as", dest="form", choices=("transfers",), help="as a file for `wirespeed run -f` that you can edit"
-    )
-    options = arguments.parse_args(argv)
+    options = parser(name).parse_args(argv)
     machine = describe(options.machine, glance=not options.time)
     cases = select(options.testcase)
     if options.form:
@@ -49,6 +36,25 @@ def main(name: str, argv: Sequence[str]) -> int:
     else:
         print(visible(listing(machine, options.tier, columns(), cases, times)), end="")
     return ExitCode.PASS
+
+
+def parser(name: str) -> Parser:
+    """Return the parser of the command."""
+    arguments = Parser(name, "List all testcases, and show which of them can run here.")
+    add_machine(arguments)
+    add_options(arguments, names=["tier"])
+    arguments.add_argument(
+        "-t", "--testcase", nargs="+", action="extend", default=[], metavar="NAME",
+        help="only these testcases",
+    ).completer = testcase_names  # type: ignore[attr-defined] # fmt: skip
+    arguments.add_argument("--time", action="store_true", help="also show how long each testcase takes")
+    forms = arguments.add_mutually_exclusive_group()
+    forms.add_argument("--short", action="store_true", help="only the names of those that can run here")
+    forms.add_argument("--json", action="store_true", help="all testcases as JSON, with the reason why not")
+    forms.add_argument(
+        "--as", dest="form", choices=("transfers",), help="as a file for `wirespeed run -f` that you can edit"
+    )
+    return arguments
 
 
 def _reasons(machine: Machine, tier: Tier, cases: Sequence[Testcase]) -> dict[Testcase, str]:

@@ -7,22 +7,15 @@ from collections.abc import Sequence
 
 from ..exit_codes import ExitCode
 from ..terminal import escaped
-from .common import add_machine, parser, style
+from .common import add_machine, style
+from .parser import Parser
 
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..backends import describe
 
-    arguments = parser(name, "Show the CPUs, GPUs and links of a machine.")
-    add_machine(arguments)
-    arguments.add_argument(
-        "--format",
-        choices=("tree", "json"),
-        default="tree",
-        help="tree, or JSON that --machine accepts (default: tree)",
-    )
-    options = arguments.parse_args(argv)
+    options = parser(name).parse_args(argv)
     machine = describe(options.machine)
     if options.format == "json":
         sys.stdout.write(escaped(machine.to_json().decode()))
@@ -31,3 +24,16 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     sys.stdout.write(render(machine, style(options)))
     return ExitCode.PASS
+
+
+def parser(name: str) -> Parser:
+    """Return the parser of the command."""
+    arguments = Parser(name, "Show the CPUs, GPUs and links of a machine.")
+    add_machine(arguments)
+    arguments.add_argument(
+        "--format",
+        choices=("tree", "json"),
+        default="tree",
+        help="tree, or JSON that --machine accepts (default: tree)",
+    )
+    return arguments

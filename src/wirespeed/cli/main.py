@@ -20,12 +20,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from ..errors import NotIdle, RunInterrupted, UsageError, WirespeedError
+from ..errors import NotIdle, UsageError, WirespeedError
 from ..exit_codes import EXIT_CODES, ExitCode
+from ..run_errors import RunInterrupted
 from ..terminal import PLAIN, columns, shows_unicode, visible
 from ..version import __version__
-from .common import Parser, formatter
+from .commands import COMMANDS, SUFFIX, called_as, is_peer, module_of, programs
 from .consumers import Answer, answer, requested, translated
+from .parser import Parser, complete
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -34,32 +36,6 @@ if TYPE_CHECKING:
 _SIGNAL_GRACE_S = 2.0
 #: Time until a signal whose exception was ignored is sent again, in s.
 _RESEND_S = 0.01
-#: Command -> module with its ``main(name, argv)``, and a description.
-COMMANDS = {
-    "run": ("run", "measure, print the results and save them"),
-    "transfer": ("transfer", "measure transfers that you define, or show what would be measured"),
-    "check": ("check", "measure, and judge whether this machine is as fast as it should be"),
-    "doctor": ("doctor", "name what may explain slow paths, with evidence and remedy"),
-    "baseline": ("baseline", "create a baseline for check from runs of good machines"),
-    "import": ("import_", "convert logs of other tools (nvbandwidth, nccl-tests, ...) to a saved run"),
-    "compare": ("compare", "show the changes between two saved runs"),
-    "list": ("listing", "list all testcases, and show which of them can run here"),
-    "machine": ("machine", "show the CPUs, GPUs and links of this machine"),
-    "show": ("show", "print any report of a saved run"),
-    "report": ("report", "write saved runs as one HTML file that works offline"),
-    "pt2pt": ("pt2pt", "measure messages between two ranks over MPI and NCCL"),
-    "overalloc": ("overalloc", "measure the cost of sharing a buffer, and the effect of over-allocation"),
-    "nvbandwidth": ("nvbandwidth", "the command line, text and JSON of nvbandwidth"),
-    "sailbandwidth": ("nvbandwidth", "the command line, text and JSON of sailbandwidth"),
-    "config": ("config", "show the defaults of options, and where they come from"),
-    "completion": ("completion", "print what bash, zsh or fish need to complete words"),
-    "help": (
-        "help_",
-        "show the documentation: help operate (prolog, nightly check, monitors), help slow, ...",
-    ),
-    "man": ("man", "show the manual page of all commands"),
-    "install-names": ("install_names", "create executables with the names of nvbandwidth and nccl-tests"),
-}
 #: Errors of writing; without the name of a file, to standard output: files are written by `results.store`.
 _OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 #: Options in place of a command; all others are those of `run`.
@@ -69,17 +45,6 @@ _MEASURING = ("run", "transfer", "check", "doctor", "nvbandwidth", "sailbandwidt
 _ELSEWHERE = ("--machine", "--from", "--no-measure", "--help", "-h", "--list", "-l", "--dry-run")
 #: Options that the programs of nccl-tests have, and `run` has not.
 _OF_NCCL_TESTS = {"-b", "-e", "-g"}
-#: nccl-tests' programs, by operation; one entry in the help.
-COLLECTIVES = (
-    "all_reduce", "all_gather", "reduce_scatter", "alltoall", "alltoallv", "broadcast", "reduce", "gather",
-    "scatter", "sendrecv", "hypercube",
-)  # fmt: skip
-COMMANDS |= {f"{name}_perf": ("nccl_tests", "") for name in COLLECTIVES}
-#: Commands that are programs of others; a link to wirespeed with such a name runs the command.
-PEERS = ("nvbandwidth", "sailbandwidth", *(f"{name}_perf" for name in COLLECTIVES))
-#: Name of a program -> command: nccl-tests' programs have a suffix where they were built for mpirun; ours
-#: join the job of any launcher.
-PROGRAMS = {name: name for name in PEERS} | {f"{name}_perf_mpi": f"{name}_perf" for name in COLLECTIVES}
 
 
 def entry() -> NoReturn:
@@ -133,13 +98,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _arguments() -> list[str]:
     """Return the arguments of this process; a link with the name of a command is that command."""
-    called = PROGRAMS.get(Path(sys.argv[0]).name)
+    called = called_as(Path(sys.argv[0]).name)
     return [*([called] if called else []), *sys.argv[1:]]
 
 
 def _run(arguments: list[str]) -> int:
     """Run a command; say on standard error why it failed."""
-    broken = ExitCode.FAIL if arguments[:1] and arguments[0] in PEERS else ExitCode.RUN
+    broken = ExitCode.FAIL if arguments and is_peer(arguments[0]) else ExitCode.RUN
     try:
         return _dispatch(arguments)
     except UsageError as error:
@@ -227,20 +192,23 @@ class _Ending:
 
 def _dispatch(arguments: list[str]) -> int:
     if "_ARGCOMPLETE" in os.environ:
-        from .completion import complete, top, words
+        from .completion import top, words
 
         arguments, word = words()
         if not arguments and not word.startswith("-"):
-            complete(top(list(COMMANDS)))
+            complete(top([*COMMANDS, *programs()]))
         # The number of the word that begins the command line of the parser.
-        os.environ["_ARGCOMPLETE"] = "2" if arguments and arguments[0] in COMMANDS else "1"
+        os.environ["_ARGCOMPLETE"] = "2" if arguments and module_of(arguments[0]) else "1"
+    if arguments[:1] == ["--version"]:
+        print(f"wirespeed {__version__}")
+        return ExitCode.PASS
     if arguments[:1] and arguments[0] in _ABOUT:
         top_parser().parse_args(arguments)
         return ExitCode.PASS
     if arguments[:1] == ["help"]:
         if len(arguments) == 1:
             top_parser().parse_args(["--help"])
-        if arguments[1] in COMMANDS:
+        if module_of(arguments[1]):
             arguments = [arguments[1], "--help"]
     if not arguments or arguments[0].startswith("-"):  # no command: options of `run`, quick tier
         arguments = ["run", "--tier", "quick", *arguments]
@@ -250,32 +218,32 @@ def _dispatch(arguments: list[str]) -> int:
         raise UsageError(
             f"options of nccl-tests need the name of its program: wirespeed all_reduce_perf {given}"
         )
-    if name not in COMMANDS:
-        close = "".join(f" (did you mean {one!r}?)" for one in get_close_matches(name, COMMANDS, 1))
+    if (module := module_of(name)) is None:
+        near = get_close_matches(name, [*COMMANDS, *programs()], 1)
+        close = "".join(f" (did you mean {command!r}?)" for command in near)
         raise UsageError(f"unknown command {name!r}{close}; `wirespeed --help` lists all commands")
     if name in _MEASURING and not any(a.startswith(_ELSEWHERE) for a in arguments):
         from ..backends import warm_up
 
         warm_up()  # in the background, while this process imports modules
-    module = import_module(f".{COMMANDS[name][0]}", __package__)
-    code: int = module.main(name, arguments[1:])
+    code: int = import_module(f".{module}", __package__).main(name, arguments[1:])
     return code
 
 
 def top_parser() -> Parser:
     """Return the parser of the options in place of a command."""
     rows = "\n".join(f"  {name:<15}{does}" for name, (_, does) in COMMANDS.items() if does)
-    others = textwrap.indent(textwrap.fill(", ".join(COLLECTIVES[1:]), 73), " " * 17)
-    rows += f"\n  {'NAME_perf':<15}programs of nccl-tests over NCCL or MPI; NAME is all_reduce,\n{others}"
+    first, *others = (name.removesuffix(SUFFIX) for name in programs())
+    listed = textwrap.indent(textwrap.fill(", ".join(others), 73), " " * 17)
+    rows += f"\n  {'NAME_perf':<15}programs of nccl-tests over NCCL or MPI; NAME is {first},\n{listed}"
     top = Parser(
-        prog="wirespeed",
-        usage="wirespeed [-h] [--version] [COMMAND] [OPTION ...]",
-        formatter_class=formatter(),
-        description="Measure how fast data moves along every path of this machine.\n"
+        "",
+        "Measure how fast data moves along every path of this machine.\n"
         "Without a command: discover the machine and quickly measure everything that it supports;\n"
         "the options are those of run (wirespeed -o node17.json).\n\n"
         f"commands (each has --help):\n{rows}",
-        epilog=EXIT_CODES,
+        EXIT_CODES,
+        usage="wirespeed [-h] [--version] [COMMAND] [OPTION ...]",
     )
     top.add_argument("--version", action="version", version=f"wirespeed {__version__}")
     return top

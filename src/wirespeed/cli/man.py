@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import io
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import redirect_stdout, suppress
 from importlib import import_module
 from itertools import groupby
 
 from ..exit_codes import EXIT_CODES, ExitCode
 from ..version import __version__
-from .common import Parser, parser
+from .commands import COMMANDS, module_of, programs
+from .parser import Parser
 
 _FILES = (
     ("wirespeed-HOST-TIME.json", "what a run measured, in the current folder"),
@@ -31,13 +30,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    arguments = parser(
-        name,
-        "Show the manual page of wirespeed and all its commands. If the output is not a terminal, print it\n"
-        "in the format of man:\n\n"
-        "    wirespeed man > ~/.local/share/man/man1/wirespeed.1",
-    )
-    arguments.parse_args(argv)
+    parser(name).parse_args(argv)
     text = page()
     if sys.stdout.isatty() and shutil.which("man"):
         return subprocess.run(["man", "-l", "-"], input=text, text=True, check=False).returncode
@@ -45,37 +38,39 @@ def main(name: str, argv: Sequence[str]) -> int:
     return ExitCode.PASS
 
 
+def parser(name: str) -> Parser:
+    """Return the parser of the command."""
+    return Parser(
+        name,
+        "Show the manual page of wirespeed and all its commands. If the output is not a terminal, print it\n"
+        "in the format of man:\n\n"
+        "    wirespeed man > ~/.local/share/man/man1/wirespeed.1",
+    )
+
+
 def page() -> str:
     """Return the manual page in the format of man (roff)."""
-    from .main import COLLECTIVES, COMMANDS, top_parser
+    from .main import top_parser
 
     top = top_parser()
     lines = [f'.TH WIRESPEED 1 "" "wirespeed {__version__}" "User Commands"']
     lines += [".SH NAME", r"wirespeed \- measure how fast data moves along every path of a machine"]
     lines += [".SH SYNOPSIS", r".B wirespeed", "[COMMAND] [OPTION ...]"]
     lines += [".SH DESCRIPTION", *_paragraphs(top.description or ""), ".SH COMMANDS"]
-    for name, (module, does) in COMMANDS.items():
-        if does:
-            lines += _command(name, does, _parser_of(module, name))
-    programs = ", ".join(f"{name}_perf" for name in COLLECTIVES)
-    first = f"{COLLECTIVES[0]}_perf"
-    lines += _command(programs, "programs of nccl-tests", _parser_of(COMMANDS[first][0], first))
+    for name, (_, does) in COMMANDS.items():
+        lines += _command(name, does, parser_of(name))
+    names = programs()
+    lines += _command(", ".join(names), "programs of nccl-tests", parser_of(names[0]))
     lines += [".SH EXIT STATUS", *_paragraphs(top.epilog or "")]
     for title, rows in (("FILES", _FILES), ("ENVIRONMENT", _ENVIRONMENT)):
         lines += [f".SH {title}", *(line for term, does in rows for line in _item(term, does))]
     return "\n".join(lines) + "\n"
 
 
-def _parser_of(module: str, name: str) -> argparse.ArgumentParser:
-    """Return the parser of a command, which it makes for its help."""
-    found: list[argparse.ArgumentParser] = []
-    Parser.shows_help = found.append
-    try:
-        with redirect_stdout(io.StringIO()), suppress(SystemExit):
-            import_module(f".{module}", __package__).main(name, ["--help"])
-    finally:
-        Parser.shows_help = None
-    return found[0]
+def parser_of(command: str) -> argparse.ArgumentParser:
+    """Return the parser of a command."""
+    made: argparse.ArgumentParser = import_module(f".{module_of(command)}", __package__).parser(command)
+    return made
 
 
 def _command(name: str, does: str, of: argparse.ArgumentParser) -> Iterator[str]:

@@ -28,7 +28,9 @@ from ..collective_options import (
 )
 from ..errors import UsageError
 from ..terminal import visible
-from .common import Parser, add_machine, formatter, output_path, typed
+from .commands import SUFFIX
+from .common import add_machine, output_path, typed
+from .parser import Parser
 
 if TYPE_CHECKING:
     from ..testcases.collective_ops import CollectiveOp
@@ -38,7 +40,6 @@ _TRAFFIC = "NCCL_TESTS_ALLTOALLV_"
 _SCALE = "MATRIX_SCALE"
 #: The default of ``--format``; it is printed line by line.
 FORMAT = "nccl-tests"
-SUFFIX = "_perf"
 #: Maximum of ``-T``, in s.
 _MAX_TIMEOUT_S = 10**9
 #: Maximum number of sizes of a run.
@@ -58,10 +59,10 @@ def parser(program: str) -> Parser:
 
     does = OPERATIONS[program.removesuffix(SUFFIX)].does
     made = Parser(
-        prog=f"wirespeed {program}",
-        formatter_class=formatter(),
-        description=f"{program}: {does}.\nOptions, text and JSON are those of nccl-tests.\n"
+        program,
+        f"{program}: {does}.\nOptions, text and JSON are those of nccl-tests.\n"
         "Uses NCCL with one process per GPU; without GPUs, MPI on host memory.",
+        configured=False,
     )
     for title in GROUPS:
         group = made.add_argument_group(title)

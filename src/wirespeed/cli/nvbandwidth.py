@@ -24,8 +24,9 @@ from ..terminal import visible
 from ..testcases import Testcase, find, missing, of_nvbandwidth, select
 from ..testcases.subset import named_pair, only_pairs, random_pairs
 from ..units import MIB, parse_duration
-from .common import Parser, add_options, add_output, run_options, texts_aside, typed
+from .common import add_options, add_output, run_options, texts_aside, typed
 from .job import add_job, lead
+from .parser import Parser
 
 #: Stopping criteria of a cell: looser than elsewhere, because these programs are run often.
 PRECISION, TIME_BUDGET = 0.005, 0.3
@@ -84,15 +85,17 @@ def _positive(text: str) -> int:
     return value
 
 
-def _parser(program: str) -> _Parser:
-    parser = _Parser(
-        prog=f"wirespeed {program}", add_help=False,
-        description=f"{program}'s command line. Sampling stops when the 95 % confidence interval of the "
+def parser(program: str) -> Parser:
+    """Return the parser of the program's options and of those that wirespeed adds."""
+    made = _Parser(
+        program,
+        f"{program}'s command line. Sampling stops when the 95 % confidence interval of the "
         f"median is within {PRECISION:.1%} of it, or after {TIME_BUDGET:g} s per value (--time-budget), "
         "unless -i or --loopCount is given.",
+        configured=False, add_help=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=36),
     )  # fmt: skip
-    add = parser.add_argument
+    add = made.add_argument
     add("-h", "--help", action="store_true", help="produce help message")
     add(
         "-b", "--bufferSize", dest="size", type=_mebibytes, default=512 * MIB, metavar="N",
@@ -122,10 +125,10 @@ def _parser(program: str) -> _Parser:
         help="copies per sample (16 if only -i is given)",
     )  # fmt: skip
     if program == NV:
-        _add_later(parser)
+        _add_later(made)
     else:
-        parser.set_defaults(dialect=SAIL, perf=False, huge_pages=False, pairs=-1, pair=None, version=False)
-    sail = parser.add_argument_group(
+        made.set_defaults(dialect=SAIL, perf=False, huge_pages=False, pairs=-1, pair=None, version=False)
+    sail = made.add_argument_group(
         "options of sailbandwidth",
         "The defaults of sailbandwidth are bulk copies by SMs, all copy engines and virtual-memory "
         "allocations; those of nvbandwidth are ordinary copies, one engine and plain allocations."
@@ -146,7 +149,7 @@ def _parser(program: str) -> _Parser:
     )  # fmt: skip
     add("--displayUR", action="store_true", help="also print the fraction of the limit, in %%")
     add("--disableVm", dest="virtual_memory", help="plain allocations", **off)
-    own = parser.add_argument_group("options of wirespeed")
+    own = made.add_argument_group("options of wirespeed")
     own.add_argument(
         "--machine", metavar="FILE|simulated:NAME", help="machine file or simulated machine (this machine)"
     )
@@ -157,7 +160,7 @@ def _parser(program: str) -> _Parser:
     add_output(own)
     add_options(own, names=["timeout", "seed"])
     add_job(own)
-    return parser
+    return made
 
 
 def _add_later(parser: _Parser) -> None:
@@ -189,14 +192,14 @@ def _add_later(parser: _Parser) -> None:
 
 def main(program: str, argv: Sequence[str]) -> int:
     """Run the command line of ``program`` and return its exit code."""
-    parser = _parser(program)
-    options = parser.parse_args(list(_separated(argv)))
+    arguments = parser(program)
+    options = arguments.parse_args(list(_separated(argv)))
     options.program = program
     dialect = DIALECTS[options.dialect]
     if options.help or options.version:
         print(nvbandwidth.version(dialect), end="")
         if options.help:
-            parser.print_help()
+            arguments.print_help()
         return ExitCode.PASS
     if options.list:
         print(nvbandwidth.version(dialect) + listing(dialect), end="")

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from ..driver.listener import Filled, Listener
 from ..errors import UsageError
-from ..terminal import visible
-from .common import parser, typed
-from .pt2pt import add_running, among, between_two, countable
-
-if TYPE_CHECKING:
-    from ..document import Document
-    from ..testcases import Testcase
+from ..units import parse_size
+from .common import typed
+from .parser import Parser
+from .two_ranks import Lines, add_running, among, between_two, countable
 
 #: Mechanisms, and the default ones by memory.
 _MEANS = ("ipc", "vmm-fd", "fabric", "shm", "mpi", "nccl")
@@ -28,9 +23,17 @@ _GIVEN = ("NUM_ITERATIONS", "NUM_SUB_ITERATIONS", "P2P_SIZE", "BUFFER_SIZE", "OV
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    from ..units import parse_size
+    options = parser(name).parse_args(argv)
+    if options.sweep == bool(options.given) or len(options.given) not in (0, len(_GIVEN)):
+        raise UsageError(f"pass either --sweep or the five numbers {' '.join(_GIVEN)}")
+    if options.sweep:
+        return _sweep(name, argv, options)
+    return _reproduce(name, argv, options)
 
-    arguments = parser(
+
+def parser(name: str) -> Parser:
+    """Return the parser of the command."""
+    arguments = Parser(
         name,
         "Measure whether messages are slower if slightly more memory is allocated than needed.\n\n"
         f"  mpirun -np 2 wirespeed overalloc {' '.join(_GIVEN)}\n"
@@ -80,12 +83,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     )
     add_running(arguments)
     arguments.set_defaults(format="overalloc")
-    options = arguments.parse_args(argv)
-    if options.sweep == bool(options.given) or len(options.given) not in (0, len(_GIVEN)):
-        raise UsageError(f"pass either --sweep or the five numbers {' '.join(_GIVEN)}")
-    if options.sweep:
-        return _sweep(name, argv, options)
-    return _reproduce(name, argv, options)
+    return arguments
 
 
 def _reproduce(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
@@ -103,26 +101,6 @@ def _reproduce(name: str, argv: Sequence[str], options: argparse.Namespace) -> i
     case = reproducer(options.memory, iterations, repeats, copied, buffer, more)
     printing = Lines() if options.format == "overalloc" else None
     return between_two(name, argv, options, [case], described, printing, samples=1, copies=1)
-
-
-class Lines(Listener):
-    """Listener that prints the lines of the reproducer during the run."""
-
-    def __init__(self) -> None:
-        self._printed = 0
-
-    def measured(self, case: Testcase, cells: Sequence[Filled], known: Callable[[], Document]) -> None:
-        """Print the lines that this measurement adds."""
-        from ..reports.overalloc import reproduced
-
-        document = known()
-        self.print(reproduced(document, document.testcases[-1]))
-
-    def print(self, lines: Sequence[str]) -> None:
-        """Print the lines that were not printed yet."""
-        for line in lines[self._printed :]:
-            print(visible(line), flush=True)
-        self._printed = max(self._printed, len(lines))
 
 
 def _sweep(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
@@ -153,8 +131,6 @@ def _sweep(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
 
 
 def _size(text: str) -> int:
-    from ..units import parse_size
-
     return 0 if text.strip() == "0" else parse_size(text)
 
 

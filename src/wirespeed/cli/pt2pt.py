@@ -1,34 +1,14 @@
-"""``wirespeed pt2pt``, and code that it shares with ``overalloc``: runs between two ranks."""
+"""``wirespeed pt2pt``: messages between two ranks."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
-from ..devices import is_host
 from ..errors import UsageError
-from ..exit_codes import ExitCode
-from ..terminal import visible
-from .common import (
-    add_output,
-    add_report,
-    check_format,
-    measured_code,
-    parser,
-    print_report,
-    style,
-    texts_aside,
-    typed,
-)
-from .job import lead
-
-if TYPE_CHECKING:
-    from ..document import Document
-    from ..testcases import Testcase
-    from .overalloc import Lines
+from .common import typed
+from .parser import Parser
+from .two_ranks import add_running, among, between_two, countable
 
 _MEMORIES, _OVER = ("gpu", "host"), ("mpi", "nccl")
 _SIZES = "1:64MiB:x4"
@@ -39,9 +19,31 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..model import Engine
     from ..testcases.messages import message
     from ..testcases.sweep import sweep
+
+    options = parser(name).parse_args(argv)
+    if "mpi" in options.over:
+        countable(*options.sizes)
+    pairs = [(o, m) for o in options.over for m in options.memory if (o, m) != ("nccl", "host")]
+    if not pairs:
+        raise UsageError("NCCL sends only GPU memory: pass --memory gpu or --over mpi")
+    cases = [
+        sweep(replace(message(Engine(over), memory), name=f"pt2pt_{over}_{memory}"), options.sizes)
+        for over, memory in pairs
+    ]
+    described = {
+        "over": list(options.over),
+        "memory": list(options.memory),
+        "sizes": [str(size) for size in options.sizes],
+    }
+    # Exactly six samples: the interval of six is always this precise.
+    return between_two(name, argv, options, cases, described, precision=0.99, rounds=1)
+
+
+def parser(name: str) -> Parser:
+    """Return the parser of the command."""
     from ..units import parse_sizes
 
-    arguments = parser(
+    arguments = Parser(
         name,
         "Measure latency, bandwidth, bidirectional bandwidth and rate of messages between the first and\n"
         "the last rank, over MPI and NCCL, from host and GPU memory; also first messages and new buffers.\n"
@@ -67,133 +69,4 @@ def main(name: str, argv: Sequence[str]) -> int:
         help=f"message sizes, such as 8:1MiB:x8 or 1KiB,1MiB (default: {_SIZES})",
     )  # fmt: skip
     add_running(arguments)
-    options = arguments.parse_args(argv)
-    if "mpi" in options.over:
-        countable(*options.sizes)
-    pairs = [(o, m) for o in options.over for m in options.memory if (o, m) != ("nccl", "host")]
-    if not pairs:
-        raise UsageError("NCCL sends only GPU memory: pass --memory gpu or --over mpi")
-    cases = [
-        sweep(replace(message(Engine(over), memory), name=f"pt2pt_{over}_{memory}"), options.sizes)
-        for over, memory in pairs
-    ]
-    described = {
-        "over": list(options.over),
-        "memory": list(options.memory),
-        "sizes": [str(size) for size in options.sizes],
-    }
-    # Exactly six samples: the interval of six is always this precise.
-    return between_two(name, argv, options, cases, described, precision=0.99, rounds=1)
-
-
-def countable(*sizes: int) -> None:
-    """Refuse messages with more bytes than MPI can count.
-
-    Raises
-    ------
-    UsageError
-        If a message is too large.
-    """
-    from ..testcases.messages import MAX_MPI_BYTES
-
-    if max(sizes) > MAX_MPI_BYTES:
-        raise UsageError(
-            f"a message of {max(sizes)} bytes is too large for MPI; the maximum is {MAX_MPI_BYTES}"
-        )
-
-
-def among(allowed: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
-    """Return the parser of a comma-separated list of these words."""
-
-    def parse(text: str) -> tuple[str, ...]:
-        parts = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-        if unknown := [part for part in parts if part not in allowed]:
-            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(allowed)}")
-        return parts
-
-    return parse
-
-
-def add_running(to: argparse.ArgumentParser) -> None:
-    """Add the time-out and the options of output."""
-    from ..units import parse_duration
-
-    group = to.add_argument_group("running")
-    group.add_argument(
-        "-T", "--timeout", type=typed(parse_duration), default=60.0, metavar="TIME",
-        help="maximum time of one stage (default: 60s)",
-    )  # fmt: skip
-    add_output(group)
-    add_report(group)
-
-
-def between_two(
-    name: str, argv: Sequence[str], options: argparse.Namespace, cases: Sequence[Testcase],
-    described: dict[str, Any], printing: Lines | None = None, **settings: Any,
-) -> int:  # fmt: skip
-    """Join the ranks, measure, print and save; return the exit code.
-
-    Parameters
-    ----------
-    name : str
-        Name of the command.
-    argv : Sequence[str]
-        Its arguments.
-    options : Namespace
-        Its parsed options.
-    cases : Sequence[Testcase]
-        The testcases to measure.
-    described : dict[str, Any]
-        Options of the command, for the Document.
-    printing : Lines or None
-        Prints results during the run, instead of progress.
-    settings : Any
-        Options of ``wirespeed.run``: when to stop.
-
-    Raises
-    ------
-    WirespeedError
-        If nothing can be measured; only on rank 0.
-    """
-    from ..api import run
-    from ..driver.jobs import join
-    from ..progress import listener
-    from ..reports import render
-    from ..worlds import launched
-    from ..worlds.mpirun import mpirun
-
-    check_format(options.format)
-    if options.output:
-        options.output.check(options.force)
-    world = join(1 if launched() else 2, [name, *argv], options.timeout)
-    if world is None:
-        raise UsageError(f"{name} requires two ranks: start it with {mpirun(f'wirespeed {name} ...', 2)}")
-
-    def measure() -> Document:
-        return run(
-            cases, world=world, timeout=options.timeout, output=options.output, force=options.force,
-            listeners=[printing] if printing else listener(), command=" ".join(["wirespeed", name, *argv]),
-            described={"ranks": world.size, **described}, **settings,
-        )  # fmt: skip
-
-    def show(document: Document) -> None:
-        if printing:
-            printing.print(render(document, options.format, style(options)).splitlines())
-        else:
-            print_report(document, options)
-        if document.interrupted:
-            print(visible(f"wirespeed: error: {document.interrupted}"), file=sys.stderr, flush=True)
-
-    with texts_aside(options.output):
-        return lead(world, measure, show, _exit_code)
-
-
-def _exit_code(document: Document) -> int:
-    """Return the exit code; if nothing could be measured, print an error that has the reason."""
-    code = measured_code(document)
-    if code is ExitCode.NOT_JUDGED:
-        reason = "; ".join(dict.fromkeys(result.reason for result in document.testcases))
-        without = any(is_host(rank.device) for rank in document.machine.ranks)
-        hint = "; pass --memory host to measure host memory" if without else ""
-        print(visible(f"wirespeed: error: nothing could be measured: {reason}{hint}"), file=sys.stderr)
-    return code
+    return arguments

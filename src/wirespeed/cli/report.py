@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from ..errors import DocumentError, UsageError, WirespeedError
 from ..exit_codes import ExitCode
 from ..terminal import one_line, visible
-from .common import add_all_cells, add_judging, add_verbose, check_format, criteria, parser
+from .common import add_all_cells, add_judging, add_verbose, check_format, criteria
+from .parser import Parser
 
 if TYPE_CHECKING:
     from ..reports import Criteria, Style
@@ -24,37 +25,10 @@ _MOST_COMPARED, _LARGEST_COMPARISON = 10, 50
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    from ..reports import FORMATS, format_of_suffix
+    from ..reports import format_of_suffix
     from ..results.many_files import files_in
 
-    arguments = parser(
-        name,
-        "Write saved runs as one HTML file that works offline; several runs are compared with the first.\n"
-        "More than 10 runs make a page with one row per node: verdict, cause, key figures and outliers.\n"
-        "A single run can be written in any other format, given by the file name or --format.",
-    )
-    arguments.add_argument("files", metavar="RUN.json", nargs="+", help="saved runs, or folders of them")
-    arguments.add_argument(
-        "-o", "--output", type=Path, metavar="FILE.html",
-        help="file to write (default: RUN.html, RUN-compared.html or RUN-fleet.html, next to the first run)",
-    )  # fmt: skip
-    arguments.add_argument("--open", action="store_true", help="open the page in the browser")
-    arguments.add_argument(
-        "--format",
-        metavar="FORMAT",
-        help="format (default: by the suffix: "
-        + ", ".join(f"{row.suffixes[0]} for {row.name}" for row in FORMATS if row.suffixes)
-        + ")",
-    )
-    kinds = arguments.add_mutually_exclusive_group()
-    kinds.add_argument(
-        "--fleet", action="store_true", help="one row per node, as with more than 10 runs; without the values"
-    )
-    kinds.add_argument("--compare", action="store_true", help="compare more than 10 runs, up to 50")
-    add_judging(arguments.add_argument_group("criteria of HTML, JUnit and Prometheus"))
-    add_all_cells(arguments)
-    add_verbose(arguments)
-    options = arguments.parse_args(argv)
+    options = parser(name).parse_args(argv)
     options.files = files_in(options.files)
     most = _LARGEST_COMPARISON if options.compare else _MOST_COMPARED
     if options.compare and len(options.files) > most:
@@ -93,6 +67,40 @@ def main(name: str, argv: Sequence[str]) -> int:
     if options.open and not webbrowser.open(output.path.resolve().as_uri()):
         raise WirespeedError(f"no browser was found; open {output.path} in one")
     return code
+
+
+def parser(name: str) -> Parser:
+    """Return the parser of the command."""
+    from ..reports import FORMATS
+
+    arguments = Parser(
+        name,
+        "Write saved runs as one HTML file that works offline; several runs are compared with the first.\n"
+        "More than 10 runs make a page with one row per node: verdict, cause, key figures and outliers.\n"
+        "A single run can be written in any other format, given by the file name or --format.",
+    )
+    arguments.add_argument("files", metavar="RUN.json", nargs="+", help="saved runs, or folders of them")
+    arguments.add_argument(
+        "-o", "--output", type=Path, metavar="FILE.html",
+        help="file to write (default: RUN.html, RUN-compared.html or RUN-fleet.html, next to the first run)",
+    )  # fmt: skip
+    arguments.add_argument("--open", action="store_true", help="open the page in the browser")
+    arguments.add_argument(
+        "--format",
+        metavar="FORMAT",
+        help="format (default: by the suffix: "
+        + ", ".join(f"{row.suffixes[0]} for {row.name}" for row in FORMATS if row.suffixes)
+        + ")",
+    )
+    kinds = arguments.add_mutually_exclusive_group()
+    kinds.add_argument(
+        "--fleet", action="store_true", help="one row per node, as with more than 10 runs; without the values"
+    )
+    kinds.add_argument("--compare", action="store_true", help="compare more than 10 runs, up to 50")
+    add_judging(arguments.add_argument_group("criteria of HTML, JUnit and Prometheus"))
+    add_all_cells(arguments)
+    add_verbose(arguments)
+    return arguments
 
 
 def _report(files: Sequence[str], output: Output, form: str, style: Style) -> None:

@@ -18,7 +18,6 @@ from .common import (
     add_saving,
     check_format,
     measuring,
-    parser,
     print_report,
     saving,
     style,
@@ -27,6 +26,7 @@ from .common import (
 )
 from .dry_run import add_dry_run, dry_run
 from .job import add_job, lead
+from .parser import Parser
 
 if TYPE_CHECKING:
     import argparse
@@ -38,17 +38,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..driver.jobs import join
     from ..progress import listener
 
-    arguments = parser(name, "Measure, print the results and save the run.", EXIT_CODES)
-    add_measuring(arguments)
-    add_dry_run(arguments)
-    add_job(arguments.add_argument_group(JOB))
-    out = arguments.add_argument_group("output")
-    add_saving(out)
-    add_report(out)
-    out.add_argument(
-        "--json-lines", action="store_true", help="print each value as a line of JSON when its testcase ends"
-    )
-    options = arguments.parse_args(argv)
+    options = parser(name).parse_args(argv)
     check_format(options.format)
     if options.dry_run:
         return dry_run(measuring(options), options)
@@ -70,6 +60,21 @@ def main(name: str, argv: Sequence[str]) -> int:
             ),
             show,
         )  # fmt: skip
+
+
+def parser(name: str) -> Parser:
+    """Return the parser of the command."""
+    arguments = Parser(name, "Measure, print the results and save the run.", EXIT_CODES)
+    add_measuring(arguments)
+    add_dry_run(arguments)
+    add_job(arguments.add_argument_group(JOB))
+    out = arguments.add_argument_group("output")
+    add_saving(out)
+    add_report(out)
+    out.add_argument(
+        "--json-lines", action="store_true", help="print each value as a line of JSON when its testcase ends"
+    )
+    return arguments
 
 
 class JsonLines(Listener):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from ..errors import UsageError
 from ..exit_codes import ExitCode
 from ..terminal import one_line
-from .common import add_judging, add_report, check_format, load_run, parser, print_report, testcase_names
+from .common import add_judging, add_report, check_format, load_run, print_report, testcase_names
+from .parser import Parser
 
 if TYPE_CHECKING:
     import argparse
@@ -21,7 +22,20 @@ def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..reports import find
 
-    arguments = parser(name, "Print any report of saved runs.")
+    options = parser(name).parse_args(argv)
+    check_format(options.format)
+    documents = [_chosen(load_run(file), options) for file in options.files]
+    for i, (file, document) in enumerate(zip(options.files, documents, strict=True)):
+        if len(documents) > 1 and find(options.format).form == "terminal":
+            print(f"{chr(10) if i else ''}{one_line(file)}:")
+        print_report(document, options)
+        sys.stdout.flush()
+    return ExitCode.PASS
+
+
+def parser(name: str) -> Parser:
+    """Return the parser of the command."""
+    arguments = Parser(name, "Print any report of saved runs.")
     arguments.add_argument(
         "files", nargs="+", metavar="FILE.json", help="saved runs; - for one on standard input"
     )
@@ -34,15 +48,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         ).completer = testcase_names  # type: ignore[attr-defined]
     add_report(arguments)
     add_judging(arguments.add_argument_group("criteria of HTML, JUnit and Prometheus"))
-    options = arguments.parse_args(argv)
-    check_format(options.format)
-    documents = [_chosen(load_run(file), options) for file in options.files]
-    for i, (file, document) in enumerate(zip(options.files, documents, strict=True)):
-        if len(documents) > 1 and find(options.format).form == "terminal":
-            print(f"{chr(10) if i else ''}{one_line(file)}:")
-        print_report(document, options)
-        sys.stdout.flush()
-    return ExitCode.PASS
+    return arguments
 
 
 def _chosen(document: Document, options: argparse.Namespace) -> Document:

@@ -18,13 +18,13 @@ from .common import (
     add_output,
     add_report,
     check_format,
-    parser,
     print_report,
     run_options,
     texts_aside,
     with_programs,
 )
 from .job import add_job, lead
+from .parser import Parser
 
 if TYPE_CHECKING:
     from ..language.toml_file import Program
@@ -32,15 +32,16 @@ if TYPE_CHECKING:
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    options = _parser(name).parse_args(argv)
+    options = parser(name).parse_args(argv)
     program = _program(options)
     if options.dry_run:
         return _dry_run(options, program)
     return _measure(options, program, [name, *argv])
 
 
-def _parser(name: str) -> argparse.ArgumentParser:
-    arguments = parser(
+def parser(name: str) -> Parser:
+    """Return the parser of the command."""
+    arguments = Parser(
         name,
         "Measure transfers that start together. The side from which the arrow comes executes:\n"
         "gpu0 -> gpu1 is pushed by gpu0, gpu1 <- gpu0 is pulled by gpu1.\n"

@@ -122,7 +122,12 @@ def gather_observed(world: World, observed: Observed) -> Observed:
     hosts = _of_hosts(world, lambda: observed, Observed, "asking all hosts what they observed")
     return Observed(
         *(
-            tuple(structs.replace(one, host=host) for host, seen in hosts.items() if host for one in of(seen))
+            tuple(
+                structs.replace(reading, host=host)
+                for host, seen in hosts.items()
+                if host
+                for reading in of(seen)
+            )
             for of in (attrgetter("before"), attrgetter("after"), attrgetter("facts"))
         )
     )

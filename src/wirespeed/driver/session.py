@@ -8,7 +8,6 @@ visits every testcase that needs it.
 from __future__ import annotations
 
 import itertools
-import math
 import platform
 import queue
 import random
@@ -16,20 +15,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ..backends.base import (
-    Backend,
-    CountsErrors,
-    Describing,
-    Exchanging,
-    ObservesLinks,
-    ReportsBusy,
-    SpansProcesses,
-    renew,
-)
+from ..backends.base import Backend
 from ..backends.mixed import assigned
 from ..document import (
     REQUESTED,
@@ -43,20 +33,17 @@ from ..document import (
     Status,
     TestcaseResult,
 )
-from ..errors import (
-    MeasurementTimeout,
-    RunInterrupted,
-    UnknownTestcase,
-    WirespeedError,
-)
+from ..errors import MeasurementTimeout, UnknownTestcase, WirespeedError
 from ..facts import Fact
 from ..model import Engine, Measurement
 from ..network import Network
+from ..run_errors import RunInterrupted
 from ..testcases import Testcase
 from ..testcases.coverage import by_value
 from ..topology import Machine
 from ..version import __version__
 from .contention import scheduled
+from .hardware_state import HardwareState, busy_of, state_of
 from .listener import Listener
 from .partial_result import PartialResult
 from .session_options import Observed, SessionOptions, recorded
@@ -71,9 +58,6 @@ LAUNCHER_GRACE_S = 0.02
 POLL_INTERVAL_S = 0.1
 #: Interval between readings of the state during a long testcase, in s, and their maximum number.
 READING_INTERVAL_S, MAX_READINGS = 1.0, 120
-#: Reading the state takes 10 ms per GPU: the state after a testcase is also the state before the next one if
-#: no more time than this has passed, in s.
-STATE_MAX_AGE_S = 0.05
 #: Why a run ended that the user interrupted.
 BY_USER = "Ctrl-C"
 
@@ -111,12 +95,7 @@ class Session:
         self._document = self._begun()
         #: Testcases that have begun and whose results are not in the Document yet, in order.
         self._running: list[TestcaseRun | Ended] = []
-        #: Last reading of the state: time, backends, quantities.
-        self._read: tuple[float, tuple[Backend, ...], State] = (-math.inf, (), ())
-        #: Backends whose slow counters were read before their first testcase.
-        self._counting: list[CountsErrors] = []
-        #: What they were.
-        self._counted: State = ()
+        self._hardware = HardwareState()
         #: Facts that other hosts of the job found while they measured.
         self._elsewhere: tuple[Fact, ...] = ()
         self._limit = limit_of(options, self._network, self.backends, self._started)
@@ -144,8 +123,10 @@ class Session:
         except KeyboardInterrupt:
             self._document = replace(self._document, interrupted=_why(self.backends))
         finally:
-            found = (one.so_far for one in self._running)
-            self._document = self._known(*(one for one in found if any(t.values() for t in one.tables)))
+            so_far = (run.so_far for run in self._running)
+            self._document = self._known(
+                *(result for result in so_far if any(t.values() for t in result.tables))
+            )
             for listener in self.listeners:
                 listener.run_ended(self._document)
         if self._document.interrupted == BY_USER:
@@ -168,7 +149,8 @@ class Session:
             waiting = [run for run in waiting if run.result is None]
             if not waiting:
                 return ""
-            renew(self.backends)
+            for backend in self.backends:
+                backend.renew()
             random.Random(f"{self.options.run.seed} {number}").shuffle(waiting)
             for run in waiting:
                 if ending := self._visited(run, number):
@@ -243,22 +225,19 @@ class Session:
     def _known(self, *more: TestcaseResult) -> Document:
         """Return the Document of all results so far, with additional ones."""
         document = self._document
-        found: dict[str, Any] = {
-            "libraries": self._libraries(),
-            "ended": _timestamp(),
-            "seconds": time.monotonic() - self._started,
-            "testcases": (*document.testcases, *more),
-            "options": document.options,
-        }
-        observed: list[Fact] = []
-        for backend in self.backends:
-            if isinstance(backend, Describing):
-                described = backend.describe()
-                options = found["options"] | described.pop("options", {})
-                observed += described.pop("facts", ())
-                found |= described | {"options": options}
-        facts = (*self.options.facts, *observed, *self._elsewhere)
-        return replace(document, **found, facts=facts)
+        details = [backend.describe() for backend in self.backends]
+        observed = (fact for detail in details for fact in detail.facts)
+        return replace(
+            document,
+            libraries=self._libraries(),
+            ended=_timestamp(),
+            seconds=time.monotonic() - self._started,
+            testcases=(*document.testcases, *more),
+            options={**document.options, **{k: v for detail in details for k, v in detail.options.items()}},
+            ranks=next((detail.ranks for detail in details if detail.ranks), ()),
+            device_memory=next((dict(d.device_memory) for d in details if d.device_memory), {}),
+            facts=(*self.options.facts, *observed, *self._elsewhere),
+        )
 
     @property
     def _together(self) -> bool:
@@ -316,65 +295,41 @@ class Session:
         )
         # For a collective, the other backends report the state of the hardware.
         watched = self.backends if base.collective else worker.backends
-        before = *self._state_before(watched), *self._counters(watched)
-        return TestcaseRun(case, base, plan, worker, watched, before)
+        return TestcaseRun(case, base, plan, worker, watched, self._hardware.before(watched))
 
     def _round(self, run: TestcaseRun, number: int) -> str:
         """Measure a round of a testcase; return why the run cannot continue (empty if it can)."""
         used = run.worker.backends
-        run.busy |= _busy(used)
+        run.busy |= busy_of(used)
         run.since = used[0].now()
+        ending = self._watch(run, number)
+        run.result, interrupted = _completed(partial(self._finished, run, ending))
+        return ending or (_why(used) if interrupted else "")
 
-        def so_far() -> Document:
-            return replace(self._known(*(one.so_far for one in self._running)), interrupted=UNFINISHED)
+    def _finished(self, run: TestcaseRun, ending: str) -> TestcaseResult | None:
+        """End a round; return the result of the testcase if it is complete."""
+        while self._tell(run):
+            pass
+        run.stop()
+        if ending:
+            return run.concluded((), together=self._together)
+        if run.worker.unfinished:
+            return None
+        run.busy |= busy_of(run.worker.backends)
+        return run.concluded(self._hardware.after(run.watched), together=self._together)
 
-        ending = self._watch(run, number, so_far)
-
-        def finished() -> TestcaseResult | None:
-            while self._tell(run.case, run.outcome, so_far):
-                pass
-            run.stop()
-            if not ending and run.worker.unfinished:
-                return None
-            if not ending:
-                run.busy |= _busy(used)
-            return run.concluded(() if ending else self._state(tuple(run.watched)), together=self._together)
-
-        run.result, interrupted = _completed(finished)
-        ending = ending or (_why(used) if interrupted else "")
-        if run.result:
-            for backend in used:
-                backend.warnings.clear()
-        return ending
-
-    def _state(self, used: tuple[Backend, ...]) -> State:
-        """Read the state of the hardware."""
-        state = _state(used)
-        self._read = (time.monotonic(), used, state)
-        return state
-
-    def _state_before(self, used: tuple[Backend, ...]) -> State:
-        """Return the state of the hardware, or the last reading if it is recent."""
-        read, backends, state = self._read
-        fresh = backends == used and time.monotonic() - read <= STATE_MAX_AGE_S
-        return state if fresh else self._state(used)
-
-    def _counters(self, watched: Sequence[Backend]) -> State:
-        """Read the slow counters of backends that have not been watched before."""
-        new = [one for one in watched if isinstance(one, CountsErrors) and one not in self._counting]
-        self._counting += new
-        counted = tuple(quantity for backend in new for quantity in backend.counters())
-        self._counted += counted
-        return counted
+    def _so_far(self) -> Document:
+        """Return the Document of everything that was measured so far."""
+        return replace(self._known(*(run.so_far for run in self._running)), interrupted=UNFINISHED)
 
     def _count(self) -> None:
         """Add the slow counters to the states of the first and the last testcase, of all hosts."""
-        counted = tuple(quantity for backend in self._counting for quantity in backend.counters())
+        counted = self._hardware.count()
         before: State = ()
         if self.options.gather:
             facts = self._known().facts[len(self.options.facts) :]
             try:
-                other = self.options.gather(Observed(self._counted, counted, facts))
+                other = self.options.gather(Observed(self._hardware.counted, counted, facts))
             except WirespeedError as error:  # everything was measured
                 text = f"what the other hosts observed during the run is not known: {error}"
                 self._document = replace(self._document, warnings=(*self._document.warnings, text))
@@ -395,7 +350,7 @@ class Session:
             or len(outcome.readings) >= MAX_READINGS
         ):
             return
-        outcome.readings.append(Reading(round(seconds, 1), _state(watched)))
+        outcome.readings.append(Reading(round(seconds, 1), state_of(watched)))
 
     def _assign(
         self, measurements: Iterable[Measurement]
@@ -410,11 +365,10 @@ class Session:
                 refused.append((measurement, reason))
         return jobs, refused
 
-    def _watch(self, run: TestcaseRun, number: int, known: Callable[[], Document]) -> str:
+    def _watch(self, run: TestcaseRun, number: int) -> str:
         """Run the worker for a round; return why the run cannot continue (empty if it can)."""
         case, outcome, worker, watched = run.case, run.outcome, run.worker, run.watched
-        several = [backend for backend in worker.backends if isinstance(backend, SpansProcesses)]
-
+        used = worker.backends
         ending = ""
         timeout = self.options.run.timeout + self.options.grace
         started = looked = time.monotonic()
@@ -422,7 +376,7 @@ class Session:
             outcome.since = started
             worker.start(number)
             while not worker.finished.is_set():
-                self._tell(case, outcome, known, POLL_INTERVAL_S)
+                self._tell(run, POLL_INTERVAL_S)
                 now = time.monotonic()
                 if now - looked < POLL_INTERVAL_S:
                     continue
@@ -435,18 +389,17 @@ class Session:
                     listener.measuring(case, outcome.done, outcome.stage)
                 self._read_state(outcome, watched, run.seconds + now - started)
                 for backend in watched if outcome.running else ():
-                    if isinstance(backend, ObservesLinks):
-                        backend.observe(outcome.running)
-                ending = next((b.exchange.gone for b in several if isinstance(b, Exchanging)), "")
+                    backend.observe(outcome.running)
+                ending = next(filter(None, (backend.gone() for backend in used)), "")
                 # A call that waits for a lost process may never return.
                 if ending and not worker.finished.wait(NO_CANCEL_GRACE_S):
                     outcome.fails(Status.ERROR, ending)
                     worker.cancel(CANCEL_GRACE_S)
                     break
-                limit = max(timeout, *(b.setup_s for b in several)) if several else timeout
+                limit = max(timeout, *(backend.setup_s for backend in used))
                 if timeout and now - outcome.since > limit:
-                    found = (backend.late(outcome.stage, limit) for backend in several)
-                    fatal = next((error for error in found if error is not None), None)
+                    errors = (backend.late(outcome.stage, limit) for backend in used)
+                    fatal = next(filter(None, errors), None)
                     late = fatal or MeasurementTimeout(outcome.stage, limit)
                     timed_out = isinstance(late, MeasurementTimeout)
                     outcome.fails(Status.TIMED_OUT if timed_out else Status.ERROR, str(late))
@@ -455,27 +408,26 @@ class Session:
                         return ending or f"{outcome.stage} did not come back after a time-out; the run ends"
                     break
         except KeyboardInterrupt:
-            ending = _why(several)
+            ending = _why(used)
             if ending == BY_USER:
                 outcome.fails(Status.INTERRUPTED, f"{BY_USER} while {outcome.stage}")
             else:
                 outcome.fails(Status.ERROR, ending)
+            several = any(backend.processes > 1 for backend in used)
             worker.cancel(LAUNCHER_GRACE_S if several else CANCEL_GRACE_S)
         return ending or outcome.lost
 
-    def _tell(
-        self, case: Testcase, outcome: PartialResult, known: Callable[[], Document], wait: float = 0.0
-    ) -> bool:
+    def _tell(self, run: TestcaseRun, wait: float = 0.0) -> bool:
         """Give the cells of a finished Measurement to the listeners; return whether there was one.
 
         Waits at most ``wait`` seconds for the worker to finish one.
         """
         try:
-            cells = outcome.filled.get(wait > 0, wait)
+            cells = run.outcome.filled.get(wait > 0, wait)
         except queue.Empty:
             return False
         for listener in self.listeners if cells else ():
-            listener.measured(case, cells, known)
+            listener.measured(run.case, cells, self._so_far)
         return True
 
 
@@ -493,18 +445,7 @@ def _completed(call: Callable[[], T]) -> tuple[T, bool]:
 
 def _why(backends: Sequence[Backend]) -> str:
     """Return why a signal ends the run: launchers send one when they have lost a process."""
-    several = (backend for backend in backends if isinstance(backend, SpansProcesses))
-    return next((why for backend in several if (why := backend.interrupted())), BY_USER)
-
-
-def _state(used: Sequence[Backend]) -> State:
-    """Return the state that some backends report, each quantity once."""
-    return tuple({quantity.key: quantity for backend in used for quantity in backend.state()}.values())
-
-
-def _busy(used: Sequence[Backend]) -> dict[str, str]:
-    """Return the devices that other processes use: device -> how, as the backends report it."""
-    return {k: v for backend in used if isinstance(backend, ReportsBusy) for k, v in backend.busy().items()}
+    return next(filter(None, (backend.interrupted() for backend in backends)), BY_USER)
 
 
 def _timestamp() -> str:

@@ -64,6 +64,8 @@ class TestcaseRun:
         Time of the rounds that are over, in s.
     busy : dict[str, str]
         Devices that other processes used meanwhile: device -> how.
+    warnings : list[str]
+        Warnings of the backends.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class TestcaseRun:
         self.since: float | None = None
         self.seconds = 0.0
         self.busy: dict[str, str] = {}
+        self.warnings: list[str] = []
         self._before = before
 
     @property
@@ -89,6 +92,7 @@ class TestcaseRun:
 
     def stop(self) -> None:
         """End the round."""
+        self.warnings += [text for backend in self.worker.backends for text in backend.drain_warnings()]
         now = self.worker.backends[0].now()
         self.seconds += 0.0 if self.since is None else now - self.since
         self.since = None
@@ -128,7 +132,7 @@ class TestcaseRun:
         if why and all(c.reason for cs in outcome.cells.values() for c in cs.values()):
             outcome.fails(Status.WAIVED, why)
         tables = outcome.tables(plan.tables)
-        warnings = [*outcome.warnings, *(w for backend in self.worker.backends for w in backend.warnings)]
+        warnings = [*outcome.warnings, *self.warnings]
         if self.base.collective:
             warnings += observations(tables)
         if together and (blocks := blocking(tables)):

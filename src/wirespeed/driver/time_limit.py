@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from ..backends.base import Backend, KeepsVirtualTime
+from ..backends.base import Backend
 from ..durations import connect_seconds, end_seconds, least_seconds, start_seconds, usual_seconds
 from ..errors import WirespeedError
 from ..model import Measurement
@@ -139,7 +139,7 @@ class TimeLimit:
         """
         if partly or case.name in COVERING:
             return self.left > 0
-        return sum(self._estimates.least(case, one) for one in measurements) <= self.left
+        return sum(self._estimates.least(case, measurement) for measurement in measurements) <= self.left
 
     def allows(self, case: Testcase, measurement: Measurement) -> bool:
         """Return whether there is time for a Measurement."""
@@ -175,7 +175,7 @@ def limit_of(
     )
     starting, ending = start_seconds(machine), end_seconds(machine)
     for backend in backends:
-        if isinstance(backend, KeepsVirtualTime):
+        if backend.virtual:
             end = backend.elapsed() + within - starting - ending
             return TimeLimit(end, backend.elapsed, estimates, virtual=True)
     since = started if options.since is None else options.since

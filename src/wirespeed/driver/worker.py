@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ..backends.base import Backend, Prepared, SpansProcesses, WarmsUp, renew
+from ..backends.base import Backend, Prepared
 from ..data import efficiencies
 from ..document import Status
 from ..errors import (
@@ -131,7 +131,7 @@ class Worker:
     def cancel(self, grace: float) -> bool:
         """Ask the thread to stop, for at most ``grace`` seconds; return whether it did."""
         self.outcome.cancelled = True
-        if any(isinstance(backend, SpansProcesses) and not backend.can_cancel for backend in self.backends):
+        if not all(backend.can_cancel for backend in self.backends):
             grace = min(grace, NO_CANCEL_GRACE_S)
         until = time.monotonic() + grace
         while True:  # repeatedly: what is being prepared at this moment has not heard it
@@ -188,7 +188,8 @@ class Worker:
                   for pair in repeated for place in pair.places}  # fmt: skip
         for number in range(rule.rounds if repeated else 0):
             if number:
-                renew(self.backends)
+                for backend in self.backends:
+                    backend.renew()
             for pair in repeated:
                 if outcome.cancelled or not self._one(pairs[pair], pair, rule):
                     return
@@ -206,7 +207,7 @@ class Worker:
         try:
             while True:
                 try:
-                    found = self._take(backend, planned, measured, rule)
+                    samples = self._take(backend, planned, measured, rule)
                     break
                 except OutOfMemory as error:
                     short = short or error
@@ -250,7 +251,7 @@ class Worker:
             if short is not None:
                 outcome.warnings.append(smaller_buffers(planned, measured, str(short)))
                 outcome.of(planned).measurement = measured
-            self._fill(planned, measured, *found)
+            self._fill(planned, measured, *samples)
             if self.limit:
                 self.limit.measured(measurement)
         return True
@@ -271,22 +272,22 @@ class Worker:
             outcome.stage, outcome.since = f"{what} {measurement}", time.monotonic()
             return call()
 
-        def sample(copies: int) -> Sample:
+        def running(what: str, call: Callable[[], T]) -> T:
             outcome.running = measurement.transfers
             try:
-                return staged("measuring", lambda: prepared.sample(copies))
+                return staged(what, call)
             finally:
                 outcome.running = ()
+
+        def sample(copies: int) -> Sample:
+            return running("measuring", lambda: prepared.sample(copies))
 
         def verify() -> None:
             if self.options.run.verify and (found := staged("verifying", prepared.verify)) is not None:
                 wrong.append(found)
 
         def warm_up() -> None:
-            if isinstance(prepared, WarmsUp):
-                staged("warming up", prepared.warm_up)
-            else:
-                sample(1)
+            running("warming up", prepared.warm_up)
 
         prepared: Prepared = staged("preparing", lambda: backend.prepare(measurement, self.options.run))
         with prepared:

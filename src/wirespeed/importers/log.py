@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from ..document import LARGEST, Status
+from ..document import LARGEST, RankInfo, Status
 from ..model import Unit
 from ..terminal import one_line
 from .failures import says_failure, status_of
@@ -119,27 +119,6 @@ class FoundCollective:
     points: dict[int, tuple[FoundHalf | None, FoundHalf | None]]
 
 
-@dataclass(frozen=True)
-class FoundRank:
-    """A rank that a log names.
-
-    Parameters
-    ----------
-    rank, group, pid, device : int
-        Number among all ranks, group, process, and index of the device on its host.
-    host, bus_id, model : str
-        Host, PCI bus ID and name of the device.
-    """
-
-    rank: int
-    group: int
-    pid: int
-    device: int
-    host: str
-    bus_id: str
-    model: str
-
-
 @dataclass
 class FoundLog:
     """The output of one run of a tool.
@@ -166,7 +145,7 @@ class FoundLog:
         Testcase -> status and reason, of those that did not pass.
     failures : list[str]
         Why the whole run did not pass: what it says itself, or where it ends early.
-    ranks : list[FoundRank]
+    ranks : list[RankInfo]
         Ranks of a job.
     nics : FoundNics or None
         What the NICs of a host can do; None if the log does not name them.
@@ -197,7 +176,7 @@ class FoundLog:
     collectives: list[FoundCollective] = field(default_factory=list)
     outcomes: dict[str, tuple[Status, str]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
-    ranks: list[FoundRank] = field(default_factory=list)
+    ranks: list[RankInfo] = field(default_factory=list)
     nics: FoundNics | None = None
     options: dict[str, str | int | float | bool | list[str] | None] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -251,7 +230,7 @@ def is_cut(lines: Sequence[str], at: int) -> bool:
     return any(decimals > last for decimals in before)
 
 
-def gpus_of(ranks: Sequence[FoundRank]) -> list[tuple[str, str]]:
+def gpus_of(ranks: Sequence[RankInfo]) -> list[tuple[str, str]]:
     """Return name and PCI bus ID of each GPU of the first host, in the order of their indices."""
     own = {rank.device: (rank.model, rank.bus_id) for rank in ranks if rank.host == ranks[0].host}
     return [own[device] for device in sorted(own)]

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..collective_options import OPTIONS, CollectiveOptions
+from ..document import RankInfo
 from ..testcases.collective_ops import OPERATIONS
 from ..units import GB, many
 from .failures import says_failure
-from .log import FoundCollective, FoundHalf, FoundLog, FoundRank, gpus_of, number, scaled, text, whole
+from .log import FoundCollective, FoundHalf, FoundLog, gpus_of, number, scaled, text, whole
 from .nics import NicLines
 
 #: Lines with which a log of this tool can begin.
@@ -103,8 +104,15 @@ class _LinesOfRun:
             self.begun = True
             self._options(match)
         elif match := _RANK.match(line):
-            rank = FoundRank(int(match[1]), int(match[2] or 0), int(match[3]), int(match[5]),
-                             text(match[4]), text(match[6]), text(match[7]))  # fmt: skip
+            rank = RankInfo(
+                int(match[1]),
+                int(match[2] or 0),
+                int(match[3]),
+                text(match[4]),
+                int(match[5]),
+                text(match[6]),
+                text(match[7]),
+            )
             found.ranks.append(rank)
         elif _HEAD.match(line):
             self._head = line.lstrip("# ").split()
@@ -288,11 +296,11 @@ def of_json(content: dict[str, Any]) -> FoundLog | None:
             host, bus, model = (
                 text(str(device.get(key, ""))) for key in ("hostname", "device_hex", "device_info")
             )
-            found.ranks.append(FoundRank(rank, group, pid, index, host, bus, model))
+            found.ranks.append(RankInfo(rank, group, pid, host, index, bus, model))
     expected = _product(found.options)
     if len(found.ranks) == 1 < expected:  # 2.19 lists only the first device of a process
         one = found.ranks[0]
-        found.ranks = [FoundRank(i, one.group, one.pid, i, one.host, "", one.model) for i in range(expected)]
+        found.ranks = [RankInfo(i, one.group, one.pid, one.host, i, "", one.model) for i in range(expected)]
     runs: _Runs = {}
     for entry in results:
         key_and_point = _entry(entry)

@@ -9,12 +9,12 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from ..document import Status
+from ..document import RankInfo, Status
 from ..model import Unit
 from ..testcases import TABLE
 from ..units import GB, MIB, NANO
 from .failures import says_failure
-from .log import MOST_DEVICES, FoundLog, FoundRank, FoundTable, gpus_of, grid, is_cut, number, scaled, text
+from .log import MOST_DEVICES, FoundLog, FoundTable, gpus_of, grid, is_cut, number, scaled, text
 
 #: Lines with which a log of this tool can begin.
 START = re.compile(r"(nv|sail)bandwidth Version: |Running \w+\.\s*$")
@@ -175,7 +175,7 @@ class _TextOfRun:
         host, device, model, bus = match[2], int(match[3]), match[4], match[5]
         if model:
             self.found.ranks.append(
-                FoundRank(int(match[1]), 0, 0, device, text(host), text(bus or ""), text(model))
+                RankInfo(int(match[1]), 0, 0, text(host), device, text(bus or ""), text(model))
             )
 
     def _table(self, at: int) -> int:

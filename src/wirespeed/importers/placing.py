@@ -266,7 +266,7 @@ def _collectives(network: Network, log: FoundLog) -> Iterator[tuple[TestcaseResu
     settings = [Setting(OPERATIONS[r.operation], BY_NAME[r.type], r.operator, r.root) for r in known]
     own_names = names(settings) if known else []
     for run, setting, name in zip(known, settings, own_names, strict=True):
-        yield _collective(network, run, setting, name, _ranks(log)), 0
+        yield _collective(network, run, setting, name, tuple(log.ranks)), 0
     for run in log.collectives:
         if run not in known:
             yield _unknown_collective(run)
@@ -332,8 +332,4 @@ def _unknown_collective(run: FoundCollective) -> tuple[TestcaseResult, int]:
 
 def ranks_of(logs: Sequence[FoundLog]) -> tuple[RankInfo, ...]:
     """Return the ranks of the first log that names some."""
-    return next((_ranks(log) for log in logs if log.ranks), ())
-
-
-def _ranks(log: FoundLog) -> tuple[RankInfo, ...]:
-    return tuple(RankInfo(r.rank, r.group, r.pid, r.host, r.device, r.bus_id, r.model) for r in log.ranks)
+    return next((tuple(log.ranks) for log in logs if log.ranks), ())

@@ -174,7 +174,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     explained: set[int] = set()
     for cause in CAUSES:
         for sign in cause.signs(document.machine, facts) if document.facts else ():
-            cells = {i for i, one in enumerate(left) if one.fits(cause, sign.host, sign.device)}
+            cells = {i for i, cell in enumerate(left) if cell.fits(cause, sign.host, sign.device)}
             weight = sign.weight or cause.weight
             if (cause.name, sign.host, sign.device) in named:  # predictions are too far off for these cells
                 explained |= cells
@@ -192,7 +192,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
                     )
                 )
                 explained |= cells
-    found.sort(key=lambda one: -one.cells)  # stable: the order of the causes decides between equals
+    found.sort(key=lambda finding: -finding.cells)  # stable: the order of the causes decides between equals
     unreadable = tuple(fact for of_host in facts.of_each_host for fact in of_host if fact.value is None)
     nameless = sum(len(explanation.keys) for explanation in explanations if explanation.cause is None)
     unexplained = len(left) - len(explained) + nameless

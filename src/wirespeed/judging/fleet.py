@@ -211,7 +211,7 @@ def node_summary(
     found = overview(document, check, diagnosis)
     return FleetNode(
         file,
-        _short(machine.host or document.host or machine.name or "unknown host"),
+        _short(document.hostname or machine.name or "unknown host"),
         _short(document.started),
         _short(_model(machine)),
         found.word,

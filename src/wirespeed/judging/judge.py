@@ -228,7 +228,9 @@ def _passed(measured: Placed) -> Judgement:
 def _of_testcase(result: TestcaseResult, verdicts: Collection[Verdict]) -> Verdict:
     """Return the verdict on a testcase from those on its cells; one that ended early is no pass."""
     found = worst(verdicts or (Verdict.WAIVED,))
-    return found if result.status.good else min(found, _without_value(result), key=lambda one: one.rank)
+    return (
+        found if result.status.good else min(found, _without_value(result), key=lambda verdict: verdict.rank)
+    )
 
 
 def _by_expectation(

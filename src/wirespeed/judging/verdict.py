@@ -67,4 +67,4 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     nothing is known.
     """
     found = set(verdicts)
-    return min(found - set(_SILENT) or found, key=lambda one: one.rank, default=Verdict.UNKNOWN)
+    return min(found - set(_SILENT) or found, key=lambda verdict: verdict.rank, default=Verdict.UNKNOWN)

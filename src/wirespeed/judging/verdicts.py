@@ -14,8 +14,7 @@ from .gate_verdicts import GateComparison
 from .inventory import Missing
 from .judgement import Judgement
 from .omissions import BaselineUse
-from .verdict import Verdict as Verdict
-from .verdict import worst
+from .verdict import Verdict, worst
 from .wrong_data import WrongData
 
 #: A value fails if it is below its baseline by more than this fraction, or by more than ``DEVIATIONS`` of the

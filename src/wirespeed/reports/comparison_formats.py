@@ -71,10 +71,10 @@ def _object(comparison: Comparison, unreadable: Sequence[Unreadable]) -> dict[st
         "false_changes": FALSE_CHANGES,
         "before": [_run(document) for document in comparison.before],
         "after": [_run(document) for document in comparison.after],
-        "unreadable": [{"file": one.file, "error": one.why} for one in unreadable],
+        "unreadable": [{"file": file.file, "error": file.why} for file in unreadable],
         "hosts": comparison.hosts,
         "unmatched": comparison.unmatched,
-        "differences": [vars(one) for one in comparison.differences],
+        "differences": [vars(difference) for difference in comparison.differences],
         "cells": dict(Counter(str(change.outcome) for change in comparison.changes)),
         "compared": comparison.compared,
         "weak": comparison.weak,
@@ -82,7 +82,7 @@ def _object(comparison: Comparison, unreadable: Sequence[Unreadable]) -> dict[st
         "regressed": comparison.regressed,
         "changes": [
             {name: row.get(name) for name in found.columns}
-            | {"hosts": [{"host": one.host, "ratio": one.ratio} for one in change.hosts]}
+            | {"hosts": [{"host": host.host, "ratio": host.ratio} for host in change.hosts]}
             for row, change in zip(found.rows, comparison.changes, strict=True)
         ],
     }
@@ -105,9 +105,9 @@ def _markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreada
     for name, side in (("A", comparison.before), ("B", comparison.after)):
         yield f"- {name}: {literal(side_of(side))}"
         yield from (f"- {name}: **{literal(text)}**" for text in remarks(side))
-    yield from (f"- **unreadable**: {literal(str(one))}" for one in unreadable)
+    yield from (f"- **unreadable**: {literal(str(file))}" for file in unreadable)
     yield from (f"- {literal(text)}" for text in (*pairing(comparison), not_compared(comparison)) if text)
-    yield from (f"- differs: {literal(str(one))}" for one in comparison.differences)
+    yield from (f"- differs: {literal(str(difference))}" for difference in comparison.differences)
     yield from ("", f"**{counted(comparison, unreadable)}**")
     if changed := comparison.those(*CHANGED):
         shown = changed if style.verbose else changed[:_LISTED]
@@ -153,7 +153,7 @@ def _suite(comparison: Comparison) -> ET.Element:
     )
     properties = ET.SubElement(suite, "properties")
     told = [("before", side_of(comparison.before)), ("after", side_of(comparison.after))]
-    told += [("differs", str(one)) for one in comparison.differences]
+    told += [("differs", str(difference)) for difference in comparison.differences]
     texts = (*pairing(comparison), not_compared(comparison), *notes(comparison))
     told += [("note", text) for text in texts if text]
     for name, value in (*told, ("cells", counted(comparison, ()))):

@@ -96,7 +96,7 @@ def moved(change: Change) -> str:
         low, high = (100 * (bound - 1) for bound in change.interval)
         text += f" ({low:+.1f} to {high:+.1f}%)"
     if change.hosts:
-        named = ", ".join(f"{one.host} {one.ratio - 1:+.1%}" for one in change.hosts[:_HOSTS])
+        named = ", ".join(f"{host.host} {host.ratio - 1:+.1%}" for host in change.hosts[:_HOSTS])
         more = len(change.hosts) - _HOSTS
         text += f"; only on {named}" + (f" and {many(more, 'more host')}" if more > 0 else "")
     if max(change.runs) > 1:

@@ -55,7 +55,7 @@ def heading(document: Document) -> RenderableType:
     """Return version, host, CPU, memory and GPUs, and a note on an imported or simulated run."""
     machine = document.machine
     cores = sum(len(node.cores) for node in machine.numa)
-    parts = [host] if (host := machine.host or document.host) else []
+    parts = [host] if (host := document.hostname) else []
     if machine.cpu:
         parts.append(machine.cpu)
     if cores:

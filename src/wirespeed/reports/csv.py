@@ -35,12 +35,13 @@ def render(document: Document, style: Style) -> str:
     as a formula begins with an apostrophe.
     """
     text = io.StringIO()
-    known = [column.name for column in COLUMNS if style.verbose or column.kind is not tuple]
+    fields = (column for column in COLUMNS if column.field)
+    known = [column.name for column in fields if style.verbose or column.kind is not tuple]
     columns = sorted(dict.fromkeys((*_FIRST, *known)), key=lambda name: name == _LAST)
     writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     check = style.check(document)
-    verdicts = {one.key: one.verdict for one in check.judgements}
+    verdicts = {judgement.key: judgement.verdict for judgement in check.judgements}
     about = origin(document) | {"simulated": "SIMULATED" if document.simulated else ""}
     about["run_verdict"] = str(check.verdict)
     for result in document.testcases:
@@ -57,7 +58,7 @@ def render(document: Document, style: Style) -> str:
 def origin(document: Document) -> dict[str, object]:
     """Return the columns that all rows of a run share."""
     return {
-        "host": document.machine.host or document.host,
+        "host": document.hostname,
         "started": document.started,
         "simulated": document.simulated,
         "imported": document.origin,

@@ -47,7 +47,7 @@ def _throttled(result: TestcaseResult, gpus: set[str]) -> Iterator[str]:
     """Yield the throttle reasons of each GPU in a testcase."""
     for readings in courses([result]):
         if readings[0].name == THROTTLED and readings[0].device in gpus:
-            values = [one.value for one in readings if isinstance(one.value, tuple)]
+            values = [reading.value for reading in readings if isinstance(reading.value, tuple)]
             reasons = dict.fromkeys(reason for value in values for reason in value if reason != IDLE)
             if reasons:
                 yield f"{readings[0].label}: {', '.join(reasons)}"
@@ -56,7 +56,7 @@ def _throttled(result: TestcaseResult, gpus: set[str]) -> Iterator[str]:
 def _counted(document: Document, gpus: set[str]) -> Iterator[str]:
     """Yield the increase of each GPU error counter from the first to the last reading of a run."""
     for readings in courses(document.testcases):
-        values = [one.value for one in readings if isinstance(one.value, (int, float))]
+        values = [reading.value for reading in readings if isinstance(reading.value, (int, float))]
         first = readings[0]
         errors = first.counter and not first.unit and first.name != RETRAINED
         if errors and first.device in gpus and values and values[-1] > values[0]:

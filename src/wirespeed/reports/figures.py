@@ -89,7 +89,7 @@ def draw(result: object, figure: Figure) -> None:
 
 @draw.register(Document)
 def _(document: Document, figure: Figure) -> None:
-    host = document.machine.host or document.host or document.machine.name
+    host = document.hostname or document.machine.name
     _draw_tables(Section(host, document.testcases, document=document, simulated=document.simulated), figure)
 
 
@@ -119,8 +119,12 @@ def _(check: Check, figure: Figure) -> None:
 @draw.register(Diagnosis)
 def _(found: Diagnosis, figure: Figure) -> None:
     bars = [
-        (one.cause.name + (f", {one.where}" if one.where else ""), float(one.cells), one.cells > 0)
-        for one in found.findings
+        (
+            finding.cause.name + (f", {finding.where}" if finding.where else ""),
+            float(finding.cells),
+            finding.cells > 0,
+        )
+        for finding in found.findings
     ]
     axes = _bars(figure, bars, "slow values that the cause explains", "no cause was found")
     title = f"Causes of {many(found.slow, 'slow value')}; {found.unexplained} without a cause"
@@ -224,7 +228,7 @@ def draw_table(axes: Axes, table: Table) -> None:
         _curves(axes, table)
     elif len(table.cells) == 1 and len(cells[0].samples) > 1:
         scale, unit = fitting(table.unit, cells[0].samples)
-        for low, high, count in binned([one / scale for one in cells[0].samples], _BINS):
+        for low, high, count in binned([sample / scale for sample in cells[0].samples], _BINS):
             axes.bar(low, count, max(high - low, low * _THINNEST), align="edge", color=_GOOD)
         axes.axvline((cells[0].value or 0.0) / scale, color=_LIMIT, linestyle=":", label="value")
         axes.set(xlabel=f"{_unit_of(table.unit)} [{unit}]", ylabel="samples")

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from ..document import Document
-from ..judging.diagnosis import Finding
 from ..judging.gate_verdicts import GateComparison
 from ..judging.inventory import Missing
 from ..judging.judgement import Judgement
@@ -19,11 +18,17 @@ from ..results.many_files import Unreadable
 from ..results.store import encode
 from ..version import __version__
 from .checked_runs import CheckedRun
+from .findings import views
 from .signs import verification
 from .style import Judged, Style
 
 #: Version of the shape, which docs/reports.md describes.
 _SHAPE = 1
+#: Fields of causes.
+_OF_CAUSES = (
+    "cause", "title", "host", "place", "likely", "cells", "factor", "evidence", "others", "next", "confirm",
+    "remedy",
+)  # fmt: skip
 #: Verdict of a file that cannot be read or judged.
 UNREADABLE = "unreadable"
 
@@ -66,7 +71,7 @@ def _run(document: Document, judged: Judged) -> dict[str, Any]:
     return {
         "file": judged.file,
         "error": None,
-        "host": document.machine.host or document.host,
+        "host": document.hostname,
         "machine": document.machine.name,
         "started": document.started,
         "simulated": document.simulated,
@@ -74,82 +79,67 @@ def _run(document: Document, judged: Judged) -> dict[str, Any]:
         "cells": dict(Counter(str(one.verdict) for one in check.judgements if one.key.column)),
         "testcases": check.testcases,
         "values": [
-            _value(one) for one in check.judgements if one.verdict not in (Verdict.PASS, Verdict.WAIVED)
+            _value(judgement)
+            for judgement in check.judgements
+            if judgement.verdict not in (Verdict.PASS, Verdict.WAIVED)
         ],
         "places": [
             {
-                "place": str(one),
+                "place": str(culprit),
                 "suspects": [
                     {"kind": str(suspect.kind), "ends": suspect.ends, "one_way": suspect.one_way}
-                    for suspect in one.suspects
+                    for suspect in culprit.suspects
                 ],
-                "ratio": one.ratio,
-                "cells": len(one.cells),
+                "ratio": culprit.ratio,
+                "cells": len(culprit.cells),
             }
-            for one in check.culprits
+            for culprit in check.culprits
         ],
         "wrong": [
-            {"text": str(one), "device": one.device, "paths": one.paths, "testcases": one.testcases}
-            for one in check.wrong
+            {"text": str(fault), "device": fault.device, "paths": fault.paths, "testcases": fault.testcases}
+            for fault in check.wrong
         ],
         "doubts": check.doubts,
-        "missing": [_absent(one) for one in check.missing],
+        "missing": [_absent(absence) for absence in check.missing],
         "defects": check.defects,
         "data": verification(document),
         "left_out": left_out(document),
         "baseline": vars(check.baseline) if check.baseline else None,
-        "causes": [_cause(one) for one in diagnosis.findings],
+        "causes": [{name: view.data[name] for name in _OF_CAUSES} for view in views(diagnosis)],
         "slow": diagnosis.slow,
         "unexplained": diagnosis.unexplained,
         "gates": [gate for compared in judged.check.gates for gate in _gates(compared)],
     }
 
 
-def _value(one: Judgement) -> dict[str, Any]:
+def _value(judgement: Judgement) -> dict[str, Any]:
     return {
-        "testcase": one.key.testcase,
-        "table": one.key.table,
-        "row": one.key.row,
-        "column": one.key.column,
-        "unit": str(one.unit),
-        "verdict": str(one.verdict),
-        "value": one.value,
-        "least": one.least,
-        "normal": one.normal,
-        "limit": one.limit,
-        "why": one.explanation,
+        "testcase": judgement.key.testcase,
+        "table": judgement.key.table,
+        "row": judgement.key.row,
+        "column": judgement.key.column,
+        "unit": str(judgement.unit),
+        "verdict": str(judgement.verdict),
+        "value": judgement.value,
+        "least": judgement.least,
+        "normal": judgement.normal,
+        "limit": judgement.limit,
+        "why": judgement.explanation,
     }
 
 
-def _absent(one: Missing) -> dict[str, Any]:
+def _absent(absence: Missing) -> dict[str, Any]:
     return {
-        "part": str(one.part),
-        "verdict": str(one.verdict),
-        "text": one.text,
-        "host": one.host,
-        "where": one.where,
-        "slots": one.slots,
-        "expected": one.expected,
-        "found": one.found,
-        "remedy": one.advice.do,
-        "confirm": one.advice.command,
-    }
-
-
-def _cause(one: Finding) -> dict[str, Any]:
-    return {
-        "cause": one.cause.name,
-        "title": one.cause.title,
-        "host": one.host,
-        "place": one.place,
-        "likely": one.likely,
-        "cells": one.cells,
-        "factor": one.factor,
-        "evidence": one.evidence,
-        "others": [other.name for other in one.others],
-        "next": one.next.name if one.next else None,
-        "confirm": one.commands[0],
-        "remedy": one.cause.remedy,
+        "part": str(absence.part),
+        "verdict": str(absence.verdict),
+        "text": absence.text,
+        "host": absence.host,
+        "where": absence.where,
+        "slots": absence.slots,
+        "expected": absence.expected,
+        "found": absence.found,
+        "remedy": absence.advice.do,
+        "confirm": absence.advice.command,
     }
 
 
@@ -157,14 +147,14 @@ def _gates(compared: GateComparison) -> list[dict[str, Any]]:
     return [
         {
             "set": compared.gates.name,
-            "measures": one.gate.measures,
-            "at_least": one.gate.at_least,
-            "source": one.gate.source,
-            "verdict": str(one.verdict),
-            "lowest": _value(one.lowest) if one.lowest else None,
-            "expected": one.expected,
-            "why": one.why,
-            "remark": one.remark,
+            "measures": result.gate.measures,
+            "at_least": result.gate.at_least,
+            "source": result.gate.source,
+            "verdict": str(result.verdict),
+            "lowest": _value(result.lowest) if result.lowest else None,
+            "expected": result.expected,
+            "why": result.why,
+            "remark": result.remark,
         }
-        for one in compared.results
+        for result in compared.results
     ]

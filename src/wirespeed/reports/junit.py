@@ -18,7 +18,7 @@ from ..terminal import visible
 from ..units import fitting, many
 from .checked_runs import CheckedRun
 from .explanations import explanations
-from .findings import applicable, cause_text, gate_text
+from .findings import applicable, gate_text, views
 from .numbers import number
 from .signs import data_word, verification
 from .style import SIMULATED, Style
@@ -52,12 +52,12 @@ def suites(made: Sequence[ET.Element], unreadable: Sequence[Unreadable] = ()) ->
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
 
 
-def _unreadable(one: Unreadable) -> ET.Element:
+def _unreadable(file: Unreadable) -> ET.Element:
     """Return the suite of a file that cannot be read or judged."""
     counts = {"tests": "1", "failures": "0", "errors": "1", "skipped": "0", "time": "0"}
     found = ET.Element("testsuite", {"name": "wirespeed", **counts})
-    case = ET.SubElement(found, "testcase", classname="wirespeed", name=visible(one.file), time="0")
-    add_outcome(case, "error", str(one))
+    case = ET.SubElement(found, "testcase", classname="wirespeed", name=visible(file.file), time="0")
+    add_outcome(case, "error", str(file))
     return found
 
 
@@ -81,14 +81,14 @@ def part(document: Document, style: Style) -> ET.Element:
         case = ET.Element("testcase", classname="wirespeed", name="the run", time="0")
         add_outcome(case, "error", f"run interrupted: {document.interrupted}")
         cases.append(case)
-    cases += [_absent(one) for one in check.missing if one.verdict.is_failure]
+    cases += [_absent(absence) for absence in check.missing if absence.verdict.is_failure]
     for compared in check.gates:
         cases += [_gate(one, compared.gates.name, document) for one in applicable(compared)]
     counts = {
         name: str(sum(1 for case in cases if case.find(tag) is not None))
         for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
     }
-    host = visible(document.machine.host or document.host)
+    host = visible(document.hostname)
     common = {"name": "wirespeed", "tests": str(len(cases)), **counts, "time": f"{document.seconds:.3f}"}
     stamp = visible(document.started).removesuffix("Z")
     found = ET.Element("testsuite", {**common, "hostname": host, "timestamp": stamp})
@@ -98,7 +98,7 @@ def part(document: Document, style: Style) -> ET.Element:
              "command": document.command, "simulated": SIMULATED if document.simulated else "",
              "imported": document.origin}  # fmt: skip
     warnings = [("warning", text) for text in explanations(document, lacking=check.missing)]
-    causes = [("cause", cause_text(one)) for one in (judged.diagnosis.findings if judged else ())]
+    causes = [("cause", view.line) for view in (views(judged.diagnosis) if judged else ())]
     words = [("verdict", str(check.verdict)), ("data", verification(document))]
     for name, value in [*words, *warnings, *causes, *facts.items()]:
         if value:
@@ -135,11 +135,11 @@ def _case(result: TestcaseResult, verdict: Verdict, why: list[Judgement], docume
     return case
 
 
-def _absent(one: Missing) -> ET.Element:
+def _absent(absence: Missing) -> ET.Element:
     """Return the element of something that should be there and is not."""
-    name = visible(" ".join(filter(None, (one.host, one.part, *one.where))))
+    name = visible(" ".join(filter(None, (absence.host, absence.part, *absence.where))))
     case = ET.Element("testcase", classname="wirespeed.inventory", name=name, time="0")
-    add_outcome(case, "failure", str(one))
+    add_outcome(case, "failure", str(absence))
     return case
 
 

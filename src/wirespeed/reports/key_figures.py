@@ -40,6 +40,6 @@ def worst_word(figure: KeyFigure) -> str:
     return "highest" if figure.worst and figure.worst.verdict is Verdict.IMPLAUSIBLE else "lowest"
 
 
-def of_limit(figure: KeyFigure, one: Judgement) -> float:
+def of_limit(figure: KeyFigure, judgement: Judgement) -> float:
     """Return a value of a figure as a fraction of its limit, which is the end of a bar."""
-    return (one.value or 0.0) / (one.limit or figure.typical.limit or 1.0)
+    return (judgement.value or 0.0) / (judgement.limit or figure.typical.limit or 1.0)

@@ -13,7 +13,7 @@ from ..terminal import one_line
 from ..units import many
 from .checked_runs import ERROR, PASS, CheckedRun, counted_words
 from .explanations import explanations
-from .findings import applicable, cause_text, gate_text
+from .findings import applicable, gate_text, views
 from .grid import Grid, digest, footnotes, is_large
 from .signs import closing, counted, data_word
 from .style import SIMULATED, Judged, Style
@@ -46,7 +46,7 @@ def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: 
     """Return a table of several runs, the worst first; ``verbose`` adds those that pass, and the reports."""
     ordered = sorted(runs, key=lambda run: run.node.order)
     nodes = [run.node for run in ordered]
-    rows = [(ERROR, one.file, "", str(one), "") for one in unreadable]
+    rows = [(ERROR, file.file, "", str(file), "") for file in unreadable]
     for run in ordered:
         if style.verbose or run.node.word != PASS:
             wrong = "; ".join((run.node.sentence, *run.remarks))
@@ -72,7 +72,7 @@ def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: 
 def _lines(document: Document, style: Style) -> Iterator[str]:
     """Yield the lines of the report."""
     machine = document.machine
-    yield f"# wirespeed: {escaped(machine.host or document.host)}"
+    yield f"# wirespeed: {escaped(document.hostname)}"
     yield ""
     if document.simulated:
         yield f"**{SIMULATED}** (machine {escaped(machine.name)})"
@@ -88,7 +88,7 @@ def _lines(document: Document, style: Style) -> Iterator[str]:
         yield ""
         yield from (f"- **warning**: {escaped(text)}" for text in found)
     check = style.check(document)
-    counts = counted(one.verdict for one in check.judgements if one.key.column)
+    counts = counted(judgement.verdict for judgement in check.judgements if judgement.key.column)
     yield from ("", f"**{check.verdict.word.upper()}**: {counts or 'no values'}")
     yield from _judged(style.judged) if style.judged else ()
     for result in document.testcases:
@@ -105,7 +105,7 @@ def _lines(document: Document, style: Style) -> Iterator[str]:
 
 def _judged(judged: Judged) -> Iterator[str]:
     """Yield the likely causes, and the gates that apply."""
-    yield from (f"- {escaped(cause_text(one))}" for one in judged.diagnosis.findings)
+    yield from (f"- {escaped(view.line)}" for view in views(judged.diagnosis))
     for compared in filter(applicable, judged.check.gates):
         yield from (
             "",

@@ -109,7 +109,7 @@ def header(document: Document, style: Style) -> str:
         mpi = f"MPI version: {document.libraries['mpi']}\n" if "mpi" in document.libraries else ""
     else:
         lines += [
-            machine.host or document.host,
+            document.hostname,
             *(f"Device {i}: {device}" for i, device in enumerate(devices(machine))),
         ]
     width = len(str(len(machine.ranks) - 1)) if dialect.exact else 0

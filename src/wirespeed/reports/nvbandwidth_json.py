@@ -24,7 +24,7 @@ _STATUS = {Status.PASSED: "Passed", Status.WAIVED: "Waived", Status.NOT_FOUND: "
 def render(document: Document, style: Style) -> str:
     """Return one object under the key ``nvbandwidth``; ``simulated`` is present only if true."""
     machine, dialect = document.machine, DIALECTS[style.dialect]
-    host = machine.host or document.host
+    host = document.hostname
     content: dict[str, object] = {
         "CUDA Runtime Version": machine.cuda,
         "Driver Version": machine.driver,

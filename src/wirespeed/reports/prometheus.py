@@ -19,6 +19,7 @@ from ..results.many_files import Unreadable
 from ..terminal import one_line
 from .checked_runs import CheckedRun
 from .explanations import explanations
+from .findings import views
 from .style import Judged, Style
 
 #: Labels and value of a series.
@@ -77,7 +78,7 @@ def render(document: Document, style: Style) -> str:
 def part(document: Document, style: Style) -> Families:
     """Return the series of a run, each with the host; ``style.all_cells`` adds those of each value."""
     judged = style.judged or Judged.of(document, style.criteria)
-    check, machine = judged.check, document.machine
+    check = judged.check
     found = overview(document, check, judged.diagnosis)
     ended = end_of(document)
     made: dict[str, Iterable[Sample]] = {
@@ -94,7 +95,7 @@ def part(document: Document, style: Style) -> Families:
         **_devices(document, judged, found),
         **(_cells(document, check) if style.all_cells else {}),
     }
-    everywhere = {"host": machine.host or document.host}
+    everywhere = {"host": document.hostname}
     everywhere |= {"simulated": "true"} if document.simulated else {}
     everywhere |= {"imported": document.origin.removeprefix("imported from ")} if document.imported else {}
     return {
@@ -112,7 +113,7 @@ def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: 
             for labels, value in samples:
                 several = {"host": labels["host"], "file": run.node.file} if hosts[labels["host"]] > 1 else {}
                 merged.setdefault(name, []).append((several | labels, value))
-    merged["wirespeed_file_unreadable"] = [({"file": one.file}, 1) for one in unreadable]
+    merged["wirespeed_file_unreadable"] = [({"file": file.file}, 1) for file in unreadable]
     return _text(merged)
 
 
@@ -158,12 +159,12 @@ def _states(word: str) -> Iterator[Sample]:
 def _paths(document: Document, found: Overview) -> dict[str, list[Sample]]:
     """Return the key figures of each kind of path."""
     made: dict[str, list[Sample]] = {}
-    for one in found.figures:
-        path, typical = {"path": one.kind.name}, one.typical
-        word = {"verdict": _word(one.verdict, document)}
+    for figure in found.figures:
+        path, typical = {"path": figure.kind.name}, figure.typical
+        word = {"verdict": _word(figure.verdict, document)}
         made.setdefault("wirespeed_path_verdict", []).append((path | word, 1))
-        made.setdefault("wirespeed_path_bad_values", []).append((path, one.bad))
-        values = {"median": typical.value or 0.0, "lowest": one.lowest}
+        made.setdefault("wirespeed_path_bad_values", []).append((path, figure.bad))
+        values = {"median": typical.value or 0.0, "lowest": figure.lowest}
         if typical.limit:
             values["limit"] = typical.limit
         for what, value in values.items():
@@ -179,9 +180,9 @@ def _devices(document: Document, judged: Judged, found: Overview) -> dict[str, l
     cells = devices_of_cells(document)
     verdicts = device_verdicts(document, judged.check, judged.diagnosis, cells)
     lowest = [
-        ({"device": device, "path": one.kind.name}, value)
-        for one in found.figures
-        for device, value in device_lowest(one, judged.check, document.machine, cells).items()
+        ({"device": device, "path": figure.kind.name}, value)
+        for figure in found.figures
+        for device, value in device_lowest(figure, judged.check, document.machine, cells).items()
     ]
     return {
         "wirespeed_device_verdict": [
@@ -195,10 +196,15 @@ def _devices(document: Document, judged: Judged, found: Overview) -> dict[str, l
 def _cells(document: Document, check: Check) -> dict[str, list[Sample]]:
     """Return each value and its limit, and verdicts and status of each testcase."""
     cells = [one for one in placed(document) if one.cell.value is not None]
-    counts = Counter((one.key.testcase, str(one.verdict)) for one in check.judgements if one.key.testcase)
+    counts = Counter(
+        (judgement.key.testcase, str(judgement.verdict))
+        for judgement in check.judgements
+        if judgement.key.testcase
+    )
     return {
         "wirespeed_testcase_status": [
-            ({"testcase": one.name, "status": str(Status(one.status))}, 1) for one in document.testcases
+            ({"testcase": result.name, "status": str(Status(result.status))}, 1)
+            for result in document.testcases
         ],
         **{
             name: [(_labels(x), x.cell.value or 0.0) for x in cells if x.unit is unit]
@@ -211,15 +217,15 @@ def _cells(document: Document, check: Check) -> dict[str, list[Sample]]:
     }
 
 
-def _labels(one: Placed) -> dict[str, str]:
+def _labels(place: Placed) -> dict[str, str]:
     """Return the labels of a value."""
-    key = one.key
+    key = place.key
     return {"testcase": key.testcase, "table": key.table, "row": key.row, "column": key.column}
 
 
 def _values(check: Check) -> Iterator[Sample]:
     """Yield the number of values of each verdict."""
-    counts = Counter(one.verdict for one in check.judgements if one.key.column)
+    counts = Counter(judgement.verdict for judgement in check.judgements if judgement.key.column)
     for verdict in Verdict:
         if verdict is not Verdict.WAIVED:
             yield {"verdict": verdict.word}, counts[verdict]
@@ -227,30 +233,30 @@ def _values(check: Check) -> Iterator[Sample]:
 
 def _causes(judged: Judged) -> Iterator[Sample]:
     """Yield the number of slow values that each cause explains."""
-    for one in judged.diagnosis.findings:
-        likely = "true" if one.likely else "false"
-        yield {"cause": one.cause.name, "place": one.where, "likely": likely}, one.cells
+    for cause in (view.data for view in views(judged.diagnosis)):
+        likely = "true" if cause["likely"] else "false"
+        yield {"cause": cause["cause"], "place": cause["where"], "likely": likely}, cause["cells"]
 
 
 def _missing(check: Check) -> Iterator[Sample]:
     """Yield what is missing, but not what was left out on purpose."""
-    for one in check.missing:
-        if one.verdict is not Verdict.WAIVED:
-            place = {"part": str(one.part), "where": ",".join(one.where), "of_host": one.host}
-            yield {**place, "verdict": str(one.verdict)}, 1
+    for absence in check.missing:
+        if absence.verdict is not Verdict.WAIVED:
+            place = {"part": str(absence.part), "where": ",".join(absence.where), "of_host": absence.host}
+            yield {**place, "verdict": str(absence.verdict)}, 1
 
 
 def _gates(judged: Judged) -> Iterator[Sample]:
     """Yield the verdict of each gate that applies to the machine."""
     for compared in judged.check.gates:
-        for one in compared.results:
-            if one.verdict is not GateVerdict.NOT_APPLICABLE:
+        for result in compared.results:
+            if result.verdict is not GateVerdict.NOT_APPLICABLE:
                 gate = {
                     "set": compared.gates.name,
-                    "measures": one.gate.measures,
-                    "at_least": one.gate.at_least,
+                    "measures": result.gate.measures,
+                    "at_least": result.gate.at_least,
                 }
-                yield {**gate, "verdict": str(one.verdict)}, 1
+                yield {**gate, "verdict": str(result.verdict)}, 1
 
 
 def _unique(samples: Iterable[Sample]) -> Iterator[Sample]:

@@ -21,7 +21,7 @@ from ..topology import Machine
 from ..units import parse_rate
 from .columns import COLUMNS, cells
 from .csv import origin
-from .findings import applicable, certainty
+from .findings import applicable, views
 
 if TYPE_CHECKING:
     import pandas
@@ -115,15 +115,15 @@ def _(document: Document) -> Records:
 def _(check: Check) -> Records:
     same = "verdict value unit limit least normal basis"
     rows = [
-        _place(one.key)
-        | {name: getattr(one, name) for name in same.split()}
+        _place(judgement.key)
+        | {name: getattr(judgement, name) for name in same.split()}
         | {
-            "share": one.value / one.limit if one.value and one.limit else None,
-            "margin": one.margin or None,
-            "reason": one.why,
-            "culprits": any_of(one.culprits),
+            "share": judgement.value / judgement.limit if judgement.value and judgement.limit else None,
+            "margin": judgement.margin or None,
+            "reason": judgement.why,
+            "culprits": any_of(judgement.culprits),
         }
-        for one in check.judgements
+        for judgement in check.judgements
     ]
     return _named(
         f"{_PLACE} verdict value unit limit share least normal margin reason culprits basis",
@@ -136,16 +136,8 @@ def _(check: Check) -> Records:
 @records.register
 def _(found: Diagnosis) -> Records:
     rows = [
-        {name: getattr(one, name) for name in ("cells", "lower", "factor", "evidence", "weight")}
-        | {name: getattr(one.cause, name) for name in ("title", "remedy")}
-        | {
-            "confirm": one.commands[0],
-            "certainty": certainty(one),
-            "cause": one.cause.name,
-            "place": one.where,
-            "others": " or ".join(other.name for other in one.others),
-        }
-        for one in found.findings
+        view.data | {"place": view.finding.where, "others": " or ".join(view.data["others"])}
+        for view in views(found)
     ]
     return _named(
         "certainty cause title place cells lower factor evidence others weight confirm remedy",
@@ -175,13 +167,15 @@ def _(compared: GateComparison) -> Records:
 @records.register
 def _(comparison: Comparison) -> Records:
     rows = []
-    for one in comparison.changes:
-        low, high = one.bounds or (None, None)
-        row = {name: getattr(one, name) for name in ("outcome", "before", "after", "unit", "p", "reason")}
-        row |= {"change": one.change if one.before and one.after else None}
-        row |= {"change_low": low, "change_high": high, "evidence": one.evidence}
-        row |= {"hosts": ", ".join(f"{host.host} {host.ratio - 1:+.1%}" for host in one.hosts)}
-        rows.append(_place(one.key) | row | dict(zip(("runs_before", "runs_after"), one.runs, strict=True)))
+    for change in comparison.changes:
+        low, high = change.bounds or (None, None)
+        row = {name: getattr(change, name) for name in ("outcome", "before", "after", "unit", "p", "reason")}
+        row |= {"change": change.change if change.before and change.after else None}
+        row |= {"change_low": low, "change_high": high, "evidence": change.evidence}
+        row |= {"hosts": ", ".join(f"{host.host} {host.ratio - 1:+.1%}" for host in change.hosts)}
+        rows.append(
+            _place(change.key) | row | dict(zip(("runs_before", "runs_after"), change.runs, strict=True))
+        )
     several = " runs_before runs_after" if len(comparison.before) + len(comparison.after) > 2 else ""
     shown = (
         f"outcome testcase table row column before after change change_low change_high{several} hosts reason"
@@ -208,7 +202,7 @@ def _(baseline: Baseline) -> Records:
 @records.register
 def _(machine: Machine) -> Records:
     columns = "source destination kind capacity latency origin"
-    rows = [{name: getattr(one, name) for name in columns.split()} for one in machine.links]
+    rows = [{name: getattr(link, name) for name in columns.split()} for link in machine.links]
     return _named(columns, rows, columns)
 
 

@@ -1,4 +1,4 @@
-"""Verdicts as all views show them: a sign, a colour in terminals, a class in pages; never a colour only."""
+"""Verdicts and outcomes as all views show them: a sign, a colour, a CSS class; never a colour only."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..document import Document, Status, TestcaseResult
+from ..judging.gate_verdicts import GateVerdict
 from ..judging.omissions import is_verified
 from ..judging.verdict import Verdict
 from ..judging.verdicts import Check
+from ..results.compare import Outcome
 from ..units import format_time
 
 
@@ -32,7 +34,8 @@ class Look:
     css: str
 
 
-SIGNS = {
+#: Each verdict on a value or a threshold, and each outcome of a comparison, by its text.
+SIGNS: dict[str, Look] = {
     Verdict.IMPLAUSIBLE: Look("‼", "bold red", "implausible"),
     Verdict.FAIL: Look("✖", "bold red", "fail"),
     Verdict.WARN: Look("▲", "bold yellow", "warn"),
@@ -41,7 +44,62 @@ SIGNS = {
     Verdict.UNKNOWN: Look("?", "bold cyan", "unknown"),
     Verdict.PASS: Look("✓", "bold green", "pass"),
     Verdict.WAIVED: Look("–", "dim", "waived"),
+    GateVerdict.IMPOSSIBLE: Look("?", "magenta", "unknown"),
+    GateVerdict.UNCLEAR: Look("?", "cyan", "unknown"),
+    Outcome.LOST: Look("✖", "red", "fail"),
+    Outcome.WORSE: Look("✖", "red", "fail"),
+    Outcome.BETTER: Look("✓", "green", "pass"),
 }
+#: Verdicts by the word that stands for them in tables of runs.
+VERDICTS = {verdict.word.upper(): verdict for verdict in Verdict}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A verdict as the page shows it.
+
+    Parameters
+    ----------
+    css : str
+        CSS class.
+    sign : str
+        Sign next to the text.
+    text : str
+        The verdict.
+    """
+
+    css: str
+    sign: str
+    text: str
+
+
+def shown(verdict: Verdict | GateVerdict, text: str = "") -> Shown:
+    """Return how to show a verdict.
+
+    Parameters
+    ----------
+    verdict : Verdict or GateVerdict
+        The verdict.
+    text : str
+        Text in place of its word; empty for the word.
+
+    Returns
+    -------
+    Shown
+        Class, sign and text.
+    """
+    word = verdict.word if isinstance(verdict, Verdict) else verdict
+    return Shown(SIGNS[verdict].css, SIGNS[verdict].mark, text or word)
+
+
+def css_of(word: str) -> str:
+    """Return the CSS class of a verdict or an outcome; empty for other texts."""
+    return SIGNS[word].css if word in SIGNS else ""
+
+
+def marked(word: str) -> str:
+    """Return a verdict or an outcome with its sign; other texts without one."""
+    return f"{SIGNS[word].mark} {word}" if word in SIGNS else word
 
 
 #: What is known of data of which some is wrong.
@@ -64,7 +122,7 @@ def data_word(document: Document, result: TestcaseResult) -> str:
 
 def verification(document: Document) -> str:
     """Return whether the data of a run is right; empty for a log of another tool that does not say."""
-    wrong = any(one.status is Status.FAILED for one in document.testcases)
+    wrong = any(result.status is Status.FAILED for result in document.testcases)
     return WRONG_DATA if wrong else _verification(document)
 
 
@@ -76,7 +134,7 @@ def _verification(document: Document, result: TestcaseResult | None = None) -> s
 
 def closing(document: Document, check: Check) -> str:
     """Return the verdict on a run, how many testcases have each, and whether the data was verified."""
-    counts = counted(check.testcases[one.name] for one in document.testcases) or "nothing was run"
+    counts = counted(check.testcases[result.name] for result in document.testcases) or "nothing was run"
     data = verification(document)
     took = document.origin or f"in {format_time(document.seconds)}"
     return f"{check.verdict.word.upper()}  {counts}" + (f" · {data}" if data else "") + f" · {took}"

@@ -100,7 +100,7 @@ def gpus_of(machine: Machine) -> str:
 
 def host_of(document: Document) -> str:
     """Return the name of the host of a run; empty if unknown."""
-    return document.machine.host or document.host
+    return document.hostname
 
 
 def differences(before: Sequence[Document], after: Sequence[Document]) -> tuple[Difference, ...]:

@@ -187,7 +187,7 @@ def make(documents: Sequence[Document]) -> Baseline:
         if not document.good:
             failed = next((f"{r.name}: {r.status}" for r in document.testcases if not r.status.good), "")
             raise UsageError(
-                f"the run of {document.started} on {document.machine.host or document.host} is not usable: "
+                f"the run of {document.started} on {document.hostname} is not usable: "
                 f"{failed or document.interrupted}"
             )
         of_model = values.setdefault(model_of(document.machine), {})

@@ -20,6 +20,7 @@ from ..reports import SIMULATED, Judged, Style
 from ..reports.checked_runs import CheckedRun
 from ..reports.console import heading, printed
 from ..reports.explanations import explanations
+from ..reports.findings import views
 from ..reports.numbers import number
 from ..reports.signs import SIGNS
 from ..results.many_files import Unreadable
@@ -66,7 +67,7 @@ def render(document: Document, style: Style) -> str:
     if document.interrupted and check.verdict is not Verdict.INTERRUPTED:
         parts += notes([("interrupted", document.interrupted)], "yellow")
     parts += notes(
-        [("wrong data", str(one)) for one in check.wrong[1:]], "red"
+        [("wrong data", str(fault)) for fault in check.wrong[1:]], "red"
     )  # the first is in the sentence
     parts += [*absent(check.missing, first.sentence), *_places(check, first), *_findings(first)]
     parts += _closing(document, judged.check.gates)
@@ -86,21 +87,23 @@ def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: 
 
 def _places(check: Check, first: Overview) -> Iterator[RenderableType]:
     """Yield the slow devices and links that the first sentence does not name."""
-    for one in check.culprits:
-        if str(one) not in first.sentence:
-            cells = many(len(one.cells), "value")
-            yield from notes([("slow", f"{one} at {one.share} ({cells})")], "red")
+    for culprit in check.culprits:
+        if str(culprit) not in first.sentence:
+            cells = many(len(culprit.cells), "value")
+            yield from notes([("slow", f"{culprit} at {culprit.share} ({cells})")], "red")
 
 
 def _findings(first: Overview) -> Iterator[RenderableType]:
     """Yield defects that explain no value, and the number of causes that are not shown."""
     said = _BUSY if first.verdict is Verdict.BUSY else ()  # in the first sentence
-    found = first.diagnosis.findings
-    others = [one for one in found if one is not first.finding and one.cause.name not in said]
-    defects = [one for one in others if not one.cells]
-    for one in defects[:_FOUND]:
-        where = f" ({one.where})" if one.where else ""
-        yield from notes([("also found", f"{one.cause.title}{where}; remedy: {one.cause.remedy}")], "yellow")
+    others = [
+        view
+        for view in views(first.diagnosis)
+        if view.finding is not first.finding and view.finding.cause.name not in said
+    ]
+    defects = [view for view in others if not view.finding.cells]
+    for view in defects[:_FOUND]:
+        yield from notes([("also found", f"{view.title}; remedy: {view.advice}")], "yellow")
     if more := len(others) - len(defects[:_FOUND]):
         yield Text(f"{many(more, 'more possible cause')}: wirespeed doctor", style="dim")
 
@@ -132,14 +135,14 @@ def _testcase(judgements: list[Judgement], check: Check, style: Style) -> Iterat
     if len(judgements) > 1:
         heading.append(f"  {len(judgements)} values, worst:" if not style.verbose else "", style="dim")
     yield heading
-    named = {one.suspects for one in check.culprits}
-    for one in judgements if style.verbose else judgements[:1]:
-        if one.value is not None:
-            yield _indented(_measured(one))
-        is_said = one.why == BELOW_RANGE and one.culprits in named
-        if one.value is None or not is_said or style.verbose:
-            where = f"{one.key.place}: " if one.value is None and one.key.place else ""
-            yield _indented(f"{where}{one.explanation}", style="dim")
+    named = {culprit.suspects for culprit in check.culprits}
+    for judgement in judgements if style.verbose else judgements[:1]:
+        if judgement.value is not None:
+            yield _indented(_measured(judgement))
+        is_said = judgement.why == BELOW_RANGE and judgement.culprits in named
+        if judgement.value is None or not is_said or style.verbose:
+            where = f"{judgement.key.place}: " if judgement.value is None and judgement.key.place else ""
+            yield _indented(f"{where}{judgement.explanation}", style="dim")
     yield from (_indented(cause, style="yellow") for cause in check.causes.get(worst.key.testcase, ()))
 
 
@@ -163,17 +166,17 @@ def _measured(judgement: Judgement) -> str:
 def _unjudged(document: Document, check: Check, style: Style) -> Iterator[RenderableType]:
     """Yield the values that were not judged, by reason, and other bases of judgement than link limits."""
     reasons: dict[tuple[str, str], dict[str, None]] = {}
-    for one in check.judgements:
-        if one.verdict is Verdict.BUSY:
+    for judgement in check.judgements:
+        if judgement.verdict is Verdict.BUSY:
             key = "not judged", "another process used a device"
-        elif one.verdict is Verdict.INTERRUPTED:
+        elif judgement.verdict is Verdict.INTERRUPTED:
             key = "", ""  # in the first sentence, or a line of its own
-        elif one.verdict is Verdict.UNKNOWN:
-            key = "not judged", one.why
+        elif judgement.verdict is Verdict.UNKNOWN:
+            key = "not judged", judgement.why
         else:
-            key = one.verdict, one.basis
+            key = judgement.verdict, judgement.basis
         if key[1]:
-            reasons.setdefault(key, {})[one.key.testcase] = None
+            reasons.setdefault(key, {})[judgement.key.testcase] = None
     if style.verbose:
         yield from notes((kind, f"{reason}: {', '.join(names)}") for (kind, reason), names in reasons.items())
     elif unknown := [reason for kind, reason in reasons if kind == "not judged"]:

@@ -11,13 +11,13 @@ from ..reports import SIMULATED, Style
 from ..reports.comparison_formats import COMPARISON_FORMATS
 from ..reports.comparisons import CHANGED, counted, moved, not_compared, notes, pairing, remarks, side_of
 from ..reports.console import printed
-from ..results.compare import Change, Comparison, Outcome
+from ..reports.signs import SIGNS
+from ..results.compare import Change, Comparison
 from ..results.many_files import Unreadable
 from ..units import many
 
 #: Maximum number of testcases and of differences shown; ``verbose`` shows all.
 _SHOWN, _DIFFERENCES = 12, 8
-_COLORS = {Outcome.LOST: "red", Outcome.WORSE: "red", Outcome.BETTER: "green"}
 
 
 def render(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
@@ -29,7 +29,7 @@ def render(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable
             line.append(f" · {SIMULATED}", style="bold magenta")
         parts.append(line)
         parts += [Text(text, style="bold yellow") for text in remarks(side)]
-    parts += [Text(f"unreadable: {one}", style="bold red") for one in unreadable]
+    parts += [Text(f"unreadable: {file}", style="bold red") for file in unreadable]
     parts += [Text(text, style="yellow") for text in pairing(comparison)]
     shown = comparison.differences[: None if style.verbose else _DIFFERENCES]
     parts += [Text(f"differs: {one}", style="cyan") for one in shown]
@@ -42,7 +42,7 @@ def render(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable
     for change in changed:
         order.setdefault((change.outcome, change.key.testcase), []).append(change)
     for (_, name), changes in list(order.items())[: None if style.verbose else _SHOWN]:
-        head = Text(f"{changes[0].outcome:<8}", style=_COLORS[changes[0].outcome])
+        head = Text(f"{changes[0].outcome:<8}", style=SIGNS[changes[0].outcome].style)
         head.append(name, style="bold")
         head.append(f"  {len(changes)} cells, worst:" if len(changes) > 1 and not style.verbose else "")
         listed = changes if style.verbose else changes[:1]

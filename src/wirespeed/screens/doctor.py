@@ -12,14 +12,14 @@ from rich.text import Text
 from ..document import Document, Status
 from ..facts import Fact, Facts
 from ..judging.adaptive import Step
-from ..judging.diagnosis import Diagnosis, Finding, concluded
+from ..judging.diagnosis import Diagnosis, concluded
 from ..judging.omissions import measurable
 from ..judging.run_facts import facts_of
 from ..judging.verdict import Verdict
 from ..judging.verdicts import Check
 from ..reports import SIMULATED, Style
 from ..reports.console import heading, printed, warnings
-from ..reports.findings import certainty, described, explained
+from ..reports.findings import FindingView, views
 from ..reports.signs import SIGNS
 from ..units import GB, format_size, format_time, many
 from .help import HELP, linked
@@ -48,19 +48,19 @@ def render(
     """
     parts: list[RenderableType] = [heading(document)]
     parts += [
-        Text(f"{'note' if one.verdict is Verdict.WAIVED else 'missing'}: {one}", "bold")
-        for one in check.missing
+        Text(f"{'note' if absence.verdict is Verdict.WAIVED else 'missing'}: {absence}", "bold")
+        for absence in check.missing
     ]
     if document.testcases:
         parts += [*warnings(document), *_measured(document, steps)]
     verdict = concluded(document, check, found)
     slow = many(found.slow, "slow value") if document.testcases else "nothing was measured"
     parts.append(Text(f"{verdict.word.upper()}  {slow}", style=SIGNS[verdict].style))
-    for one in check.culprits:
-        cells = many(len(one.cells), "value")
-        parts.append(Text(f"slow: {one} at {one.share} ({cells})"))
-    for finding in found.findings:
-        parts += ["", *_finding(finding, found.slow)]
+    for culprit in check.culprits:
+        cells = many(len(culprit.cells), "value")
+        parts.append(Text(f"slow: {culprit} at {culprit.share} ({cells})"))
+    for view in views(found):
+        parts += ["", named(view), details(view)]
     parts.append("")
     parts.append(Text(_closing(document, found, check), style="bold"))
     if found.unreadable and not style.verbose:
@@ -84,16 +84,22 @@ def _measured(document: Document, steps: Sequence[Step]) -> Iterator[RenderableT
         yield Text(line + (f": {', '.join(names)}" if len(names) <= _MOST_NAMED else ""), style="dim")
 
 
-def _finding(finding: Finding, slow: int) -> Iterator[RenderableType]:
-    """Yield a finding: what, on which device, how it was found, and what to do."""
-    yield named(finding, slow)
-    yield details(finding)
+def named(view: FindingView) -> Text:
+    """Return a line that names a cause, and how many slow values it explains."""
+    finding = view.finding
+    line = Text(f"{view.certainty}: ", style="bold")
+    line.append(finding.cause.title, style="bold red" if view.is_explaining else "yellow")
+    if finding.where:
+        line.append(f" ({finding.where})")
+    if view.share:
+        line.append(f", {view.share}", style="default")
+    return line
 
 
-def details(finding: Finding, *, briefly: bool = False) -> RenderableType:
+def details(view: FindingView, *, briefly: bool = False) -> RenderableType:
     """Return how a cause was found, how to confirm it, and what to do; ``briefly``: not what it predicts."""
-    found = [(name, text) for name, text in described(finding) if not (briefly and name == "predicted")]
-    return Padding(rows([*found, ("more", f"{HELP} {finding.cause.name}")]), (0, 0, 0, 2))
+    lines = [(line.name, line.text) for line in view.details if not (briefly and line.name == "predicted")]
+    return Padding(rows([*lines, ("more", f"{HELP} {view.finding.cause.name}")]), (0, 0, 0, 2))
 
 
 def rows(named: Iterable[tuple[str, str]]) -> RenderableType:
@@ -104,17 +110,6 @@ def rows(named: Iterable[tuple[str, str]]) -> RenderableType:
     return table
 
 
-def named(finding: Finding, slow: int) -> Text:
-    """Return a line that names a finding, and how many slow cells it explains."""
-    line = Text(f"{certainty(finding)}: ", style="bold")
-    line.append(finding.cause.title, style="bold red" if finding.cells or finding.lower else "yellow")
-    if finding.where:
-        line.append(f" ({finding.where})")
-    if text := explained(finding, slow):
-        line.append(f", {text}", style="default")
-    return line
-
-
 def _closing(document: Document, found: Diagnosis, check: Check) -> str:
     """Return what is known in the end."""
     if not found.has_facts:
@@ -123,11 +118,11 @@ def _closing(document: Document, found: Diagnosis, check: Check) -> str:
         return f"no known cause for {found.unexplained} of {many(found.slow, 'slow value')}"
     if found.slow:
         return "every slow value has a possible cause; fix the cause and run again"
-    count = len(found.findings) + sum(one.verdict is not Verdict.WAIVED for one in check.missing)
+    count = len(found.findings) + sum(absence.verdict is not Verdict.WAIVED for absence in check.missing)
     seen = many(count, "finding") if count else "nothing found"
     if not document.testcases:
         return seen
-    judged = any(one.verdict.is_judged for one in check.judgements)
+    judged = any(judgement.verdict.is_judged for judgement in check.judgements)
     return f"{seen}; {'nothing is slow' if judged else 'no value could be judged'}"
 
 

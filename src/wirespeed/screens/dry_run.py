@@ -43,11 +43,11 @@ def _text(run: DryRun) -> str:
     return "\n".join([*lines, *(f"not measured: {reason}" for reason in run.waived)]) + "\n"
 
 
-def _table(one: PlannedMeasurement) -> list[str]:
+def _table(planned: PlannedMeasurement) -> list[str]:
     """Return the transfers, the links that they share and the values of a measurement."""
     rows = [["  transfer", "executes", "size", "GB/s limit", "alone"]]
     notes = []
-    for i, work in enumerate(one.works):
+    for i, work in enumerate(planned.works):
         rows.append([
             f"  {i}: {_name(work)}", f"{work.executor} {work.engine}{_shape(work)}", format_size(work.bytes),
             _rate(work.limit), _rate(work.alone),
@@ -58,12 +58,12 @@ def _table(one: PlannedMeasurement) -> list[str]:
             notes.append(
                 f"  {i}: the rate of {_rate(work.rate)} GB/s is above the limit of {_rate(work.free)} GB/s"
             )
-    for link in one.links:
+    for link in planned.links:
         if len(link.used_by) > 1:
             users = ", ".join(map(str, link.used_by))
             full = ", full" if link.full else ""
             notes.append(f"  shared: {link.name} ({link.kind}, {_rate(link.capacity)} GB/s{full}) by {users}")
-    for value in one.values:
+    for value in planned.values:
         of = ", ".join(map(str, value.of))
         place = " ".join(filter(None, (value.table, value.row, value.column)))
         limit = f"limit {_rate(value.limit)} GB/s" if value.unit is Unit.RATE else "latency, no limit"
@@ -71,7 +71,7 @@ def _table(one: PlannedMeasurement) -> list[str]:
             f", expected {_rate(value.expected[0])} to {_rate(value.expected[1])}" if value.expected else ""
         )
         notes.append(f"  value {place}: {value.reduce} of {of}; {limit}{expected}")
-    return [line.rstrip() for line in aligned(rows)] + notes + _timeline(one.works)
+    return [line.rstrip() for line in aligned(rows)] + notes + _timeline(planned.works)
 
 
 def _timeline(works: Sequence[PlannedWork]) -> list[str]:

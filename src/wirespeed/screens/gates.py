@@ -11,24 +11,19 @@ from rich.text import Text
 
 from ..judging.gate_verdicts import GateComparison, GateResult, GateVerdict
 from ..reports import Style
-from ..reports.findings import gate_parts
+from ..reports.findings import applicable, gate_parts
+from ..reports.signs import SIGNS
 from ..units import many
-
-_COLORS = {
-    GateVerdict.FAIL: "bold red", GateVerdict.IMPOSSIBLE: "magenta", GateVerdict.UNCLEAR: "cyan",
-    GateVerdict.PASS: "green",
-}  # fmt: skip
 
 
 def section(compared: GateComparison, style: Style) -> Iterator[RenderableType]:
     """Yield the applicable gates of a set, the worst first, and the number of the others by reason."""
     gates, results = compared.gates, compared.results
     yield Text(f"published thresholds of {gates.name} (read {gates.read})", style="bold")
-    for verdict, color in _COLORS.items():
-        for result in (one for one in results if one.verdict is verdict):
-            line = Text(f"{verdict:<12}", style=color)
-            yield line.append(f"{result.gate.measures}: at least {result.gate.at_least}", style="default")
-            yield from (Padding(Text(text, style="dim"), (0, 0, 0, 2)) for text in _details(result, style))
+    for result in applicable(compared):
+        line = Text().append(f"{result.verdict:<12}", style=SIGNS[result.verdict].style)
+        yield line.append(f"{result.gate.measures}: at least {result.gate.at_least}")
+        yield from (Padding(Text(text, style="dim"), (0, 0, 0, 2)) for text in _details(result, style))
     other = Counter(one.why for one in results if one.verdict is GateVerdict.NOT_APPLICABLE)
     if other:
         reasons = ", ".join(f"{count} for {why}" for why, count in other.items())

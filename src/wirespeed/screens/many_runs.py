@@ -12,16 +12,15 @@ from rich.text import Text
 
 from ..judging.fleet import WORDS, FleetFigure, FleetNode
 from ..judging.overview import path_kinds
+from ..judging.verdict import Verdict
 from ..reports import SIMULATED, Style
 from ..reports.checked_runs import ERROR, PASS, CheckedRun, counted_words
 from ..reports.console import printed
 from ..reports.numbers import GLANCE, number
-from ..reports.signs import SIGNS
+from ..reports.signs import SIGNS, VERDICTS
 from ..results.many_files import Unreadable
 from ..units import GB, many
 
-#: Style of each verdict in words.
-_STYLES = {verdict.word.upper(): sign.style for verdict, sign in SIGNS.items()}
 #: Indentation of the cause below its runs.
 _INDENT = 2
 #: Lines of a screen, without the prompt, and rows of the table that are shown at least.
@@ -108,8 +107,8 @@ def _rows(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable]) -> list[
     ]  # fmt: skip
     failed = sum(row.word == WORDS[0] for row in rows)
     files = [
-        _Line(ERROR, Path(one.file).name or one.file, (), (ERROR, one.kind), one.why, one.kind)
-        for one in unreadable
+        _Line(ERROR, Path(file.file).name or file.file, (), (ERROR, file.kind), file.why, file.kind)
+        for file in unreadable
     ]
     return [*rows[:failed], *files, *rows[failed:]]
 
@@ -165,7 +164,7 @@ def _table(rows: Sequence[_Line], shown: Sequence[_Line], *, folded: bool = True
     for row in shown:
         figures = {figure.title: figure for figure in row.figures}
         table.add_row(
-            Text(row.word, style=_STYLES.get(row.word, _STYLES["FAIL"])),
+            Text(row.word, style=SIGNS[VERDICTS.get(row.word, Verdict.FAIL)].style),
             Text(row.label),
             *(_figure(figures.get(title)) for title in titles),
         )

@@ -19,6 +19,7 @@ from ..judging.verdict import Verdict
 from ..judging.verdicts import Check
 from ..reports import Style
 from ..reports.console import printed
+from ..reports.findings import FindingView
 from ..reports.key_figures import extent, of_limit, rate, typical_share
 from ..reports.signs import SIGNS, verification
 from ..units import format_time
@@ -45,8 +46,9 @@ def headline(document: Document, check: Check, found: Overview) -> Iterator[Rend
     seconds = "" if document.simulated or document.imported else format_time(document.seconds)
     parts = filter(None, (found.extent, verification(document), seconds))
     yield Padding(Text(" · ".join(parts), style="dim"), (0, 0, 0, indent))
-    if found.finding is not None and found.by_finding:
-        yield details(found.finding, briefly=True)
+    view = FindingView(found.finding, found.diagnosis.slow) if found.finding else None
+    if view and found.by_finding:
+        yield details(view, briefly=True)
         return
     if steps := [
         (name, text)
@@ -54,9 +56,9 @@ def headline(document: Document, check: Check, found: Overview) -> Iterator[Rend
         if text
     ]:
         yield Padding(rows(steps), (0, 0, 0, 2))
-    if found.finding is not None:
-        yield named(found.finding, found.diagnosis.slow)
-        yield details(found.finding, briefly=True)
+    if view:
+        yield named(view)
+        yield details(view, briefly=True)
 
 
 def notes(lines: Iterable[tuple[str, str]], style: str = "cyan") -> Iterator[RenderableType]:
@@ -77,10 +79,10 @@ _ABSENT = {
 
 def absent(lacking: Iterable[Missing], said: str = "") -> Iterator[RenderableType]:
     """Yield a line for everything that is missing, or left out on purpose, but for what was said."""
-    for one in lacking:
-        if str(one) not in said:
-            kind, style = _ABSENT[one.verdict]
-            yield from notes([(kind, str(one))], style)
+    for absence in lacking:
+        if str(absence) not in said:
+            kind, style = _ABSENT[absence.verdict]
+            yield from notes([(kind, str(absence))], style)
 
 
 def figures(found: Overview, width: int) -> RenderableType:

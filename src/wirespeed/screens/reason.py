@@ -10,6 +10,7 @@ from ..judging.diagnosis import Diagnosis
 from ..judging.fleet import FleetNode
 from ..judging.overview import overview
 from ..judging.verdicts import Check
+from ..reports.findings import views
 from ..units import many
 
 
@@ -29,14 +30,15 @@ def reason_of_nodes(nodes: Sequence[FleetNode]) -> str:
 
 def host_of_run(document: Document) -> str:
     """Return the host that was measured; the name of the machine if the host is unknown."""
-    return document.machine.host or document.host or document.machine.name
+    return document.hostname or document.machine.name
 
 
 def reason_of_diagnosis(document: Document, check: Check, found: Diagnosis) -> str:
     """Return the first sentence about a machine that was diagnosed, measured or not."""
-    defects = [one for one in found.findings if one.weight is Weight.DEFECT] or found.findings
+    known = views(found)
+    defects = [view for view in known if view.finding.weight is Weight.DEFECT] or known
     if check.verdict.is_failure or (document.testcases and not defects):
         return reason(document, check, found)
-    named = [str(one) for one in check.missing if one.verdict.is_bad]
-    named += [f"{one.cause.title} ({one.where})" if one.where else one.cause.title for one in defects]
+    named = [str(absence) for absence in check.missing if absence.verdict.is_bad]
+    named += [view.title for view in defects]
     return "; ".join(named) or "the system reports no defect; nothing was measured"

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -24,10 +22,10 @@ from ...topology import Machine
 from ...worlds.base import World
 from ...worlds.descriptors import Descriptors
 from ...worlds.mpi import in_use
-from ..base import Backend, CountsErrors, Describing, ObservesLinks
-from .endpoint import Endpoint, JobContext, SupportsDistributed
+from ..base import Backend, BackendDetails
+from .endpoint import Endpoint, JobContext
 from .exchange import Exchange
-from .prepared import DistributedPrepared
+from .prepared import DistributedPrepared, Running
 from .release import SynchronisedStart, share_page
 from .shared_pool import SharedBufferPool
 from .transport_selection import TransportSelector
@@ -37,32 +35,7 @@ from .transports import TWO_SIDED
 _STATE_INTERVAL_S = 5.0
 
 
-@dataclass(frozen=True)
-class Running:
-    """Resources of a process once all processes have connected.
-
-    Parameters
-    ----------
-    side : Endpoint
-        Hardware of this process.
-    pool : SharedBufferPool
-        Its buffers, and those of others that it has opened.
-    start : SynchronisedStart
-        The common start.
-    choice : TransportSelector
-        Selects the transport of each transfer.
-    descriptors : Descriptors
-        Serves the descriptors that this process exports.
-    """
-
-    side: Endpoint
-    pool: SharedBufferPool
-    start: SynchronisedStart
-    choice: TransportSelector
-    descriptors: Descriptors
-
-
-class DistributedBackend:
+class DistributedBackend(Backend):
     """Backend for transfers between the processes of a World.
 
     Parameters
@@ -80,8 +53,6 @@ class DistributedBackend:
     """
 
     name = "ranks"
-    setup_s = 0.0
-    can_cancel = True
     sample_seconds: float  #: long compared with the clock of this hardware and with the start skew
 
     def __init__(
@@ -92,8 +63,8 @@ class DistributedBackend:
         options: RunOptions,
         grace: float = 0.0,
     ) -> None:
-        self.warnings: list[str] = []
-        self.world = world
+        super().__init__()
+        self.world, self.processes = world, world.size
         self.rank = world.rank
         self.hosts = [member.host for member in world.members]
         self._speaks = self.hosts.index(self.hosts[self.rank]) == self.rank
@@ -101,7 +72,7 @@ class DistributedBackend:
         self._machine, self._options = machine, options
         self._local = tuple(local)
         device = machine.ranks[self.rank].device
-        self._own = next((b for b in local if isinstance(b, SupportsDistributed) and b.holds(device)), None)
+        self._own = next((backend for backend in local if backend.holds(device)), None)
         self.sample_seconds = self._own.sample_seconds if self._own else 0.0
         self._running: Running | None = None
         self._side: Endpoint | None = None
@@ -164,7 +135,7 @@ class DistributedBackend:
                         f"{transfer}: messages by {by} have no rate and no start offset, and are no load; "
                         "copies through shared memory can be"
                     )
-            prepared = DistributedPrepared(self, measurement, means)
+            prepared = DistributedPrepared(self.exchange, self.running, measurement, means)
             try:
                 failures = prepared.set_up()
             except OutOfMemory:
@@ -200,21 +171,20 @@ class DistributedBackend:
         mine = self.hosts[self.rank]
         here = [t for t in transfers if {self._host(t.source), self._host(t.destination)} == {mine}]
         for backend in self._local:
-            if isinstance(backend, ObservesLinks):
-                backend.observe(here)
+            backend.observe(here)
 
     def _host(self, end: Memory) -> str:
         return self.hosts[end.rank or 0]
 
     def counters(self) -> State:
         """Return the slow counters of this host, which its first process reports."""
-        counting = (backend for backend in self._local if isinstance(backend, CountsErrors))
-        return tuple(q for backend in counting for q in backend.counters()) if self._speaks else ()
+        if not self._speaks:
+            return ()
+        return tuple(quantity for backend in self._local for quantity in backend.counters())
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> BackendDetails:
         """Return the facts that the backends of this process found while they measured."""
-        found = (backend.describe() for backend in self._local if isinstance(backend, Describing))
-        return {"facts": tuple(fact for one in found for fact in one.get("facts", ()))}
+        return BackendDetails(facts=tuple(f for backend in self._local for f in backend.describe().facts))
 
     def _look_elsewhere(self) -> None:
         """Read the state of the other hosts, every few seconds; all processes do it together."""
@@ -238,12 +208,13 @@ class DistributedBackend:
         if self._side is not None:
             self._side.cancel()
 
+    def gone(self) -> str:
+        """Return which other process ended."""
+        return self.exchange.gone
+
     def interrupted(self) -> str:
         """After Ctrl-C, return which process has ended, if the launcher ended this one because of that."""
         return self.exchange.interrupted()
-
-    def late(self, stage: str, seconds: float) -> None:
-        """Return None: the exchange after the stage identifies the straggler."""
 
     def close(self) -> None:
         """Release all resources; buffers in order, while all processes still exist."""
@@ -257,19 +228,15 @@ class DistributedBackend:
         for backend in self._local:
             backend.close()
 
-    def arriving(self, transfers: Sequence[Transfer]) -> int:
-        """Return the number of arrivals at this host's gate."""
-        here = {rank for rank, host in enumerate(self.hosts) if host == self.hosts[self.rank]}
-        by_messages = [t for t in transfers if t.engine in TWO_SIDED]
-        messengers = here & {rank for t in by_messages for rank in (t.source.rank, t.destination.rank)}
-        executed = [t for t in transfers if t not in by_messages and t.executor.rank in here]
-        return self.running.side.threads(executed, len(messengers))
+    def drain_warnings(self) -> tuple[str, ...]:
+        """Return the warnings since the last call, with the worst start skew since then."""
+        return *super().drain_warnings(), *(self._running.start.drain_warnings() if self._running else ())
 
-    def warn(self, text: str) -> None:
-        """Add a warning, once."""
+    def _say(self, text: str) -> None:
+        """Add a warning, once in the job."""
         if text not in self._said:
             self._said.add(text)
-            self.warnings.append(text)
+            self.warn(text)
 
     def _come_together(self) -> Running:
         """Share the page of the gate, open the hardware, compare clocks and measure the skew."""
@@ -291,18 +258,18 @@ class DistributedBackend:
             place = (here.index(self.rank), len(here))
             job = JobContext(self.world, descriptors, page, place, mine.device, mine.cpus, self._options)
             self._side = self._own.side(job)
-            return list(self._own.warnings)
+            return list(self._own.drain_warnings())
 
         said = self.exchange.together(open_side, "opening the devices of all ranks")
         for member, warnings in zip(self.world.members, said, strict=True):
             for text in warnings:
-                self.warn(f"rank {member.rank} on {member.host}: {text}")
+                self._say(f"rank {member.rank} on {member.host}: {text}")
         if self._options.all_engines or self._options.virtual_memory:
-            self.warn("between processes a copy uses one copy engine, and its memory is as --share has it")
+            self._say("between processes a copy uses one copy engine, and its memory is as --share has it")
         assert self._side is not None
         start = SynchronisedStart(self.exchange, self._side)
         self.sample_seconds = max(self.sample_seconds, start.sample_seconds)
-        choice = TransportSelector(self.exchange, self._side, self._options.share, self.warn)
+        choice = TransportSelector(self.exchange, self._side, self._options.share, self._say)
         return Running(self._side, SharedBufferPool(self._side), start, choice, descriptors)
 
     def _free_buffers(self) -> None:

@@ -1,10 +1,10 @@
-"""Optional protocol of backends whose hardware can take part in a job of several processes."""
+"""Protocols of the hardware of a process in a job of several."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from ...model import Memory, Transfer
 from ...options import RunOptions
@@ -224,24 +224,3 @@ class Endpoint(Protocol):
 
     def close(self) -> None:
         """Release all resources."""
-
-
-@runtime_checkable
-class SupportsDistributed(Protocol):
-    """A backend whose hardware can take part in a job.
-
-    Attributes
-    ----------
-    sample_seconds : float
-        Minimum duration of a sample for the clock of this backend, in s.
-    """
-
-    sample_seconds: float
-
-    def side(self, job: JobContext) -> Endpoint:
-        """Return this process' hardware in a job."""
-        ...
-
-    def holds(self, device: str) -> bool:
-        """Return whether this backend measures the memory of a device."""
-        ...

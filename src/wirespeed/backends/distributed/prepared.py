@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ...errors import BackendLost, OutOfMemory, WirespeedError
 from ...model import Engine, Measurement, Memory, Role, Sample, Transfer
 from ...summary import summarise
+from ...worlds.descriptors import Descriptors
+from ..base import Prepared
 from ..shared_memory import Handle
-from .endpoint import LocalPrepared, LocalTransfer
+from .endpoint import Endpoint, LocalPrepared, LocalTransfer
+from .exchange import Exchange
+from .release import SynchronisedStart
+from .shared_pool import Own, SharedBufferPool
+from .transport_selection import TransportSelector
 from .transports import TWO_SIDED
-
-if TYPE_CHECKING:
-    from .backend import DistributedBackend
-    from .shared_pool import Own
 
 #: Samples at the beginning that only determine the number of copies of a sample.
 _WARM_UP_SAMPLES = 2
@@ -27,24 +29,52 @@ _LOAD_LASTS, _MOST_REPEATS = 1.5, 10_000
 Failures = list[tuple[int, str]]
 
 
-class DistributedPrepared:
+@dataclass(frozen=True)
+class Running:
+    """Resources of a process once all processes have connected.
+
+    Parameters
+    ----------
+    side : Endpoint
+        Hardware of this process.
+    pool : SharedBufferPool
+        Its buffers, and those of others that it has opened.
+    start : SynchronisedStart
+        The common start.
+    choice : TransportSelector
+        Selects the transport of each transfer.
+    descriptors : Descriptors
+        Serves the descriptors that this process exports.
+    """
+
+    side: Endpoint
+    pool: SharedBufferPool
+    start: SynchronisedStart
+    choice: TransportSelector
+    descriptors: Descriptors
+
+
+class DistributedPrepared(Prepared):
     """This process' part of a common Measurement; all processes call every method together.
 
     Parameters
     ----------
-    backend : DistributedBackend
-        Backend of this process.
+    exchange : Exchange
+        The exchange of the job.
+    running : Running
+        Resources of this process.
     measurement : Measurement
         Measurement, the same in all processes.
     means : tuple[str, ...]
         Transport of each transfer.
     """
 
-    def __init__(self, backend: DistributedBackend, measurement: Measurement, means: tuple[str, ...]) -> None:
-        self._backend = backend
-        self._exchange = backend.exchange
-        self._running = backend.running
-        self._rank = backend.rank
+    def __init__(
+        self, exchange: Exchange, running: Running, measurement: Measurement, means: tuple[str, ...]
+    ) -> None:
+        self._exchange, self._running = exchange, running
+        self._rank = exchange.world.rank
+        self._hosts = [member.host for member in exchange.world.members]
         self._measurement = measurement
         self._means = means
         # For the processes, load is measured too: it starts with the others and makes more copies.
@@ -56,7 +86,7 @@ class DistributedPrepared:
         self._skews: list[tuple[float, float]] = []
         self._own: dict[tuple[int, bool], Own] = {}
         self._part: LocalPrepared | None = None
-        self._arriving = backend.arriving(self._transfers)
+        self._arriving = self._arrivals()
 
     def set_up(self) -> Failures:
         """Share the buffers, bind the part of this process, and fill; return the transports that do not work.
@@ -77,9 +107,6 @@ class DistributedPrepared:
         self._exchange.together(self._fill, f"filling the buffers of {text}")
         return []
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -88,12 +115,11 @@ class DistributedPrepared:
         if self._part is not None:
             self._part.close()
             self._part = None
-        hosts = self._backend.hosts
-        movers = {hosts[t.executor.rank] for t in self._transfers if t.executor.rank is not None}
+        movers = {self._hosts[t.executor.rank] for t in self._transfers if t.executor.rank is not None}
         if len(self._skews) > _WARM_UP_SAMPLES and len(movers) > 1:
             skews, walls = zip(*self._skews[_WARM_UP_SAMPLES:], strict=True)
             skew, wall = summarise(skews).median, summarise(walls).median
-            self._running.start.judge(skew, wall, self._backend.warnings)
+            self._running.start.judge(skew, wall)
         self._skews.clear()
         self._own.clear()
         self._running.pool.give_back()
@@ -175,6 +201,14 @@ class DistributedPrepared:
         self._exchange.together(verify, f"verifying {self._measurement}")
 
     # Setting up.
+
+    def _arrivals(self) -> int:
+        """Return the number of arrivals at this host's gate."""
+        here = {rank for rank, host in enumerate(self._hosts) if host == self._hosts[self._rank]}
+        by_messages = [t for t in self._transfers if t.engine in TWO_SIDED]
+        messengers = here & {rank for t in by_messages for rank in (t.source.rank, t.destination.rank)}
+        executed = [t for t in self._transfers if t not in by_messages and t.executor.rank in here]
+        return self._running.side.threads(executed, len(messengers))
 
     def _offer(self) -> tuple[list[tuple[int, list[object]]], Failures]:
         """Take the buffers that this process owns; return handles for other processes, and failures."""

@@ -143,26 +143,19 @@ class SynchronisedStart:
         self.skews.append((max(lateness) - min(lateness)) * NANO + self.clocks.error)
         return self.skews[-1]
 
-    def judge(self, skew: float, wall: float, warnings: list[str]) -> None:
-        """Warn about the worst start skew between hosts in a testcase.
+    def judge(self, skew: float, wall: float) -> None:
+        """Note the start skew between hosts in a Measurement, and the duration of a sample, in s."""
+        if skew > max(_SKEW_LIMIT, self._worst) * wall:
+            self._worst = skew / wall
+            self._warning = (
+                f"hosts started {skew * 1e6:.0f} µs apart in samples of {wall * 1e3:.2g} ms: what should run "
+                "at the same time did not quite"
+            )
 
-        Parameters
-        ----------
-        skew, wall : float
-            Skew and duration of a sample, in s.
-        warnings : list[str]
-            Warnings of the testcase, to which this one is added, or in which it is replaced.
-        """
-        if skew <= _SKEW_LIMIT * wall or (skew / wall <= self._worst and self._warning in warnings):
-            return
-        if self._warning in warnings:
-            warnings.remove(self._warning)
-        self._worst = skew / wall
-        self._warning = (
-            f"hosts started {skew * 1e6:.0f} µs apart in samples of {wall * 1e3:.2g} ms: what should run at "
-            "the same time did not quite"
-        )
-        warnings.append(self._warning)
+    def drain_warnings(self) -> tuple[str, ...]:
+        """Return a warning about the worst start skew since the last call, if it is too large."""
+        warning, self._warning, self._worst = self._warning, "", 0.0
+        return (warning,) if warning else ()
 
     def _measure(self) -> None:
         """Release all processes without work, and record the skew of their start."""

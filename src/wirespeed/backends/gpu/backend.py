@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ from ...options import RunOptions
 from ...topology import Machine
 from ...units import MIB, format_size
 from .. import pci
+from ..base import Backend, BackendDetails
 from .launch_config import NODE, WORD, unfit
 from .loaded_links import LoadedLinks
 from .monitor import Monitor, process_name
@@ -45,7 +45,7 @@ _SPREAD_FROM_BYTES = 16 * MIB
 _SPREAD_TRIALS = 3
 
 
-class GpuBackend(ABC):
+class GpuBackend(Backend, ABC):
     """Backend for transfers of GPUs: copy engines, kernels, chases.
 
     Parameters
@@ -67,7 +67,7 @@ class GpuBackend(ABC):
     sample_seconds = 4e-3
 
     def __init__(self, machine: Machine, gate: str = "wait_value") -> None:
-        self.warnings: list[str] = []
+        super().__init__()
         self._machine = machine
         self._gate_kind = gate
         self._gpus = {gpu.name: gpu for gpu in machine.gpus}
@@ -236,7 +236,7 @@ class GpuBackend(ABC):
             raise BackendError(self._unusable)
         device = self._device(job.device)
         if users := self._users(device.gpu):
-            self._warn(f"{job.device} is in use by {users}; values may be lower than its maximum")
+            self.warn(f"{job.device} is in use by {users}; values may be lower than its maximum")
         kind = GateKind(self._gate_kind)
         return GpuEndpoint(job, device, self._contents_of(device), kind, self._buffers())
 
@@ -244,10 +244,6 @@ class GpuBackend(ABC):
         """Use other memory from now on."""
         if self._pool is not None:
             self._pool.renew()
-
-    def now(self) -> float:
-        """Return the monotonic clock in s."""
-        return time.monotonic()
 
     def state(self) -> State:
         """Return clocks, temperatures, links and error counters of all GPUs from their monitor."""
@@ -276,9 +272,9 @@ class GpuBackend(ABC):
         """Look at the PCIe links of GPUs that copy from or to the host now."""
         self._loaded.observe(transfers)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> BackendDetails:
         """Return the facts of the links that were seen while they were in use."""
-        return {"facts": tuple(self._loaded.facts())}
+        return BackendDetails(facts=tuple(self._loaded.facts()))
 
     def busy(self) -> dict[str, str]:
         """Return the other processes that use the GPUs; empty if there are none."""
@@ -360,7 +356,7 @@ class GpuBackend(ABC):
         from .memory import GpuBufferPool
 
         if self._pool is None:
-            self._pool = GpuBufferPool(self._machine, self._device, self._warn)
+            self._pool = GpuBufferPool(self._machine, self._device, self.warn)
         return self._pool
 
     def _contents_of(self, device: Device) -> Contents:
@@ -374,7 +370,3 @@ class GpuBackend(ABC):
         if self._open_monitor is None and not self._unusable:
             self._open_monitor = self.open_monitor()
         return self._open_monitor
-
-    def _warn(self, message: str) -> None:
-        if message not in self.warnings:
-            self.warnings.append(message)

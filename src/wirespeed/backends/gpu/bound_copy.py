@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import VerificationError
 from ...model import BUFFERS, MOST_DESTINATIONS, Engine, Memory, MemoryKind, Operation, Role, Transfer
 from ...options import RunOptions
-from ..patterns import keys_of
+from ..word_pattern import keys_of
 from .arguments import Arguments, narrow, pointer, wide
 from .device import Device, Peers, TimedStream
 from .fill_verify import SCALAR, Contents, Expected, Region, near, pattern_of

@@ -14,8 +14,8 @@ from ...units import NANO
 from ...worlds.mpi import Messages, MessagesRefused, Move
 from ..distributed.endpoint import LINE, JobContext, LocalTransfer, TransferTiming
 from ..distributed.transports import MPI, NCCL, TWO_SIDED
-from ..patterns import keys_of
 from ..shared_memory import Mechanism
+from ..word_pattern import keys_of
 from .bound_copy import Binder, BoundCopy, Buffers
 from .device import Device, Peers, TimedStream
 from .fill_verify import Contents
@@ -37,7 +37,7 @@ class GpuEndpoint:
 
     #: On one host the first two are as fast as the third and need no permission. The first is also fast if a
     #: process does not see the other's GPU; copy engines were 6 % slower with the second.
-    means = (IPC, VMM_FD, FABRIC)
+    means: tuple[str, ...] = (IPC, VMM_FD, FABRIC)
     plain = IPC
 
     def __init__(

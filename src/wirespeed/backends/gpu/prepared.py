@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
 from ...model import Measurement, Sample, Transfer
 from ...options import RunOptions
+from ..base import Prepared
 from .bound_copy import Binder, BoundCopy, Buffers
 from .device import TimedStream
 from .gate import Gate
@@ -40,7 +41,7 @@ class Signals:
     stuck: threading.Event = field(default_factory=threading.Event)
 
 
-class GpuPrepared:
+class GpuPrepared(Prepared):
     """A Measurement with filled buffers and streams that are ready.
 
     Destinations are poisoned when it is created and by every ``verify``. So the next ``verify`` finds what a
@@ -86,9 +87,6 @@ class GpuPrepared:
         #: Copies of each of these in this sample.
         self._counts: list[int] = []
         self.buffers: list[Buffers] = [bound.buffers for bound in self._bound]
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._give_back()

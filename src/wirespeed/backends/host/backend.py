@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from ...document import Quantity, State
 from ...model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
 from ...options import RunOptions
 from ...topology import Machine
+from ..base import Backend
 from ..tree import HERE, TreePath
 from . import nic_facts
 from .load import CpuLoad
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _HZ_PER_KHZ = 1e3
 
 
-class HostBackend:
+class HostBackend(Backend):
     """Backend for transfers of the engine ``cpu`` on pinned threads, in memory bound to NUMA nodes.
 
     The first ``prepare`` compiles the kernels, or loads them from numba's cache.
@@ -41,7 +41,7 @@ class HostBackend:
     sample_seconds = 2e-3
 
     def __init__(self, machine: Machine) -> None:
-        self.warnings: list[str] = []
+        super().__init__()
         self._machine = machine
         self._workers = Workers()
         self._pool = HostBufferPool(several=len(machine.numa) > 1)
@@ -100,9 +100,9 @@ class HostBackend:
         if options.affinity:
             for cpu in sorted(cpus & self._workers.unpinned.keys()):
                 why = self._workers.unpinned[cpu]
-                self._warn(f"could not pin a thread to CPU {cpu} ({why}); it may migrate")
+                self.warn(f"could not pin a thread to CPU {cpu} ({why}); it may migrate")
         for node in sorted({buffer.node for buffer in buffers.taken if not buffer.checked}):
-            self._warn(f"cannot verify that memory is on numa{node}: /proc/self/numa_maps has no information")
+            self.warn(f"cannot verify that memory is on numa{node}: /proc/self/numa_maps has no information")
         return prepared
 
     def holds(self, device: str) -> bool:
@@ -118,10 +118,6 @@ class HostBackend:
     def renew(self) -> None:
         """Use other memory from now on."""
         self._pool.renew()
-
-    def now(self) -> float:
-        """Return the monotonic clock in s."""
-        return time.monotonic()
 
     def state(self, root: TreePath = HERE) -> State:
         """Return the readings that affect memory speed, as far as the kernel reports them."""
@@ -168,7 +164,3 @@ class HostBackend:
         """End the threads and unmap all memory, unless a stuck thread may still write to it."""
         if self._workers.close():
             self._pool.close()
-
-    def _warn(self, message: str) -> None:
-        if message not in self.warnings:
-            self.warnings.append(message)

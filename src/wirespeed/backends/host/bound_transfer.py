@@ -9,7 +9,7 @@ from itertools import pairwise
 from ...model import BUFFERS, Operation, Role, Transfer
 from ...topology import Machine
 from ...units import KIB, MIB, NANO
-from ..patterns import WORD_MASK, key_of
+from ..word_pattern import WORD_MASK, key_of
 from . import kernels
 from .kernel_codes import CODES
 from .memory import HostBuffer

@@ -12,7 +12,7 @@ from ...options import RunOptions
 from ...topology import Machine
 from ..distributed.endpoint import LocalTransfer
 from ..distributed.transports import TWO_SIDED
-from ..patterns import keys_of
+from ..word_pattern import keys_of
 from . import kernels
 from .bound_transfer import BoundTransfer, bypasses, split, whole_lines
 from .memory import HostBuffer, HostBufferPool

@@ -76,7 +76,7 @@ class HostEndpoint:
     the host resets the gate of the next round.
     """
 
-    means = (SHM,)
+    means: tuple[str, ...] = (SHM,)
     plain = SHM
 
     def __init__(self, job: JobContext, workers: Workers) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import VerificationError
 from ...model import Operation
-from ..patterns import STEP, WORD_MASK
+from ..word_pattern import STEP, WORD_MASK
 from . import kernels
 from .bound_transfer import LINE, BoundTransfer, signed
 from .buffer_sources import Run, Tasks

@@ -53,7 +53,7 @@ def _limits(root: TreePath) -> Iterator[Fact]:
         (Known.NODES, "Mems", Known.NODES_ONLINE, "node/online"),
     ):
         all_of_them = set(cpu_list(read(system / online) or ""))
-        usable = [one for one in usable_here.get(kind, ()) if one in all_of_them or not all_of_them]
+        usable = [index for index in usable_here.get(kind, ()) if index in all_of_them or not all_of_them]
         yield _fact(name, len(usable) or None)
         yield _fact(there, len(all_of_them) or None)
     yield _fact(Known.CPU_QUOTA, _quota(root))

@@ -63,15 +63,15 @@ def _in_container(root: TreePath) -> bool:
 
 def _gpus(root: TreePath) -> Iterator[Fact]:
     """Yield what the PCI bus and the kernel say about NVIDIA GPUs."""
-    on_bus = [one for one in pci.gpus(root) if not (one / "physfn").exists()]  # not parts of a GPU
+    on_bus = [entry for entry in pci.gpus(root) if not (entry / "physfn").exists()]  # not parts of a GPU
     loaded = any([(root / "proc/driver/nvidia/version").exists(), (root / "sys/module/nvidia").exists()])
     if not on_bus and not loaded:
         return
     yield _fact(Known.DRIVER_LOADED, ON if loaded else OFF)
     yield _fact(Known.GPUS_ON_BUS, tuple(device.name for device in on_bus))
     text = (root / "dev/kmsg").messages(_LOST)
-    lost = [(one[1][-4:], one[2], one[3]) for one in _LOST.finditer(text or "")]
-    addresses = tuple(dict.fromkeys(f"{':'.join(one)}.0".lower() for one in lost))
+    lost = [(match[1][-4:], match[2], match[3]) for match in _LOST.finditer(text or "")]
+    addresses = tuple(dict.fromkeys(f"{':'.join(address)}.0".lower() for address in lost))
     yield Fact(Known.GPUS_LOST, addresses if text is not None else None,
                reason="" if text is not None else "/dev/kmsg cannot be read")  # fmt: skip
     for device in on_bus:

@@ -11,7 +11,7 @@ from functools import partial
 
 import numba
 
-from ..patterns import STEP
+from ..word_pattern import STEP
 from .compiled import compiled
 from .intrinsics import (
     add_lines,

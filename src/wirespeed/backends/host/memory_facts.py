@@ -106,7 +106,7 @@ class _Host:
 
     def speeds(self) -> list[int]:
         """Return the speed of each module in millions of transfers per second; none if one is unknown."""
-        known = [one.transfers for one in self.modules if one.kind and one.transfers]
+        known = [module.transfers for module in self.modules if module.kind and module.transfers]
         return known if len(known) == len(self.modules) else []
 
 

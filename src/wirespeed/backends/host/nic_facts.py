@@ -141,8 +141,10 @@ def _interface(device: TreePath, about: str) -> Iterator[Fact]:
 def _plugins(root: TreePath) -> Iterator[Fact]:
     """Yield the network plug-ins that NCCL would find, and if there are none, those that it would not."""
     variables = root.tree.environment
-    searched = [one for one in variables.get("LD_LIBRARY_PATH", "").split(":") if one.startswith("/")]
-    named = [one for one in variables.get("NCCL_NET_PLUGIN", "").split(",") if one.startswith("/")]
+    searched = [
+        folder for folder in variables.get("LD_LIBRARY_PATH", "").split(":") if folder.startswith("/")
+    ]
+    named = [path for path in variables.get("NCCL_NET_PLUGIN", "").split(",") if path.startswith("/")]
     cached = (root / "etc/ld.so.cache").read(_CACHED)
     found = [path for folder in searched for path in (root / folder).glob(_PLUGIN)]
     found += [root / name for name in (*named, *(cached or "").splitlines()) if (root / name).exists()]
@@ -150,8 +152,8 @@ def _plugins(root: TreePath) -> Iterator[Fact]:
     yield Fact(Known.NCCL_PLUGINS, None if unknown else _paths(found), reason=unknown)
     if not found:
         patterns = [f"{folder}/{below}/{_PLUGIN}" for folder in _FOLDERS for below in ("lib*", "lib*/*")]
-        yield Fact(Known.NCCL_PLUGINS_ELSEWHERE, _paths([one for p in patterns for one in root.glob(p)]))
+        yield Fact(Known.NCCL_PLUGINS_ELSEWHERE, _paths([path for p in patterns for path in root.glob(p)]))
 
 
 def _paths(found: list[TreePath]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(f"/{one.path}" for one in found))
+    return tuple(dict.fromkeys(f"/{path.path}" for path in found))

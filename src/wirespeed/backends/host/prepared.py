@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ...errors import BackendError, BackendLost, MeasurementTimeout, WirespeedEr
 from ...model import Measurement, Operation, Role, Sample
 from ...options import RunOptions
 from ...units import NANO
+from ..base import Prepared
 from . import fill_verify as contents
 from . import kernels
 from .bound_transfer import BoundTransfer, chase_unit
@@ -24,7 +25,7 @@ from .kernels import WORD
 from .threads import RunningTasks, Task, Workers
 
 
-class HostPrepared:
+class HostPrepared(Prepared):
     """A Measurement with its buffers and threads; ``bind`` makes it ready.
 
     Buffers consist of whole lines of 64 bytes: other sizes are rounded up, and the amounts of a Sample count
@@ -96,9 +97,6 @@ class HostPrepared:
         except BaseException:
             self._buffers.give_back()
             raise
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.abandon()

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ...errors import OutOfMemory
-from ...facts import Fact
 from ...testcases.collective_ops import Piece, Setting
 from ...units import format_size
 from ...worlds.base import World
@@ -19,7 +18,7 @@ from .. import test_data as contents
 from ..cpu_sharing import current_cpu
 from ..host.procfs import available_bytes
 from ..native import Call
-from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, RankDevice, Refused
+from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, Provider, RankDevice, Refused
 from .calls import CALLS, MpiSite
 from .functions import MpiFunctions
 
@@ -37,7 +36,7 @@ _CHUNK_ELEMENTS = 2**14
 _REHEARSED_OPERATIONS = 20
 
 
-class MpiProvider:
+class MpiProvider(Provider):
     """Runs collectives with MPI.
 
     Parameters
@@ -92,10 +91,6 @@ class MpiProvider:
         """Return the name of the MPI library; MPI does not report its transport."""
         return f"{version(self._mpi)} on host memory"
 
-    def facts(self) -> tuple[Fact, ...]:
-        """Return no facts."""
-        return ()
-
     def refuses(self, setting: Setting) -> str | None:
         """Return why MPI or numpy does not support the type or operator; None if both do."""
         if not setting.type.numpy or setting.type.name == "half":
@@ -133,9 +128,6 @@ class MpiProvider:
                 self._space.append(whole[-whole.ctypes.data % _ALIGNMENT_BYTES :])
         except MemoryError as error:
             raise OutOfMemory(f"2 buffers of {format_size(size)}: {error}") from error
-
-    def register(self) -> None:
-        """Do nothing: MPI registers memory itself."""
 
     def bind(self, case: Case) -> None:
         """Prepare the calls of a loop."""
@@ -231,13 +223,6 @@ class MpiProvider:
                 part = Piece(piece.at + start, len(some), piece.source, piece.start + start)
                 found += contents.wrong(some, part, kind, operator, case.ranks, seed)
         return found
-
-    def memory(self) -> dict[str, int]:
-        """Return no device memory: the buffers are in host memory."""
-        return {}
-
-    def cancel(self) -> None:
-        """Do nothing: a call of MPI cannot be cancelled."""
 
     def close(self) -> None:
         """Free the buffers and the communicator."""

@@ -19,7 +19,7 @@ from ...testcases.data_types import OPERATORS, DataType
 from ...units import format_size
 from ...worlds.base import World
 from ..gpu.gpu_driver import driver_of
-from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, RankDevice, Refused
+from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, Provider, RankDevice, Refused
 from ..test_data import BEFORE, scalar
 from . import device_api
 from .calls import CALLS, Site, addresses
@@ -107,7 +107,7 @@ class _Rank:
     kernel: device_api.DeviceKernel | None = None
 
 
-class NcclProvider:
+class NcclProvider(Provider):
     """Runs collectives with NCCL.
 
     Parameters
@@ -300,11 +300,6 @@ class NcclProvider:
         for future in done:
             future.result()  # raises an error without waiting for the other threads, which may hang
         return [future.result() for future in futures]
-
-    def exceeds(self, case: Case) -> str | None:
-        """Return None: counts of NCCL have 64 bits."""
-        del case
-        return None
 
     def allocate(self, size: int) -> None:
         """Allocate the buffers with ncclMemAlloc, whose memory every transport of NCCL can use.

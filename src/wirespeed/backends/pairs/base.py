@@ -10,9 +10,9 @@ import numpy as np
 
 from ...errors import VerificationError
 from ...worlds.base import World
-from ..patterns import key_of
 from ..shared_memory import Mechanism
 from ..test_data import words
+from ..word_pattern import key_of
 
 #: Seed of the data that the two ends send.
 _PATTERN_SEED = 20

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
 
 from ...errors import WirespeedError
 from ...model import Measurement, Message, MessagePattern, Sample
+from ..base import Prepared
 from .base import Window, pattern, verify
-
-if TYPE_CHECKING:
-    from .backend import PairsBackend
+from .connection import Connection
 
 #: Patterns in which the last end sends messages of the same size.
 _RETURNING = (MessagePattern.ROUND_TRIP, MessagePattern.WINDOW_BOTH)
 
 
-class PreparedMessages:
+class PreparedMessages(Prepared):
     """Prepared messages in one process. All processes call each method at the same time."""
 
-    def __init__(self, backend: PairsBackend, measurement: Measurement, message: Message) -> None:
-        self._backend, self._measurement, self._message = backend, measurement, message
-        self._end = 0 if backend.ends.first else 1
-        self._wire = backend.wire(message.engine, message.source.kind)
-        self._place = backend.place(message.source.kind) if self._wire else None
+    def __init__(self, connection: Connection, measurement: Measurement, message: Message) -> None:
+        self._connection, self._measurement, self._message = connection, measurement, message
+        self._end = 0 if connection.ends.first else 1
+        self._wire = connection.wire(message.engine, message.source.kind)
+        self._place = connection.place(message.source.kind) if self._wire else None
         self._held: list[int] = []
         if not measurement.uses_new_buffers:
             self._renew()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._free(self._held)
@@ -39,7 +34,7 @@ class PreparedMessages:
         message = self._message
         if self._measurement.uses_new_buffers:
             self._renew()
-        everyone = self._backend.moving(
+        everyone = self._connection.moving(
             lambda: self._send(copies), f"measuring {self._measurement}", message.engine
         )
         if message.pattern is MessagePattern.EACH:  # the receiver times the arrival
@@ -70,7 +65,7 @@ class PreparedMessages:
         VerificationError
             If a word differs.
         """
-        self._backend.exchange.together(self._compare, f"verifying {self._measurement}")
+        self._connection.exchange.together(self._compare, f"verifying {self._measurement}")
 
     def _compare(self) -> None:
         message, place = self._message, self._place
@@ -87,7 +82,7 @@ class PreparedMessages:
         The old ones are freed last, so that the new ones are at other addresses.
         """
         try:
-            self._backend.exchange.together(self._allocate, f"allocating for {self._measurement}")
+            self._connection.exchange.together(self._allocate, f"allocating for {self._measurement}")
         except WirespeedError:
             self._free(self._held)
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from ...errors import BackendError, BackendLost, OutOfMemory, Unreachable
 from ...model import (
@@ -21,11 +21,10 @@ from ...model import (
     Sample,
     Sharing,
 )
+from ..base import Prepared
 from ..shared_memory import Allocation, Handle
 from .base import PairMemory, Wire, pattern, verify
-
-if TYPE_CHECKING:
-    from .backend import PairsBackend
+from .connection import Connection
 
 #: Number of copies or messages after the first one, whose mean time is reported.
 _NEXT_COPY_COUNT = 10
@@ -55,23 +54,17 @@ class _Clock:
         self.found[NEXT_COPIES] = (time.perf_counter() - start) / _NEXT_COPY_COUNT
 
 
-class PreparedSharing:
+class PreparedSharing(Prepared):
     """Prepared sharing of new buffers in one process. All processes call each method at the same time."""
 
-    def __init__(self, backend: PairsBackend, measurement: Measurement, works: tuple[Sharing, ...]) -> None:
-        self._backend, self._measurement, self._works = backend, measurement, works
-        self._together, self._ends = backend.exchange.together, backend.ends
+    def __init__(self, connection: Connection, measurement: Measurement, works: tuple[Sharing, ...]) -> None:
+        self._connection, self._measurement, self._works = connection, measurement, works
+        self._together, self._ends = connection.exchange.together, connection.ends
         sent, kind = works[0].sent, works[0].memory.kind
-        self._wire: Wire | None = backend.wire(sent, kind) if sent else None
-        self._place: PairMemory | None = backend.place(kind) if backend.measures else None
-        if (works[0].mechanism, kind) not in backend.tried:
+        self._wire: Wire | None = connection.wire(sent, kind) if sent else None
+        self._place: PairMemory | None = connection.place(kind) if connection.measures else None
+        if (works[0].mechanism, kind) not in connection.tried:
             self._try()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Do nothing: no buffer is kept between samples."""
 
     def sample(self, copies: int) -> Sample:
         """Share a new buffer for each over-allocation in turn, and return the times of all phases.
@@ -85,9 +78,6 @@ class PreparedSharing:
         phases = [(work, self._phases(work)) for work in self._works]
         seconds = tuple(times[phase] for work, times in phases for phase in work.phases)
         return Sample(seconds, (1.0,) * len(seconds), sum(seconds))
-
-    def verify(self) -> None:
-        """Do nothing: each buffer is compared before it is freed."""
 
     def _try(self) -> None:
         """Share a small buffer, so that set-up is not timed, and to find out whether the mechanism works.
@@ -104,12 +94,12 @@ class PreparedSharing:
             raise
         except BackendError as error:
             raise Unreachable(str(error)) from error
-        self._backend.tried.add((work.mechanism, work.memory.kind))
+        self._connection.tried.add((work.mechanism, work.memory.kind))
 
     def _phases(self, work: Sharing) -> dict[str, float]:
         """Return the time of each phase, in s; copies are timed at the last end."""
         mine = self._sent(work) if work.sent else self._opened(work)
-        everyone = self._backend.exchange.gather(mine, f"timing {work}")
+        everyone = self._connection.exchange.gather(mine, f"timing {work}")
         first, last = everyone[0], everyone[-1]
         return {**last, **first, **{phase: last[phase] for phase in (FIRST_COPY, NEXT_COPIES)}}
 
@@ -169,7 +159,7 @@ class PreparedSharing:
 
         try:
             self._together(allocate, f"allocating {work}")
-            self._backend.moving(send, f"sending {work}", Engine(work.mechanism))
+            self._connection.moving(send, f"sending {work}", Engine(work.mechanism))
             self._together(compare, f"verifying {work}")
         finally:
             if place is not None and held:

@@ -51,7 +51,7 @@ def parse_fault(text: str, machine: Machine) -> Fault:
             name, amount = long, match[1] if match.groups() else amount
     if name in EFFECTS and kind != FaultKind.BUSY:
         return _cause(name, where, amount, text, machine)
-    kinds = [one for one in FaultKind if one is not FaultKind.CAUSE]
+    kinds = [kind for kind in FaultKind if kind is not FaultKind.CAUSE]
     if kind not in kinds:
         raise MachineError(f"unknown simulated fault {kind!r}; choose from {', '.join([*kinds, *EFFECTS])}")
     fault = Fault(FaultKind(kind), where)
@@ -111,7 +111,7 @@ def _cause(name: str, where: str, amount: str, text: str, machine: Machine) -> F
     except ValueError:
         value = math.nan
     if not 0 < effect.factor(machine, where, value) <= 1 or (effect.amounts and value not in effect.amounts):
-        choices = ", ".join(f"{one:g}" for one in effect.amounts) or "a factor between 0 and 1"
+        choices = ", ".join(f"{amount:g}" for amount in effect.amounts) or "a factor between 0 and 1"
         if effect.factor(machine, where, 1.0) < 1 and not effect.amounts:
             choices += ", or a number of NVLinks that are left"
         raise MachineError(f"the fault {text!r} requires an amount: {choices}")

@@ -25,7 +25,7 @@ from ...model import (
     Sample,
     Sharing,
 )
-from .backend import SimulatedMeasurement
+from .measurement import SimulatedMeasurement
 
 #: Round-trip latency in s, and rate in B/s (400 Gb/s), of ranks without a path on the machine.
 _DEFAULT_LATENCY_S, _DEFAULT_RATE = 4e-6, 50e9
@@ -58,7 +58,7 @@ class SimulatedPair(SimulatedMeasurement):
 
     def _way(self, source: Memory, destination: Memory) -> tuple[float, float]:
         """Return half the round-trip latency between two memories in s, and the rate of the path in B/s."""
-        network, vertex = self.backend.network, self.backend.machine.vertex
+        network, vertex = self.hardware.network, self.hardware.machine.vertex
         try:
             way = [network.links[i] for i in network.route(vertex(source), vertex(destination))]
         except MachineError:
@@ -90,12 +90,12 @@ class SimulatedPair(SimulatedMeasurement):
     def sample(self, copies: int) -> Sample:
         """Return times with noise, and advance the virtual clock."""
         self._fail()
-        now = self.backend.clock
-        seconds = tuple(one * copies * self.noise.factor(now) for one in self.seconds)
+        now = self.hardware.clock
+        seconds = tuple(exact * copies * self.noise.factor(now) for exact in self.seconds)
         work = self.measurement.works[0]
         amount = copies
         if isinstance(work, Message) and work.is_window:
             amount *= work.count * work.bytes
         wall = sum(seconds)
-        self.backend.clock += wall
+        self.hardware.clock += wall
         return Sample(seconds, (float(amount),) * len(seconds), wall)

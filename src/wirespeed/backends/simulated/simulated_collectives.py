@@ -15,16 +15,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from ...errors import BackendError, MachineError, MeasurementTimeout, OutOfMemory
-from ...facts import Fact
 from ...faults import FaultKind
 from ...limits import ring
 from ...network import Network, fair_shares
-from ...testcases.collective_ops import Setting
+from ...testcases.collective_ops import OPERATIONS, Setting
 from ...testcases.collectives import members
 from ...topology import Machine
 from ...worlds.launchers import alone
 from ..collective_backend import CollectiveBackend
-from ..provider import Case, Elapsed, Group, RankDevice
+from ..provider import Case, Elapsed, Group, Provider, RankDevice
 from .faults import faulty
 from .noise import Noise
 
@@ -32,25 +31,9 @@ from .noise import Noise
 LAUNCH_S, HOP_S = 6e-6, 1.5e-6
 
 
-def _tree(ranks: int) -> int:
-    """Return the number of levels of a binary tree."""
+def levels(ranks: int) -> int:
+    """Return the number of latencies in sequence: the levels of a binary tree, for every operation."""
     return math.ceil(math.log2(ranks)) if ranks > 1 else 0
-
-
-#: Operation -> number of latencies in sequence, for a number of ranks.
-LEVELS: dict[str, Callable[[int], int]] = {
-    "all_reduce": _tree,
-    "all_gather": _tree,
-    "reduce_scatter": _tree,
-    "alltoall": _tree,
-    "alltoallv": _tree,
-    "broadcast": _tree,
-    "reduce": _tree,
-    "gather": _tree,
-    "scatter": _tree,
-    "sendrecv": _tree,
-    "hypercube": _tree,
-}
 
 
 def connect(machine: Machine, ranks: int, seed: int = 0) -> CollectiveBackend:
@@ -76,7 +59,7 @@ def connect(machine: Machine, ranks: int, seed: int = 0) -> CollectiveBackend:
     )
 
 
-class SimulatedProvider:
+class SimulatedProvider(Provider):
     """Simulates collectives on the first GPUs, or ranks, of a machine.
 
     Parameters
@@ -89,7 +72,7 @@ class SimulatedProvider:
 
     name = "simulated"
     can_cancel = True
-    operations = LEVELS.keys()
+    operations = tuple(OPERATIONS)
 
     def __init__(self, machine: Machine, ranks: int, seed: int = 0, colors: Sequence[int] = ()) -> None:
         self.machine = machine
@@ -109,7 +92,7 @@ class SimulatedProvider:
         ]
         self._ring = rings[0]
         network = Network(faulty(machine, collectives=True))
-        demands = [network.demand(transfer, machine.rates) for one in rings for transfer in one]
+        demands = [network.demand(transfer, machine.rates) for hops in rings for transfer in hops]
         self._rate = min(fair_shares(demands, network.capacities())[: len(self._ring)])
         self._random, self._seed = random.Random(seed), seed
         self._noise = Noise(machine)
@@ -125,26 +108,13 @@ class SimulatedProvider:
             for gpu, color in zip(gpus, colors, strict=True)
         )
 
-    def libraries(self) -> dict[str, str]:
-        """Return no libraries."""
-        return {}
-
     def transport(self) -> str:
         """Return a text that says that the machine is simulated."""
         return "SIMULATED: no hardware is measured"
 
-    def facts(self) -> tuple[Fact, ...]:
-        """Return no facts."""
-        return ()
-
     def refuses(self, setting: Setting) -> str | None:
         """Return why the operation is not defined for the number of ranks; None if it is."""
         return setting.operation.why_not(self.group.ranks)
-
-    def exceeds(self, case: Case) -> str | None:
-        """Return None: there is no maximum count."""
-        del case
-        return None
 
     def allocate(self, size: int) -> None:
         """Check that two buffers fit into the memory of every GPU.
@@ -156,9 +126,6 @@ class SimulatedProvider:
         """
         if 2 * size > self._memory:
             raise OutOfMemory(f"2 buffers of {size} bytes do not fit into {self._memory} bytes")
-
-    def register(self) -> None:
-        """Do nothing: there are no buffers."""
 
     def bind(self, case: Case) -> None:
         """Prepare a loop."""
@@ -188,7 +155,7 @@ class SimulatedProvider:
         assert case is not None
         operation, ranks = case.setting.operation, case.ranks
         passing = operation.moved(case.counts, case.width, ranks) * operation.factor(ranks)
-        exact = LAUNCH_S + HOP_S * LEVELS[operation.name](ranks) + passing / self._rate
+        exact = LAUNCH_S + HOP_S * levels(ranks) + passing / self._rate
         exact *= self._alike(self._clock)
         iterations = tuple(self._noisy(exact) for _ in range(case.timing.iterations))
         mean = sum(iterations) / len(iterations)
@@ -205,13 +172,6 @@ class SimulatedProvider:
             for fault in self.machine.faults
         )
 
-    def memory(self) -> dict[str, int]:
-        """Return no device memory."""
-        return {}
-
     def cancel(self) -> None:
         """End a simulated hang."""
         self._released.set()
-
-    def close(self) -> None:
-        """Do nothing: no resources are held."""

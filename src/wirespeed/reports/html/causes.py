@@ -7,56 +7,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...document import Document
-from ...judging.gate_verdicts import GateComparison, GateResult, GateVerdict
+from ...judging.diagnosis import Finding
+from ...judging.gate_verdicts import GateComparison, GateResult
 from ...judging.overview import Overview
 from ...judging.verdict import Verdict
 from ...judging.verdicts import Check
 from ...units import many
 from ..documentation import markup, topic
 from ..explanations import explanations
-from ..findings import applicable, certainty, described, explained, gate_text
-from .signs import Shown, shown
+from ..findings import FindingView, applicable, gate_text, views
+from ..signs import Shown, shown
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-#: Verdicts of gates by the verdict that looks alike.
-_OF_GATES = {
-    GateVerdict.FAIL: Verdict.FAIL, GateVerdict.IMPOSSIBLE: Verdict.UNKNOWN,
-    GateVerdict.UNCLEAR: Verdict.UNKNOWN, GateVerdict.PASS: Verdict.PASS,
-}  # fmt: skip
 #: Maximum number of testcases that a note names.
 _NAMED = 4
-#: Names of the parts of a cause whose text is a command.
-_COMMANDS = ("to confirm", "")
-
-
-@dataclass(frozen=True)
-class CauseView:
-    """A cause as the page shows it.
-
-    Parameters
-    ----------
-    certainty : str
-        How sure it is.
-    css : str
-        CSS class: whether it explains slow values.
-    title : str
-        The cause, and its place.
-    explained : str
-        How many slow values it explains.
-    rows : tuple[tuple[str, str, bool], ...]
-        Evidence, confirmation and remedy: name, text, and whether the text is a command.
-    name : str
-        Short name, of which the page has an explanation.
-    """
-
-    certainty: str
-    css: str
-    title: str
-    explained: str
-    rows: tuple[tuple[str, str, bool], ...]
-    name: str
 
 
 @dataclass(frozen=True)
@@ -79,38 +45,33 @@ def gates(comparisons: Iterable[GateComparison]) -> tuple[GatesView, ...]:
     """Return the comparisons with gates of which some apply."""
     return tuple(
         GatesView(
-            f"Published thresholds of {one.gates.name} (read {one.gates.read})", tuple(map(_gate, found))
+            f"Published thresholds of {comparison.gates.name} (read {comparison.gates.read})",
+            tuple(map(_gate, found)),
         )
-        for one in comparisons
-        if (found := applicable(one))
+        for comparison in comparisons
+        if (found := applicable(comparison))
     )
 
 
 def _gate(result: GateResult) -> tuple[str, str, Shown, str]:
     """Return the row of a gate."""
-    verdict = shown(_OF_GATES[result.verdict], result.verdict)
+    verdict = shown(result.verdict)
     return result.gate.measures, str(result.gate.at_least), verdict, gate_text(result)
 
 
-def causes(found: Overview) -> tuple[CauseView, ...]:
-    """Return all causes of a run, the one that explains most first."""
-    diagnosis = found.diagnosis
-    return tuple(
-        CauseView(
-            certainty(one),
-            "fail" if one.cells and one.likely else "warn" if one.cells or one.lower else "unknown",
-            f"{one.cause.title} ({one.where})" if one.where else one.cause.title,
-            explained(one, diagnosis.slow),
-            tuple((name, text, name in _COMMANDS) for name, text in described(one)),
-            one.cause.name,
-        )
-        for one in diagnosis.findings
-    )
+def causes(found: Overview) -> tuple[tuple[FindingView, str], ...]:
+    """Return all causes of a run, the one that explains most first, each with its CSS class."""
+    return tuple((view, _css(view.finding, explains=view.is_explaining)) for view in views(found.diagnosis))
+
+
+def _css(finding: Finding, *, explains: bool) -> str:
+    """Return the CSS class of a cause: whether it explains slow values."""
+    return "fail" if finding.cells and finding.likely else "warn" if explains else "unknown"
 
 
 def explained_causes(found: Overview) -> tuple[tuple[str, Markup], ...]:
     """Return name and explanation of each cause of a run, from the documentation."""
-    names = dict.fromkeys(one.cause.name for one in found.diagnosis.findings)
+    names = dict.fromkeys(finding.cause.name for finding in found.diagnosis.findings)
     return tuple((name, markup(about)) for name in names if (about := topic(name)))
 
 

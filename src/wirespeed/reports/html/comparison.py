@@ -17,13 +17,11 @@ from ...summary import median
 from ...units import fitting, many
 from ..comparisons import CHANGED
 from ..numbers import GLANCE, number
+from ..signs import SIGNS, css_of, marked
 from .deviation import step
 
 #: Maximum number of changed cells shown for each run.
 _MOST_CELLS = 40
-#: Sign and class of each change.
-MARKS = {Outcome.WORSE: "✖", Outcome.LOST: "✖", Outcome.BETTER: "✓"}
-CSS = {Outcome.WORSE: "fail", Outcome.LOST: "fail", Outcome.BETTER: "pass"}
 
 
 @dataclass(frozen=True)
@@ -190,7 +188,7 @@ def _changes(index: int, comparison: Comparison) -> Changes:
     return Changes(
         index,
         summary,
-        next((CSS[outcome] for outcome in CHANGED if counts[outcome]), "pass" if moved else "unknown"),
+        next((SIGNS[outcome].css for outcome in CHANGED if counts[outcome]), "pass" if moved else "unknown"),
         tuple(_places(comparison)),
         tuple(map(_moved, moved[:_MOST_CELLS])),
         f"the worst {_MOST_CELLS} of {len(moved)}" if len(moved) > _MOST_CELLS else "",
@@ -201,12 +199,12 @@ def _changes(index: int, comparison: Comparison) -> Changes:
 
 def _places(comparison: Comparison) -> Iterable[Moved]:
     """Yield the links and devices that explain the changed cells, then the kinds of paths of the others."""
-    cells = {one.key: one for one in placed(comparison.after[0])}
+    cells = {place.key: place for place in placed(comparison.after[0])}
     for outcome in (Outcome.WORSE, Outcome.BETTER):
         known = [
-            one
-            for one in comparison.changes
-            if one.before and one.after and one.key in cells and one.outcome is not Outcome.BUSY
+            change
+            for change in comparison.changes
+            if change.before and change.after and change.key in cells and change.outcome is not Outcome.BUSY
         ]
         observations = [_observation(i, one, cells[one.key], outcome) for i, one in enumerate(known)]
         left = {i for i, one in enumerate(known) if one.outcome is outcome}
@@ -217,10 +215,10 @@ def _places(comparison: Comparison) -> Iterable[Moved]:
     yield from _kinds(Outcome.LOST, comparison.those(Outcome.LOST), cells)
 
 
-def _observation(index: int, change: Change, one: Placed, outcome: Outcome) -> Observation:
+def _observation(index: int, change: Change, place: Placed, outcome: Outcome) -> Observation:
     """Return a change as a slow cell to explain; an improvement is a slow cell of the run before."""
     speed = change.speed if outcome is Outcome.WORSE else 1 / change.speed
-    return Observation(index, min(speed, 1.0), 1.0, one.cell.links, change.outcome is outcome)
+    return Observation(index, min(speed, 1.0), 1.0, place.cell.links, change.outcome is outcome)
 
 
 def _kinds(outcome: Outcome, changes: Sequence[Change], cells: dict[Key, Placed]) -> Iterable[Moved]:
@@ -237,11 +235,11 @@ def _kinds(outcome: Outcome, changes: Sequence[Change], cells: dict[Key, Placed]
 def _place(name: str, outcome: Outcome, changes: Sequence[Change]) -> Moved:
     """Return the changes at a link, device or kind of path."""
     extreme = max(changes, key=lambda one: abs(one.change))
-    ratios = [one.change for one in changes if one.before and one.after]
+    ratios = [change.change for change in changes if change.before and change.after]
     return Moved(
         name,
-        CSS[outcome],
-        f"{MARKS[outcome]} {outcome}",
+        SIGNS[outcome].css,
+        marked(outcome),
         _percent(statistics.median(ratios)) if ratios else "",
         f"{extreme.key.testcase} {extreme.key.place}".strip(),
         _values(extreme),
@@ -253,8 +251,8 @@ def _moved(change: Change) -> Moved:
     """Return a changed cell as texts."""
     return Moved(
         f"{change.key.testcase} {change.key.place}".strip(),
-        CSS.get(change.outcome, ""),
-        f"{MARKS.get(change.outcome, '')} {change.outcome}",
+        css_of(change.outcome),
+        marked(change.outcome),
         _difference(change),
         "",
         _values(change) + (f" ({change.reason})" if change.reason else ""),
@@ -282,14 +280,14 @@ def _values(change: Change) -> str:
 
 def _rows(first: Document, comparisons: Sequence[Comparison | None]) -> list[ComparedTable]:
     """Return each table of the first run, compared with all others."""
-    changes = [_by_table(one.changes if one else ()) for one in comparisons]
+    changes = [_by_table(comparison.changes if comparison else ()) for comparison in comparisons]
     found = []
     for result in first.testcases:
         for table in result.tables:
             if not (values := sorted(table.values())):
                 continue
             scale, unit = fitting(table.unit, [median(values)])
-            own = [one.get((result.name, table.key), []) for one in changes]
+            own = [by_table.get((result.name, table.key), []) for by_table in changes]
             against = tuple(map(_against, own))
             extremes = (abs(c.change) or 1.0 for several in own for c in several if c.outcome in CHANGED)
             text = f"{number(median(values), scale, GLANCE)} {unit}"
@@ -308,9 +306,9 @@ def _by_table(changes: Iterable[Change]) -> dict[tuple[str, str], list[Change]]:
 def _against(changes: Sequence[Change]) -> Against:
     """Return a table of another run as texts: its median, and its most changed cell."""
     pairs = [
-        (one.before, one.after)
-        for one in changes
-        if one.before and one.after and one.outcome is not Outcome.BUSY
+        (change.before, change.after)
+        for change in changes
+        if change.before and change.after and change.outcome is not Outcome.BUSY
     ]
     significant = [one for one in changes if one.outcome in CHANGED]
     if not pairs:
@@ -323,4 +321,4 @@ def _against(changes: Sequence[Change]) -> Against:
     text = _difference(extreme) or "no value"
     where = ", ".join(filter(None, (extreme.key.row, extreme.key.column)))
     speed = 1 + extreme.change if _difference(extreme) else 0.0
-    return Against(step(speed), difference, f"{MARKS[extreme.outcome]} {text} {where}")
+    return Against(step(speed), difference, f"{SIGNS[extreme.outcome].mark} {text} {where}")

@@ -28,17 +28,15 @@ from ...summary import median
 from ...units import GB, many
 from ...version import __version__
 from ..numbers import GLANCE, number
+from ..signs import VERDICTS, Shown, shown
 from ..style import SIMULATED, Criteria, Judged
 from .headline import capital, date
-from .signs import Shown, shown
 from .svg import Element, add, drawing, fitted, markup
 from .templates import rendered, source
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-#: Verdict in words -> CSS class and sign: never by colour only.
-_SHOWN = {word: shown(verdict, word) for verdict in Verdict if (word := verdict.word.upper()) in WORDS}
 #: Verdict of some nodes in a sentence: of one node, and of several.
 _VERBS = {
     "FAIL": ("fails", "fail"), "WARN": ("has a warning", "have warnings"),
@@ -106,7 +104,7 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
     titles = list(dict.fromkeys(figure.title for node in fleet.nodes for figure in node.figures))
     counts = Counter(node.word for node in fleet.nodes)
     findings, dates = _findings(fleet), sorted(date(node.started) for node in fleet.nodes)
-    worst = next((_SHOWN[word] for word in WORDS if counts[word]), _SHOWN["NOT JUDGED"])
+    worst = next((_shown(word) for word in WORDS if counts[word]), shown(Verdict.UNKNOWN, "NOT JUDGED"))
     banner = _banner([node.simulated for node in fleet.nodes])
     between = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
     letters = {model: _letter(i) for i, model in enumerate(fleet.models)}
@@ -151,6 +149,11 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
     )
 
 
+def _shown(word: str) -> Shown:
+    """Return how to show the verdict on a node."""
+    return shown(VERDICTS[word], word)
+
+
 def _sentence(counts: Counter[str], total: int) -> str:
     """Return how many nodes have each verdict, the worst first."""
     if counts["PASS"] == total:
@@ -191,7 +194,7 @@ def _findings(fleet: Fleet) -> list[_Finding]:
     ordered = sorted(found.items(), key=lambda one: (WORDS.index(one[0][0]), -len(one[1])))
     return [
         _Finding(
-            _SHOWN[word], word, capital(text),
+            _shown(word), word, capital(text),
             capital(next(filter(None, (fleet.nodes[i].step for i in indices)), "")),
             [(i, fleet.nodes[i].host) for i in indices],
         )
@@ -270,7 +273,7 @@ def _row(fleet: Fleet, letters: Mapping[str, str], index: int, titles: Sequence[
     return {
         "index": index,
         "node": node,
-        "shown": _SHOWN[node.word],
+        "shown": _shown(node.word),
         "sentence": capital(node.sentence),
         "extent": capital(node.extent),
         "date": date(node.started),
@@ -340,7 +343,7 @@ def _chart(fleet: Fleet, title: str, strips: Sequence[tuple[str, Mapping[int, fl
 
 def _dot(svg: Element, node: FleetNode, index: int, value: float, x: float, y: float) -> None:
     """Add the dot of a node; the shape shows the verdict."""
-    css = _SHOWN[node.word].css
+    css = _shown(node.word).css
     where = f"translate({x:.1f} {y:.1f})"
     dot = add(svg, "path", f"dot {css}", d=_SHAPES[css], transform=where, data_node=str(index))
     add(dot, "title", text=f"{node.host}: {number(value, digits=GLANCE)} GB/s, {node.word}")

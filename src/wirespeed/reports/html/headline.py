@@ -15,8 +15,7 @@ from ...topology import Machine
 from ...units import fitting, format_time, many
 from ..key_figures import extent, of_limit, rate, worst_word
 from ..numbers import GLANCE, number
-from ..signs import SIGNS, verification
-from .signs import Shown, shown
+from ..signs import SIGNS, Shown, shown, verification
 from .svg import Element, add, markup
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ def headline(document: Document, check: Check, found: Overview) -> Headline:
         capital(found.extent),
         capital(found.advice.do),
         found.advice.command,
-        one_line(machine.host or document.host or "unknown host"),
+        one_line(document.hostname or "unknown host"),
         tuple(" · ".join(filter(None, line)) for line in (parts, about)),
         when,
     )

@@ -76,18 +76,18 @@ def uses(machine: Machine, cells: Iterable[Placed], judgements: Judgements, chec
         One for each link of the machine, in order.
     """
     best: dict[int, tuple[float, Judgement | None]] = {}
-    for one in cells:
-        value, limit = one.cell.value, one.cell.limit
-        if value is None or one.unit is not Unit.RATE:
+    for place in cells:
+        value, limit = place.cell.value, place.cell.limit
+        if value is None or place.unit is not Unit.RATE:
             continue
-        deciding = {index: load for index, load, part in one.cell.links if part >= _DEPENDS}
+        deciding = {index: load for index, load, part in place.cell.links if part >= _DEPENDS}
         busiest = max(deciding.values(), default=0.0)
         for index, load in deciding.items():
             if load < _BUSY * busiest:
                 continue
             times = _times(machine.links[index], limit, alone=len(deciding) == 1)
             if times and (index not in best or value * times > best[index][0]):
-                best[index] = value * times, judgements.get(one.key)
+                best[index] = value * times, judgements.get(place.key)
     blamed = _blamed(machine, check)
     found = []
     for i, link in enumerate(machine.links):

@@ -16,9 +16,9 @@ from ...judging.verdicts import Check
 from ...model import Engine, Unit
 from ...terminal import one_line
 from ...units import many
+from ..signs import Shown, shown
 from .deviation import Judgements
 from .headline import extent, rate
-from .signs import Shown, shown
 from .tables import Part, curve, matrix, rows, vector_key
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def grouped(
     for kind in path_kinds():
         if kind in by_kind:
             names = {result.name for _, result in by_kind[kind]}
-            own = [one for one in check.judgements if one.key.testcase in names]
+            own = [judgement for judgement in check.judgements if judgement.key.testcase in names]
             found.append(_group(run, kind, by_kind[kind], check, own, judgements, known.get(kind)))
     return tuple(sorted(found, key=lambda group: not group.bad))
 
@@ -159,7 +159,7 @@ def _group(
 ) -> PathGroup:  # fmt: skip
     """Return the testcases of one kind of path; ``own`` are the verdicts on them, the worst first."""
     found = families(run, results, judgements)
-    bad = any(one.verdict.is_bad for one in own)
+    bad = any(judgement.verdict.is_bad for judgement in own)
     verdict = worst(one.verdict for one in own if one.key.column or one.verdict.is_bad)
     any_bad = any(one.bad for one in found)
     failing = [one for one in found if one.bad]
@@ -186,7 +186,7 @@ def _about(result: TestcaseResult) -> str:
 
 def _counted(judgements: Sequence[Judgement]) -> str:
     """Return how many values are not as expected, normal, and not judged."""
-    counts = Counter(one.verdict for one in judgements if one.key.column)
+    counts = Counter(judgement.verdict for judgement in judgements if judgement.key.column)
     bad, normal = not_as_expected(judgements), counts[Verdict.PASS]
     judged = many(sum(bad.values()) + normal, "value")
     unjudged = sum(counts[one] for one in (Verdict.UNKNOWN, Verdict.BUSY, Verdict.INTERRUPTED))
@@ -203,7 +203,7 @@ def _reasons(
     results: Sequence[TestcaseResult], check: Check, own: Sequence[Judgement]
 ) -> Iterable[tuple[Shown, str]]:
     """Yield why testcases failed, and why values are bad, not judged or missing, the most frequent first."""
-    wrong = {name for one in check.wrong for name in one.testcases}
+    wrong = {name for fault in check.wrong for name in fault.testcases}
     here = {result.name for result in results}
     for one in check.wrong:
         if here.intersection(one.testcases):
@@ -220,7 +220,7 @@ def _reasons(
     for (verdict, why), count in sorted(counts.items(), key=lambda one: (one[0][0].rank, -one[1])):
         yield shown(verdict), f"{many(count, 'value')}: {why}"
     notes: dict[str, list[str]] = {}
-    failed = {one.key.testcase for one in own if one.verdict.is_bad}
+    failed = {judgement.key.testcase for judgement in own if judgement.verdict.is_bad}
     for result in results:
         causes = check.causes.get(result.name, ()) if result.name in failed else ()
         for text in (*result.warnings, *causes):

@@ -16,7 +16,7 @@ from ...units import fitting, format_time, many
 from ..key_figures import extent, rate
 from ..numbers import GLANCE, number
 from ..records import NUMBERS, WHOLES, Record, Section, records
-from ..signs import SIGNS
+from ..signs import SIGNS, marked
 from ..style import SIMULATED
 from .causes import notes
 from .headline import headline
@@ -35,12 +35,6 @@ _FRACTIONS = {
     "share": ".0%", "change": "+.1%", "change_low": "+.1%", "change_high": "+.1%", "spread": ".1%",
     "factor": ".0%", "margin": ".2f",
 }  # fmt: skip
-#: Signs of words that are not verdicts.
-_SIGNS = {str(verdict): sign.mark for verdict, sign in SIGNS.items()} | {
-    "worse": "✖",
-    "lost": "✖",
-    "better": "✓",
-}
 
 
 @singledispatch
@@ -71,7 +65,7 @@ def notebook_html(result: Tabular | Section) -> str:
 def _(document: Document) -> str:
     check = judge(document)
     found = overview(document, check)
-    judgements = {one.key: one for one in check.judgements}
+    judgements = {judgement.key: judgement for judgement in check.judgements}
     return _rendered(
         headline=headline(document, check, found),
         notes=notes(document, check, found),
@@ -84,8 +78,12 @@ def _(document: Document) -> str:
 @notebook_html.register
 def _(section: Section) -> str:
     judgements = {one.key: one for one in judge(section.document).judgements} if section.document else {}
-    blocks = [block for one in families(None, enumerate(section.results), judgements) for block in one.blocks]
-    cells = [(cell, table.unit) for one in section.results for table in one.tables for cell in table.cells]
+    blocks = [
+        block for family in families(None, enumerate(section.results), judgements) for block in family.blocks
+    ]
+    cells = [
+        (cell, table.unit) for result in section.results for table in result.tables for cell in table.cells
+    ]
     table = _statistics(*cells[0]) if len(cells) == 1 else ""
     return _rendered(title=section.title, table=table, blocks=[] if table else blocks, note=section.note)
 
@@ -113,8 +111,8 @@ def _key_figures(figures: tuple[KeyFigure, ...]) -> Markup | str:
 
     cell = Markup("<td>{}</td>").format
     rows = [
-        (f"{SIGNS[one.verdict].mark} {one.title}", [cell(rate(one.typical)), cell(extent(one))])
-        for one in figures
+        (f"{SIGNS[figure.verdict].mark} {figure.title}", [cell(rate(figure.typical)), cell(extent(figure))])
+        for figure in figures
     ]
     return _table("path", ["typical", "share"], rows) if rows else ""
 
@@ -146,4 +144,4 @@ def _text(name: str, row: Record) -> str:
     if name in NUMBERS:
         scale, unit = fitting(Unit(row.get("unit", Unit.RATE)), [value])
         return f"{number(value, scale, GLANCE)} {unit}"
-    return f"{_SIGNS[value]} {value}" if value in _SIGNS else str(value)
+    return marked(str(value))

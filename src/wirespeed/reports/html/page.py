@@ -109,7 +109,7 @@ def _of_all(runs: Sequence[dict[str, Any]], changes: Sequence[Changes]) -> Headl
         named = [f"{worst.sentence} in all runs"]
     elif len(named) > _NAMED:
         named = [*named[:_NAMED], f"and {many(len(named) - _NAMED, 'more finding')}"]
-    changed = [f"{one.summary} in {runs[one.index]['label']}" for one in changes if one.rows]
+    changed = [f"{change.summary} in {runs[change.index]['label']}" for change in changes if change.rows]
     more = f"; and {many(len(changed) - _NAMED, 'more run')}" if len(changed) > _NAMED else ""
     extent = f"Compared with {runs[0]['label']}: " + "; ".join(changed[:_NAMED]) + more
     hosts = list(dict.fromkeys(head.host for head in heads))
@@ -136,9 +136,9 @@ def _quiet(runs: Sequence[dict[str, Any]], changes: Sequence[Changes]) -> list[i
     if len(runs) <= _MOST_UNPACKED:
         return []
     return [
-        one.index
-        for one in changes[1:]
-        if one.is_comparable and not one.rows and runs[one.index]["verdict"] is Verdict.PASS
+        change.index
+        for change in changes[1:]
+        if change.is_comparable and not change.rows and runs[change.index]["verdict"] is Verdict.PASS
     ]
 
 

@@ -49,13 +49,13 @@ def pair_matrix(
     names = {str(rank.index): f"{rank.index}/{rank.device}" for rank in machine.ranks}
     index = {gpu: i for i, gpu in enumerate(gpus)}
     slowest: dict[tuple[int, int], Judgement | None] = {}
-    for one in cells:
-        if one.unit is not Unit.RATE or one.cell.value is None:
+    for place in cells:
+        if place.unit is not Unit.RATE or place.cell.value is None:
             continue
-        ends = [index.get(names.get(end, end)) for end in (one.key.row, one.key.column)]
+        ends = [index.get(names.get(end, end)) for end in (place.key.row, place.key.column)]
         if ends[0] is None or ends[1] is None or ends[0] == ends[1]:
             continue
-        judgement, at = judgements.get(one.key), (ends[0], ends[1])
+        judgement, at = judgements.get(place.key), (ends[0], ends[1])
         if at not in slowest or _badness(judgement) < _badness(slowest[at]):
             slowest[at] = judgement
     return _drawn(machine, gpus, uses, slowest) if slowest else None

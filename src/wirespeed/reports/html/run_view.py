@@ -15,6 +15,7 @@ from ...results.cells import placed
 from ...terminal import one_line
 from ...units import GB, format_size
 from ..numbers import GLANCE, number
+from ..signs import shown
 from ..style import SIMULATED, Judged
 from .causes import causes, explained_causes, gates, notes
 from .comparison import letter
@@ -23,7 +24,6 @@ from .headline import headline, tiles
 from .link_use import Use, uses
 from .measurements import group_id, grouped
 from .pair_matrix import pair_matrix
-from .signs import shown
 from .svg import markup
 from .telemetry import charts_and_texts
 from .topology_drawing import MOST_DRAWN, draw, vertices
@@ -96,11 +96,15 @@ def run_view(
 def _marked(document: Document, check: Check, found: Overview) -> dict[str, Verdict]:
     """Return the devices and switches to highlight: places of causes, ends of wrong data, busy devices."""
     names = {end for link in document.machine.links for end in (link.source, link.destination)}
-    marked = {one.place: Verdict.FAIL for one in found.diagnosis.findings if one.cells and one.likely}
+    marked = {
+        finding.place: Verdict.FAIL
+        for finding in found.diagnosis.findings
+        if finding.cells and finding.likely
+    }
     suspects = (suspect for culprit in check.culprits for suspect in culprit.suspects)
     marked |= {end: Verdict.FAIL for one in suspects if not one.is_link for end in one.ends}
-    for one in check.wrong:
-        ends = [one.device] if one.device else [end for path in one.paths for end in path]
+    for fault in check.wrong:
+        ends = [fault.device] if fault.device else [end for path in fault.paths for end in path]
         marked |= dict.fromkeys(ends, Verdict.FAIL)
     busy = {device: Verdict.BUSY for result in document.testcases for device in result.busy}
     marked = busy | marked
@@ -149,7 +153,7 @@ def _surroundings(document: Document) -> list[tuple[str, str]]:
         "command": document.command,
         "begun": document.started,
         "ended": document.ended,
-        "host": machine.host or document.host,
+        "host": document.hostname,
         "machine": machine.name,
         "CPU": machine.cpu,
         "kernel": machine.kernel,

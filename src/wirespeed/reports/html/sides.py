@@ -8,8 +8,8 @@ from ...results.compare import Comparison
 from ...results.many_files import Unreadable
 from ...units import many
 from ..comparisons import CHANGED, counted, moved, not_compared, notes, pairing, remarks, side_of
+from ..signs import SIGNS, css_of, marked
 from ..style import SIMULATED
-from .comparison import CSS, MARKS
 from .templates import rendered, source
 
 #: Maximum number of rows of a table of changes, and of cells that did not change.
@@ -27,13 +27,13 @@ def sides_page(comparison: Comparison, unreadable: Sequence[Unreadable] = ()) ->
         The files that cannot be read.
     """
     changed = comparison.those(*CHANGED)
-    others = [one for one in comparison.changes if one.outcome not in CHANGED]
+    others = [change for change in comparison.changes if change.outcome not in CHANGED]
     worst = next((outcome for outcome in CHANGED if comparison.those(outcome)), None)
     word = "CHANGED" if changed else "SAME" if comparison.compared else "NOT COMPARED"
     return rendered(
         "sides.html", source("style.css"), title=f"{word} · comparison",
         word=word,
-        css=CSS[worst] if worst else "pass" if comparison.compared else "unknown",
+        css=SIGNS[worst].css if worst else "pass" if comparison.compared else "unknown",
         summary=counted(comparison, unreadable),
         simulated=SIMULATED if comparison.simulated else "",
         sides=[
@@ -41,14 +41,14 @@ def sides_page(comparison: Comparison, unreadable: Sequence[Unreadable] = ()) ->
             for name, side in (("A, before", comparison.before), ("B, after", comparison.after))
         ],
         remarks=[
-            *(f"unreadable: {one}" for one in unreadable),
+            *(f"unreadable: {file}" for file in unreadable),
             *(one for one in (*pairing(comparison), not_compared(comparison)) if one),
         ],
         differences=list(map(str, comparison.differences)),
         tables=[
             (title, [
-                (one.key.testcase, one.key.place, CSS.get(one.outcome, ""),
-                 f"{MARKS.get(one.outcome, '')} {one.outcome}".strip(), moved(one), one.reason)
+                (one.key.testcase, one.key.place, css_of(one.outcome),
+                 marked(one.outcome), moved(one), one.reason)
                 for one in changes[:_MOST_ROWS]
             ], many(len(changes) - _MOST_ROWS, "more value") if len(changes) > _MOST_ROWS else "")
             for title, changes in (("Changes, the worst first", changed), ("Values without a change", others))

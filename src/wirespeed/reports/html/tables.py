@@ -15,10 +15,10 @@ from ...terminal import one_line, visible
 from ...units import fitting
 from ..grid import Grid, digest, mark
 from ..numbers import GLANCE, number
+from ..signs import shown
 from .charts import curve_chart
 from .deviation import ColorScale, Judgements
 from .embedded_data import packed
-from .signs import shown
 from .svg import markup
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 // Contents of buffers: seeded patterns, and the comparison with the expected contents.
 
-// backends/patterns.py defines the words, and the integers for arithmetic with exact results.
+// backends/word_pattern.py defines the words, and the integers for arithmetic with exact results.
 __device__ __forceinline__ u64 word(u64 key, u64 index) { return key + index * 0x9E3779B97F4A7C15ull; }
 __device__ __forceinline__ double number(u64 key, u64 index) { return (double)(word(key, index) >> 16); }
 __device__ __forceinline__ float small_number(u64 key, u64 index, u32 half) {

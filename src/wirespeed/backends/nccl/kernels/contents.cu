@@ -20,7 +20,7 @@ struct Format {
 enum { SUM, PROD, MAX, MIN, AVG, MULSUM, BITS };
 enum { FACTORS = 12 };
 
-// Word `index` of a rank's pattern; see backends/patterns.py and `key` in backends/test_data.py.
+// Word `index` of a rank's pattern; see backends/word_pattern.py and `key` in backends/test_data.py.
 __device__ static u64 word(u32 seed, u32 rank, u64 index) {
     return seed * 0xBF58476D1CE4E5B9ull + rank * 0x94D049BB133111EBull + index * 0x9E3779B97F4A7C15ull;
 }

@@ -1,0 +1,99 @@
+"""The links and the virtual time of a simulated machine.
+
+Concurrent transfers get max-min fair shares, which are recomputed when one ends.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...errors import BackendError
+from ...model import Engine, Operation, Transfer
+from ...network import Demand, Network, fair_shares
+from ...topology import Machine
+from .faults import faulty
+from .noise import Noise
+
+
+class SimulatedHardware:
+    """What all simulated Measurements of a machine share.
+
+    Parameters
+    ----------
+    machine : Machine
+        The machine, with the capacities of its links, and its faults.
+
+    Attributes
+    ----------
+    network : Network
+        The links of the machine with its faults.
+    capacities : Mapping[int, float]
+        Their capacities, in B/s.
+    clock : float
+        Virtual time of samples, in s.
+    overhead : float
+        Virtual time of everything else, in s.
+    released : Event
+        Ends a simulated hang.
+    noise : Noise
+        By how much times vary.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.network = Network(faulty(machine))
+        self.capacities = self.network.capacities()
+        self.clock = self.overhead = 0.0
+        self.released = threading.Event()
+        self.noise = Noise(machine)
+
+    def shares(self, transfers: Sequence[Transfer], demands: Sequence[Demand]) -> list[float]:
+        """Return the rate of each of several concurrent transfers, in B/s, from what each takes."""
+        rates = fair_shares(demands, self.capacities)
+        for transfer, rate in zip(transfers, rates, strict=True):
+            if not math.isfinite(rate) and transfer.operation is not Operation.CHASE:
+                raise BackendError(
+                    f"machine {self.machine.name!r} has no capacity for any link of {transfer}"
+                )
+        return rates
+
+    def demand(self, transfer: Transfer) -> Demand:
+        """Return what a transfer takes of the links, and its cap."""
+        if transfer.operation is Operation.CHASE:  # one load at a time uses no relevant capacity
+            return Demand({})
+        demand = self.network.demand(transfer, self.machine.rates)
+        if transfer.pace < 1:
+            alone = fair_shares([demand], self.capacities)[0]
+            return replace(demand, cap=transfer.pace * alone)
+        return demand
+
+    def load_latency(self, transfer: Transfer, others: list[tuple[Transfer, float]]) -> float:
+        """Return the time of one dependent load while other transfers run at their rates, in s."""
+        far = self.network.latency(transfer)
+        memory = self._memory_index(transfer)
+        used = 0.0
+        for other, rate in others:
+            if memory is not None and other.operation is not Operation.CHASE:
+                used += self.network.demand(other, self.machine.rates).weights.get(memory, 0.0) * rate
+        busy = min(used / self.capacities.get(memory, math.inf), 0.95) if memory is not None else 0.0
+        far *= 1 + 0.3 * busy / (1 - busy)  # queueing delay of a server with this utilisation
+        if transfer.engine is not Engine.CPU or transfer.source.device != transfer.executor.device:
+            return far
+        latency, held = 0.0, 0.0
+        for cache in sorted(self.machine.caches, key=lambda c: c.level):
+            if cache.latency is None or cache.type == "instruction":
+                continue
+            share = min(1.0, cache.bytes / transfer.bytes)
+            latency += max(0.0, share - held) * cache.latency
+            held = max(held, share)
+        return latency + (1 - held) * far
+
+    def _memory_index(self, transfer: Transfer) -> int | None:
+        vertex = self.machine.vertex(transfer.source)
+        for i, link in enumerate(self.network.links):
+            if link.source == link.destination == vertex:
+                return i
+        return None

@@ -1,0 +1,68 @@
+"""All commands: own ones, and the programs of others that wirespeed replaces."""
+
+from __future__ import annotations
+
+#: Own commands -> module with ``main(name, argv)`` and ``parser(name)``, and a description.
+COMMANDS = {
+    "run": ("run", "measure, print the results and save them"),
+    "transfer": ("transfer", "measure transfers that you define, or show what would be measured"),
+    "check": ("check", "measure, and judge whether this machine is as fast as it should be"),
+    "doctor": ("doctor", "name what may explain slow paths, with evidence and remedy"),
+    "baseline": ("baseline", "create a baseline for check from runs of good machines"),
+    "import": ("import_", "convert logs of other tools (nvbandwidth, nccl-tests, ...) to a saved run"),
+    "compare": ("compare", "show the changes between two saved runs"),
+    "list": ("listing", "list all testcases, and show which of them can run here"),
+    "machine": ("machine", "show the CPUs, GPUs and links of this machine"),
+    "show": ("show", "print any report of a saved run"),
+    "report": ("report", "write saved runs as one HTML file that works offline"),
+    "pt2pt": ("pt2pt", "measure messages between two ranks over MPI and NCCL"),
+    "overalloc": ("overalloc", "measure the cost of sharing a buffer, and the effect of over-allocation"),
+    "nvbandwidth": ("nvbandwidth", "the command line, text and JSON of nvbandwidth"),
+    "sailbandwidth": ("nvbandwidth", "the command line, text and JSON of sailbandwidth"),
+    "config": ("config", "show the defaults of options, and where they come from"),
+    "completion": ("completion", "print what bash, zsh or fish need to complete words"),
+    "help": (
+        "help_",
+        "show the documentation: help operate (prolog, nightly check, monitors), help slow, ...",
+    ),
+    "man": ("man", "show the manual page of all commands"),
+    "install-names": ("install_names", "create executables with the names of nvbandwidth and nccl-tests"),
+}
+#: Modules of the commands that are programs of others; a link to wirespeed with such a name runs the command.
+_OF_PEERS = ("nvbandwidth", "nccl_tests")
+#: Suffix of nccl-tests' programs, behind the name of the collective; and where they were built for mpirun.
+SUFFIX, _OF_MPIRUN = "_perf", "_mpi"
+
+
+def programs() -> list[str]:
+    """Return the names of nccl-tests' programs."""
+    from ..testcases.collective_ops import OPERATIONS
+
+    return [f"{name}{SUFFIX}" for name in OPERATIONS]
+
+
+def module_of(command: str) -> str | None:
+    """Return the module of a command; None if there is no such command."""
+    if command in COMMANDS:
+        return COMMANDS[command][0]
+    return "nccl_tests" if command.endswith(SUFFIX) and command in programs() else None
+
+
+def is_peer(command: str) -> bool:
+    """Return whether a command is a program of others."""
+    return module_of(command) in _OF_PEERS
+
+
+def called_as(name: str) -> str | None:
+    """Return the command for which an executable with this name stands; None for ``wirespeed`` itself.
+
+    The programs that were built for mpirun are the others here, which join the job of any launcher.
+    """
+    command = name.removesuffix(_OF_MPIRUN) if name.endswith(SUFFIX + _OF_MPIRUN) else name
+    return command if is_peer(command) else None
+
+
+def executables() -> dict[str, str]:
+    """Return the names of the programs of others, each with its command."""
+    own = [name for name in COMMANDS if is_peer(name)]
+    return {name: name for name in [*own, *programs()]} | {f"{name}{_OF_MPIRUN}": name for name in programs()}

@@ -1,0 +1,98 @@
+"""The parser of a command: errors in one line, completion, defaults from the configuration."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from ..terminal import colored, visible
+from . import configuration
+from .consumers import OPTION, InvalidUsage
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of a command, whose errors are one line, with exit code 2.
+
+    It completes words for shells, and reads defaults of its options from the configuration.
+
+    Parameters
+    ----------
+    name : str
+        Name of the command; empty for ``wirespeed`` itself.
+    does : str
+        Description of the command.
+    epilog : str
+        Text after the options.
+    configured : bool
+        Whether configuration files have its options; False for those of another program.
+    settings : Any
+        Settings of ``argparse.ArgumentParser``.
+    """
+
+    def __init__(
+        self, name: str, does: str = "", epilog: str = "", *, configured: bool = True, **settings: Any
+    ) -> None:
+        settings.setdefault("formatter_class", _formatter())
+        super().__init__(f"wirespeed {name}".strip(), description=does, epilog=epilog, **settings)
+        #: Name of the command in configuration files; empty if they have none of its options.
+        self.command = name if configured else ""
+        self._completing = False
+
+    def settable(self) -> dict[str, argparse.Action]:
+        """Return the options that a configuration may set, by long name without dashes."""
+        options = ((action, action.option_strings) for action in self._actions)
+        return {
+            name.removeprefix("--"): action
+            for action, names in options
+            for name in names
+            if name.startswith("--") and name not in ("--help", OPTION)
+        }
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse after the arguments of the configuration."""
+        if "_ARGCOMPLETE" in os.environ:
+            if not self._completing:  # the library parses what is before the word
+                self._completing = True
+                complete(self)
+            return super().parse_known_args(args, namespace)
+        given = list(sys.argv[1:] if args is None else args)
+        if self.command:
+            takes = {name: action.nargs != 0 for name, action in self.settable().items()}
+            files = configuration.files()
+            for file in (one for one in files if one.refused):
+                print(visible(f"wirespeed: note: not read: {file.path}: {file.refused}"), file=sys.stderr)
+            given = configuration.arguments(self.command, takes, configuration.settings(found=files)) + given
+        return super().parse_known_args(given, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Print the error and a hint to ``--help``, and exit."""
+        text = visible(f"{message} (see `{self.prog} --help`)")
+        print(f"{self.prog}: error: {text}", file=sys.stderr)
+        raise InvalidUsage(text)
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Refuse ``--option=--``, of which argparse makes an empty list, whatever the type."""
+        if action.option_strings and arg_strings == ["--"]:
+            raise argparse.ArgumentError(action, "expected a value, not --")
+        return super()._get_values(action, arg_strings)
+
+
+def _formatter() -> type[argparse.HelpFormatter]:
+    """Return the formatter of ``--help``: coloured on a terminal, else plain, which starts faster."""
+    if not colored():
+        return argparse.RawDescriptionHelpFormatter
+    from rich_argparse import RawDescriptionRichHelpFormatter
+
+    return RawDescriptionRichHelpFormatter
+
+
+def complete(parser: argparse.ArgumentParser) -> None:
+    """Print the completions of a parser for the shell, and exit."""
+    import argcomplete
+
+    argcomplete.autocomplete(parser, always_complete_options="long", validator=str.startswith)

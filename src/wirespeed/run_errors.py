@@ -1,0 +1,40 @@
+"""The exceptions that hold the Document of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .errors import WirespeedError
+
+if TYPE_CHECKING:
+    from .document import Document
+
+
+class MeasurementFailed(WirespeedError):
+    """The requested measurement has no value; the message says why.
+
+    Parameters
+    ----------
+    message : str
+        The reason.
+    document : Document
+        The results.
+    """
+
+    def __init__(self, message: str, document: Document) -> None:
+        super().__init__(message)
+        self.document = document
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """The user interrupted a run.
+
+    Parameters
+    ----------
+    document : Document
+        The results so far.
+    """
+
+    def __init__(self, document: Document) -> None:
+        super().__init__("interrupted")
+        self.document = document
