@@ -12,7 +12,7 @@ from tests.host.test_pairs import Queued
 from tests.host.test_pairs import wire as wire
 from tests.threads import together, worlds
 from wirespeed.backends.cpu_sharing import NO_CPU, current_cpu, sharing
-from wirespeed.backends.pairs import connections
+from wirespeed.backends.pairs import connection
 from wirespeed.document import Document
 from wirespeed.worlds.base import Member
 
@@ -43,7 +43,7 @@ def test_the_current_cpu_is_one_of_those_allowed() -> None:
 @pytest.mark.parametrize("shared", [True, False])
 def test_messages_name_the_host(wire: type[Queued], monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
     numbers = iter(range(10**6))
-    monkeypatch.setattr(connections, "current_cpu", lambda: 3 if shared else next(numbers))
+    monkeypatch.setattr(connection, "current_cpu", lambda: 3 if shared else next(numbers))
 
     def one(world: Any) -> Document:
         return wirespeed.run(["message_mpi_host"], world=world, sizes="8", samples=2, copies=3, timeout=5.0)
