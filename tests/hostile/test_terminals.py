@@ -76,7 +76,10 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     other = msgspec.to_builtins(wirespeed.run(["all_reduce"], machine=MACHINE, sizes="8:64:x8", samples=2))
     other["options"] |= {"launcher": ATTACK, "transport": ATTACK}
     path.with_name("nccl.json").write_bytes(msgspec.json.encode(attacking(other)))
-    path.write_bytes(msgspec.json.encode(msgspec.convert(attacking(plain), Document)))
+    evil = attacking(plain)
+    for rank, kept in zip(evil["machine"]["ranks"], plain["machine"]["ranks"], strict=True):
+        rank["device"] = kept["device"]  # a run whose ranks own no device is refused
+    path.write_bytes(msgspec.json.encode(msgspec.convert(evil, Document)))
     return path
 
 

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,6 @@ def test_only_its_own_parts_import_a_library(library: str) -> None:
 #: Each may import what stands above it, and its own parts. A folder stands for all that is in it.
 LAYERS = (
     (
-        "__init__",
         "version",
         "caching",
         "exit_codes",
@@ -97,35 +97,47 @@ LAYERS = (
 )
 
 
-def own_imports(path: Path) -> Iterator[str]:
-    """The top-level parts of the package that a file imports, wherever in it; not those for types alone."""
-    inside = path.relative_to(SOURCE).with_suffix("").parts
-    for_types = {
-        id(child)
-        for node in nodes(path)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-        for child in ast.walk(node)
-    }
+def module_of(path: Path) -> str:
+    """The dotted name of a file inside the package; empty for the package itself."""
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix("__init__").rstrip(".")
+
+
+MODULES = {module_of(path): path for path in SOURCE.rglob("*.py")}
+
+
+@cache
+def own_imports(module: str) -> frozenset[str]:
+    """The modules of the package that a module imports, wherever in it, those for types alone too."""
+    path = MODULES[module]
+    folder = path.relative_to(SOURCE).parent.parts
+    imports = set()
     for node in nodes(path):
-        if isinstance(node, ast.ImportFrom) and node.level and id(node) not in for_types:
-            folder = inside[: len(inside) - node.level]
-            names = [node.module] if node.module else [alias.name for alias in node.names]
-            yield from ((*folder, *name.split("."))[0] for name in names)
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = [*folder[: len(folder) - node.level + 1], *(node.module or "").split(".")]
+            for alias in node.names:
+                name = ".".join(filter(None, [*base, alias.name]))
+                imports.add(name if name in MODULES else name.rpartition(".")[0])
+    return frozenset(imports - {module})
 
 
 def test_no_part_imports_one_below_it() -> None:
     rank = {part: i for i, layer in enumerate(LAYERS) for part in layer}
-    parts = {path.relative_to(SOURCE).with_suffix("").parts[0] for path in SOURCE.rglob("*.py")}
-    assert parts == rank.keys()
+    assert {module.partition(".")[0] for module in MODULES if module} == rank.keys()
     wrong = [
-        f"{path.relative_to(SOURCE)} imports {other}"
-        for path in sorted(SOURCE.rglob("*.py"))
-        for other in sorted(set(own_imports(path)))
-        if other in rank
-        and rank[other] > rank[path.relative_to(SOURCE).with_suffix("").parts[0]]
-        and path.name != "__init__.py"
+        f"{module} imports {other}"
+        for module in sorted(MODULES)
+        for other in sorted(own_imports(module))
+        if module and other and rank[other.partition(".")[0]] > rank[module.partition(".")[0]]
     ]
     assert wrong == []
+
+
+def test_files_import_each_other_in_no_circle() -> None:
+    order = TopologicalSorter({module: own_imports(module) for module in MODULES if module})
+    try:
+        order.prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
 
 
 def test_no_class_name_has_two_meanings() -> None:
