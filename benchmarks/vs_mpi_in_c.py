@@ -87,9 +87,9 @@ def collectives(name: str, world: World, largest: int) -> Iterator[tuple[int, fl
     """Yield sizes in bytes and times of one operation in s."""
     from wirespeed.backends.mpi.provider import MpiProvider
     from wirespeed.backends.provider import Case, Group, Timing
-    from wirespeed.testcases.collective_ops import OPERATIONS as TABLE
-    from wirespeed.testcases.collective_ops import Setting
-    from wirespeed.testcases.data_types import BY_NAME
+    from wirespeed.collectives.data_types import BY_NAME
+    from wirespeed.collectives.operations import OPERATIONS as TABLE
+    from wirespeed.collectives.operations import Setting
 
     provider = MpiProvider(world, Group(0, tuple(range(world.size)), 1))
     operation, kind = TABLE[name], BY_NAME["float"]

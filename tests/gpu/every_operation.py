@@ -12,7 +12,7 @@ from typing import Any
 
 import wirespeed.worlds
 from wirespeed.cli.main import main
-from wirespeed.testcases.collective_ops import OPERATIONS
+from wirespeed.collectives.operations import OPERATIONS
 from wirespeed.worlds import launchers
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import wirespeed
-from wirespeed.testcases.collective_ops import OPERATIONS
+from wirespeed.collectives.operations import OPERATIONS
 
 pytestmark = pytest.mark.gpu
 

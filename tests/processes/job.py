@@ -19,8 +19,8 @@ from wirespeed.backends import test_data as contents
 from wirespeed.backends.provider import BackendError, Case, Elapsed, Group, RankDevice
 from wirespeed.cli import nccl_tests
 from wirespeed.cli.main import main
+from wirespeed.collectives.operations import OPERATIONS, Setting
 from wirespeed.errors import OutOfMemory
-from wirespeed.testcases.collective_ops import OPERATIONS, Setting
 from wirespeed.worlds import base, launchers
 from wirespeed.worlds.base import World
 

@@ -25,7 +25,7 @@ Start = Callable[..., Job]
 EVERYTHING = """
 import sys
 from wirespeed.cli.main import main
-from wirespeed.testcases.collective_ops import OPERATIONS
+from wirespeed.collectives.operations import OPERATIONS
 from wirespeed.cli import nccl_tests
 from wirespeed.worlds import launchers
 import wirespeed.worlds

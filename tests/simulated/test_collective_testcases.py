@@ -9,12 +9,12 @@ import pytest
 
 import wirespeed
 from wirespeed.cli.main import main
+from wirespeed.collectives.operations import OPERATIONS
 from wirespeed.document import UNFINISHED, Document, Status
 from wirespeed.driver.listener import Listener
 from wirespeed.judging.verdict import Verdict
 from wirespeed.judging.verdicts import Check
 from wirespeed.model import Unit
-from wirespeed.testcases.collective_ops import OPERATIONS
 
 A100, H200 = "simulated:dgx-a100-8", "simulated:hgx-h200-2"
 

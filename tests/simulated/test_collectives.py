@@ -17,12 +17,12 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.backends.simulated.simulated_collectives import SimulatedProvider
 from wirespeed.cli.main import main
+from wirespeed.collectives.operations import OPERATIONS
 from wirespeed.document import Status
 from wirespeed.errors import OutOfMemory
 from wirespeed.reports import Style, formats
 from wirespeed.reports.iteration_times import spread
 from wirespeed.reports.nccl_tests import fixed
-from wirespeed.testcases.collective_ops import OPERATIONS
 
 Golden = Callable[[str, str], None]
 A100, H200 = "simulated:dgx-a100-8", "simulated:hgx-h200-2"

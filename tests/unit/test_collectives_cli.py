@@ -18,9 +18,9 @@ from wirespeed.cli import nccl_tests, nccl_tests_options
 from wirespeed.cli.commands import called_as, executables, module_of
 from wirespeed.cli.main import main
 from wirespeed.cli.nccl_tests_options import check_kernels, given, parser, sizes
-from wirespeed.collective_options import OPTIONS, CollectiveOptions
+from wirespeed.collectives.operations import OPERATIONS
+from wirespeed.collectives.options import OPTIONS, CollectiveOptions
 from wirespeed.errors import UsageError
-from wirespeed.testcases.collective_ops import OPERATIONS
 from wirespeed.worlds.launchers import alone
 from wirespeed.worlds.mpirun import mpirun
 

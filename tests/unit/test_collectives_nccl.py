@@ -27,9 +27,9 @@ from wirespeed.backends.nccl import rank_gpu as gpu
 from wirespeed.backends.nccl.provider import NcclOptions, NcclProvider
 from wirespeed.backends.nccl.rank_gpu import Format, format_of
 from wirespeed.backends.provider import BackendError, Case, Group, Refused, Timing
+from wirespeed.collectives.data_types import BY_NAME, OPERATORS, TYPES, DataType
+from wirespeed.collectives.operations import OPERATIONS, Setting
 from wirespeed.errors import OutOfMemory
-from wirespeed.testcases.collective_ops import OPERATIONS, Setting
-from wirespeed.testcases.data_types import BY_NAME, OPERATORS, TYPES, DataType
 from wirespeed.worlds.launchers import alone
 
 Make = Callable[..., NcclProvider]

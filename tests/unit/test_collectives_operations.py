@@ -13,11 +13,11 @@ from wirespeed.backends import test_data as contents
 from wirespeed.backends.mpi.provider import MpiProvider
 from wirespeed.backends.provider import Provider
 from wirespeed.backends.simulated.simulated_collectives import SimulatedProvider, connect
+from wirespeed.collectives.data_types import BY_NAME, OPERATORS, TYPES
+from wirespeed.collectives.operations import OPERATIONS, Piece, operation_of
 from wirespeed.errors import Unreachable, UsageError
 from wirespeed.model import Collective, Measurement
 from wirespeed.options import RunOptions
-from wirespeed.testcases.collective_ops import OPERATIONS, Piece, operation_of
-from wirespeed.testcases.data_types import BY_NAME, OPERATORS, TYPES
 
 
 def outcome(

@@ -10,8 +10,8 @@ import pytest
 from wirespeed.backends.mpi import provider
 from wirespeed.backends.native import Call
 from wirespeed.backends.provider import REHEARSED_BYTES, Case, Elapsed, Group, Timing
-from wirespeed.testcases.collective_ops import OPERATIONS, Setting
-from wirespeed.testcases.data_types import BY_NAME
+from wirespeed.collectives.data_types import BY_NAME
+from wirespeed.collectives.operations import OPERATIONS, Setting
 
 BARRIER = "MPI_Barrier"
 OPERATION = "MPI_Allreduce"

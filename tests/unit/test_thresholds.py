@@ -10,6 +10,8 @@ import pytest
 from wirespeed.backends.base import Prepared
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
+from wirespeed.collectives.data_types import BY_NAME
+from wirespeed.collectives.operations import OPERATIONS, Setting
 from wirespeed.document import Cell, Table, TestcaseResult
 from wirespeed.driver.contention import blocking, slowed, suspects
 from wirespeed.driver.phases import slow
@@ -20,8 +22,6 @@ from wirespeed.network import Network
 from wirespeed.options import RunOptions
 from wirespeed.summary import summarise
 from wirespeed.testcases import collectives, find
-from wirespeed.testcases.collective_ops import OPERATIONS, Setting
-from wirespeed.testcases.data_types import BY_NAME
 from wirespeed.testcases.pair_schedule import ALONE
 from wirespeed.topology import Machine
 

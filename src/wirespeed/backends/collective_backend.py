@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from ..collective_options import CollectiveOptions
+from ..collectives.data_types import BY_NAME
+from ..collectives.operations import Setting, operation_of
+from ..collectives.options import CollectiveOptions
 from ..document import RankInfo
 from ..errors import BackendError, BackendLost, OutOfMemory, Unreachable, WirespeedError
 from ..model import Collective, Measurement, Sample
 from ..options import RunOptions
-from ..testcases.collective_ops import Setting, operation_of
-from ..testcases.data_types import BY_NAME
 from ..worlds.base import RankLost, World
 from .base import Backend, BackendDetails, Prepared
 from .cpu_sharing import sharing

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from ..collectives.operations import Counts, Setting
 from ..errors import BackendError
 from ..facts import Fact
-from ..testcases.collective_ops import Counts, Setting
 from ..units import MIB
 from .cpu_sharing import NO_CPU
 

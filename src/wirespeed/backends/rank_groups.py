@@ -6,9 +6,9 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from ..collectives.data_types import DataType
+from ..collectives.operations import CollectiveOp, Setting
 from ..errors import UsageError
-from ..testcases.collective_ops import CollectiveOp, Setting
-from ..testcases.data_types import DataType
 from ..worlds.base import World
 from .provider import Group
 

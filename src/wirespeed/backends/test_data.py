@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..testcases.data_types import DataType
+from ..collectives.data_types import DataType
 from .word_pattern import STEP, WORD_MASK
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..testcases.collective_ops import Piece
+    from ..collectives.operations import Piece
 
     Array = NDArray[np.generic]
     Words = NDArray[np.uint64]

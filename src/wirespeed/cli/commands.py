@@ -36,7 +36,7 @@ SUFFIX, _OF_MPIRUN = "_perf", "_mpi"
 
 def programs() -> list[str]:
     """Return the names of nccl-tests' programs."""
-    from ..testcases.collective_ops import OPERATIONS
+    from ..collectives.operations import OPERATIONS
 
     return [f"{name}{SUFFIX}" for name in OPERATIONS]
 

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..collective_options import ALL_ROOTS, MPI, NCCL, SIMULATED
+from ..collectives.options import ALL_ROOTS, MPI, NCCL, SIMULATED
 from ..driver.listener import Filled, Listener
 from ..errors import StorageError, UsageError
 from ..exit_codes import ExitCode

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..backends.rank_groups import MASK, SPLIT, minimum
-from ..collective_options import (
+from ..collectives.options import (
     CTAS,
     GROUPS,
     MAX_CTAS,
@@ -33,7 +33,7 @@ from .common import add_machine, output_path, typed
 from .parser import Parser
 
 if TYPE_CHECKING:
-    from ..testcases.collective_ops import CollectiveOp
+    from ..collectives.operations import CollectiveOp
 
 #: Prefix of the variables that divide the parts of alltoallv.
 _TRAFFIC = "NCCL_TESTS_ALLTOALLV_"
@@ -55,7 +55,7 @@ _KERNELS = {
 
 def parser(program: str) -> Parser:
     """Return the parser of nccl-tests' options and of those that wirespeed adds."""
-    from ..testcases.collective_ops import OPERATIONS
+    from ..collectives.operations import OPERATIONS
 
     does = OPERATIONS[program.removesuffix(SUFFIX)].does
     made = Parser(
@@ -127,7 +127,7 @@ def given(program: str, options: argparse.Namespace, arguments: Sequence[str]) -
     UsageError
         If options exclude each other, or a variable is invalid; the message has the reason.
     """
-    from ..testcases.collective_ops import OPERATIONS
+    from ..collectives.operations import OPERATIONS
 
     operation = program.removesuffix(SUFFIX)
     o = CollectiveOptions(
@@ -176,7 +176,7 @@ def chosen(options: CollectiveOptions) -> CollectiveOp:
     UsageError
         If a variable is invalid, or the sizes do not fit the traffic matrix.
     """
-    from ..testcases.collective_ops import OPERATIONS, Division, operation_of
+    from ..collectives.operations import OPERATIONS, Division, operation_of
 
     name = options.operation
     if OPERATIONS[name].parts is None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from msgspec.structs import replace as struct_replace
 
+from ..collectives.operations import OPERATIONS
 from ..data import efficiencies
 from ..data.gpus import sheet_of
 from ..document import BUSBW, CollectiveInfo, Document, RankInfo, TestcaseResult
@@ -15,7 +16,6 @@ from ..errors import UsageError
 from ..limits import Allowance, slowest_sender
 from ..model import Access, Engine
 from ..network import rate_of
-from ..testcases.collective_ops import OPERATIONS
 from ..testcases.collectives import members
 from ..topology import Link, LinkKind, Machine
 from ..units import GIB, MIB

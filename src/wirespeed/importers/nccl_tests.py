@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..collective_options import OPTIONS, CollectiveOptions
+from ..collectives.operations import OPERATIONS
+from ..collectives.options import OPTIONS, CollectiveOptions
 from ..document import RankInfo
-from ..testcases.collective_ops import OPERATIONS
 from ..units import GB, many
 from .failures import says_failure
 from .log import FoundCollective, FoundHalf, FoundLog, gpus_of, number, scaled, text, whole

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from msgspec.structs import replace as struct_replace
 
+from ..collectives.data_types import BY_NAME
+from ..collectives.operations import OPERATIONS, Setting
 from ..document import BUSBW, Cell, CollectiveInfo, RankInfo, Status, Table, TestcaseResult
 from ..driver.partial_result import PartialResult
 from ..errors import WirespeedError
@@ -15,9 +17,7 @@ from ..model import Axis, Engine
 from ..network import Network
 from ..options import PlanOptions
 from ..testcases import TABLE, Plan, Testcase
-from ..testcases.collective_ops import OPERATIONS, Setting
 from ..testcases.collectives import collective, names
-from ..testcases.data_types import BY_NAME
 from ..topology import Machine
 from ..units import many
 from .allowed import allowed, of_collective

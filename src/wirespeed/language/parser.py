@@ -18,11 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..collectives.operations import OPERATIONS
 from ..devices import kinds
 from ..errors import UsageError
 from ..model import Engine, Operation, Role
 from ..options import SHARES
-from ..testcases.collective_ops import OPERATIONS
 from ..units import parse_duration, parse_fraction, parse_rate, parse_size
 from .source import LanguageError, Source, nearest
 from .syntax import CollectiveStatement, Devices, Line, Rate, RunSetting, Span, Statement, Words

@@ -391,7 +391,7 @@ def _values(
 
 
 def _bus_factor(work: Collective) -> float:
-    from ..testcases.collective_ops import OPERATIONS
+    from ..collectives.operations import OPERATIONS
 
     return OPERATIONS[work.operation].factor(work.ranks)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
+from ..collectives.data_types import BY_NAME
+from ..collectives.operations import OPERATIONS
 from ..devices import is_host, kind_of
 from ..devices.kind import DeviceKind
 from ..limits import ceilings
@@ -25,9 +27,7 @@ from ..model import (
 )
 from ..network import Network
 from ..testcases.base import DEFAULT_SIZE
-from ..testcases.collective_ops import OPERATIONS
 from ..testcases.collectives import default_size, members
-from ..testcases.data_types import BY_NAME
 from ..testcases.device import CHASE_SIZE
 from ..testcases.host import chase_size, streaming_size
 from ..topology import Machine

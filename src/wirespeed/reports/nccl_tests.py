@@ -13,12 +13,12 @@ from functools import cached_property
 
 import msgspec
 
-from ..collective_options import CollectiveOptions
+from ..collectives.data_types import BY_NAME
+from ..collectives.operations import OPERATIONS, CollectiveOp, Setting, division_of, operation_of
+from ..collectives.options import CollectiveOptions
 from ..document import Cell, CollectiveInfo, Document, Status, Table, TestcaseResult, Whole
 from ..errors import DocumentError, UsageError
 from ..terminal import one_line
-from ..testcases.collective_ops import OPERATIONS, CollectiveOp, Setting, division_of, operation_of
-from ..testcases.data_types import BY_NAME
 from ..units import GB, format_size, format_time
 from .iteration_times import spread, steady
 from .style import Style

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from ..collective_options import OPTIONS
+from ..collectives.options import OPTIONS
 from ..document import LATE, Document, RankInfo, Status
 from ..units import GB
 from .iteration_times import spread, steady

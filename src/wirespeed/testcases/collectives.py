@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..collectives.data_types import BY_NAME
+from ..collectives.operations import OPERATIONS, Setting
 from ..devices import kind_of
 from ..model import Axis, Collective, Engine, Measurement, Memory, MemoryKind, Place, Reduce, Unit
-from ..testcases.collective_ops import Setting
 from ..topology import Machine
 from ..units import GIB, MIB, format_size
 from .base import Layout, Pattern, Plan, PlanOptions, Testcase
-from .collective_ops import OPERATIONS
-from .data_types import BY_NAME
 
 #: Labels of the rows of each table.
 PLACES = ("out-of-place", "in-place")

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ...collectives.operations import Piece, Setting
 from ...errors import OutOfMemory
-from ...testcases.collective_ops import Piece, Setting
 from ...units import format_size
 from ...worlds.base import World
 from ...worlds.mpi import libraries, library, version

@@ -10,8 +10,8 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from ...collectives.data_types import BY_NAME
 from ...errors import BackendError
-from ...testcases.data_types import BY_NAME
 
 if TYPE_CHECKING:
     from ..gpu.device import TimedStream

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ...testcases.collective_ops import Setting
+from ...collectives.operations import Setting
 from ..gpu.arguments import Arguments, pointer, wide
 from ..gpu.gpu_driver import Headers
 from ..native import Functions

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any
 
+from ...collectives.data_types import BY_NAME, OPERATORS
 from ...errors import BackendError, BackendLost
-from ...testcases.data_types import BY_NAME, OPERATORS
 from ..native import Call, Functions
 from ..provider import Case, Elapsed
 from .calls import Site, calls, grouped, in_context

@@ -12,10 +12,10 @@ from functools import partial
 from threading import Event
 from typing import Any, TypeVar
 
+from ...collectives.data_types import OPERATORS, DataType
+from ...collectives.operations import Setting
 from ...errors import BackendError, OutOfMemory
 from ...facts import Fact
-from ...testcases.collective_ops import Setting
-from ...testcases.data_types import OPERATORS, DataType
 from ...units import format_size
 from ...worlds.base import World
 from ..gpu.gpu_driver import driver_of

@@ -6,8 +6,8 @@ import ctypes
 from pathlib import Path
 from typing import Any
 
-from ...testcases.collective_ops import Piece
-from ...testcases.data_types import OPERATORS, DataType
+from ...collectives.data_types import OPERATORS, DataType
+from ...collectives.operations import Piece
 from .. import test_data as contents
 from ..gpu.arguments import Arguments
 from ..gpu.gpu_driver import GpuDriver

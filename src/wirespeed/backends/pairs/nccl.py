@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...collectives.data_types import BY_NAME
 from ...errors import BackendError
-from ...testcases.data_types import BY_NAME
 from ..native import Call, Functions
 from .base import Window
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 
+from ...collectives.operations import OPERATIONS
 from ...limits import ring
 from ...model import Collective, Measurement, Role, Sample, Transfer
 from ...options import RunOptions
-from ...testcases.collective_ops import OPERATIONS
 from ..base import Prepared
 from .hardware import SimulatedHardware
 from .simulated_collectives import HOP_S, LAUNCH_S, levels

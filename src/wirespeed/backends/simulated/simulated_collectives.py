@@ -14,11 +14,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from ...collectives.operations import OPERATIONS, Setting
 from ...errors import BackendError, MachineError, MeasurementTimeout, OutOfMemory
 from ...faults import FaultKind
 from ...limits import ring
 from ...network import Network, fair_shares
-from ...testcases.collective_ops import OPERATIONS, Setting
 from ...testcases.collectives import members
 from ...topology import Machine
 from ...worlds.launchers import alone

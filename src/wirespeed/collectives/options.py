@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .document import Amount, Integer, Whole
-from .errors import UsageError
-from .options import Option, declared, parameters
-from .testcases.data_types import BY_NAME, OPERATORS, TYPES, DataType
-from .units import parse_size
+from ..document import Amount, Integer, Whole
+from ..errors import UsageError
+from ..options import Option, declared, parameters
+from ..units import parse_size
+from .data_types import BY_NAME, OPERATORS, TYPES, DataType
 
 NCCL, MPI, SIMULATED = "nccl", "mpi", "simulated"
 # The groups of options in ``--help``.
