@@ -15,7 +15,7 @@ from ..devices.gpu import GPU
 from ..devices.kind import DeviceKind
 from ..devices.numa import NUMA
 from ..document import Document, Status, TestcaseResult
-from ..model import Unit
+from ..measurement import Unit
 from ..units import many
 from .advice import ABOVE, AT, BUSY, FAILED, NO_CAUSE, STALE, VERIFY, WRONG_PATH, Advice
 from .cause import Weight

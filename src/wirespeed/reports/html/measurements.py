@@ -13,7 +13,8 @@ from ...judging.judgement import Judgement
 from ...judging.overview import KeyFigure, PathKind, not_as_expected, path_kind, path_kinds
 from ...judging.verdict import Verdict, worst
 from ...judging.verdicts import Check
-from ...model import Engine, Unit
+from ...measurement import Unit
+from ...model import Engine
 from ...terminal import one_line
 from ...units import many
 from ..signs import Shown, shown
