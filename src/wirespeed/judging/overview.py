@@ -95,7 +95,7 @@ def path_kinds() -> tuple[PathKind, ...]:
 
 
 def _paths_of(kind: DeviceKind) -> tuple[PathKind, PathKind]:
-    """Return the paths of a kind of device of another package: with the host, and its memory."""
+    """Return the paths of a kind of device in ``Machine.others``: with the host, and its memory."""
     with_host = (f"{kind.name}_from_host", f"{kind.name}_to_host")
     return (
         PathKind(f"host_{kind.name}", f"host ↔ {kind.words[0]}", with_host, (with_host,), kind.name),
