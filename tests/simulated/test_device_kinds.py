@@ -1,4 +1,4 @@
-"""A kind of device that another package adds, the example of the documentation, works in every command.
+"""A kind of device, the example of the documentation, works in every command.
 
 wirespeed finds the package like any installed one, by its entry point, so each command is a process.
 """
@@ -9,6 +9,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -26,12 +27,17 @@ DOCS = Path(__file__).parents[2] / "docs"
 CASES = ("drive_local_copy", "drive_from_host", "drive_to_host")
 
 
+def example() -> dict[str, str]:
+    """The code of the section of the documentation, by language."""
+    section = (DOCS / "extending.md").read_text().partition("## A kind of device\n")[2].partition("\n## ")[0]
+    return dict(re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL))
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the package of the documentation is installed, with its machine."""
     folder = tmp_path_factory.mktemp("drives")
-    section = (DOCS / "extending.md").read_text().partition("## A kind of device\n")[2].partition("\n## ")[0]
-    blocks = dict(re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL))
+    blocks = example()
     (folder / "drives.py").write_text(blocks["python"])
     (folder / "drives.json").write_text(blocks["json"])
     group, name, target = re.findall(r'entry-points."(.*?)"]\n(\w+) = "(.*?)"', blocks["toml"])[0]
@@ -119,6 +125,26 @@ def test_a_slow_one_is_found(installed: Path) -> None:
     shown = wirespeed(installed, "check", "--allow-simulated", "--machine", slow, code=1)
     assert re.search(r"FAIL +memory of drive0 runs at 4\d% of expected", shown)
     assert "nvidia-smi" not in shown
+
+
+def test_a_kind_of_this_package_is_one_file_and_one_row(tmp_path: Path) -> None:
+    package, blocks = tmp_path / "wirespeed", example()
+    source = Path(sys.modules["wirespeed"].__file__ or "").parent
+    shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "devices" / "drive.py").write_text(blocks["python"])
+    table = package / "devices" / "__init__.py"
+    rows = table.read_text().replace(
+        "\nKINDS = (NUMA, GPU)\n", "\nfrom .drive import DRIVE\nKINDS = (NUMA, GPU, DRIVE)\n"
+    )
+    table.write_text(rows)
+    (tmp_path / "drives.json").write_text(blocks["json"])
+    wirespeed(tmp_path, "run", "-t", *CASES, "--machine", "simulated:drives.json", "-o", "run.json")
+    written = wirespeed(tmp_path, "show", "run.json", "--format", "csv")
+    cells = list(csv.DictReader(written.splitlines()))
+    assert {(cell["testcase"], cell["verdict"]) for cell in cells} == {(case, "pass") for case in CASES}
+    slow = "simulated:drives.json+speed@drive0=0.5"
+    shown = wirespeed(tmp_path, "check", "--allow-simulated", "--machine", slow, code=1)
+    assert re.search(r"FAIL +memory of drive0 runs at 4\d% of expected", shown)
 
 
 def test_without_its_package_the_error_names_the_kind(installed: Path, tmp_path: Path) -> None:

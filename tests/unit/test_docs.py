@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import wirespeed
+from tests.unit.test_layers import LAYERS
 from wirespeed.reports import formats
 from wirespeed.testcases import TABLE
 
@@ -127,13 +128,12 @@ def test_the_changelog_knows_this_version() -> None:
 
 
 def test_the_architecture_names_what_is_there() -> None:
-    root = Path(__file__).parents[2]
-    text = (root / "ARCHITECTURE.md").read_text()
-    named = re.findall(r"[\w./]*(?:\.py|\.md|\.toml|/)(?=[\s`:,;)]|$)", text, re.MULTILINE)
-    paths = [name for name in named if "/" in name]
-    assert len(paths) > 20
-    assert [path for path in paths if not (root / path).exists()] == []
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    assert len(text.splitlines()) <= 110 and max(map(len, text.splitlines())) <= 130
+    package = ROOT / "src" / "wirespeed"
+    named = re.findall(r"[\w./]*\w(?:\.py|\.md|\.toml|\.json|/)(?=[\s`:,;.)]|$)", text, re.MULTILINE)
+    assert len(named) > 60
+    assert [path for path in named if not ((ROOT / path).exists() or (package / path).exists())] == []
     block = text.partition("enforces this.")[2].partition("##")[0]
-    parts = [part for line in block.splitlines() for part in line.strip().split(", ") if part]
-    package = root / "src" / "wirespeed"
-    assert [p for p in parts if not ((package / p).is_dir() or (package / f"{p}.py").exists())] == []
+    layers = [set(line.strip().split(", ")) for line in block.splitlines() if line]
+    assert layers == [set(layer) - {"__main__"} for layer in LAYERS]

@@ -18,18 +18,22 @@ from .numa import NUMA
 _NAME = re.compile(r"([a-z]+)(\d+)", re.ASCII)
 
 
+#: The kinds of devices of this package.
+KINDS = (NUMA, GPU)
+
+
 def kinds() -> tuple[DeviceKind, ...]:
-    """Return all kinds of devices: NUMA nodes, GPUs, and those of other packages by name."""
-    return NUMA, GPU, *added()
+    """Return all kinds of devices: those of this package, then those of other packages by name."""
+    return *KINDS, *_registered(tuple(sys.path))
 
 
 def added() -> tuple[DeviceKind, ...]:
-    """Return the kinds of devices of other packages, by name."""
-    return _added(tuple(sys.path))
+    """Return the kinds whose devices are in ``Machine.others``: all but NUMA nodes and GPUs."""
+    return tuple(kind for kind in kinds() if kind not in (NUMA, GPU))
 
 
 @lru_cache(maxsize=1)
-def _added(path: tuple[str, ...]) -> tuple[DeviceKind, ...]:
+def _registered(path: tuple[str, ...]) -> tuple[DeviceKind, ...]:
     del path  # part of the cache key
     found: list[DeviceKind] = [point.load() for point in registered(DEVICES)]
     return tuple(sorted(found, key=lambda kind: kind.name))

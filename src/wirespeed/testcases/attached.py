@@ -1,4 +1,4 @@
-"""Testcases of each kind of device that other packages add: its own memory, and copies with the host."""
+"""Testcases of each kind of device except NUMA nodes and GPUs: its own memory, and copies with the host."""
 
 from __future__ import annotations
 
