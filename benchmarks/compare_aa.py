@@ -23,12 +23,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.document import Cell, Document
+from wirespeed.document import Document
 from wirespeed.results.cells import Key, key_of, placed
 from wirespeed.results.compare import Change, Outcome
 from wirespeed.results.evidence import noise_of
 from wirespeed.results.many_files import files_in
 from wirespeed.results.store import load
+from wirespeed.tables import Cell
 from wirespeed.variation import NoiseKind
 
 #: Factor of the speed of the slower cell; number of comparisons with one, and of divisions into halves.

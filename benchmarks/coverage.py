@@ -23,8 +23,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import wirespeed
-from wirespeed.document import Cell, Document
+from wirespeed.document import Document
 from wirespeed.results.cells import Key, placed
+from wirespeed.tables import Cell
 
 #: Fraction of the intervals that must contain the median of all runs.
 GOAL = 0.9

@@ -18,7 +18,8 @@ from .caching import refusal
 from .document import DEVICES, REQUESTED, SCHEMA, Document
 from .driver.jobs import gather_facts, gather_machine, gather_observed
 from .errors import MachineError, NotIdle, UsageError
-from .model import Engine, Operation, Unit
+from .measurement import Unit
+from .model import Engine, Operation
 from .options import RunOptions, Tier, agreed, changed, includes, takes_options
 from .testcases import Testcase, find, select
 from .testcases.sweep import sweep

@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Annotated
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from .errors import UsageError
 from .facts import Fact
-from .model import Axis, Expectation, Unit
+from .quantities import Amount, Integer, Number, Quantity, Reading, State, Whole
+from .tables import Table
 from .tabular import Tabular
 from .terminal import brief
 from .topology import Machine
@@ -31,31 +31,6 @@ UNFINISHED = "the process ended before the run was complete"
 REQUESTED = "requested"
 #: Option that has the indices of the GPUs that were used, if only some were.
 DEVICES = "devices"
-#: Names of quantities: start skew between the processes of a job; throttle reasons, PCIe generation of a GPU.
-SKEW, THROTTLED, GENERATION = "start skew, median", "throttle reasons", "PCIe generation"
-#: Counter of a GPU: how often its PCIe link was trained again, as it is when an idle link wakes up.
-RETRAINED = "PCIe recoveries from L0"
-#: Prefix of the names of counters of throttled time, in s; the reason follows.
-THROTTLED_BY = "throttled by "
-#: The throttle reason of a GPU that is not throttled.
-IDLE = "idle"
-
-#: Key of the table of a collective whose values are judged.
-BUSBW = "busbw"
-#: Keys of the tables of how late each process comes to a collective: out of place, in place.
-LATE = ("late-out-of-place", "late-in-place")
-
-_MOST = 2**63 - 1
-#: Smallest measured number above 0, and the largest: sums, squares and ratios of such numbers remain finite.
-SMALLEST, LARGEST = 1e-18, 1e18
-
-#: An integer that JSON readers of other languages can represent, and a non-negative one.
-Integer = Annotated[int, msgspec.Meta(ge=-_MOST, le=_MOST)]
-Whole = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
-#: A measured number, a non-negative one, and a positive one.
-Number = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
-Amount = Annotated[float, msgspec.Meta(ge=0, le=LARGEST)]
-Positive = Annotated[float, msgspec.Meta(ge=SMALLEST, le=LARGEST)]
 
 
 class Status(StrEnum):
@@ -84,227 +59,6 @@ class Status(StrEnum):
     def is_failure(self) -> bool:
         """Whether data were wrong, or the hardware, a library or the selection of testcases failed."""
         return not self.good and self not in (Status.INTERRUPTED, Status.NO_MEMORY)
-
-
-class Statistics(msgspec.Struct, frozen=True):
-    """Statistics of the samples of a cell, in the unit of its table.
-
-    Parameters
-    ----------
-    n : int
-        Number of samples.
-    median, mean, min, max : float
-        Median, mean and range of the samples.
-    cv : float
-        Coefficient of variation: sample standard deviation over mean.
-    """
-
-    n: Whole
-    median: Amount
-    mean: Amount
-    min: Amount
-    max: Amount
-    cv: Amount
-
-
-class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One cell: a measured value, or the ``reason`` why there is none.
-
-    Parameters
-    ----------
-    row, column : int
-        Indices into the labels of the table's axes.
-    value : float or None
-        Median in base units (B/s, s, 1/s); None if nothing was measured.
-    limit : float or None
-        What the links allow at line rate, all transfers of the measurement considered, in B/s.
-    peak : float or None
-        Limit without the other transfers of the measurement, in B/s, where it differs.
-    expected : tuple[float, float] or None
-        Lower end of the expected range and typical value, in B/s; None if unknown.
-    links : tuple[tuple[int, float, float], ...]
-        Links that the cell uses: index in the machine's links, fraction of the capacity that all transfers
-        typically use, and how far the value depends on the link (0 to 1).
-    shared : tuple[tuple[int, float], ...]
-        Memories of unknown capacity that several transfers share: index of the memory's link, and bytes that
-        it carries per byte of the value; 0 if transfers pass its host without touching the memory.
-        ``expected`` holds only if they do not limit.
-    reason : str
-        Why there is no value, or a remark on the value.
-    corrupted : str
-        Path that delivered wrong data, source and destination (``gpu0->gpu1``); empty if none did.
-    bytes : int
-        Counted bytes of one copy.
-    copies : int
-        Number of copies per sample.
-    means : tuple[str, ...]
-        Transports to the memory of other processes (``vmm-fd``, ``ipc``, ``nccl``).
-    wrong : int or None
-        Number of wrong elements after a collective, in the cell of its time; None if not verified.
-    statistics : Statistics or None
-        Statistics of the samples.
-    samples : tuple[float, ...]
-        All samples, in order, in the unit of the value.
-    rounds : tuple[float, ...]
-        The median of each round, in order, in the unit of the value; empty if there was one round.
-    interval : tuple[float, float] or None
-        95 % confidence interval of the value, which holds for the next run too: from its rounds. None with
-        fewer than three.
-    expect : Expectation or None
-        What the user expected of the value, by which ``check`` judges it.
-    """
-
-    row: int
-    column: int
-    value: Amount | None = None
-    limit: Positive | None = None
-    peak: Positive | None = None
-    expected: tuple[Positive, Positive] | None = None
-    links: tuple[tuple[int, Amount, Amount], ...] = ()
-    shared: tuple[tuple[int, Amount], ...] = ()
-    reason: str = ""
-    corrupted: str = ""
-    bytes: Whole = 0
-    copies: Whole = 0
-    means: tuple[str, ...] = ()
-    wrong: Whole | None = None
-    statistics: Statistics | None = None
-    samples: tuple[Amount, ...] = ()
-    rounds: tuple[Amount, ...] = ()
-    interval: tuple[Amount, Amount] | None = None
-    expect: Expectation | None = None
-
-    def __repr__(self) -> str:
-        """Return one line; the unit of the value is that of the table."""
-        value = "no value" if self.value is None else f"{self.value:.4g}"
-        share = f", {self.value / self.limit:.0%} of the limit" if self.value and self.limit else ""
-        why = f", {self.reason}" if self.reason else ""
-        return brief(f"Cell [{self.row}, {self.column}]: {value}{share}{why}")
-
-    @property
-    def is_wrong(self) -> bool:
-        """Whether wrong data arrived."""
-        return bool(self.corrupted or self.wrong)
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether the value is marked as slow for its column; the reason says how slow."""
-        return self.value is not None and bool(self.reason) and not self.wrong
-
-
-class Table(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A table of cells; curves if the column axis is a quantity. Absent cells do not exist.
-
-    Parameters
-    ----------
-    key : str
-        Name of the table within its testcase; empty if it is the only one.
-    title : str
-        Title for people.
-    unit : Unit
-        Unit of all values.
-    rows, columns : Axis
-        Names and labels of the rows and columns.
-    cells : tuple[Cell, ...]
-        The cells, in any order.
-    """
-
-    key: str
-    title: str
-    unit: Unit
-    rows: Axis
-    columns: Axis
-    cells: tuple[Cell, ...] = ()
-
-    def __repr__(self) -> str:
-        """Return one line."""
-        shape = f"{len(self.rows.labels)} × {len(self.columns.labels)}"
-        return brief(
-            f"Table {self.key or self.title}: {shape}, {many(len(self.cells), 'cell')} in {self.unit}"
-        )
-
-    @property
-    def is_curve(self) -> bool:
-        """Whether the columns are values of a quantity."""
-        return bool(self.columns.values)
-
-    def grid(self) -> list[list[Cell | None]]:
-        """Return the cells as rows x columns; None for absent cells."""
-        grid: list[list[Cell | None]] = [[None] * len(self.columns.labels) for _ in self.rows.labels]
-        for cell in self.cells:
-            grid[cell.row][cell.column] = cell
-        return grid
-
-    def values(self) -> list[float]:
-        """Return the values of all measured cells, row by row."""
-        return [cell.value for row in self.grid() for cell in row if cell and cell.value is not None]
-
-
-class Quantity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A quantity of the state of the hardware, and its value at one time.
-
-    Parameters
-    ----------
-    device : str
-        Name of the device; empty for a host or the whole job.
-    name : str
-        Name of the quantity.
-    value : float, str or tuple[str, ...]
-        The value; several texts, or none, for throttle reasons.
-    unit : str
-        Unit of the value; empty for texts, counters and other numbers without one.
-    host : str
-        Name of its host; empty for the host of the first process.
-    counter : bool
-        Whether it only increases: it counts errors, or a time in s.
-    """
-
-    device: str
-    name: str
-    value: Number | str | tuple[str, ...]
-    unit: str = ""
-    host: str = ""
-    counter: bool = False
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """What identifies the quantity at all times."""
-        return self.host, self.device, self.name
-
-    @property
-    def where(self) -> str:
-        """Host and device, for people."""
-        return ": ".join(filter(None, (self.host, self.device)))
-
-    @property
-    def label(self) -> str:
-        """Host, device and name, for people: ``gpu0 throttle reasons``."""
-        return f"{self.where}{' ' if self.device else ': ' if self.host else ''}{self.name}"
-
-    @property
-    def shown(self) -> str:
-        """The value, for people, without its unit."""
-        if isinstance(self.value, tuple):
-            return ", ".join(self.value) or "none"
-        return self.value if isinstance(self.value, str) else f"{self.value:g}"
-
-
-State = tuple[Quantity, ...]
-
-
-class Reading(msgspec.Struct, frozen=True):
-    """State of the hardware during a testcase.
-
-    Parameters
-    ----------
-    seconds : float
-        Time since the start of the testcase, in s.
-    state : tuple[Quantity, ...]
-        The quantities that the backends reported.
-    """
-
-    seconds: Amount
-    state: State
 
 
 class RankInfo(msgspec.Struct, frozen=True):

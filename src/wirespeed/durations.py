@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterator
 
 from .errors import MachineError
-from .model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
+from .measurement import Measurement
+from .model import Engine, MemoryKind, Operation, Role, Transfer
 from .network import Network, completions
 from .stopping import FEWEST_ROUNDS, Rule
 from .topology import Machine

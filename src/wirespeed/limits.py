@@ -7,19 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from .errors import MachineError
-from .model import (
-    Access,
-    Collective,
-    Engine,
-    Executor,
-    Measurement,
-    Memory,
-    MemoryKind,
-    Operation,
-    Place,
-    Reduce,
-    Transfer,
-)
+from .measurement import Measurement, Place, Reduce
+from .model import Access, Collective, Engine, Executor, Memory, MemoryKind, Operation, Transfer
 from .network import Demand, Network, fair_shares, rate_of
 from .topology import EngineRate, LinkKind, Machine
 from .units import MIB

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from statistics import NormalDist, stdev
 
-from .document import LARGEST, Statistics
+from .quantities import LARGEST
 from .stopping import FEWEST_ROUNDS
+from .tables import Statistics
 
 CONFIDENCE = 0.95
 #: Standard deviation of a run in addition to what its rounds show, over that between its rounds: clocks,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from .errors import UsageError
-from .model import Unit
+from .measurement import Unit
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 KB, MB, GB = 10**3, 10**6, 10**9

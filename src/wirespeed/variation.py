@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from .model import Engine, Measurement, MemoryKind, Place, Reduce
+from .measurement import Measurement, Place, Reduce
+from .model import Engine, MemoryKind
 
 
 class NoiseKind(StrEnum):

@@ -11,7 +11,8 @@ import pytest
 
 from wirespeed.backends.cuda.backend import CudaBackend
 from wirespeed.errors import BackendError
-from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Transfer
+from wirespeed.measurement import Measurement
+from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
 from wirespeed.options import RunOptions
 from wirespeed.topology import Machine
 from wirespeed.units import MIB

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from wirespeed.backends.cuda.backend import CudaBackend
-from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Role, Transfer
+from wirespeed.measurement import Measurement
+from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
 from wirespeed.options import RunOptions
 from wirespeed.topology import Machine
 from wirespeed.units import MIB

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from wirespeed.backends.cuda.backend import CudaBackend
-from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Transfer
+from wirespeed.measurement import Measurement
+from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
 from wirespeed.options import RunOptions
 
 pytestmark = pytest.mark.gpu

@@ -9,21 +9,11 @@ from dataclasses import replace
 import pytest
 
 from wirespeed.backends.cuda.backend import CudaBackend
-from wirespeed.document import THROTTLED
 from wirespeed.errors import BackendError, MeasurementTimeout, VerificationError
-from wirespeed.model import (
-    Engine,
-    Executor,
-    Measurement,
-    Memory,
-    MemoryKind,
-    Operation,
-    Place,
-    Role,
-    Sample,
-    Transfer,
-)
+from wirespeed.measurement import Measurement, Place, Sample
+from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
 from wirespeed.options import RunOptions
+from wirespeed.quantities import THROTTLED
 from wirespeed.topology import Machine
 from wirespeed.units import MIB
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import wirespeed
-from wirespeed.document import Cell, Status, TestcaseResult
+from wirespeed.document import Status, TestcaseResult
+from wirespeed.tables import Cell
 from wirespeed.topology import Machine
 
 TMA = [f"device_to_device_{kind}_{way}_tma" for kind in ("memcpy", "bidirectional_memcpy")

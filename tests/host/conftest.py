@@ -12,7 +12,8 @@ import pytest
 from wirespeed.backends.host import discover
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.devices.numa import NumaNode
-from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Role, Transfer
+from wirespeed.measurement import Measurement
+from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
 from wirespeed.topology import Cache, Machine
 
 MakeMeasurement = Callable[..., Measurement]

@@ -7,7 +7,8 @@ import pytest
 from wirespeed.backends.host.bound_transfer import bypasses
 from wirespeed.devices.numa import NumaNode
 from wirespeed.errors import VerificationError
-from wirespeed.model import BUFFERS, Measurement, Operation, Role
+from wirespeed.measurement import Measurement
+from wirespeed.model import BUFFERS, Operation, Role
 from wirespeed.options import RunOptions
 from wirespeed.topology import Cache, Machine
 

@@ -25,7 +25,7 @@ from wirespeed.backends.distributed.prepared import DistributedPrepared
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.host.endpoint import HostEndpoint, HostPart, ShmSharing
 from wirespeed.backends.shared_memory import Allocation, Handle, Opened
-from wirespeed.document import SKEW, Document, Status
+from wirespeed.document import Document, Status
 from wirespeed.driver.jobs import gather_machine
 from wirespeed.errors import (
     BackendError,
@@ -35,8 +35,9 @@ from wirespeed.errors import (
     UsageError,
     WirespeedError,
 )
-from wirespeed.model import Sample
+from wirespeed.measurement import Sample
 from wirespeed.options import RunOptions
+from wirespeed.quantities import SKEW
 from wirespeed.worlds.base import World, WorldError
 from wirespeed.worlds.mpi import Move
 

@@ -16,10 +16,11 @@ from wirespeed.backends.host import connect, kernels, threads
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.host.threads import Workers
 from wirespeed.backends.tree import Tree
-from wirespeed.document import Quantity
 from wirespeed.errors import BackendError, BackendLost, MeasurementTimeout
-from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Role
+from wirespeed.measurement import Measurement
+from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Role
 from wirespeed.options import RunOptions
+from wirespeed.quantities import Quantity
 from wirespeed.topology import Machine
 
 NO_CPU = 2**14  # a CPU that no machine has

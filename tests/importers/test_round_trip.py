@@ -11,9 +11,10 @@ from msgspec.structs import replace
 import wirespeed
 from tests.conftest import GOLDEN, SPECS
 from wirespeed.cli.main import main
-from wirespeed.document import Cell, Document
+from wirespeed.document import Document
 from wirespeed.importers.allowed import WIDER
 from wirespeed.results.store import decode, encode
+from wirespeed.tables import Cell
 from wirespeed.testcases import TABLE
 
 #: nvbandwidth's testcases of one process.

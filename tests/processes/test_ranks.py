@@ -15,7 +15,8 @@ import pytest
 
 import wirespeed
 from tests.processes.conftest import OPEN_MPI, WIRESPEED, Job, free_port
-from wirespeed.document import SKEW, UNFINISHED, Document, Status
+from wirespeed.document import UNFINISHED, Document, Status
+from wirespeed.quantities import SKEW
 
 Start = Callable[..., Job]
 SMALL = ["--size", "256KiB", "--samples", "2", "--copies", "2", "--timeout", "15s"]

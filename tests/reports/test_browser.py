@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.document import THROTTLED, Document, Quantity, Reading
+from wirespeed.document import Document
+from wirespeed.quantities import THROTTLED, Quantity, Reading
 from wirespeed.reports.html.page import page
 from wirespeed.results.store import decode
 from wirespeed.summary import summarise

@@ -12,11 +12,12 @@ import msgspec
 import pytest
 
 import wirespeed
-from wirespeed.document import Cell, Document
-from wirespeed.model import Expectation
+from wirespeed.document import Document
+from wirespeed.measurement import Expectation
 from wirespeed.reports import Style
 from wirespeed.reports.columns import COLUMNS, cell_columns
 from wirespeed.reports.html.embedded_data import packed_document
+from wirespeed.tables import Cell
 
 FIELDS = {field.name for field in msgspec.structs.fields(Cell)}
 

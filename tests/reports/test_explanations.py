@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.document import GENERATION, THROTTLED, Document, Quantity, State, Status
+from wirespeed.document import Document, Status
+from wirespeed.quantities import GENERATION, THROTTLED, Quantity, State
 from wirespeed.reports import Judged, Style
 from wirespeed.reports.explanations import explanations
 from wirespeed.screens import check as check_screen

@@ -15,10 +15,11 @@ from msgspec.structs import replace
 import wirespeed
 from tests.conftest import SHAPES, SPECS
 from wirespeed.cli.main import main
-from wirespeed.document import Document, Statistics, Status
+from wirespeed.document import Document, Status
 from wirespeed.reports.html.page import page
 from wirespeed.reports.numbers import GLANCE, number
 from wirespeed.results.store import decode, encode
+from wirespeed.tables import Statistics
 
 from .conftest import RECORDED
 

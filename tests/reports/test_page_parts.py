@@ -14,7 +14,7 @@ from wirespeed.judging.judge import judge
 from wirespeed.judging.judgement import Judgement
 from wirespeed.judging.overview import overview
 from wirespeed.judging.verdict import Verdict
-from wirespeed.model import Unit
+from wirespeed.measurement import Unit
 from wirespeed.reports.html.deviation import STEPS, ColorScale, step
 from wirespeed.reports.html.link_use import Use, uses
 from wirespeed.reports.html.page import page

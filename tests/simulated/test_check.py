@@ -15,10 +15,11 @@ import pytest
 import wirespeed
 from tests.conftest import SPECS, still
 from wirespeed.cli.main import main
-from wirespeed.document import THROTTLED, Quantity, Status
+from wirespeed.document import Status
 from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
+from wirespeed.quantities import THROTTLED, Quantity
 from wirespeed.reports import Judged, Style
 from wirespeed.reports.checked_runs import CheckedRun
 from wirespeed.screens import check as check_screen

@@ -14,7 +14,7 @@ from wirespeed.document import UNFINISHED, Document, Status
 from wirespeed.driver.listener import Listener
 from wirespeed.judging.verdict import Verdict
 from wirespeed.judging.verdicts import Check
-from wirespeed.model import Unit
+from wirespeed.measurement import Unit
 
 A100, H200 = "simulated:dgx-a100-8", "simulated:hgx-h200-2"
 

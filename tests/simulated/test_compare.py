@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.cli.main import main
-from wirespeed.document import Document, Quantity
+from wirespeed.document import Document
 from wirespeed.facts import Fact, Known
+from wirespeed.quantities import Quantity
 from wirespeed.reports.html.page import page
 from wirespeed.results.compare import Outcome
 from wirespeed.results.store import save

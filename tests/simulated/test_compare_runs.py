@@ -16,13 +16,15 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.cli.main import main
-from wirespeed.document import LARGEST, SMALLEST, Cell, Document
+from wirespeed.document import Document
 from wirespeed.errors import UsageError
+from wirespeed.quantities import LARGEST, SMALLEST
 from wirespeed.reports import Style
 from wirespeed.results.compare import Change, Comparison, Outcome
 from wirespeed.results.evidence import Evidence
 from wirespeed.results.store import decode, encode, save
 from wirespeed.screens.compare import FORMATS
+from wirespeed.tables import Cell
 
 PAIRS = "device_to_device_memcpy_read_ce"
 #: Standard deviations of a cell between rounds and between runs, relative to its value.
@@ -262,7 +264,7 @@ def test_formats_show_runs_medians_and_intervals(folder: Path, capsys: pytest.Ca
 
 
 def test_a_change_of_a_time_has_its_own_direction() -> None:
-    from wirespeed.model import Unit
+    from wirespeed.measurement import Unit
     from wirespeed.results.cells import Key
 
     slower = Change(Key("latency", "", "", ""), Unit.TIME, Outcome.WORSE, 1.0, 2.0, 2.0, (1.6, 2.5))

@@ -14,13 +14,14 @@ from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.backends.simulated.measurement import SimulatedMeasurement
 from wirespeed.cli.main import main
-from wirespeed.document import Quantity, State, Status
+from wirespeed.document import Status
 from wirespeed.driver import hardware_state, worker
 from wirespeed.driver.cells_of_samples import cell_of
 from wirespeed.driver.session import Session
 from wirespeed.driver.session_options import SessionOptions
-from wirespeed.model import Measurement
+from wirespeed.measurement import Measurement
 from wirespeed.options import RunOptions
+from wirespeed.quantities import Quantity, State
 from wirespeed.testcases import select
 
 TWO = "simulated:hgx-h200-2"

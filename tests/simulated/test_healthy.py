@@ -16,7 +16,8 @@ from wirespeed.document import Document
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
 from wirespeed.judging.verdicts import Check
-from wirespeed.model import Engine, Measurement, Role, Sample, Transfer
+from wirespeed.measurement import Measurement, Sample
+from wirespeed.model import Engine, Role, Transfer
 from wirespeed.options import RunOptions
 from wirespeed.topology import Link, LinkKind, Machine
 from wirespeed.units import GIB

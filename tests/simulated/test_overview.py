@@ -13,7 +13,8 @@ import pytest
 
 import wirespeed
 from wirespeed.backends import connect as backends
-from wirespeed.judging.overview import COLLECTIVES, OTHER, Overview, missing, overview, path_kind
+from wirespeed.judging.overview import Overview, missing, overview
+from wirespeed.judging.path_kinds import COLLECTIVES, OTHER, path_kind
 from wirespeed.reports import Style
 from wirespeed.screens.overview import render
 from wirespeed.testcases import TABLE

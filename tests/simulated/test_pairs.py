@@ -9,7 +9,8 @@ import pytest
 
 import wirespeed
 from wirespeed.document import Status
-from wirespeed.model import BufferAge, Measurement, Message, MessagePattern, Reduce
+from wirespeed.measurement import Measurement, Reduce
+from wirespeed.model import BufferAge, Message, MessagePattern
 from wirespeed.reports import formats
 from wirespeed.testcases import PlanOptions, find, select
 

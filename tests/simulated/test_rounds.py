@@ -14,12 +14,13 @@ from wirespeed.backends.base import Prepared
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.cli.main import main
-from wirespeed.document import Cell, Document, Status
+from wirespeed.document import Document, Status
 from wirespeed.driver.listener import Listener
 from wirespeed.errors import BackendError, MachineError, OutOfMemory
-from wirespeed.model import Measurement
+from wirespeed.measurement import Measurement
 from wirespeed.options import RunOptions
 from wirespeed.run_errors import RunInterrupted
+from wirespeed.tables import Cell
 
 NAME = "hgx-h200-2"
 TWO = f"simulated:{NAME}"

@@ -18,9 +18,11 @@ from wirespeed.backends.base import Backend, Prepared
 from wirespeed.backends.cuda.backend import CudaBackend
 from wirespeed.cli.main import main
 from wirespeed.devices.gpu import Gpu
-from wirespeed.document import Document, Quantity, State
-from wirespeed.model import Access, Engine, Measurement, Sample, Unit
+from wirespeed.document import Document
+from wirespeed.measurement import Measurement, Sample, Unit
+from wirespeed.model import Access, Engine
 from wirespeed.options import RunOptions
+from wirespeed.quantities import Quantity, State
 from wirespeed.reports import Style, formats
 from wirespeed.reports.checked_runs import CheckedRun
 from wirespeed.testcases import Testcase

@@ -20,14 +20,16 @@ from wirespeed.backends.base import Backend, BackendDetails, Prepared
 from wirespeed.backends.simulated import parse, simulated_collectives
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.backends.simulated.measurement import SimulatedMeasurement
-from wirespeed.document import UNFINISHED, Document, Quantity, State, Status, TestcaseResult
+from wirespeed.document import UNFINISHED, Document, Status, TestcaseResult
 from wirespeed.driver import session
 from wirespeed.driver.listener import Listener
 from wirespeed.driver.session import Session
 from wirespeed.driver.session_options import Observed, SessionOptions
 from wirespeed.facts import Fact
-from wirespeed.model import Measurement, Sample, Transfer
+from wirespeed.measurement import Measurement, Sample
+from wirespeed.model import Transfer
 from wirespeed.options import RunOptions
+from wirespeed.quantities import Quantity, State
 from wirespeed.testcases import Testcase, select
 from wirespeed.topology import LinkKind
 from wirespeed.worlds.base import RankLost

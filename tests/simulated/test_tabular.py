@@ -16,9 +16,10 @@ import pytest
 
 import wirespeed
 from tests.reports.test_hostile import STRINGS, spoiled
-from wirespeed.document import Cell, Document
+from wirespeed.document import Document
 from wirespeed.errors import MissingPackage, UsageError
-from wirespeed.model import Axis
+from wirespeed.measurement import Axis
+from wirespeed.tables import Cell
 from wirespeed.tabular import Tabular
 
 SLOW, GOOD = "simulated:dgx-a100-8+nvlinks=6@gpu3", "simulated:dgx-a100-8"

@@ -16,7 +16,8 @@ from wirespeed.backends.simulated.simulated_collectives import SimulatedProvider
 from wirespeed.collectives.data_types import BY_NAME, OPERATORS, TYPES
 from wirespeed.collectives.operations import OPERATIONS, Piece, operation_of
 from wirespeed.errors import Unreachable, UsageError
-from wirespeed.model import Collective, Measurement
+from wirespeed.measurement import Measurement
+from wirespeed.model import Collective
 from wirespeed.options import RunOptions
 
 

@@ -18,7 +18,8 @@ from wirespeed.driver.concurrency import one_after_another
 from wirespeed.errors import BackendError
 from wirespeed.language.toml_file import of_line
 from wirespeed.limits import allowances
-from wirespeed.model import Engine, Measurement, Sample
+from wirespeed.measurement import Measurement, Sample
+from wirespeed.model import Engine
 from wirespeed.network import Network
 from wirespeed.options import RunOptions
 

@@ -24,10 +24,11 @@ from wirespeed.backends.gpu.monitor import process_name
 from wirespeed.backends.tree import Tree
 from wirespeed.devices.gpu import Gpu
 from wirespeed.devices.numa import NumaNode
-from wirespeed.document import Quantity
 from wirespeed.limits import ceilings
-from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Place, Transfer
+from wirespeed.measurement import Measurement, Place
+from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
 from wirespeed.network import Network
+from wirespeed.quantities import Quantity
 from wirespeed.testcases import PlanOptions
 from wirespeed.topology import Link, LinkKind, Machine
 

@@ -37,17 +37,8 @@ from wirespeed.backends.gpu.prepared import GpuPrepared
 from wirespeed.devices.gpu import Gpu
 from wirespeed.devices.numa import NumaNode
 from wirespeed.errors import BackendError, OutOfMemory, Unreachable
-from wirespeed.model import (
-    Engine,
-    Executor,
-    Measurement,
-    Memory,
-    MemoryKind,
-    Operation,
-    Place,
-    Role,
-    Transfer,
-)
+from wirespeed.measurement import Measurement, Place
+from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
 from wirespeed.options import RunOptions
 from wirespeed.topology import Machine
 from wirespeed.units import MIB

@@ -23,7 +23,8 @@ from wirespeed.backends.gpu.prepared import GpuPrepared
 from wirespeed.backends.gpu.ticks import Ticks
 from wirespeed.devices.gpu import Gpu
 from wirespeed.devices.numa import NumaNode
-from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Role, Transfer
+from wirespeed.measurement import Measurement
+from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
 from wirespeed.options import RunOptions
 from wirespeed.topology import Machine
 from wirespeed.units import KIB, MIB

@@ -16,7 +16,8 @@ from wirespeed.backends.word_pattern import keys_of
 from wirespeed.devices.gpu import Gpu
 from wirespeed.devices.numa import NumaNode
 from wirespeed.errors import BackendError
-from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Operation, Role, Transfer
+from wirespeed.measurement import Measurement
+from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
 from wirespeed.topology import Machine
 from wirespeed.units import KIB, MIB
 

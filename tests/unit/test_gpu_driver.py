@@ -20,7 +20,8 @@ from wirespeed.devices.gpu import Gpu
 from wirespeed.devices.numa import NumaNode
 from wirespeed.document import TestcaseResult
 from wirespeed.errors import BackendError
-from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Transfer
+from wirespeed.measurement import Measurement
+from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
 from wirespeed.options import RunOptions
 from wirespeed.topology import Machine
 from wirespeed.units import KIB, MIB

@@ -14,11 +14,11 @@ import pytest
 from tests.threads import together, worlds, worlds_on
 from wirespeed.devices.gpu import Gpu
 from wirespeed.devices.numa import NumaNode
-from wirespeed.document import Quantity
 from wirespeed.driver.jobs import gather_facts, gather_machine, gather_observed, join
 from wirespeed.driver.session_options import Observed
 from wirespeed.errors import UsageError
 from wirespeed.facts import Fact, Facts, Known
+from wirespeed.quantities import Quantity
 from wirespeed.topology import Link, LinkKind, Machine
 from wirespeed.worlds import clocks
 from wirespeed.worlds.base import RankLost, WorldError

@@ -15,7 +15,8 @@ from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
 from wirespeed.language import toml_file
 from wirespeed.language.printing import file_of, line_of
-from wirespeed.model import Expectation, Reduce, Transfer
+from wirespeed.measurement import Expectation, Reduce
+from wirespeed.model import Transfer
 from wirespeed.options import PlanOptions
 from wirespeed.results.baseline import encode, make
 from wirespeed.results.store import decode

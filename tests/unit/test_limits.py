@@ -10,17 +10,8 @@ from hypothesis import strategies as st
 from wirespeed.backends.simulated import parse
 from wirespeed.errors import MachineError
 from wirespeed.limits import ceilings, undisturbed
-from wirespeed.model import (
-    Engine,
-    Executor,
-    Measurement,
-    Memory,
-    MemoryKind,
-    Operation,
-    Place,
-    Reduce,
-    Transfer,
-)
+from wirespeed.measurement import Measurement, Place, Reduce
+from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Transfer
 from wirespeed.network import Demand, Network, fair_shares
 from wirespeed.testcases import find
 from wirespeed.topology import Link, LinkKind, Machine

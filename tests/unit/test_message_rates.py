@@ -5,11 +5,12 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.document import Cell, Document, Table
-from wirespeed.model import Axis, Unit
+from wirespeed.document import Document
+from wirespeed.measurement import Axis, Unit
 from wirespeed.reports import Style
 from wirespeed.results.baseline import make
 from wirespeed.summary import summarise
+from wirespeed.tables import Cell, Table
 
 
 def with_rate(rate: float) -> Document:

@@ -17,13 +17,15 @@ from wirespeed.backends.pairs.base import Ends, Window, pattern, verify
 from wirespeed.backends.pairs.connection import Connection
 from wirespeed.cli.main import main
 from wirespeed.cli.overalloc import Lines
-from wirespeed.document import SCHEMA, Cell, Document, Status, Table, TestcaseResult
+from wirespeed.document import SCHEMA, Document, Status, TestcaseResult
 from wirespeed.driver import phases
 from wirespeed.errors import BackendError, VerificationError
-from wirespeed.model import Axis, MemoryKind, Unit
+from wirespeed.measurement import Axis, Unit
+from wirespeed.model import MemoryKind
 from wirespeed.reports import render
 from wirespeed.reports.overalloc import reproduced
 from wirespeed.summary import summarise
+from wirespeed.tables import Cell, Table
 from wirespeed.testcases.sharing import WITH, WITHOUT, exact
 from wirespeed.topology import Machine
 

@@ -10,7 +10,8 @@ import pytest
 from wirespeed.driver.rounds import WORTH, Rounds
 from wirespeed.driver.sampling import Taken
 from wirespeed.errors import UsageError
-from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Place, Sample, Transfer
+from wirespeed.measurement import Measurement, Place, Sample
+from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
 from wirespeed.options import RunOptions
 from wirespeed.stopping import Fixed, Precise
 

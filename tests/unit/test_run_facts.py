@@ -16,12 +16,13 @@ from wirespeed.backends.cuda.nvml import Nvml
 from wirespeed.backends.gpu.loaded_links import LoadedLinks
 from wirespeed.backends.nccl.debug import Debug, transports
 from wirespeed.backends.tree import Tree
-from wirespeed.document import RETRAINED, THROTTLED_BY, Document, Quantity, State
+from wirespeed.document import Document
 from wirespeed.facts import COUNTED, Fact, Facts, Known
 from wirespeed.judging.cause import Weight
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.run_facts import facts_of
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
+from wirespeed.quantities import RETRAINED, THROTTLED_BY, Quantity, State
 from wirespeed.reports.explanations import explanations
 from wirespeed.reports.html.telemetry import charts_and_texts
 from wirespeed.topology import Link, LinkKind, Machine

@@ -7,7 +7,8 @@ import pytest
 
 from wirespeed.driver.sampling import take
 from wirespeed.errors import UsageError
-from wirespeed.model import Engine, Executor, Measurement, Memory, MemoryKind, Place, Sample, Transfer
+from wirespeed.measurement import Measurement, Place, Sample
+from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
 from wirespeed.stopping import Fixed, Precise
 
 NODE = Memory("numa0", MemoryKind.PAGEABLE)

@@ -6,9 +6,10 @@ import pytest
 
 from wirespeed.judging.culprits import Culprit, Suspect, SuspectKind, of_expected
 from wirespeed.judging.judgement import Judgement
-from wirespeed.judging.overview import HOST_GPU, KeyFigure, share
+from wirespeed.judging.overview import KeyFigure, share
+from wirespeed.judging.path_kinds import HOST_GPU
 from wirespeed.judging.verdict import Verdict
-from wirespeed.model import Unit
+from wirespeed.measurement import Unit
 from wirespeed.reports.key_figures import extent
 from wirespeed.results.cells import Key
 

@@ -6,7 +6,8 @@ import pytest
 
 from wirespeed.backends.simulated import parse
 from wirespeed.errors import UnknownTestcase
-from wirespeed.model import Access, Engine, MemoryKind, Operation, Reduce, Role
+from wirespeed.measurement import Reduce
+from wirespeed.model import Access, Engine, MemoryKind, Operation, Role
 from wirespeed.options import TIERS, includes
 from wirespeed.testcases import TABLE, PlanOptions, find, of_nvbandwidth, select
 

@@ -12,15 +12,16 @@ from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.collectives.data_types import BY_NAME
 from wirespeed.collectives.operations import OPERATIONS, Setting
-from wirespeed.document import Cell, Table, TestcaseResult
+from wirespeed.document import TestcaseResult
 from wirespeed.driver.contention import blocking, slowed, suspects
 from wirespeed.driver.phases import slow
 from wirespeed.driver.session import Session
 from wirespeed.driver.session_options import SessionOptions
-from wirespeed.model import Axis, Measurement, Sample, Unit
+from wirespeed.measurement import Axis, Measurement, Sample, Unit
 from wirespeed.network import Network
 from wirespeed.options import RunOptions
 from wirespeed.summary import summarise
+from wirespeed.tables import Cell, Table
 from wirespeed.testcases import collectives, find
 from wirespeed.testcases.pair_schedule import ALONE
 from wirespeed.topology import Machine

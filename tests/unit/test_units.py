@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wirespeed.errors import UsageError
-from wirespeed.model import Unit
+from wirespeed.measurement import Unit
 from wirespeed.units import (
     displayed,
     format_size,

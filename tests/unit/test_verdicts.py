@@ -10,20 +10,12 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.data import efficiencies
-from wirespeed.document import (
-    GENERATION,
-    THROTTLED,
-    Document,
-    Quantity,
-    Reading,
-    State,
-    Status,
-    TestcaseResult,
-)
+from wirespeed.document import Document, Status, TestcaseResult
 from wirespeed.judging.hardware_changes import hardware_changes
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
 from wirespeed.limits import JUDGED_BYTES, JUDGED_COPY_BYTES
+from wirespeed.quantities import GENERATION, THROTTLED, Quantity, Reading, State
 from wirespeed.results.baseline import make
 
 DOCUMENT = wirespeed.run(["4"], machine="simulated:hgx-h200-2")

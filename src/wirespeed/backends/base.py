@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ..document import RankInfo, State
+from ..document import RankInfo
 from ..errors import BackendError, WirespeedError
 from ..facts import Fact
-from ..model import Measurement, Sample, Transfer
+from ..measurement import Measurement, Sample
+from ..model import Transfer
 from ..options import RunOptions
+from ..quantities import State
 
 if TYPE_CHECKING:
     from .distributed.endpoint import Endpoint, JobContext

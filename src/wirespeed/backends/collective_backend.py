@@ -13,7 +13,8 @@ from ..collectives.operations import Setting, operation_of
 from ..collectives.options import CollectiveOptions
 from ..document import RankInfo
 from ..errors import BackendError, BackendLost, OutOfMemory, Unreachable, WirespeedError
-from ..model import Collective, Measurement, Sample
+from ..measurement import Measurement, Sample
+from ..model import Collective
 from ..options import RunOptions
 from ..worlds.base import RankLost, World
 from .base import Backend, BackendDetails, Prepared

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from ..document import State
 from ..errors import WirespeedError
-from ..model import Collective, Measurement, Role, Sample, Transfer, Work
+from ..measurement import Measurement, Sample
+from ..model import Collective, Role, Transfer, Work
 from ..options import RunOptions
+from ..quantities import State
 from .base import Backend, Prepared
 
 #: Duration of one sample of the load, in s: between two samples it pauses for less than 1 ms.

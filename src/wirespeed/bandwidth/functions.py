@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..api import run
-from ..document import Cell, Document, TestcaseResult
+from ..document import Document, TestcaseResult
 from ..errors import UsageError
-from ..model import Axis, Memory, MemoryKind
+from ..measurement import Axis
+from ..model import Memory, MemoryKind
 from ..run_errors import MeasurementFailed
+from ..tables import Cell
 from ..testcases import Testcase, find
 from ..testcases.subset import narrow
 from ..topology import LinkKind, Machine

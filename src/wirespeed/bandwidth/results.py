@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..document import Cell, Document, Statistics, Status, Table, TestcaseResult
-from ..model import Axis, Unit
+from ..document import Document, Status, TestcaseResult
+from ..measurement import Axis, Unit
 from ..reports import SIMULATED, Style
 from ..summary import summarise
+from ..tables import Cell, Statistics, Table
 from ..tabular import Tabular
 from ..terminal import brief, colored, columns
 from ..units import GB, GIB, format_size, many

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..document import Cell, Document, Table, TestcaseResult
+from ..document import Document, TestcaseResult
 from ..language.printing import line_of
 from ..language.toml_file import load, of_line
-from ..model import Transfer, Unit
+from ..measurement import Unit
+from ..model import Transfer
 from ..reports import SIMULATED, Style, render
+from ..tables import Cell, Table
 from ..tabular import Tabular
 from ..terminal import brief, colored, columns
 from ..units import fitting

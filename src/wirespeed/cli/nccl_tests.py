@@ -37,9 +37,10 @@ from .nccl_tests_options import (
 if TYPE_CHECKING:
     from ..backends.collective_backend import Make
     from ..backends.provider import Group, Provider
-    from ..document import Cell, CollectiveInfo, Document
+    from ..document import CollectiveInfo, Document
     from ..reports.nccl_tests import Given, Row
     from ..results.output import Output
+    from ..tables import Cell
     from ..testcases import Testcase
     from ..topology import Machine
     from ..worlds.base import World

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..document import Amount, Integer, Whole
 from ..errors import UsageError
 from ..options import Option, declared, parameters
+from ..quantities import Amount, Integer, Whole
 from ..units import parse_size
 from .data_types import BY_NAME, OPERATORS, TYPES, DataType
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from ..document import Cell
 from ..limits import Allowance
-from ..model import Measurement, Place, Reduce, Role, value_of
+from ..measurement import Measurement, Place, Reduce, value_of
+from ..model import Role
 from ..summary import interval, median, summarise
+from ..tables import Cell
 from ..units import many
 from ..variation import UNSEEN, kind_of
 from .rounds import Rounds, counting

@@ -10,7 +10,8 @@ from itertools import pairwise
 from ..data import efficiencies
 from ..devices import is_host
 from ..limits import allowances
-from ..model import Executor, Measurement, Memory, Operation, Place, Role, Sample, Transfer
+from ..measurement import Measurement, Place, Sample
+from ..model import Executor, Memory, Operation, Role, Transfer
 from ..network import Network
 
 #: Transfers ran one after another if each needed this fraction of its typical time after the one before it

@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from ..data import efficiencies
-from ..document import Cell, Table
 from ..limits import allowances, undisturbed
-from ..model import Measurement, Reduce
+from ..measurement import Measurement, Reduce
 from ..network import Network
 from ..summary import sample_interval
+from ..tables import Cell, Table
 from ..testcases.pair_schedule import ALONE
 from ..units import many
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from ..backends.base import Backend
-from ..document import State
+from ..quantities import State
 
 #: Reading the state takes 10 ms per GPU: the state after a testcase is also the state before the next one if
 #: no more time than this has passed, in s.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..document import Cell, Document, TestcaseResult
+from ..document import Document, TestcaseResult
+from ..tables import Cell
 from ..testcases import Testcase
 
 #: Key of a table, and a cell of it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..document import LATE, Table
+from ..tables import LATE, Table
 
 #: Thresholds for reporting a straggler: delay as a fraction of the operation's time, and in s.
 STRAGGLER_FRACTION, STRAGGLER_S = 0.1, 5e-6

@@ -7,8 +7,11 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..document import Cell, Reading, Status, Table
-from ..model import Engine, Measurement, Transfer
+from ..document import Status
+from ..measurement import Measurement
+from ..model import Engine, Transfer
+from ..quantities import Reading
+from ..tables import Cell, Table
 from ..testcases import Layout
 from ..testcases.pair_schedule import ALONE
 from ..units import many

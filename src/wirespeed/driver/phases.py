@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from ..document import Cell, Table
 from ..summary import summarise
+from ..tables import Cell, Table
 from ..units import format_time
 
 #: A cell is slow if its median is at least this multiple of the fastest median of its column, and all its

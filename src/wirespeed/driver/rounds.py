@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, variance
 
-from ..model import Measurement, Place, Reduce, Sample, value_of
+from ..measurement import Measurement, Place, Reduce, Sample, value_of
 from ..stopping import MAX_SAMPLES, Rule
 from ..summary import median, rounds_for
 from .sampling import Taken

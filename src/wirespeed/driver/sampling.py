@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from ..model import Measurement, Reduce, Sample, value_of
+from ..measurement import Measurement, Reduce, Sample, value_of
 from ..stopping import Rule
 from ..summary import half_width
 

@@ -21,23 +21,15 @@ from msgspec.structs import replace
 
 from ..backends.base import Backend
 from ..backends.mixed import assigned
-from ..document import (
-    REQUESTED,
-    SCHEMA,
-    UNFINISHED,
-    Cell,
-    CollectiveInfo,
-    Document,
-    Reading,
-    State,
-    Status,
-    TestcaseResult,
-)
+from ..document import REQUESTED, SCHEMA, UNFINISHED, CollectiveInfo, Document, Status, TestcaseResult
 from ..errors import MeasurementTimeout, UnknownTestcase, WirespeedError
 from ..facts import Fact
-from ..model import Engine, Measurement
+from ..measurement import Measurement
+from ..model import Engine
 from ..network import Network
+from ..quantities import Reading, State
 from ..run_errors import RunInterrupted
+from ..tables import Cell
 from ..testcases import Testcase
 from ..testcases.coverage import by_value
 from ..topology import Machine

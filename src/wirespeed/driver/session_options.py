@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
-from ..document import Document, State
+from ..document import Document
 from ..facts import Fact
 from ..options import RunOptions, documented
+from ..quantities import State
 from ..testcases import Testcase
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..model import Access, Engine, Measurement, Operation, Transfer
+from ..measurement import Measurement
+from ..model import Access, Engine, Operation, Transfer
 from ..units import MIB, format_size
 
 #: The smallest buffer whose copies are still long compared with their start, in bytes.

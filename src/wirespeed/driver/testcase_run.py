@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from ..backends.base import Backend
-from ..document import UNFINISHED, State, Status, TestcaseResult
+from ..document import UNFINISHED, Status, TestcaseResult
+from ..quantities import State
 from ..testcases import Plan, Testcase
 from . import phases
 from .contention import blocking

@@ -9,7 +9,7 @@ from contextlib import suppress
 from ..backends.base import Backend
 from ..durations import connect_seconds, end_seconds, least_seconds, start_seconds, usual_seconds
 from ..errors import WirespeedError
-from ..model import Measurement
+from ..measurement import Measurement
 from ..network import Network
 from ..stopping import Rule
 from ..testcases import Plan, Testcase

@@ -21,7 +21,7 @@ from ..errors import (
     WirespeedError,
 )
 from ..limits import allowances
-from ..model import Measurement, Sample
+from ..measurement import Measurement, Sample
 from ..network import Network
 from ..stopping import Rule
 from ..testcases import Testcase

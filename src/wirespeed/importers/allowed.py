@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from ..data import efficiencies
 from ..limits import JUDGED_BYTES, Allowance, allowances
-from ..model import Access, Engine, Measurement, Transfer
+from ..measurement import Measurement
+from ..model import Access, Engine, Transfer
 from ..network import Network, rate_of
 from ..topology import LinkKind
 from ..units import MIB

@@ -13,7 +13,8 @@ from ..data.gpus import GpuSheet, sheet_of, sheets
 from ..devices.gpu import Gpu
 from ..devices.numa import NumaNode
 from ..errors import MachineError, UsageError
-from ..model import Access, Engine, Unit
+from ..measurement import Unit
+from ..model import Access, Engine
 from ..network import rate_of
 from ..topology import Link, LinkKind, Machine, load
 from ..units import GB, MIB

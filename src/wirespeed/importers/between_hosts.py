@@ -11,11 +11,12 @@ from msgspec.structs import replace as struct_replace
 from ..collectives.operations import OPERATIONS
 from ..data import efficiencies
 from ..data.gpus import sheet_of
-from ..document import BUSBW, CollectiveInfo, Document, RankInfo, TestcaseResult
+from ..document import CollectiveInfo, Document, RankInfo, TestcaseResult
 from ..errors import UsageError
 from ..limits import Allowance, slowest_sender
 from ..model import Access, Engine
 from ..network import rate_of
+from ..tables import BUSBW
 from ..testcases.collectives import members
 from ..topology import Link, LinkKind, Machine
 from ..units import GIB, MIB

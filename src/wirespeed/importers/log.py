@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from ..document import LARGEST, RankInfo, Status
-from ..model import Unit
+from ..document import RankInfo, Status
+from ..measurement import Unit
+from ..quantities import LARGEST
 from ..terminal import one_line
 from .failures import says_failure, status_of
 from .nics import FoundNics

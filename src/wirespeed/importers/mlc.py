@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from ..model import Unit
+from ..measurement import Unit
 from ..units import MB, NANO
 from .log import MOST_DEVICES, FoundLog, FoundTable, grid, is_cut, number, runs, scaled, text
 

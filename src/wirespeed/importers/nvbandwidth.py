@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..document import RankInfo, Status
-from ..model import Unit
+from ..measurement import Unit
 from ..testcases import TABLE
 from ..units import GB, MIB, NANO
 from .failures import says_failure

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from ..model import Unit
+from ..measurement import Unit
 from ..testcases.messages import BANDWIDTH, LATENCY, RATE
 from ..units import MB, format_size
 from .log import FoundLog, FoundTable, is_cut, number, runs, scaled, text, whole

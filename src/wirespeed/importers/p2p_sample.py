@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from ..model import Unit
+from ..measurement import Unit
 from ..units import GB
 from .log import FoundLog, FoundTable, grid, is_cut, runs, scaled, text
 

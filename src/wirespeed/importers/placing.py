@@ -9,13 +9,15 @@ from msgspec.structs import replace as struct_replace
 
 from ..collectives.data_types import BY_NAME
 from ..collectives.operations import OPERATIONS, Setting
-from ..document import BUSBW, Cell, CollectiveInfo, RankInfo, Status, Table, TestcaseResult
+from ..document import CollectiveInfo, RankInfo, Status, TestcaseResult
 from ..driver.partial_result import PartialResult
 from ..errors import WirespeedError
 from ..limits import Allowance
-from ..model import Axis, Engine
+from ..measurement import Axis
+from ..model import Engine
 from ..network import Network
 from ..options import PlanOptions
+from ..tables import BUSBW, Cell, Table
 from ..testcases import TABLE, Plan, Testcase
 from ..testcases.collectives import collective, names
 from ..topology import Machine
@@ -311,7 +313,7 @@ def _collective(
 
 def _unknown_collective(run: FoundCollective) -> tuple[TestcaseResult, int]:
     """Return a collective that is not known, as tables without limits."""
-    from ..model import Unit
+    from ..measurement import Unit
 
     sizes = tuple(map(str, run.points))
     tables = []

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..data.gpus import sheet_of
-from ..document import Cell
 from ..results.cells import Placed
+from ..tables import Cell
 from ..topology import LinkKind, Machine
 
 #: Links that a Measurement loads at least this fraction as much as the busiest one limit it.

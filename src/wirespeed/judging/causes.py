@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from ..document import IDLE
 from ..facts import OFF, ON, Facts, Known
+from ..quantities import IDLE
 from ..topology import LinkKind, Machine
 from ..units import GIB, MIB, format_size, many
 from ..vertices import MachineVertices

@@ -15,15 +15,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..data import efficiencies
-from ..document import Cell, Document, TestcaseResult
+from ..document import Document, TestcaseResult
 from ..errors import UsageError, WirespeedError
 from ..importers.allowed import allowed
 from ..importers.placing import with_cores
 from ..limits import Allowance, allowances
-from ..model import Engine, Measurement
+from ..measurement import Measurement
+from ..model import Engine
 from ..network import Network
 from ..options import PlanOptions, declared
 from ..results.cells import Key, key_of
+from ..tables import Cell
 from ..testcases import TABLE, Testcase
 from ..topology import Machine
 from ..version import __version__

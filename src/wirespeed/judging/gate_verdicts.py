@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from ..document import Document
 from ..errors import UsageError
 from ..facts import Facts, Known
-from ..model import Unit
+from ..measurement import Unit
 from ..results.cells import Key, placed
 from ..results.published_gates import GateSet, PublishedGate
 from ..tabular import Tabular

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..document import GENERATION, IDLE, RETRAINED, THROTTLED, Status, TestcaseResult, courses
+from ..document import Status, TestcaseResult, courses
+from ..quantities import GENERATION, IDLE, RETRAINED, THROTTLED
 from ..topology import Machine
 
 #: Maximum number of values shown for a reading that changed.

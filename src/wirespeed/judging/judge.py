@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..data import measured_memory
-from ..document import BUSBW, Cell, Document, Status, TestcaseResult
-from ..model import Expectation, Unit
+from ..document import Document, Status, TestcaseResult
+from ..measurement import Expectation, Unit
 from ..results.baseline import DEVIATIONS, Baseline, Entry
 from ..results.cells import Key, Placed, busy_devices, placed
 from ..results.inventory import Inventory
 from ..results.overrides import Override, check_links
 from ..results.published_gates import GateSetName, load
+from ..tables import BUSBW, Cell
 from ..testcases.host import STREAM
 from ..topology import LinkKind, Machine
 from ..units import GB, format_time

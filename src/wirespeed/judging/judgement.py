@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..model import Unit
+from ..measurement import Unit
 from ..results.cells import Key
 from ..terminal import brief
 from .culprits import Suspect, any_of

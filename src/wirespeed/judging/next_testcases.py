@@ -11,7 +11,7 @@ from ..document import Document
 from ..effects import EFFECTS
 from ..errors import MachineError, WirespeedError
 from ..limits import Allowance, allowances
-from ..model import Measurement
+from ..measurement import Measurement
 from ..network import Network
 from ..options import TIERS, Tier
 from ..testcases import TABLE, Plan, Testcase

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..data import efficiencies
 from ..effects import Effect
 from ..limits import capped, demands, predicted, ring
-from ..model import Measurement
+from ..measurement import Measurement
 from ..network import Demand, Network, fair_shares
 from ..topology import EngineRate, Machine
 from .cause import Cause

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from ..document import THROTTLED_BY, Document, Quantity, TestcaseResult, courses
+from ..document import Document, TestcaseResult, courses
 from ..facts import COUNTED, Fact, Facts, Known
+from ..quantities import THROTTLED_BY, Quantity
 from ..vertices import MachineVertices
 
 #: Shortest time, in s, in which a share of throttled time means something.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..document import Document
-from ..model import Measurement
+from ..measurement import Measurement
 from ..results.cells import Key, Placed, placed
 from .expectations import planned
 from .peers import ComparableCells, normal_of

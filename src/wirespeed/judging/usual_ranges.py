@@ -14,13 +14,15 @@ from statistics import median
 from ..data.cpus import factors, sheet_of
 from ..data.latencies import fail_factor, path_latency
 from ..devices.numa import NumaNode
-from ..document import Document, Table
+from ..document import Document
 from ..errors import MachineError
 from ..facts import OFF, Facts, Known
 from ..limits import JUDGED_BYTES
-from ..model import BUFFERS, Engine, Operation, Unit
+from ..measurement import Unit
+from ..model import BUFFERS, Engine, Operation
 from ..network import Network
 from ..results.cells import Placed
+from ..tables import Table
 from ..testcases import TABLE
 from ..topology import Cache, LinkKind
 from ..units import KIB

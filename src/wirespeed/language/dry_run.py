@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from ..data import efficiencies
 from ..errors import MachineError
 from ..limits import allowances, demands
-from ..model import Collective, Engine, Measurement, Operation, Role, Transfer, Unit
+from ..measurement import Measurement, Unit
+from ..model import Collective, Engine, Operation, Role, Transfer
 from ..network import Demand, Network, completions, fair_shares
 from ..options import PlanOptions
 from ..testcases import Plan, Testcase

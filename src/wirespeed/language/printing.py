@@ -10,7 +10,8 @@ from itertools import groupby
 
 from ..devices import is_host, kind_of
 from ..errors import UsageError
-from ..model import Axis, Engine, Measurement, Memory, MemoryKind, Operation, Reduce, Role, Transfer
+from ..measurement import Axis, Measurement, Reduce
+from ..model import Engine, Memory, MemoryKind, Operation, Role, Transfer
 from ..terminal import one_line
 from ..testcases import Layout, Plan, Testcase, WaivedCell
 from ..topology import Machine

@@ -8,19 +8,8 @@ from itertools import groupby
 from typing import Any
 
 from ..errors import UsageError
-from ..model import (
-    Axis,
-    Collective,
-    Engine,
-    Expectation,
-    Measurement,
-    Operation,
-    Place,
-    Reduce,
-    Role,
-    Transfer,
-    Unit,
-)
+from ..measurement import Axis, Expectation, Measurement, Place, Reduce, Unit
+from ..model import Collective, Engine, Operation, Role, Transfer
 from ..options import PlanOptions
 from ..testcases import Layout, Plan, Testcase, WaivedCell
 from ..topology import Machine

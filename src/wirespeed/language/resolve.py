@@ -12,16 +12,15 @@ from ..collectives.operations import OPERATIONS
 from ..devices import is_host, kind_of
 from ..devices.kind import DeviceKind
 from ..limits import ceilings
+from ..measurement import Measurement, Place
 from ..model import (
     MOST_DESTINATIONS,
     Collective,
     Engine,
     Executor,
-    Measurement,
     Memory,
     MemoryKind,
     Operation,
-    Place,
     Role,
     Transfer,
 )

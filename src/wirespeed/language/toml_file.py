@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ..document import LARGEST
 from ..errors import UsageError
 from ..judging.verdicts import TOLERANCE
-from ..model import Engine, Expectation, Reduce, Unit
+from ..measurement import Expectation, Reduce, Unit
+from ..model import Engine
+from ..quantities import LARGEST
 from ..results import baseline
 from ..testcases import Layout, Testcase
 from ..topology import Machine

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from ..document import Cell, Statistics, Table, TestcaseResult
+from ..document import TestcaseResult
+from ..tables import Cell, Statistics, Table
 
 #: Fields that are an index into labels, and those that are two numbers with a column each.
 _LABELS = ("row", "column")

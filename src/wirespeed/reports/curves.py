@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
-from ..document import Table
+from ..tables import Table
 
 #: Maximum number of distinguishable curves in one plot.
 MOST_CURVES = 6

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..document import IDLE, RETRAINED, THROTTLED, Document, TestcaseResult, courses
+from ..document import Document, TestcaseResult, courses
 from ..judging.inventory import Missing, missing
 from ..judging.omissions import doubts
 from ..judging.overview import users
+from ..quantities import IDLE, RETRAINED, THROTTLED
 from ..units import many
 
 

@@ -9,15 +9,16 @@ from functools import cache, partial, singledispatch
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from ..document import Document, Table
+from ..document import Document
 from ..errors import MissingPackage
 from ..judging.diagnosis import Diagnosis
 from ..judging.gate_verdicts import GateComparison
 from ..judging.judge import judge
 from ..judging.verdicts import Check
-from ..model import Unit
+from ..measurement import Unit
 from ..results.baseline import Baseline
 from ..results.compare import Comparison, Outcome
+from ..tables import Table
 from ..terminal import one_line
 from ..topology import Machine
 from ..units import GB, fitting, format_quantity, many, parse_rate

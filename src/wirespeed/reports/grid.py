@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..document import Cell, Table
 from ..driver.phases import FOOTNOTE
-from ..model import Axis
+from ..measurement import Axis
 from ..summary import median
+from ..tables import Cell, Table
 from ..units import fitting, many
 from .numbers import EXACT, number
 

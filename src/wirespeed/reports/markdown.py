@@ -6,9 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ..document import Document, Status, Table, TestcaseResult
+from ..document import Document, Status, TestcaseResult
 from ..judging.verdicts import Check
 from ..results.many_files import Unreadable
+from ..tables import Table
 from ..terminal import one_line
 from ..units import many
 from .checked_runs import ERROR, PASS, CheckedRun, counted_words

@@ -16,8 +16,10 @@ import msgspec
 from ..collectives.data_types import BY_NAME
 from ..collectives.operations import OPERATIONS, CollectiveOp, Setting, division_of, operation_of
 from ..collectives.options import CollectiveOptions
-from ..document import Cell, CollectiveInfo, Document, Status, Table, TestcaseResult, Whole
+from ..document import CollectiveInfo, Document, Status, TestcaseResult
 from ..errors import DocumentError, UsageError
+from ..quantities import Whole
+from ..tables import Cell, Table
 from ..terminal import one_line
 from ..units import GB, format_size, format_time
 from .iteration_times import spread, steady

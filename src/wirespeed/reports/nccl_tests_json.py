@@ -7,7 +7,8 @@ from datetime import datetime
 import msgspec
 
 from ..collectives.options import OPTIONS
-from ..document import LATE, Document, RankInfo, Status
+from ..document import Document, RankInfo, Status
+from ..tables import LATE
 from ..units import GB
 from .iteration_times import spread, steady
 from .nccl_tests import Given, Half, View, has_collectives

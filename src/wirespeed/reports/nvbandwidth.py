@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from ..devices import is_host, number_of
-from ..document import Cell, Document, Status, Table, TestcaseResult
+from ..document import Document, Status, TestcaseResult
 from ..errors import UnknownTestcase
-from ..model import Axis, Executor, Memory, Operation, Transfer, Unit
+from ..measurement import Axis, Unit
+from ..model import Executor, Memory, Operation, Transfer
+from ..tables import Cell, Table
 from ..testcases import find
 from ..topology import Machine, Rank
 from ..units import displayed

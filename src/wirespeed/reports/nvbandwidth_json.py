@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..document import Cell, Document, Status, Table, TestcaseResult
-from ..model import Unit
+from ..document import Document, Status, TestcaseResult
+from ..measurement import Unit
+from ..tables import Cell, Table
 from ..terminal import escaped
 from ..units import displayed
 from ..version import __version__

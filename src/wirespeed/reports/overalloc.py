@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
-from ..document import Cell, Document, Status, Table, TestcaseResult
+from ..document import Document, Status, TestcaseResult
+from ..tables import Cell, Table
 from ..testcases.sharing import WITH, WITHOUT
 from ..units import format_time
 from .grid import aligned, footnotes, mark

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..document import Document, Table
+from ..document import Document
+from ..tables import Table
 from .console import heading, printed, warnings
 from .curves import curves_of
 from .plots import heat_map, plot

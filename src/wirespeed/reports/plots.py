@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from rich.text import Text
 
-from ..model import Axis, Unit
+from ..measurement import Axis, Unit
 from ..units import fitting, format_quantity, many
 from .curves import Curve, outliers_first
 from .numbers import GLANCE, number

@@ -13,7 +13,7 @@ from ..judging.gate_verdicts import GateVerdict
 from ..judging.overview import Overview, overview
 from ..judging.verdict import Verdict
 from ..judging.verdicts import Check
-from ..model import Unit
+from ..measurement import Unit
 from ..results.cells import Placed, placed
 from ..results.many_files import Unreadable
 from ..terminal import one_line

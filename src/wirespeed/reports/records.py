@@ -13,7 +13,7 @@ from ..judging.culprits import any_of
 from ..judging.diagnosis import Diagnosis
 from ..judging.gate_verdicts import GateComparison
 from ..judging.verdicts import Check
-from ..model import Unit
+from ..measurement import Unit
 from ..results.baseline import Baseline
 from ..results.cells import Key
 from ..results.compare import Comparison, Outcome

@@ -13,11 +13,13 @@ from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from ..document import SKEW, Cell, Document, Status, Table, TestcaseResult
+from ..document import Document, Status, TestcaseResult
 from ..judging.verdict import Verdict
 from ..judging.verdicts import Check
-from ..model import Axis, Unit
+from ..measurement import Axis, Unit
+from ..quantities import SKEW
 from ..summary import summarise
+from ..tables import Cell, Table
 from ..units import fitting, format_time, many
 from .console import heading, pieces, printed, warnings
 from .grid import Grid, GridCell, footnotes, is_large

@@ -10,12 +10,14 @@ from typing import Annotated
 
 import msgspec
 
-from ..document import LARGEST, Amount, Cell, Document, Positive, Whole
+from ..document import Document
 from ..errors import DocumentError, UsageError
 from ..facts import Facts
 from ..files import read
-from ..model import Unit
+from ..measurement import Unit
+from ..quantities import LARGEST, Amount, Positive, Whole
 from ..summary import sample_interval
+from ..tables import Cell
 from ..tabular import Tabular
 from ..terminal import brief
 from ..topology import Machine

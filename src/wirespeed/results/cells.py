@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..document import Cell, Document, Table, TestcaseResult
-from ..model import Engine, Unit
+from ..document import Document, TestcaseResult
+from ..measurement import Unit
+from ..model import Engine
+from ..tables import Cell, Table
 from ..topology import Machine
 
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from ..document import Document
 from ..errors import UsageError
-from ..model import Unit
+from ..measurement import Unit
 from ..tabular import Tabular
 from ..terminal import brief
 from ..units import many

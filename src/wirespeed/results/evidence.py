@@ -8,8 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from ..document import SMALLEST, Cell, Document
-from ..model import Engine, Unit
+from ..document import Document
+from ..measurement import Unit
+from ..model import Engine
+from ..quantities import SMALLEST
+from ..tables import Cell
 from ..variation import UNSEEN as UNSEEN_BY_ROUNDS
 from ..variation import NoiseKind
 from .attributes import host_of

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from ..document import Cell
 from ..errors import UsageError
 from ..files import LARGEST_WRITTEN, read
+from ..tables import Cell
 from ..topology import LinkKind, Machine
 from .cells import Key
 

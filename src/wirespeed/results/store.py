@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from ..document import LARGEST, SCHEMA, SMALLEST, UNFINISHED, Document, Table, TestcaseResult
+from ..document import SCHEMA, UNFINISHED, Document, TestcaseResult
 from ..driver.listener import Filled, Listener
 from ..errors import DocumentError, MachineError, StorageError
 from ..files import new_file, read
-from ..model import Expectation
+from ..measurement import Expectation
+from ..quantities import LARGEST, SMALLEST
+from ..tables import Table
 from ..terminal import escaped
 from ..topology import check
 from .output import Output

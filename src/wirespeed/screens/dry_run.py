@@ -10,7 +10,7 @@ import msgspec
 
 from ..judging.verdict import Verdict
 from ..language.dry_run import DryRun, PlannedMeasurement, PlannedWork
-from ..model import Unit
+from ..measurement import Unit
 from ..reports import SIMULATED
 from ..reports.grid import aligned
 from ..reports.html.link_use import Use

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..judging.fleet import WORDS, FleetFigure, FleetNode
-from ..judging.overview import path_kinds
+from ..judging.path_kinds import path_kinds
 from ..judging.verdict import Verdict
 from ..reports import SIMULATED, Style
 from ..reports.checked_runs import ERROR, PASS, CheckedRun, counted_words

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..devices import added
 from ..devices.kind import DeviceKind
-from ..model import Access, Axis, Memory, MemoryKind, Transfer
+from ..measurement import Axis
+from ..model import Access, Memory, MemoryKind, Transfer
 from ..topology import Machine
 from .base import Cells, Pattern, Plan, PlanOptions, Testcase, single
 from .patterns import attached, within

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..model import Access, Axis, Engine, Measurement, Operation, Place, Reduce, Transfer, Unit
+from ..measurement import Axis, Measurement, Place, Reduce, Unit
+from ..model import Access, Engine, Operation, Transfer
 from ..options import PlanOptions as PlanOptions
 from ..options import Tier as Tier
 from ..terminal import brief

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from ..collectives.data_types import BY_NAME
 from ..collectives.operations import OPERATIONS, Setting
 from ..devices import kind_of
-from ..model import Axis, Collective, Engine, Measurement, Memory, MemoryKind, Place, Reduce, Unit
+from ..measurement import Axis, Measurement, Place, Reduce, Unit
+from ..model import Collective, Engine, Memory, MemoryKind
 from ..topology import Machine
 from ..units import GIB, MIB, format_size
 from .base import Layout, Pattern, Plan, PlanOptions, Testcase
@@ -106,7 +107,7 @@ def _plan(setting: Setting, works: Sequence[tuple[Collective, ...]], lateness: i
         Layout("algbw", f"{setting}: algorithm bandwidth", rows, columns, Unit.RATE),
         Layout("busbw", f"{setting}: bus bandwidth", rows, columns, Unit.RATE),
     ]
-    from ..document import LATE
+    from ..tables import LATE
 
     processes = Axis("process", tuple(f"process {i}" for i in range(lateness)))
     for buffers, key in zip(PLACES, LATE, strict=True) if lateness else ():

@@ -9,21 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate, chain
 
-from ..model import (
-    Access,
-    Axis,
-    Engine,
-    Executor,
-    Measurement,
-    Memory,
-    MemoryKind,
-    Operation,
-    Place,
-    Reduce,
-    Role,
-    Transfer,
-    Unit,
-)
+from ..measurement import Axis, Measurement, Place, Reduce, Unit
+from ..model import Access, Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
 from ..topology import Machine
 from ..units import MIB
 from .base import DEFAULT_SIZE, Cells, Layout, Pattern, Plan, PlanOptions, Testcase, single

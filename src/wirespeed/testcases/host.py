@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..model import Access, Axis, Engine, Measurement, Memory, Operation, Place, Reduce, Role, Transfer, Unit
+from ..measurement import Axis, Measurement, Place, Reduce, Unit
+from ..model import Access, Engine, Memory, Operation, Role, Transfer
 from ..topology import Machine
 from ..units import GIB, KIB, format_size
 from .base import DEFAULT_SIZE, Layout, Plan, PlanOptions, Testcase, Tier, WaivedCell

@@ -9,19 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ..model import (
-    Axis,
-    BufferAge,
-    Engine,
-    Measurement,
-    Memory,
-    MemoryKind,
-    Message,
-    MessagePattern,
-    Place,
-    Reduce,
-    Unit,
-)
+from ..measurement import Axis, Measurement, Place, Reduce, Unit
+from ..model import BufferAge, Engine, Memory, MemoryKind, Message, MessagePattern
 from ..topology import Machine, Rank
 from ..units import KIB, MIB, format_size
 from .base import Layout, Pattern, Plan, PlanOptions, Testcase

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ..model import Axis, Measurement, Place, Transfer
+from ..measurement import Axis, Measurement, Place
+from ..model import Transfer
 from .base import Cells, Layout, Plan
 
 #: Key of the table of pairs that are also measured separately, and the maximum number of these pairs. Small

@@ -7,18 +7,8 @@ from dataclasses import dataclass, replace
 
 from ..devices import kind_of
 from ..devices.kind import DeviceKind
-from ..model import (
-    Access,
-    Axis,
-    Executor,
-    Measurement,
-    Memory,
-    MemoryKind,
-    Operation,
-    Place,
-    Reduce,
-    Transfer,
-)
+from ..measurement import Axis, Measurement, Place, Reduce
+from ..model import Access, Executor, Memory, MemoryKind, Operation, Transfer
 from ..topology import Machine
 from .base import Cells, Layout, Pattern, Plan, PlanOptions, Testcase, WaivedCell, both_ways, single
 from .pair_schedule import at_once, sampled

@@ -7,18 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..model import (
-    Axis,
-    BufferAge,
-    Engine,
-    Measurement,
-    Message,
-    MessagePattern,
-    Place,
-    Reduce,
-    Sharing,
-    Unit,
-)
+from ..measurement import Axis, Measurement, Place, Reduce, Unit
+from ..model import BufferAge, Engine, Message, MessagePattern, Sharing
 from ..topology import Machine
 from ..units import GIB, KIB, MIB, format_size
 from .base import Layout, Pattern, Plan, PlanOptions, Testcase

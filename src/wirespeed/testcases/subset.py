@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from ..errors import MachineError
-from ..model import Axis, Measurement
+from ..measurement import Axis, Measurement
 from ..topology import Machine
 from .base import Plan, PlanOptions, Testcase, WaivedCell
 

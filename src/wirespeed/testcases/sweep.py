@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..model import Axis
+from ..measurement import Axis
 from ..topology import Machine
 from ..units import format_size
 from .base import Layout, Plan, PlanOptions, Testcase, WaivedCell

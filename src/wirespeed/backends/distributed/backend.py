@@ -14,10 +14,11 @@ from msgspec.structs import replace
 
 from ...devices import kind_of
 from ...devices.gpu import GPU
-from ...document import State
 from ...errors import BackendError, BackendLost, OutOfMemory, Unreachable, WirespeedError
-from ...model import Engine, Measurement, Memory, Operation, Role, Transfer
+from ...measurement import Measurement
+from ...model import Engine, Memory, Operation, Role, Transfer
 from ...options import RunOptions
+from ...quantities import State
 from ...topology import Machine
 from ...worlds.base import World
 from ...worlds.descriptors import Descriptors

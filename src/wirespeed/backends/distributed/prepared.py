@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import BackendLost, OutOfMemory, WirespeedError
-from ...model import Engine, Measurement, Memory, Role, Sample, Transfer
+from ...measurement import Measurement, Sample
+from ...model import Engine, Memory, Role, Transfer
 from ...summary import summarise
 from ...worlds.descriptors import Descriptors
 from ..base import Prepared

@@ -6,8 +6,8 @@ import os
 import time
 from collections.abc import Sequence
 
-from ...document import SKEW, Quantity, State
 from ...errors import WirespeedError
+from ...quantities import SKEW, Quantity, State
 from ...summary import summarise
 from ...units import NANO
 from ...worlds.clocks import Clocks, compare

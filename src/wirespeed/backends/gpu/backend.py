@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...devices.gpu import Gpu
-from ...document import Quantity, State
 from ...errors import BackendError, BackendLost, OutOfMemory
-from ...model import MOST_DESTINATIONS, Engine, Measurement, MemoryKind, Operation, Role, Transfer
+from ...measurement import Measurement
+from ...model import MOST_DESTINATIONS, Engine, MemoryKind, Operation, Role, Transfer
 from ...options import RunOptions
+from ...quantities import Quantity, State
 from ...topology import Machine
 from ...units import MIB, format_size
 from .. import pci

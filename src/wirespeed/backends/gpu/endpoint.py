@@ -9,7 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError, MeasurementTimeout
-from ...model import Engine, Measurement, Memory, Transfer
+from ...measurement import Measurement
+from ...model import Engine, Memory, Transfer
 from ...units import NANO
 from ...worlds.mpi import Messages, MessagesRefused, Move
 from ..distributed.endpoint import LINE, JobContext, LocalTransfer, TransferTiming

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ...devices.gpu import Gpu
-from ...document import State
+from ...quantities import State
 from ...units import format_size
 from ..pci import LinkSpeed
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
-from ...model import Measurement, Sample, Transfer
+from ...measurement import Measurement, Sample
+from ...model import Transfer
 from ...options import RunOptions
 from ..base import Prepared
 from .bound_copy import Binder, BoundCopy, Buffers

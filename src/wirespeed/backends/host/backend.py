@@ -5,9 +5,10 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from ...document import Quantity, State
-from ...model import Engine, Measurement, MemoryKind, Operation, Role, Transfer
+from ...measurement import Measurement
+from ...model import Engine, MemoryKind, Operation, Role, Transfer
 from ...options import RunOptions
+from ...quantities import Quantity, State
 from ...topology import Machine
 from ..base import Backend
 from ..tree import HERE, TreePath

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any
 
 from ...errors import BackendError, MeasurementTimeout, OutOfMemory
-from ...model import Measurement, Memory, Transfer
+from ...measurement import Measurement
+from ...model import Memory, Transfer
 from ...units import NANO, format_size
 from ...worlds.descriptors import Descriptors, SharedMemory
 from ...worlds.mpi import Messages, MessagesRefused, Move

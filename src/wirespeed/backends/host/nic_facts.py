@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ...document import Quantity
 from ...facts import OFF, ON, Fact, Known
+from ...quantities import Quantity
 from .. import pci
 from ..tree import HERE, TreePath
 from .procfs import number, read

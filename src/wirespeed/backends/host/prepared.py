@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import BackendError, BackendLost, MeasurementTimeout, WirespeedError
-from ...model import Measurement, Operation, Role, Sample
+from ...measurement import Measurement, Sample
+from ...model import Operation, Role
 from ...options import RunOptions
 from ...units import NANO
 from ..base import Prepared

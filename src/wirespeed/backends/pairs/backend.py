@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import cast
 
 from ...errors import WirespeedError
-from ...model import Measurement, Message, Sharing
+from ...measurement import Measurement
+from ...model import Message, Sharing
 from ...options import RunOptions
 from ...topology import Machine
 from ..base import Backend, Prepared

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...errors import WirespeedError
-from ...model import Measurement, Message, MessagePattern, Sample
+from ...measurement import Measurement, Sample
+from ...model import Message, MessagePattern
 from ..base import Prepared
 from .base import Window, pattern, verify
 from .connection import Connection

@@ -8,19 +8,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ...errors import BackendError, BackendLost, OutOfMemory, Unreachable
-from ...model import (
-    ALLOCATE,
-    CLOSE,
-    EXPORT,
-    FIRST_COPY,
-    FREE,
-    NEXT_COPIES,
-    OPEN,
-    Engine,
-    Measurement,
-    Sample,
-    Sharing,
-)
+from ...measurement import Measurement, Sample
+from ...model import ALLOCATE, CLOSE, EXPORT, FIRST_COPY, FREE, NEXT_COPIES, OPEN, Engine, Sharing
 from ..base import Prepared
 from ..shared_memory import Allocation, Handle
 from .base import PairMemory, Wire, pattern, verify

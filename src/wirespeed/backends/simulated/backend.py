@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from ...durations import CONNECT_S, prepare_seconds
 from ...errors import OutOfMemory
 from ...faults import FaultKind
-from ...model import Collective, Measurement, Message, Sharing
+from ...measurement import Measurement
+from ...model import Collective, Message, Sharing
 from ...options import RunOptions
 from ...topology import Machine
 from ...units import format_size

@@ -8,7 +8,8 @@ import threading
 from ...durations import verify_seconds
 from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
 from ...faults import FaultKind
-from ...model import Collective, Measurement, Operation, Role, Sample, Transfer
+from ...measurement import Measurement, Sample
+from ...model import Collective, Operation, Role, Transfer
 from ...network import completions
 from ...options import RunOptions
 from ..base import Prepared

@@ -9,7 +9,8 @@ import math
 
 from ...collectives.operations import OPERATIONS
 from ...limits import ring
-from ...model import Collective, Measurement, Role, Sample, Transfer
+from ...measurement import Measurement, Sample
+from ...model import Collective, Role, Transfer
 from ...options import RunOptions
 from ..base import Prepared
 from .hardware import SimulatedHardware

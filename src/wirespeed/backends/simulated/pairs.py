@@ -9,6 +9,7 @@ assumptions.
 from __future__ import annotations
 
 from ...errors import MachineError
+from ...measurement import Sample
 from ...model import (
     ALLOCATE,
     CLOSE,
@@ -22,7 +23,6 @@ from ...model import (
     Memory,
     Message,
     MessagePattern,
-    Sample,
     Sharing,
 )
 from .measurement import SimulatedMeasurement

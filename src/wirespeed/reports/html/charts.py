@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...document import Table
-from ...model import Axis, Unit
+from ...measurement import Axis, Unit
+from ...tables import Table
 from ...units import fitting, format_quantity, many
 from ..curves import Curve, curves_of, outliers_first
 from ..numbers import GLANCE, number

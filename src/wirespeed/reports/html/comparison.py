@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ...document import Document
 from ...errors import UsageError
 from ...judging.localise import Observation, localise
-from ...judging.overview import path_kind
+from ...judging.path_kinds import path_kind
 from ...results.cells import Key, Placed, placed
 from ...results.compare import Change, Comparison, Outcome, compare
 from ...summary import median

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...document import Cell
 from ...judging.judgement import Judgement
 from ...judging.verdict import Verdict
-from ...model import Unit
+from ...measurement import Unit
 from ...results.cells import Key
 from ...summary import median
+from ...tables import Cell
 
 #: Verdicts by the location of their cell.
 Judgements = Mapping[Key, Judgement]

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...document import Document
-from ...judging.overview import COLLECTIVES, KeyFigure, Overview, PathKind, share
+from ...judging.overview import KeyFigure, Overview, share
+from ...judging.path_kinds import COLLECTIVES, PathKind
 from ...judging.verdicts import Check
 from ...terminal import one_line
 from ...topology import Machine

@@ -10,7 +10,7 @@ from ...judging.judgement import Judgement
 from ...judging.localise import suspects_of_links
 from ...judging.verdict import Verdict, worst
 from ...judging.verdicts import Check
-from ...model import Unit
+from ...measurement import Unit
 from ...results.cells import Placed
 from ...topology import Link, LinkKind, Machine
 from .deviation import Judgements

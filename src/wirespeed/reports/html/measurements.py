@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 from ...document import Document, Status, TestcaseResult
 from ...judging.judgement import Judgement
-from ...judging.overview import KeyFigure, PathKind, not_as_expected, path_kind, path_kinds
+from ...judging.overview import KeyFigure, not_as_expected
+from ...judging.path_kinds import PathKind, path_kind, path_kinds
 from ...judging.verdict import Verdict, worst
 from ...judging.verdicts import Check
-from ...model import Engine, Unit
+from ...measurement import Unit
+from ...model import Engine
 from ...terminal import one_line
 from ...units import many
 from ..signs import Shown, shown

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
-from ...document import Cell, Document
+from ...document import Document
 from ...judging.judge import judge
 from ...judging.overview import KeyFigure, overview
-from ...model import Unit
+from ...measurement import Unit
+from ...tables import Cell
 from ...tabular import Tabular
 from ...terminal import one_line
 from ...units import fitting, format_time, many

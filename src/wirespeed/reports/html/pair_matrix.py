@@ -7,7 +7,7 @@ from itertools import groupby
 
 from ...judging.judgement import Judgement
 from ...judging.verdict import Verdict
-from ...model import Unit
+from ...measurement import Unit
 from ...results.cells import Placed
 from ...terminal import one_line
 from ...topology import Machine

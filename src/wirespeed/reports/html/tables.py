@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ...document import Cell, Table, TestcaseResult
+from ...document import TestcaseResult
 from ...judging.judgement import Judgement
 from ...judging.verdict import Verdict, worst
 from ...results.cells import key_of
+from ...tables import Cell, Table
 from ...terminal import one_line, visible
 from ...units import fitting
 from ..grid import Grid, digest, mark

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from ...document import Document, Quantity, courses
+from ...document import Document, courses
+from ...quantities import Quantity
 from ..curves import Curve
 from .charts import time_chart
 from .svg import Element

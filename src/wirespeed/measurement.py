@@ -1,0 +1,236 @@
+"""Measurement: works that run together, the cells that they fill, and how their times become values.
+
+Plain frozen data in base units (bytes, seconds).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+
+from .model import BufferAge, Collective, Message, Role, Sharing, Transfer, Work
+
+
+class Reduce(StrEnum):
+    """How the times of a Measurement become the value of one Place."""
+
+    FIRST = "first"  #: rate of the first transfer while the others run
+    SUM = "sum"  #: sum of the rates
+    WALL = "wall"  #: all bytes over the time until the last transfer ends
+    LATENCY = "latency"  #: seconds per access, operation or message of the first work
+    BUS = "bus"  #: bus bandwidth of a collective: its algorithm bandwidth times the bus factor
+    LATENESS = "lateness"  #: seconds by which a process enters a collective after the first one
+
+
+class Unit(StrEnum):
+    """Base unit of a value; reports convert it."""
+
+    RATE = "B/s"
+    TIME = "s"
+    FREQUENCY = "1/s"
+
+    @property
+    def more_is_better(self) -> bool:
+        """Whether larger values are better."""
+        return self is not Unit.TIME
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The rows or the columns of a table.
+
+    Parameters
+    ----------
+    name : str
+        Name of the axis.
+    labels : tuple[str, ...]
+        Label of each row or column.
+    values : tuple[float, ...]
+        Value of each row or column if the axis is a quantity (a curve); empty otherwise.
+    unit : str
+        Unit of the values.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    values: tuple[float, ...] = ()
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What the user expects of a value; None where nothing is expected.
+
+    Parameters
+    ----------
+    of_limit : float or None
+        Lowest fraction of the limit of the links.
+    least : float or None
+        Lowest value that passes, in base units.
+    most : float or None
+        Highest value that passes, in base units.
+    origin : str
+        Where ``least`` or ``most`` comes from, such as the name of a file; empty if it was given.
+    """
+
+    of_limit: float | None = None
+    least: float | None = None
+    most: float | None = None
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A cell that a Measurement fills, and how its value follows from the times of a Sample.
+
+    Parameters
+    ----------
+    table : str
+        Key of the table.
+    row, column : int
+        Position in the table.
+    reduce : Reduce
+        How the times become a value.
+    transfers : tuple[int, ...]
+        Indices into the times of a Sample: works of the Measurement, or their phases. For ``LATENESS``: a
+        process.
+    factor : float
+        Multiplier of the value: the bus factor of a collective, 0.5 for half the round-trip time.
+    expect : Expectation or None
+        What the user expects of the value.
+    """
+
+    table: str
+    row: int
+    column: int
+    reduce: Reduce = Reduce.FIRST
+    transfers: tuple[int, ...] = (0,)
+    factor: float = 1.0
+    expect: Expectation | None = None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Works that start together, and the cells that they fill.
+
+    Parameters
+    ----------
+    works : tuple[Work, ...]
+        What runs concurrently.
+    places : tuple[Place, ...]
+        The cells.
+    independent : bool
+        Whether its works share nothing and only run concurrently to save time, so that each cell should have
+        the same value as if it was measured separately. ``separate`` splits it.
+    """
+
+    works: tuple[Work, ...]
+    places: tuple[Place, ...]
+    independent: bool = False
+
+    @cached_property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """Its works that are Transfers: all or none of them, except next to a collective."""
+        return tuple(work for work in self.works if isinstance(work, Transfer))
+
+    @property
+    def collective(self) -> Collective | None:
+        """The collective that it runs; None if it runs something else, or transfers next to it."""
+        work = self.works[0]
+        return work if isinstance(work, Collective) and len(self.works) == 1 else None
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether it runs a collective next to transfers; all works of one kind are load."""
+        return len({type(work) for work in self.works}) > 1
+
+    @cached_property
+    def is_staggered(self) -> bool:
+        """Whether its transfers begin at different times; a load that begins earlier counts as together."""
+        starts = {t.start for t in self.transfers if t.role is Role.MEASURED}
+        return len(starts) > 1 or any(t.start > min(starts, default=0.0) for t in self.transfers)
+
+    @property
+    def uses_new_buffers(self) -> bool:
+        """Whether each sample has new buffers, and therefore one copy and no warm-up."""
+        return any(
+            isinstance(work, Sharing) or (isinstance(work, Message) and work.age is not BufferAge.REUSED)
+            for work in self.works
+        )
+
+    @property
+    def happens_once(self) -> bool:
+        """Whether there is only one sample because a second one would measure something else."""
+        return any(isinstance(work, Message) and work.age is BufferAge.FIRST for work in self.works)
+
+    def counted(self, place: Place) -> int:
+        """Return the counted bytes of one copy of a Place; 0 for a latency and background load."""
+        transfers = [self.transfers[i] for i in place.transfers if i < len(self.transfers)]
+        if place.reduce is Reduce.LATENCY or any(t.role is Role.LOAD for t in transfers):
+            return 0
+        return sum(t.bytes * t.counted for t in transfers)
+
+    def separate(self) -> tuple[Measurement, ...]:
+        """Return one Measurement for each group of cells that need the same transfers."""
+        groups: list[tuple[set[int], list[Place]]] = []
+        for place in self.places:
+            transfers, places = set(place.transfers), [place]
+            for group in [group for group in groups if group[0] & transfers]:
+                groups.remove(group)
+                transfers, places = group[0] | transfers, group[1] + places
+            groups.append((transfers, places))
+        found = []
+        for transfers, places in groups:
+            order = {index: i for i, index in enumerate(sorted(transfers))}
+            own = tuple(replace(p, transfers=tuple(order[i] for i in p.transfers)) for p in places)
+            found.append(Measurement(tuple(self.works[i] for i in order), own))
+        return tuple(found)
+
+    def __str__(self) -> str:
+        measured = [w for w in self.works if not isinstance(w, Transfer) or w.role is Role.MEASURED]
+        more = f" and {len(self.works) - 1} more" if len(self.works) > 1 else ""
+        return f"{(measured or self.works)[0]}{more}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Result of running a Measurement once: one entry per work (or phase, or individually timed message).
+
+    Parameters
+    ----------
+    seconds : tuple[float, ...]
+        Duration of each work, in s.
+    amounts : tuple[float, ...]
+        Amount of each work: bytes of one buffer, accesses of a chase, operations of a collective.
+    wall : float
+        Time from the start of the first measured work until the last one ended, in s.
+    means : tuple[str, ...]
+        Between processes: transport of each transfer (``vmm-fd``, ``mpi``).
+    iterations : tuple[Sample, ...]
+        The individual iterations, if each was timed.
+    by_process : tuple[float, ...]
+        Time of an iteration in each process, in s.
+    """
+
+    seconds: tuple[float, ...]
+    amounts: tuple[float, ...]
+    wall: float
+    means: tuple[str, ...] = ()
+    iterations: tuple[Sample, ...] = ()
+    by_process: tuple[float, ...] = ()
+
+
+def value_of(place: Place, measurement: Measurement, sample: Sample) -> float:
+    """Return the value of a Place from one Sample: a rate in B/s, a latency or lateness in s."""
+    chosen = place.transfers
+    if place.reduce is Reduce.LATENESS:
+        late = [max(it.by_process) - it.by_process[chosen[0]] for it in sample.iterations]
+        return sum(late) / len(late)
+    if place.reduce is Reduce.LATENCY:
+        return place.factor * sample.seconds[chosen[0]] / sample.amounts[chosen[0]]
+    counted = [sample.amounts[i] * measurement.works[i].counted for i in chosen]
+    if place.reduce is Reduce.WALL:
+        return sum(counted) / sample.wall
+    rates = [n / sample.seconds[i] for n, i in zip(counted, chosen, strict=True)]
+    return place.factor * (sum(rates) if place.reduce is Reduce.SUM else rates[0])
