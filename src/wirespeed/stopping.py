@@ -197,7 +197,7 @@ class Precise(Rule):
         if self.fewest_samples < _SCATTER_SAMPLES:
             raise UsageError(f"the fewest samples must be {_SCATTER_SAMPLES} or more")
         if not 1 <= self.rounds <= MAX_ROUNDS:
-            raise UsageError(f"the number of rounds must be from 1 to {MAX_ROUNDS}")
+            raise UsageError(f"the number of rounds must be from 1 to {MAX_ROUNDS}, not {self.rounds}")
 
     def share(self, measurements: int) -> Precise:
         """Return the rule for each of several Measurements of a testcase: each has its part of the budget."""

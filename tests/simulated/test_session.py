@@ -17,7 +17,7 @@ from msgspec import structs
 import wirespeed
 from wirespeed import backends as _backends
 from wirespeed.backends.base import Backend, BackendDetails, Prepared
-from wirespeed.backends.simulated import parse
+from wirespeed.backends.simulated import parse, simulated_collectives
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.backends.simulated.measurement import SimulatedMeasurement
 from wirespeed.document import UNFINISHED, Document, Status, TestcaseResult
@@ -419,3 +419,24 @@ def test_a_signal_after_the_last_sample_loses_nothing(moment: str, monkeypatch: 
         wirespeed.run(["4", "5"], machine=TWO, rounds=1)
     result = only(caught.value.document)
     assert result.tables[0].values() and caught.value.document.interrupted == "Ctrl-C"
+
+
+@pytest.mark.leaves("the thread of a call that never returns")
+def test_ctrl_c_does_not_wait_for_a_library_that_never_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupter(Recorder):
+        def measuring(self, case: Testcase, done: int, stage: str) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    waits: list[float] = []
+    original = session.Worker.cancel
+
+    def cancel(self: session.Worker, grace: float) -> bool:
+        waits.append(grace)
+        return original(self, min(grace, 0.1))
+
+    monkeypatch.setattr(session.Worker, "cancel", cancel)
+    machine = parse("dgx-a100-8+stuck")
+    backend = simulated_collectives.connect(machine, 2)
+    with pytest.raises(wirespeed.RunInterrupted):
+        wirespeed.run(["all_reduce"], machine=machine, backends=[backend], listeners=[Interrupter()])
+    assert waits == [session.MAY_HANG_GRACE_S]

@@ -214,3 +214,9 @@ def test_choices_have_one_source() -> None:
     )
     assert set(get_args(DialectName)) == DIALECTS.keys()
     assert {*get_args(GpuEngine), *get_args(NumaEngine)} < set(Engine)
+
+
+def test_fixed_rounds_have_no_maximum_as_in_nccl_tests() -> None:
+    assert RunOptions(samples=1, rounds=1_000_001).rule == Fixed(1, 16, 1_000_001)
+    with pytest.raises(UsageError, match="from 1 to 1000000, not 1000001"):
+        RunOptions(rounds=1_000_001)

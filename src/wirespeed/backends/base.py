@@ -106,6 +106,9 @@ class Backend:
         compiled and ranks connected; after that it is 0.
     can_cancel : bool
         Whether ``cancel`` ends the current operation.
+    may_hang : bool
+        Whether an operation may not return even if it is cancelled, because it waits for a library or for
+        other processes: Ctrl-C does not wait for it.
     processes : int
         Number of processes that measure together.
     virtual : bool
@@ -116,6 +119,7 @@ class Backend:
     sample_seconds: float
     setup_s: float = 0.0
     can_cancel: bool = True
+    may_hang: bool = False
     processes: int = 1
     virtual: bool = False
 

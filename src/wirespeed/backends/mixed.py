@@ -84,6 +84,7 @@ class MixedBackend(Backend):
         self.measuring, self.loading = measuring, loading
         self.name = measuring.name
         self.sample_seconds = measuring.sample_seconds
+        self.may_hang = measuring.may_hang or loading.may_hang
 
     @property
     def setup_s(self) -> float:  # type: ignore[override]

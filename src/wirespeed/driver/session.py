@@ -43,9 +43,9 @@ from .testcase_run import Ended, TestcaseRun
 from .time_limit import NO_TIME, limit_of
 from .worker import CANCEL_GRACE_S, NO_CANCEL_GRACE_S, Worker
 
-#: How long a cancelled call may take to return after Ctrl-C in a job of several processes, in s: the launcher
-#: does not wait long.
-LAUNCHER_GRACE_S = 0.02
+#: How long a cancelled call that may hang can take to return after Ctrl-C, in s: neither the user nor the
+#: launcher of a job waits long.
+MAY_HANG_GRACE_S = 0.02
 #: How often the worker is looked at, in s.
 POLL_INTERVAL_S = 0.1
 #: Interval between readings of the state during a long testcase, in s, and their maximum number.
@@ -405,8 +405,8 @@ class Session:
                 outcome.fails(Status.INTERRUPTED, f"{BY_USER} while {outcome.stage}")
             else:
                 outcome.fails(Status.ERROR, ending)
-            several = any(backend.processes > 1 for backend in used)
-            worker.cancel(LAUNCHER_GRACE_S if several else CANCEL_GRACE_S)
+            may_hang = any(backend.may_hang for backend in used)
+            worker.cancel(MAY_HANG_GRACE_S if may_hang else CANCEL_GRACE_S)
         return ending or outcome.lost
 
     def _tell(self, run: TestcaseRun, wait: float = 0.0) -> bool:

@@ -54,6 +54,7 @@ class DistributedBackend(Backend):
     """
 
     name = "ranks"
+    may_hang = True
     sample_seconds: float  #: long compared with the clock of this hardware and with the start skew
 
     def __init__(

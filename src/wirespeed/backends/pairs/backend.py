@@ -35,6 +35,7 @@ class PairsBackend(Backend):
 
     name = "pairs"
     sample_seconds = 5e-3
+    may_hang = True
     can_cancel = False  # a message that was sent cannot be cancelled
 
     def __init__(
