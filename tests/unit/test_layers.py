@@ -72,7 +72,7 @@ LAYERS = (
         "tabular",
         "units",
         "variation",
-    ),  # fmt: skip
+    ),
     ("stopping", "options"),
     ("devices",),
     ("topology",),
