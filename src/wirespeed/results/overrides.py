@@ -73,19 +73,20 @@ def load(path: str | Path) -> tuple[Override, ...]:
         If the file cannot be read or an entry is invalid.
     """
     try:
-        found = msgspec.convert(tomllib.loads(read(path, LARGEST_WRITTEN).decode()), _OverrideFile).override
+        text = read(path, LARGEST_WRITTEN).decode()
+        overrides = msgspec.convert(tomllib.loads(text), _OverrideFile).override
     except OSError as error:
         raise UsageError(f"cannot read the overrides {path}: {error.strerror}") from error
     except (ValueError, RecursionError, msgspec.ValidationError) as error:  # also of very long numbers
         raise UsageError(f"{path} is not a valid overrides file: {error}") from error
-    for entry in found:
+    for entry in overrides:
         if not entry.reason.strip():
             raise UsageError(f"{path}: the override of {entry or 'everything'} has no reason; add one")
         if not str(entry):
             raise UsageError(f"{path}: an override must name a link, testcase, row or column")
         if entry.accept is not None and not 0 < entry.accept < 1:
             raise UsageError(f"{path}: the override of {entry} accepts {entry.accept}; use 0 to 1")
-    return found
+    return overrides
 
 
 def check_links(overrides: Sequence[Override], machine: Machine) -> None:

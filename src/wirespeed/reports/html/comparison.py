@@ -206,8 +206,8 @@ def _places(comparison: Comparison) -> Iterable[Moved]:
             for change in comparison.changes
             if change.before and change.after and change.key in cells and change.outcome is not Outcome.BUSY
         ]
-        observations = [_observation(i, one, cells[one.key], outcome) for i, one in enumerate(known)]
-        left = {i for i, one in enumerate(known) if one.outcome is outcome}
+        observations = [_observation(i, change, cells[change.key], outcome) for i, change in enumerate(known)]
+        left = {i for i, change in enumerate(known) if change.outcome is outcome}
         for culprit in localise(comparison.after[0].machine, observations):
             yield _place(str(culprit), outcome, [known[i] for i in culprit.cells])
             left -= set(culprit.cells)
@@ -225,8 +225,8 @@ def _kinds(outcome: Outcome, changes: Sequence[Change], cells: dict[Key, Placed]
     """Yield the changes that no link explains by kind of path."""
     kinds: dict[str, list[Change]] = {}
     for change in changes:
-        one = cells.get(change.key)
-        collective = one is not None and one.result.collective is not None
+        place = cells.get(change.key)
+        collective = place is not None and place.result.collective is not None
         kinds.setdefault(path_kind(change.key.testcase, collective=collective).title, []).append(change)
     for kind, several in kinds.items():
         yield _place(kind, outcome, several)
@@ -234,7 +234,7 @@ def _kinds(outcome: Outcome, changes: Sequence[Change], cells: dict[Key, Placed]
 
 def _place(name: str, outcome: Outcome, changes: Sequence[Change]) -> Moved:
     """Return the changes at a link, device or kind of path."""
-    extreme = max(changes, key=lambda one: abs(one.change))
+    extreme = max(changes, key=lambda change: abs(change.change))
     ratios = [change.change for change in changes if change.before and change.after]
     return Moved(
         name,
@@ -281,7 +281,7 @@ def _values(change: Change) -> str:
 def _rows(first: Document, comparisons: Sequence[Comparison | None]) -> list[ComparedTable]:
     """Return each table of the first run, compared with all others."""
     changes = [_by_table(comparison.changes if comparison else ()) for comparison in comparisons]
-    found = []
+    tables = []
     for result in first.testcases:
         for table in result.tables:
             if not (values := sorted(table.values())):
@@ -291,16 +291,16 @@ def _rows(first: Document, comparisons: Sequence[Comparison | None]) -> list[Com
             against = tuple(map(_against, own))
             extremes = (abs(c.change) or 1.0 for several in own for c in several if c.outcome in CHANGED)
             text = f"{number(median(values), scale, GLANCE)} {unit}"
-            found.append(ComparedTable(result.key(table), text, against, max(extremes, default=0.0)))
-    return found
+            tables.append(ComparedTable(result.key(table), text, against, max(extremes, default=0.0)))
+    return tables
 
 
 def _by_table(changes: Iterable[Change]) -> dict[tuple[str, str], list[Change]]:
     """Return changes by testcase and table."""
-    found: dict[tuple[str, str], list[Change]] = {}
+    by_table: dict[tuple[str, str], list[Change]] = {}
     for change in changes:
-        found.setdefault((change.key.testcase, change.key.table), []).append(change)
-    return found
+        by_table.setdefault((change.key.testcase, change.key.table), []).append(change)
+    return by_table
 
 
 def _against(changes: Sequence[Change]) -> Against:
@@ -310,14 +310,14 @@ def _against(changes: Sequence[Change]) -> Against:
         for change in changes
         if change.before and change.after and change.outcome is not Outcome.BUSY
     ]
-    significant = [one for one in changes if one.outcome in CHANGED]
+    significant = [change for change in changes if change.outcome in CHANGED]
     if not pairs:
         return Against("w4" if significant else "", "", "no value" if significant else "")
     before, after = (median(sorted(values)) for values in zip(*pairs, strict=True))
     difference = _percent(after / before - 1)
     if not significant:
         return Against("", difference)
-    extreme = max(significant, key=lambda one: (one.outcome is Outcome.LOST, abs(one.change)))
+    extreme = max(significant, key=lambda change: (change.outcome is Outcome.LOST, abs(change.change)))
     text = _difference(extreme) or "no value"
     where = ", ".join(filter(None, (extreme.key.row, extreme.key.column)))
     speed = 1 + extreme.change if _difference(extreme) else 0.0

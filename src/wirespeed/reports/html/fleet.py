@@ -187,11 +187,11 @@ class _Finding:
 
 def _findings(fleet: Fleet) -> list[_Finding]:
     """Return what is wrong and with which nodes: the worst first, then what concerns most nodes."""
-    found: dict[tuple[str, str], list[int]] = {}
+    indices_of: dict[tuple[str, str], list[int]] = {}
     for i, node in enumerate(fleet.nodes):
         if node.word != "PASS":
-            found.setdefault((node.word, node.sentence), []).append(i)
-    ordered = sorted(found.items(), key=lambda one: (WORDS.index(one[0][0]), -len(one[1])))
+            indices_of.setdefault((node.word, node.sentence), []).append(i)
+    ordered = sorted(indices_of.items(), key=lambda item: (WORDS.index(item[0][0]), -len(item[1])))
     return [
         _Finding(
             _shown(word), word, capital(text),
@@ -204,14 +204,14 @@ def _findings(fleet: Fleet) -> list[_Finding]:
 
 def _separated(fleet: Fleet) -> list[str]:
     """Return the groups of nodes that an attribute separates, one sentence for each attribute."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    slower_of: dict[tuple[str, str, str], list[str]] = {}
     for two in fleet.groups:
-        for one in two.separations[:1]:
+        for separation in two.separations[:1]:
             slower = f"{two.title} is {1 - two.slow_median / two.fast_median:.0%} slower"
-            found.setdefault((one.attribute, one.slow, one.fast), []).append(slower)
+            slower_of.setdefault((separation.attribute, separation.slow, separation.fast), []).append(slower)
     return [
         f"With {_named(attribute, slow)}, {' and '.join(slower)} than with {_named(attribute, fast)}"
-        for (attribute, slow, fast), slower in list(found.items())[:_MOST_SEPARATED]
+        for (attribute, slow, fast), slower in list(slower_of.items())[:_MOST_SEPARATED]
     ]
 
 
@@ -238,10 +238,10 @@ def _names(files: Sequence[str]) -> list[str]:
 
 def _group(fleet: Fleet, letters: Mapping[str, str], two: TwoGroups) -> dict[str, Any]:
     """Return the template's variables for two groups."""
-    what = two.title if two.quantity == "typical" else f"{two.title}, lowest value"
+    title = two.title if two.quantity == "typical" else f"{two.title}, lowest value"
     of = f" (model {letters[two.model]})" if two.model and len(letters) > 1 else ""
     return {
-        "title": f"{what}{of}",
+        "title": f"{title}{of}",
         "text": f"{many(len(two.slow), 'node')} at {number(two.slow_median, GB, GLANCE)} GB/s, "
         f"{many(len(two.fast), 'node')} at {number(two.fast_median, GB, GLANCE)} GB/s "
         f"({1 - two.slow_median / two.fast_median:.0%} slower)",
@@ -256,8 +256,10 @@ def _outliers(fleet: Fleet) -> list[tuple[list[tuple[int, str]], str]]:
     for (i, title, quantity), change in fleet.outliers.items():
         by_node[i].append((change, f"{title} {'' if quantity == 'typical' else 'lowest '}{_change(change)}"))
     alike: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for i, found in sorted(by_node.items(), key=lambda item: -max(abs(change) for change, _ in item[1])):
-        alike["; ".join(text for _, text in found)].append((i, fleet.nodes[i].host))
+    for i, differences in sorted(
+        by_node.items(), key=lambda item: -max(abs(change) for change, _ in item[1])
+    ):
+        alike["; ".join(text for _, text in differences)].append((i, fleet.nodes[i].host))
     return [(hosts, text) for text, hosts in alike.items()]
 
 
@@ -351,8 +353,8 @@ def _dot(svg: Element, node: FleetNode, index: int, value: float, x: float, y: f
 
 def _range(values: Iterable[float]) -> tuple[float, float]:
     """Return the ends of the axis."""
-    found = list(values)
-    low, high = min(found), max(found)
+    values = list(values)
+    low, high = min(values), max(values)
     margin = max((high - low) * 0.03, (high * _AXIS_FRACTION - (high - low)) / 2) or 1.0
     return max(0.0, low - margin), high + margin
 
@@ -370,9 +372,9 @@ def _stacked(places: Mapping[int, float]) -> dict[int, float]:
     columns: dict[int, list[int]] = defaultdict(list)
     for i in sorted(places, key=lambda i: places[i]):
         columns[round(places[i] / _DOT)].append(i)
-    found = {}
+    offsets = {}
     for members in columns.values():
         step = min(_DOT, (_BAND - 2 * _DOT) / max(1, len(members) - 1))
         for k, i in enumerate(members):
-            found[i] = ((k + 1) // 2) * step * (-1 if k % 2 else 1)
-    return found
+            offsets[i] = ((k + 1) // 2) * step * (-1 if k % 2 else 1)
+    return offsets

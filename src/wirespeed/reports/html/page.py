@@ -156,12 +156,12 @@ def _contents(runs: Sequence[dict[str, Any]], *, compare: bool) -> list[tuple[st
             return [*names, ("run-0", "Runs")]
         return names + [(f"run-{run['index']}", run["label"]) for run in runs]
     run = runs[0]
-    found = [("machine-0", "Machine")]
+    sections = [("machine-0", "Machine")]
     if run["causes"] or run["notes"]:
-        found.append(("causes-0", "Causes" if run["causes"] else "Notes"))
+        sections.append(("causes-0", "Causes" if run["causes"] else "Notes"))
     if run["gates"]:
-        found.append(("gates-0", "Thresholds"))
-    found.append(("results-0", "Measurements"))
+        sections.append(("gates-0", "Thresholds"))
+    sections.append(("results-0", "Measurements"))
     if run["charts"] or run["changes"]:
-        found.append(("state-0", "State"))
-    return [*found, ("environment-0", "Environment")]
+        sections.append(("state-0", "State"))
+    return [*sections, ("environment-0", "Environment")]

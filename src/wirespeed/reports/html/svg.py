@@ -63,8 +63,8 @@ def add(to: Element, name: str, css: str = "", text: str = "", **attributes: flo
     Element
         The new element.
     """
-    given = {key.replace("_", "-"): _plain(value) for key, value in attributes.items()}
-    element = ET.SubElement(to, name, given)
+    texts = {key.replace("_", "-"): _plain(value) for key, value in attributes.items()}
+    element = ET.SubElement(to, name, texts)
     if css:
         element.set("class", css)
     if text:

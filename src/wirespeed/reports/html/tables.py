@@ -63,7 +63,7 @@ class Part:
     @cached_property
     def verdict(self) -> Verdict:
         """The worst verdict of its cells; of those without a value, only failures count."""
-        known = ((cell, one.verdict) for cell, one in self.judged if one)
+        known = ((cell, judgement.verdict) for cell, judgement in self.judged if judgement)
         return worst(verdict for cell, verdict in known if cell.value is not None or verdict.is_bad)
 
     @property
@@ -182,11 +182,11 @@ def rows(title: str, parts: Sequence[Part]) -> Markup:
     lines = []
     for part, expectation in zip(parts, ranges, strict=True):
         colors, across = part.colors, len(part.table.rows.labels) == 1
-        found = {
+        cell_of = {
             cell.column if across else cell.row: _cell(cell, judgement, _text(cell, scale), colors)
             for cell, judgement in part.judged
         }
-        cells = "".join(found.get(i, "<td>-</td>") for i in range(len(labels)))
+        cells = "".join(cell_of.get(i, "<td>-</td>") for i in range(len(labels)))
         if any(ranges):
             cells += f'<td class="x">{expectation.removeprefix("expected ")}</td>'
         word = shown(part.verdict)
@@ -247,7 +247,7 @@ def _at(part: Part, fixed: str, index: int) -> str:
 
 def _expectation(part: Part, scale: float) -> str:
     """Return the expected range of a table: the lowest and the highest typical value."""
-    known = {(one.least, one.normal) for _, one in part.judged if one}
+    known = {(judgement.least, judgement.normal) for _, judgement in part.judged if judgement}
     ends = [bound for bounds in known if all(bounds) for bound in bounds if bound]
     return (
         f"expected {number(min(ends), scale, GLANCE)} to {number(max(ends), scale, GLANCE)}" if ends else ""
