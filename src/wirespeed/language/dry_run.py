@@ -258,7 +258,7 @@ def _measurement(
 def _works(
     measurement: Measurement, network: Network
 ) -> tuple[tuple[PlannedWork, ...], tuple[PlannedLink, ...]]:
-    """Return the works with their limits, and the links that they use with their loads."""
+    """The works with their limits, and the links that they use with their loads."""
     transfers = measurement.transfers
     needed = demands(network, measurement, ())
     rates = fair_shares(needed, network.capacities()) if needed else [math.inf] * len(transfers)
@@ -294,7 +294,7 @@ def _works(
 
 
 def _ends(transfers: Sequence[Transfer], needed: Sequence[Demand], network: Network) -> list[float]:
-    """Return when one copy of each transfer ends at the limits; infinite for load and latencies."""
+    """When one copy of each transfer ends at the limits; infinite for load and latencies."""
     ended = [t.role is Role.MEASURED and t.operation is not Operation.CHASE for t in transfers]
     return completions(
         needed, network.capacities(),
@@ -336,7 +336,7 @@ def _collective(work: Collective) -> PlannedWork:
 
 
 def _route(network: Network, work: Transfer) -> tuple[str, ...]:
-    """Return the vertices that the bytes of a transfer pass; empty if the route is unknown."""
+    """The vertices that the bytes of a transfer pass; empty if the route is unknown."""
     source, executor, destination = network.ends(work)
     ways = [(source, executor)]
     if work.operation not in (Operation.CHASE, Operation.READ):

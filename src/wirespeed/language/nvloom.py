@@ -58,7 +58,6 @@ def loads(text: str, name: str = "", device: str = "gpu") -> Program:
 
 
 def _row(source: Source, line: re.Match[str], device: str) -> tuple[int, str]:
-    """Return the measurement ID and the transfer of a row."""
     cells, starts, at = [], [], line.start()
     for part in line[0].split(","):
         cells.append(part.strip().lower())

@@ -139,7 +139,7 @@ class _LineParser:
         return self.tokens[self.at]
 
     def take(self) -> _Token:
-        """Return the next token and go to the one behind it."""
+        """The next token; the parser goes to the one behind it."""
         token = self.token
         if token.kind != "end of text":
             self.at += 1
@@ -150,7 +150,7 @@ class _LineParser:
         return self.take() if self.token.text in texts and self.token.text else None
 
     def expect(self, kind: str, wanted: str) -> _Token:
-        """Take the next token, which must be of a kind."""
+        """Take the next token, or fail with what was wanted."""
         if self.token.kind != kind:
             raise self.wrong(f"expected {wanted}, not {self._next()}")
         return self.take()
@@ -217,14 +217,12 @@ class _LineParser:
         return self.tokens[self.at - 1].end if self.at else 0
 
     def devices(self) -> tuple[Devices, ...]:
-        """Parse a list of devices."""
         devices = [self.device()]
         while self.accept(","):
             devices.append(self.device())
         return tuple(devices)
 
     def device(self) -> Devices:
-        """Parse a device with the functions around it."""
         start, wrappers, closing = self.token.start, list[str](), 0
         while self.token.text in FUNCTIONS:
             wrappers.append(self.take().text)
@@ -315,7 +313,7 @@ class _LineParser:
         return values, places
 
     def word(self) -> tuple[str, Any]:
-        """Parse one word: return its field and its value."""
+        """The field and the value of one word."""
         token = self.take()
         if token.kind == "number":
             return "size", self._converted(parse_size, token.text, token.span)

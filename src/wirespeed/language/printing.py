@@ -23,7 +23,7 @@ _LONG = 80
 
 
 def exact_size(size: int) -> str:
-    """Return a size in the largest unit that divides it."""
+    """A size in the largest unit that divides it."""
     return next((f"{size // scale}{unit}" for scale, unit in _UNITS if size % scale == 0), f"{size}B")
 
 

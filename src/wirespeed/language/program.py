@@ -206,7 +206,6 @@ class _Builder:
     waived: list[WaivedCell] = field(default_factory=list)
 
     def add(self, definition: Definition) -> None:
-        """Plan the measurements of a definition, one for each value of its axes."""
         if definition.values:
             self._add_placed(definition)
             return
@@ -282,7 +281,7 @@ class _Builder:
         self.works.append((tuple(labelled.work for labelled in works), definition, []))
 
     def plan(self) -> Plan:
-        """Return the plan of everything that was added."""
+        """The plan of everything that was added; what the machine cannot do is waived."""
         tables = self.group.tables or self._tables()
         measurements = []
         for works, definition, places in self.works:
@@ -336,7 +335,7 @@ def _misplaced(place: Place, unit: Unit, works: Sequence[Transfer | Collective])
 
 
 def _unique(cells: Sequence[tuple[str, int]]) -> list[str]:
-    """Return a label for each cell, so that no two have the same label and column."""
+    """A label for each cell, so that no two have the same label and column."""
     seen: dict[tuple[str, int], int] = {}
     labels = []
     for label, column in cells:

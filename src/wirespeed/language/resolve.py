@@ -175,7 +175,6 @@ class _Resolver:
         return self.source.error(message, *span)
 
     def transfers(self, statement: Statement) -> list[Labelled]:
-        """Return the transfers of a statement."""
         transfers = []
         flows = (
             self._broadcasts(statement) if statement.words.broadcast
@@ -221,7 +220,7 @@ class _Resolver:
         return list(product(sources, destinations))
 
     def _broadcasts(self, statement: Statement) -> list[tuple[_End, tuple[_End, ...]]]:
-        """Return each source with all destinations."""
+        """Each source with all destinations, which must be memories of one process."""
         span = statement.places["broadcast"]
         if statement.pulls and not statement.executors:
             raise self.wrong(
@@ -244,7 +243,7 @@ class _Resolver:
         return broadcasts
 
     def ends(self, devices: Sequence[Devices]) -> list[_End]:
-        """Return the memories of one side."""
+        """The memories of one side, in order."""
         return [end for named in devices for end in self._ends(named)]
 
     def _ends(self, devices: Devices) -> list[_End]:
@@ -304,7 +303,7 @@ class _Resolver:
         return _End(f"rank{index}", Memory(rank.device, kind_of(rank.device).memories[0], index))
 
     def _wrapped(self, wrapper: str, end: _End, devices: Devices) -> _End:
-        """Return the nearest host memory of a GPU, or pageable host memory."""
+        """The nearest host memory of a GPU, or pageable host memory."""
         assert end.memory is not None
         if end.memory.rank is not None:
             raise self.wrong(
@@ -327,7 +326,6 @@ class _Resolver:
     def _transfer(
         self, statement: Statement, source: _End, destinations: Sequence[_End], executor: Executor
     ) -> Transfer:
-        """Return one transfer: choose its engine and its operation."""
         words, places = statement.words, statement.places
         destination, *also = destinations
         ends = [end for end in (source, destination) if end.memory is not None]
@@ -367,7 +365,7 @@ class _Resolver:
         return self._paced(transfer, words.rate, places["rate"]) if words.rate else transfer
 
     def _paced(self, transfer: Transfer, rate: Rate, span: Span) -> Transfer:
-        """Return a transfer that is held to a rate."""
+        """A transfer at a rate in B/s; a load by CPUs runs at a fraction of its full speed."""
         if transfer.operation is Operation.CHASE:
             raise self.wrong("a latency has no rate: it is one load at a time", span)
         if rate.fraction and transfer.role is Role.LOAD and transfer.engine is Engine.CPU:

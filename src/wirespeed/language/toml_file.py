@@ -245,7 +245,7 @@ class _FileReader:
         return Source(text, self.name, self._row, at - self.text.rfind("\n", 0, at))
 
     def definition(self, number: int, measurement: _Measurement) -> Definition:
-        """Return a measurement in its parsed form."""
+        """A measurement in its parsed form, with its line kept for ``Program.lines``."""
         where = f"{self.name + ': ' if self.name else ''}measurement {number + 1} ({measurement.name})"
         texts = (measurement.transfers,) if isinstance(measurement.transfers, str) else measurement.transfers
         if bool(texts) == bool(measurement.waived):
@@ -286,7 +286,7 @@ class _FileReader:
         return Line(parts[0].source, statements)
 
     def _expected(self, expect: _Expect) -> WantedValues | None:
-        """Return the expectation with its numbers."""
+        """An expectation with its numbers; None for ``like`` if baselines are not read."""
         if expect == _Expect():
             raise UsageError("expect is empty; give of_limit, least, most or like")
         if expect.like and expect != _Expect(like=expect.like):
@@ -312,7 +312,7 @@ class _Like:
     baseline: baseline.Baseline
 
     def __call__(self, machine: Machine, testcase: str, table: str, row: str, column: str) -> Expectation:
-        """Return the expectation of a cell."""
+        """Limits from the cell's median and spread; an error if the baseline lacks the cell."""
         wanted = (testcase, table, row, column)
         for key, entry in self.baseline.entries(machine).items():
             if (key.testcase, key.table, key.row, key.column) == wanted:

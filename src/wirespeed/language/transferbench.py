@@ -72,7 +72,6 @@ def loads(text: str, name: str = "") -> Program:
 
 
 def _test(source: Source, line: re.Match[str]) -> list[str]:
-    """Return the transfers of one line."""
     words = [_Word(match[0], line.start() + match.start()) for match in _WORD.finditer(line[0]) if match[1]]
     if not words:
         raise source.error("there is no transfer", line.start())
@@ -119,7 +118,6 @@ def _bytes(source: Source, word: _Word) -> str:
 
 
 def _transfer(source: Source, origin: _Word, by: _Word, to: _Word, sub_executors: _Word, size: str) -> str:
-    """Return one transfer in the language."""
     wild = [word for word in (origin, by, to) if "*" in word.text or "[" in word.text]
     if len(wild) > 1:
         raise source.error(
@@ -178,7 +176,6 @@ def _split(source: Source, word: _Word) -> tuple[str, str, str]:
 
 
 def _executor(source: Source, word: _Word) -> tuple[str, str]:
-    """Return device and engine of an executor."""
     letter, numbers, suffix = _split(source, word)
     if letter in _NO_EXECUTOR:
         raise source.error(f"the executor {letter} ({_NO_EXECUTOR[letter]}) has no equivalent", *word.span)
@@ -194,7 +191,6 @@ def _executor(source: Source, word: _Word) -> tuple[str, str]:
 
 
 def _memory(source: Source, word: _Word, of_cpus: bool) -> str:
-    """Return a memory in the language."""
     letter, numbers, suffix = _split(source, word)
     if suffix:
         reason = "a sum of several sources has" if suffix[0].isalpha() else f"{suffix!r} has"

@@ -94,7 +94,7 @@ def _nvlinks(document: Document) -> str:
 
 
 def gpus_of(machine: Machine) -> str:
-    """Return the number of GPUs of each product."""
+    """Such as ``8 x NVIDIA H200``; empty without GPUs."""
     return ", ".join(f"{n} x {model}" for model, n in Counter(gpu.model for gpu in machine.gpus).items())
 
 
@@ -138,7 +138,6 @@ def _joined(texts: Sequence[str]) -> str:
 
 
 def _identity(document: Document) -> dict[str, str]:
-    """Return what a run was made on."""
     machine = document.machine
     faults = (f"{fault.cause or fault.kind}@{fault.where}" for fault in machine.faults)
     return {
@@ -166,7 +165,7 @@ def _typical(runs: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def _highest(document: Document) -> dict[str, float]:
-    """Return the highest reading of each clock during a run, in Hz."""
+    """Name of each clock -> its highest reading during a run, in Hz."""
     highest: dict[str, float] = {}
     for result in document.testcases:
         for reading in result.history:

@@ -238,7 +238,7 @@ def _entry(key: Key, unit: Unit, observed: Sequence[tuple[float, float]]) -> Ent
 
 
 def encode(baseline: Baseline) -> bytes:
-    """Return the baseline as JSON, indented."""
+    """Indented JSON that ends with a line end."""
     return msgspec.json.format(msgspec.json.encode(baseline), indent=1) + b"\n"
 
 

@@ -67,7 +67,7 @@ def key_of(result: TestcaseResult, table: Table, cell: Cell) -> Key:
 
 
 def placed(document: Document) -> Iterator[Placed]:
-    """Yield every cell of a Document."""
+    """Every cell of a Document, in order, those without a value included."""
     for result in document.testcases:
         for table in result.tables:
             for cell in table.cells:

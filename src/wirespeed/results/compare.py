@@ -267,7 +267,7 @@ def _pairs(before: Sequence[Document], after: Sequence[Document]) -> tuple[tuple
 def _tested(
     first: Mapping[Key, Found], second: Mapping[Key, Found], least: float, *, paired: bool
 ) -> dict[Key, Change]:
-    """Return the changes of the cells with values on both sides."""
+    """Changes of the cells with values on both sides; outcomes by all of them together."""
     changes: dict[Key, Change] = {}
     tests: dict[Key, Tested] = {}
     for key, before in first.items():
@@ -337,7 +337,6 @@ def _untested(
 
 
 def _medians(before: Sequence[float], after: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the medians of both sides; None without values."""
     return statistics.median(before) if before else None, statistics.median(after) if after else None
 
 

@@ -81,7 +81,7 @@ class Found:
     values: list[float] = field(default_factory=list)
 
     def of(self, host: str) -> Found:
-        """Return the cells to compare of one host."""
+        """The same with only the cells to compare of one host."""
         return replace(self, cells=[entry for entry in self.cells if entry[0] == host])
 
 

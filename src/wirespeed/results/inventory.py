@@ -37,7 +37,7 @@ class InventoryPart(StrEnum):
         return self in (InventoryPart.GPU_MEMORY, InventoryPart.MEMORY)
 
     def shown(self, number: float) -> str:
-        """Return a number of it for people."""
+        """A number of it with its unit, if it is a size."""
         return format_size(number) if self.is_size else f"{number:g}"
 
 
@@ -209,6 +209,5 @@ def recorded(runs: Iterable[list[Possession]]) -> Inventory:
 
 
 def _common(addresses: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    """Return the addresses if those of all hosts are equal; else none."""
     distinct = {tuple(sorted(of_host)) for of_host in addresses}
     return distinct.pop() if len(distinct) == 1 else ()

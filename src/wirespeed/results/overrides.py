@@ -47,7 +47,7 @@ class Override(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return " ".join(place for place in places if place)
 
     def fits(self, key: Key, cell: Cell, machine: Machine) -> bool:
-        """Return whether the override applies to a cell."""
+        """Whether a cell matches all given fields; a link must be used by it."""
         links = set(machine.links_at(self.link))
         return (
             fnmatchcase(key.testcase, self.testcase)

@@ -90,7 +90,7 @@ _SETS = files("wirespeed.data").joinpath("gates")
 
 
 def known() -> tuple[GateSetName, ...]:
-    """Return the names of the sets that wirespeed contains."""
+    """Names of the sets that wirespeed contains."""
     names: tuple[GateSetName, ...] = get_args(GateSetName)
     return names
 

@@ -159,14 +159,13 @@ def adjusted(ps: Sequence[float]) -> list[float]:
 
 
 def _interval(difference: float, error: float, df: float) -> tuple[float, float]:
-    """Return the confidence interval of a ratio."""
     # Two digits of the degrees of freedom are enough, and thousands of cells share a few quantiles.
     half = quantile((1 + CONFIDENCE) / 2, float(f"{df:.2g}")) * error
     return ratio_of(difference - half), ratio_of(difference + half)
 
 
 def ratio_of(difference: float) -> float:
-    """Return the ratio with a logarithm; extreme ones are limited."""
+    """The ratio with a logarithm; extreme ones are limited."""
     return math.exp(max(-_MOST_EXPONENT, min(difference, _MOST_EXPONENT)))
 
 

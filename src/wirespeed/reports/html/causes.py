@@ -54,7 +54,6 @@ def gates(comparisons: Iterable[GateComparison]) -> tuple[GatesView, ...]:
 
 
 def _gate(result: GateResult) -> tuple[str, str, Shown, str]:
-    """Return the row of a gate."""
     verdict = shown(result.verdict)
     return result.gate.measures, str(result.gate.at_least), verdict, gate_text(result)
 

@@ -148,17 +148,17 @@ class Compared:
 
     @property
     def differing(self) -> list[Changes]:
-        """The runs with changes."""
+        """The runs with changed cells."""
         return [run for run in self.runs if run.rows]
 
 
 def letter(index: int) -> str:
-    """Return the letter of a run in a page: A, B, ..., Z, A1, ..."""
+    """Letter of a run or model in a page: A, B, ..., Z, A1, ..."""
     return "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[index % 26] + (str(index // 26) if index >= 26 else "")
 
 
 def compared(documents: Sequence[Document]) -> Compared:
-    """Compare all runs with the first."""
+    """The content of the comparison of all runs with the first."""
     first, *others = documents
     runs = [Changes(0, "reference", "")]
     comparisons: list[Comparison | None] = []
@@ -177,7 +177,6 @@ def compared(documents: Sequence[Document]) -> Compared:
 
 
 def _changes(index: int, comparison: Comparison) -> Changes:
-    """Return the changes of a run."""
     counts = Counter(change.outcome for change in comparison.changes)
     moved = comparison.those(*CHANGED)
     summary = ", ".join(f"{counts[o]} {o}" for o in (*CHANGED, Outcome.ADDED) if counts[o])
@@ -233,7 +232,6 @@ def _kinds(outcome: Outcome, changes: Sequence[Change], cells: dict[Key, Placed]
 
 
 def _place(name: str, outcome: Outcome, changes: Sequence[Change]) -> Moved:
-    """Return the changes at a link, device or kind of path."""
     extreme = max(changes, key=lambda change: abs(change.change))
     ratios = [change.change for change in changes if change.before and change.after]
     return Moved(
@@ -248,7 +246,6 @@ def _place(name: str, outcome: Outcome, changes: Sequence[Change]) -> Moved:
 
 
 def _moved(change: Change) -> Moved:
-    """Return a changed cell as texts."""
     return Moved(
         f"{change.key.testcase} {change.key.place}".strip(),
         css_of(change.outcome),
@@ -272,7 +269,6 @@ def _percent(change: float) -> str:
 
 
 def _values(change: Change) -> str:
-    """Return both values of a cell with their unit."""
     scale, unit = fitting(change.unit, [v for v in (change.before, change.after) if v])
     before, after = (number(v, scale, GLANCE) if v else "n/a" for v in (change.before, change.after))
     return f"{before} → {after} {unit}"
@@ -296,7 +292,6 @@ def _rows(first: Document, comparisons: Sequence[Comparison | None]) -> list[Com
 
 
 def _by_table(changes: Iterable[Change]) -> dict[tuple[str, str], list[Change]]:
-    """Return changes by testcase and table."""
     by_table: dict[tuple[str, str], list[Change]] = {}
     for change in changes:
         by_table.setdefault((change.key.testcase, change.key.table), []).append(change)

@@ -30,6 +30,7 @@ from ...version import __version__
 from ..numbers import GLANCE, number
 from ..signs import VERDICTS, Shown, shown
 from ..style import SIMULATED, Criteria, Judged
+from .comparison import letter
 from .headline import capital, date
 from .svg import Element, add, drawing, fitted, markup
 from .templates import rendered, source
@@ -84,7 +85,6 @@ def read_nodes(files: Sequence[str], by: Criteria) -> ReadRuns[FleetNode]:
 
 
 def _node(file: str, document: Document, by: Criteria) -> FleetNode:
-    """Return the summary of a run."""
     judged = Judged.of(document, by)
     return node_summary(file, document, judged.check, judged.diagnosis)
 
@@ -107,7 +107,7 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
     worst = next((_shown(word) for word in WORDS if counts[word]), shown(Verdict.UNKNOWN, "NOT JUDGED"))
     banner = _banner([node.simulated for node in fleet.nodes])
     between = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
-    letters = {model: _letter(i) for i, model in enumerate(fleet.models)}
+    letters = {model: letter(i) for i, model in enumerate(fleet.models)}
     return rendered(
         "fleet.html",
         source("style.css") + source("fleet.css"),
@@ -150,7 +150,6 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
 
 
 def _shown(word: str) -> Shown:
-    """Return how to show the verdict on a node."""
     return shown(VERDICTS[word], word)
 
 
@@ -225,11 +224,6 @@ def _banner(simulated: Sequence[bool]) -> str:
     return SIMULATED if all(simulated) else f"Some of the runs are {SIMULATED}" if any(simulated) else ""
 
 
-def _letter(index: int) -> str:
-    """Return the letter of a model: A, B, ..., Z, A1, ..."""
-    return "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[index % 26] + (str(index // 26) if index >= 26 else "")
-
-
 def _names(files: Sequence[str]) -> list[str]:
     """Return the names of the files, with their folders if the names are not unique."""
     names = [Path(file).name for file in files]
@@ -237,7 +231,7 @@ def _names(files: Sequence[str]) -> list[str]:
 
 
 def _group(fleet: Fleet, letters: Mapping[str, str], two: TwoGroups) -> dict[str, Any]:
-    """Return the template's variables for two groups."""
+    """The template's variables for two groups."""
     title = two.title if two.quantity == "typical" else f"{two.title}, lowest value"
     of = f" (model {letters[two.model]})" if two.model and len(letters) > 1 else ""
     return {
@@ -264,12 +258,12 @@ def _outliers(fleet: Fleet) -> list[tuple[list[tuple[int, str]], str]]:
 
 
 def _change(change: float) -> str:
-    """Return a difference from the peers, for people."""
+    """A difference from the peers, such as ``12% below peers``."""
     return f"{abs(change):.0%} {'below' if change < 0 else 'above'} peers"
 
 
 def _row(fleet: Fleet, letters: Mapping[str, str], index: int, titles: Sequence[str]) -> dict[str, Any]:
-    """Return the template's variables for a node."""
+    """The template's variables for a node."""
     node = fleet.nodes[index]
     by_title = {figure.title: figure for figure in node.figures}
     return {
@@ -286,7 +280,7 @@ def _row(fleet: Fleet, letters: Mapping[str, str], index: int, titles: Sequence[
 
 
 def _cell(fleet: Fleet, index: int, title: str, figure: FleetFigure | None) -> dict[str, Any]:
-    """Return the template's variables for a key figure of a node."""
+    """The template's variables for a key figure of a node, which are empty if it has none."""
     if figure is None:
         return {"title": title, "sort": "", "typical": "", "lowest": "", "notes": []}
     notes = []
@@ -321,7 +315,7 @@ def _strips(fleet: Fleet, letters: Mapping[str, str], title: str) -> dict[str, A
 
 
 def _chart(fleet: Fleet, title: str, strips: Sequence[tuple[str, Mapping[int, float]]]) -> Markup:
-    """Return strip plots with a common axis."""
+    """Strip plots with a common axis."""
     low, high = _range(value for _, values in strips for value in values.values())
     scale = (_WIDTH - _LEFT - _RIGHT) / (high - low)
     height = len(strips) * (_NAME + _BAND) + _AXIS
@@ -352,7 +346,6 @@ def _dot(svg: Element, node: FleetNode, index: int, value: float, x: float, y: f
 
 
 def _range(values: Iterable[float]) -> tuple[float, float]:
-    """Return the ends of the axis."""
     values = list(values)
     low, high = min(values), max(values)
     margin = max((high - low) * 0.03, (high * _AXIS_FRACTION - (high - low)) / 2) or 1.0
@@ -360,7 +353,7 @@ def _range(values: Iterable[float]) -> tuple[float, float]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Return round numbers of a range."""
+    """About ``_TICKS`` round numbers within a range."""
     rough = (high - low) / _TICKS
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)

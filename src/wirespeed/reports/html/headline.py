@@ -14,15 +14,13 @@ from ...judging.verdicts import Check
 from ...terminal import one_line
 from ...topology import Machine
 from ...units import fitting, format_time, many
-from ..key_figures import extent, of_limit, rate, worst_word
+from ..key_figures import of_limit, worst_word
 from ..numbers import GLANCE, number
 from ..signs import SIGNS, Shown, shown, verification
 from .svg import Element, add, markup
 
 if TYPE_CHECKING:
     from markupsafe import Markup
-
-__all__ = ["Headline", "Tile", "extent", "headline", "rate", "tiles"]
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,7 @@ def _models(machine: Machine) -> Counter[str]:
 
 
 def date(started: str) -> str:
-    """Return the minute at which a run began, for people."""
+    """The minute at which a run began: ``2026-01-31 12:00 UTC``."""
     zone = " UTC" if started.endswith("Z") else ""
     return one_line(started[:16].replace("T", " ")) + zone
 
@@ -160,7 +158,6 @@ def tiles(overview: Overview, target: Callable[[PathKind], str]) -> tuple[Tile, 
 
 
 def _tile(figure: KeyFigure, target: str) -> Tile:
-    """Return the tile of a key figure."""
     typical, worst = figure.typical, figure.worst
     scale, unit = fitting(typical.unit, [typical.value or 0.0])
     of = share(typical)
@@ -216,5 +213,5 @@ def _mark(svg: Element, css: str, at: float) -> None:
 
 
 def _percent(part: float) -> str:
-    """Return a fraction as a position in a bar."""
+    """A fraction as a position in a bar: ``12.5%``."""
     return f"{part * 100:.1f}%"

@@ -18,9 +18,9 @@ from ...measurement import Unit
 from ...model import Engine
 from ...terminal import one_line
 from ...units import many
+from ..key_figures import extent, rate
 from ..signs import Shown, shown
 from .deviation import Judgements
-from .headline import extent, rate
 from .tables import Part, curve, matrix, rows, vector_key
 
 if TYPE_CHECKING:
@@ -182,7 +182,6 @@ def _group(
 
 
 def _about(result: TestcaseResult) -> str:
-    """Return what a testcase measures."""
     return "; ".join(filter(None, (result.description, f"counts {result.counts}" if result.counts else "")))
 
 
@@ -279,7 +278,7 @@ def _stem(result: TestcaseResult) -> str:
 
 
 def _shared(parts: Sequence[Part]) -> Family:
-    """Return one table for several testcases."""
+    """One table with a row for each of several testcases, bad ones first."""
     ordered = sorted(parts, key=lambda part: not part.verdict.is_bad)
     table = parts[0].table
     title = f"{_UNITS[table.unit]}: {table.key}" if table.key else _UNITS[table.unit]

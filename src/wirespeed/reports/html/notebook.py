@@ -103,7 +103,6 @@ def _statistics(cell: Cell, unit: Unit) -> Markup | str:
 
 
 def _rendered(**variables: Any) -> str:
-    """Return the template with its variables."""
     return rendered("notebook.html", source("notebook.css"), **variables)
 
 
@@ -127,7 +126,7 @@ def _table(heading: str, columns: Sequence[str], rows: Iterable[tuple[str, Itera
 
 
 def _cell(name: str, row: Record) -> str:
-    """Return a field of a record as the markup of a cell."""
+    """The ``<td>`` of a field of a record; numbers are aligned."""
     from markupsafe import escape
 
     css = ' class="number"' if name in NUMBERS or name in WHOLES else ""

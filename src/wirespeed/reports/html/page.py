@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...document import Document
 from ...errors import UsageError
@@ -16,9 +16,6 @@ from .embedded_data import ROOM
 from .headline import Headline
 from .run_view import run_view
 from .templates import rendered, source
-
-if TYPE_CHECKING:
-    pass
 
 #: With more runs than this, each run is packed, and unpacked when you open it.
 _MOST_UNPACKED = 8
@@ -90,7 +87,6 @@ def page(
 
 
 def _title(first: Headline, runs: int, simulated: bool) -> str:
-    """Return the title of the page: verdict, host and date."""
     several = f"{many(runs, 'run')}" if runs > 1 else ""
     word = f"{first.word} (simulated)" if simulated else first.word
     return " · ".join(filter(None, (word, several, first.host, first.date)))
@@ -149,7 +145,6 @@ def _listed(labels: Sequence[str]) -> str:
 
 
 def _contents(runs: Sequence[dict[str, Any]], *, compare: bool) -> list[tuple[str, str]]:
-    """Return ID and name of each section."""
     if compare:
         names = [("comparison", "Comparison"), ("changes", "Changes")]
         if len(runs) > _NAMED:

@@ -104,7 +104,6 @@ _ALONE = {css for css, least in STEPS if least < 0.95 or least > 1.0}
 
 
 def _css(slowest: Mapping[tuple[int, int], Judgement | None], at: tuple[int, int]) -> str:
-    """Return the CSS class of a pair."""
     judgement = slowest.get(at)
     if at not in slowest:
         return "empty"

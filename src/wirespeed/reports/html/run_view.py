@@ -117,7 +117,6 @@ def _file_name(host: str, started: str) -> str:
 
 
 def _facts(document: Document) -> str:
-    """Return CPU, memory and GPUs."""
     machine = document.machine
     cores = sum(len(node.cores) for node in machine.numa)
     parts = [machine.cpu, machine.architecture, f"{cores} cores" if cores else ""]
@@ -129,7 +128,6 @@ def _facts(document: Document) -> str:
 
 
 def _link(use: Use) -> dict[str, Any]:
-    """Return the row of a link in the table of links."""
     link = use.link
     own = link.source == link.destination
     joint = f"memory of {link.source}" if own else f"{link.source} → {link.destination}"
@@ -179,7 +177,6 @@ def _option(name: str, value: Any) -> str:
 
 
 def _gpu(gpu: Any) -> str:
-    """Return model, memory and location of a GPU."""
     memory = format_size(gpu.memory_bytes) if gpu.memory_bytes else ""
     capability = f"compute capability {gpu.compute_capability}" if gpu.compute_capability else ""
     return ", ".join(part for part in (gpu.model, memory, capability, gpu.bus_id, f"numa{gpu.numa}") if part)

@@ -56,7 +56,7 @@ class Part:
 
     @classmethod
     def of(cls, at: str, result: TestcaseResult, table: Table, judgements: Judgements) -> Part:
-        """Return a table with the verdicts on its cells."""
+        """A table with the verdicts on its cells, None where a cell has none."""
         judged = ((cell, judgements.get(key_of(result, table, cell))) for cell in table.cells)
         return cls(at, result, table, tuple(judged))
 
@@ -98,7 +98,6 @@ def spelled(
 
 
 def _head(labels: Sequence[str]) -> str:
-    """Return the head of a table as markup."""
     cells = "".join(f'<th scope="col">{_label(label)}</th>' for label in labels)
     return f"<thead><tr>{cells}</tr></thead>"
 
@@ -126,7 +125,7 @@ def matrix(part: Part) -> Markup:
 
 
 def curve(part: Part) -> Markup:
-    """Return a table as a chart, with its values below."""
+    """A chart with its values below, folded."""
     from markupsafe import Markup
 
     chart = curve_chart(part.table)
@@ -265,14 +264,12 @@ def _label(label: str) -> str:
 
 
 def _attribute(text: str) -> str:
-    """Return a text as the value of an attribute."""
     from markupsafe import escape
 
     return str(escape(one_line(text)))
 
 
 def _text(cell: Cell, scale: float) -> str:
-    """Return the value of a cell with its mark."""
     return "n/a" if cell.value is None else mark(cell) + number(cell.value, scale, GLANCE)
 
 
@@ -295,5 +292,5 @@ def _cell(cell: Cell, judgement: Judgement | None, text: str, colors: ColorScale
 
 
 def _given(name: str, value: str) -> str:
-    """Return an attribute as markup; empty without a value."""
+    """An attribute with a leading space; empty without a value."""
     return f' {name}="{_attribute(value)}"' if value else ""

@@ -19,7 +19,6 @@ _MOST_VALUES = 8
 
 
 def _readings(document: Document) -> Iterator[tuple[float, Quantity]]:
-    """Yield all quantities with the seconds since the run began."""
     begun = _moment(document.started)
     elapsed = 0.0
     for result in document.testcases:

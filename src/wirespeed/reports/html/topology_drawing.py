@@ -86,7 +86,7 @@ class Vertices:
 
 
 def used(uses: Sequence[Use]) -> str:
-    """Return measured rate of limit, forward / backward, in GB/s."""
+    """Measured rate of limit in GB/s: ``21.3 / 20.9 of 25``, forward / backward."""
     measured = [number(use.measured, GB, GLANCE) if use.measured else "–" for use in uses]
     capacities = dict.fromkeys(use.link.capacity for use in uses)
     limits = [f"{capacity / GB:.4g}" if capacity else "?" for capacity in capacities]
@@ -95,7 +95,7 @@ def used(uses: Sequence[Use]) -> str:
 
 
 def vertices(machine: Machine) -> Vertices:
-    """Return the vertices of a machine by kind."""
+    """The vertices by kind; the devices are those of the ranks, if ranks have any."""
     layers = Vertices(hosts=[node.name for node in machine.numa])
     gpus = {f"{rank.index}/{rank.device}" for rank in machine.ranks if not rank.cpus}
     if not gpus:
@@ -169,7 +169,7 @@ class _Drawing:
         self.height = self._place()
 
     def _place(self) -> float:
-        """Place all boxes; return the height of the diagram."""
+        """Place all boxes; the result is the height of the diagram."""
         y = _MARGIN
         gpus = self.vertices.devices
         lonely = len(self.vertices.fabrics) == 1
@@ -231,7 +231,6 @@ class _Drawing:
         return max(heights)
 
     def svg(self) -> Element:
-        """Return the diagram."""
         title = (
             f"{many(len(self.vertices.hosts), 'NUMA node')}, {self._counted()}, "
             f"{many(len(self.vertices.bridges) + len(self.vertices.fabrics), 'switch', 'switches')} "
@@ -292,7 +291,6 @@ class _Drawing:
         self, svg: Element, ends: tuple[str, str], uses: list[Use],
         labels: list[tuple[float, float, Sequence[Use]]], *, labelled: bool,
     ) -> None:  # fmt: skip
-        """Draw the links between two vertices."""
         a, b = (self._end(end, other) for end, other in (ends, ends[::-1]))
         if a is None or b is None:
             return
@@ -327,7 +325,6 @@ class _Drawing:
             labels.append((*at, uses))
 
     def _thickness(self, uses: Sequence[Use]) -> float:
-        """Return the width of a line for a capacity."""
         capacity = max((use.link.capacity or 0.0 for use in uses), default=0.0)
         return _THIN + (_THICK - _THIN) * math.sqrt(capacity / self.largest)
 
@@ -365,7 +362,6 @@ class _Drawing:
         return kind.picture if kind else Picture()
 
     def _box(self, svg: Element, name: str, box: Box) -> None:
-        """Draw a vertex with what is known of it."""
         group = self._place_of(svg, name, self.at.get(name, ()))
         verdict = self.marked.get(name)
         picture = self._picture(name)
